@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writing and reading one checkpoint: all state of a run at a step.
+//
+//   auto writer = *store->Begin(/*step=*/100);                 // SaveOptions{} = run "main"
+//   writer->Put({.name = "wte", .dtype = varve::DType::kBF16, .shape = shape, .data = ptr});
+//   auto report = writer->Commit();                            // durable when this returns ok
+//
+//   auto reader = *store->OpenCheckpoint("main", 100);
+//   std::vector<std::byte> out(reader->Find("wte")->logical_bytes);
+//   reader->Read("wte", out);
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/result.h"
+#include "varve/tensor.h"
+#include "varve/trainer_state.h"
+
+namespace varve {
+
+// A step of a run, by name.
+struct CheckpointId {
+  std::string run;
+  uint64_t step = 0;
+  bool operator==(const CheckpointId&) const = default;
+};
+
+// What the store knows of a checkpoint without reading any tensor.
+struct CheckpointInfo {
+  CheckpointId id;
+  std::chrono::system_clock::time_point created;  // microseconds, UTC
+  std::optional<CheckpointId> parent;             // the step it was saved against
+  uint64_t num_tensors = 0;
+  uint64_t logical_bytes = 0;  // raw bytes of all tensors as the trainer sees them
+  uint64_t new_bytes = 0;      // raw bytes of chunks that were not in the store before
+  uint64_t stored_bytes = 0;   // encoded bytes of those
+  std::map<std::string, double> metrics;
+  std::vector<std::string> tags;
+};
+
+// Bytes of the chunks that a save wrote, by codec ("raw", "planes", "delta", ...).
+struct CodecUse {
+  std::string codec;
+  uint64_t num_chunks = 0;
+  uint64_t raw_bytes = 0;
+  uint64_t stored_bytes = 0;
+};
+
+struct SaveReport {
+  CheckpointId id;
+  uint64_t num_tensors = 0;
+  uint64_t logical_bytes = 0;
+  uint64_t new_bytes = 0;
+  uint64_t stored_bytes = 0;
+  std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
+  std::vector<CodecUse> by_codec;
+};
+
+// Collects one checkpoint and makes it visible in one atomic step. Made by Store::Begin.
+// Thread rule: one thread at a time. The store must outlive the writer. A writer that is destroyed
+// without Commit abandons itself: nothing of it is ever visible.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  virtual ~CheckpointWriter() = default;
+
+  // Adds a tensor. Name, shape and strides are copied. `view.data` must stay valid *and unchanged*
+  // until Commit or Abandon returns: varve reads it straight from there, on its own threads, and
+  // makes no second copy of the state. kInvalidArgument: bad name, dtype, shape or strides, or a
+  // (name, shard) that this checkpoint has already; the writer stays usable. Any other error is
+  // the save's own (disk full, say); only Abandon is left then.
+  virtual Status Put(const TensorView& view) = 0;
+
+  // Adds an opaque item (data-loader state, a pickled object) of up to 64 MiB. Copied.
+  virtual Status PutBytes(std::string_view name, std::span<const std::byte> value) = 0;
+
+  // Stored and returned as given. Calling again replaces.
+  virtual Status SetTrainerState(const TrainerState& state) = 0;
+  virtual Status SetTopology(const Topology& topology) = 0;
+
+  // A metric of this step (`best:loss` looks here), finite or not; and a tag that will name this
+  // step, moved here from any other step of the run. kInvalidArgument: see ValidateTag.
+  virtual Status SetMetric(std::string_view name, double value) = 0;
+  virtual Status AddTag(std::string_view tag) = 0;
+
+  // Writes what is left, makes all of it durable, then makes it visible in one atomic step. When it
+  // returns ok the checkpoint survives power loss. On error nothing is visible and the writer is
+  // abandoned. kAlreadyExists when another writer committed the same step meanwhile.
+  virtual Result<SaveReport> Commit() = 0;
+
+  // Gives up; removes what was written. Harmless after Commit or a second time.
+  virtual void Abandon() = 0;
+
+ protected:
+  CheckpointWriter() = default;
+};
+
+// A tag is a name without '@', ':', '*' or white space that is no number and not "latest" or "best".
+Status ValidateTag(std::string_view tag);
+// A run is a name without '@', ':' or white space.
+Status ValidateRun(std::string_view run);
+
+// One read of ReadMany: a tensor, or a slice of it, into the caller's buffer.
+struct ReadRequest {
+  std::string_view name;
+  std::span<std::byte> out;        // exactly the bytes of the slice, row-major
+  std::span<const Range> slice{};  // one range an axis; empty = the whole tensor
+  uint32_t shard = 0;
+};
+
+// Reads one checkpoint. Made by Store::OpenCheckpoint.
+// Thread rule: any number of threads. The store must outlive the reader. A step that is dropped by
+// another process while it is read gives kNotFound, never wrong bytes.
+class CheckpointReader {
+ public:
+  CheckpointReader(const CheckpointReader&) = delete;
+  CheckpointReader& operator=(const CheckpointReader&) = delete;
+  virtual ~CheckpointReader() = default;
+
+  virtual const CheckpointInfo& info() const = 0;
+
+  // All tensors, ordered by name, then shard.
+  virtual Result<std::vector<TensorInfo>> List() const = 0;
+  // kNotFound names the tensor and the step.
+  virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = 0) const = 0;
+
+  // Reads a whole tensor; `out` must be exactly logical_bytes long (kInvalidArgument says both
+  // sizes). Every chunk's digest is verified; kCorruption names run, step, tensor and chunk. The
+  // contents of `out` are unspecified after an error.
+  virtual Status Read(std::string_view name, std::span<std::byte> out) const = 0;
+  // Reads the slice given by one range an axis; touches only the chunks that overlap it. Slices of
+  // sub-byte types must begin and end on whole bytes.
+  virtual Status ReadSlice(std::string_view name, std::span<const Range> slice,
+                           std::span<std::byte> out) const = 0;
+  // Reads many tensors and slices in parallel. The first error wins.
+  virtual Status ReadMany(std::span<const ReadRequest> requests) const = 0;
+
+  // Names of the opaque items, ordered; and one item.
+  virtual Result<std::vector<std::string>> ListBytes() const = 0;
+  virtual Result<std::vector<std::byte>> ReadBytes(std::string_view name) const = 0;
+
+  // What SetTrainerState and SetTopology stored; nullopt when the save set none.
+  virtual Result<std::optional<TrainerState>> ReadTrainerState() const = 0;
+  virtual Result<std::optional<Topology>> ReadTopology() const = 0;
+
+ protected:
+  CheckpointReader() = default;
+};
+
+}  // namespace varve

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Status is how every varve call reports failure; varve throws no exception of its own.
+// A Status is a value: copy it, move it, keep it. Different objects may be used from any thread.
+//
+//   varve::Status status = writer->Put(view);
+//   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace varve {
+
+enum class StatusCode {
+  kOk = 0,
+  kNotFound,            // no such store, run, step, tensor or item
+  kAlreadyExists,       // the step, run, tag or store is there already
+  kInvalidArgument,     // the caller's input breaks a stated rule; nothing was changed
+  kCorruption,          // stored bytes are not what was written; the message names run, step, tensor, chunk
+  kIOError,             // the file system failed (full disk, no permission, vanished file)
+  kLocked,              // another process or handle has the store open for writing
+  kUnavailable,         // an optional device or library is not there (CUDA, NCCL)
+  kFailedPrecondition,  // right call, wrong moment (writer already committed, step is a base in use)
+  kAborted,             // the operation was given up and left no trace
+};
+
+// The name of a code, e.g. "not found". The result lives for ever.
+std::string_view StatusCodeName(StatusCode code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;  // ok
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  static Status Ok() { return Status(); }
+  static Status NotFound(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
+  static Status AlreadyExists(std::string m) { return {StatusCode::kAlreadyExists, std::move(m)}; }
+  static Status InvalidArgument(std::string m) {
+    return {StatusCode::kInvalidArgument, std::move(m)};
+  }
+  static Status Corruption(std::string m) { return {StatusCode::kCorruption, std::move(m)}; }
+  static Status IOError(std::string m) { return {StatusCode::kIOError, std::move(m)}; }
+  static Status Locked(std::string m) { return {StatusCode::kLocked, std::move(m)}; }
+  static Status Unavailable(std::string m) { return {StatusCode::kUnavailable, std::move(m)}; }
+  static Status FailedPrecondition(std::string m) {
+    return {StatusCode::kFailedPrecondition, std::move(m)};
+  }
+  static Status Aborted(std::string m) { return {StatusCode::kAborted, std::move(m)}; }
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+  // "corruption: chunk 3 of ...", or "ok".
+  std::string ToString() const;
+
+  // The same code with "context: " before the message. Ok stays ok.
+  Status WithContext(std::string_view context) const;
+
+  // Marks a deliberately ignored result, so that it can be searched for.
+  void IgnoreError() const {}
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+}  // namespace varve
+
+// Returns from the enclosing function (of type Status or Result<T>) when `expr` is an error.
+#define VARVE_RETURN_IF_ERROR(expr)                      \
+  do {                                                   \
+    if (::varve::Status varve_status_ = (expr); !varve_status_.ok()) return varve_status_; \
+  } while (false)

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store: a folder of checkpoints that share what did not change.
+//
+//   auto store = *varve::Store::OpenOrCreate("ckpt", {});
+//   auto writer = *store->Begin(step);  ...  writer->Commit();
+//   store->Drop({{"main", 10}, {"main", 20}}, {});
+//
+// Thread rule: a Store may be used from any thread. Several writers may be open on one handle; their
+// commits are ordered by one mutex, and of two that save the same step the later gets
+// kAlreadyExists. One process at a time opens a store for writing; any number read beside it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/checkpoint.h"
+#include "varve/options.h"
+#include "varve/result.h"
+
+namespace varve {
+
+struct RunInfo {
+  std::string name;
+  std::optional<CheckpointId> forked_from;
+  uint64_t num_steps = 0;
+};
+
+struct ReclaimReport {
+  uint64_t freed_bytes = 0;    // encoded bytes of dead chunks whose files are gone
+  uint64_t rewritten_bytes = 0;  // bytes of live chunks written again on the way
+  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks still on disk
+  uint64_t disk_bytes_before = 0;
+  uint64_t disk_bytes_after = 0;
+};
+
+struct DropReport {
+  std::vector<CheckpointId> dropped;
+  ReclaimReport reclaim;
+};
+
+struct CheckReport {
+  bool ok() const { return errors.empty(); }
+  std::vector<std::string> errors;  // each names what, where, found and expected
+  uint64_t num_steps = 0;
+  uint64_t num_tensors = 0;
+  uint64_t num_chunks = 0;  // distinct live chunks
+  uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
+};
+
+struct StoreStats {
+  uint32_t format_version = 0;
+  uint64_t num_runs = 0;
+  uint64_t num_steps = 0;
+  uint64_t num_chunks = 0;     // distinct live chunks
+  uint64_t logical_bytes = 0;  // sum over all steps
+  uint64_t unique_bytes = 0;   // raw bytes of all distinct live chunks
+  uint64_t stored_bytes = 0;   // encoded bytes of those
+  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks still on disk
+  uint64_t disk_bytes = 0;     // bytes the file system has allocated to the store
+  uint64_t num_files = 0;
+  std::vector<CodecUse> by_codec;  // of live chunks
+};
+
+class Store {
+ public:
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  virtual ~Store() = default;  // waits for background merging; abandons nothing committed
+
+  // Makes an empty store in `path`, which must not exist, or be an empty folder, or hold the debris
+  // of a Create that was cut short. kAlreadyExists when there is a store; kFailedPrecondition when
+  // the folder holds something else.
+  static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
+                                               const CreateOptions& options = {});
+  // Opens for reading and writing. kNotFound: no store there. kLocked: another writer has it; the
+  // message names its process when known. kFailedPrecondition: made by a newer varve.
+  static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
+                                             const StoreOptions& options = {});
+  static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
+                                                     const CreateOptions& options = {});
+  // Opens for reading beside a live writer: takes no lock, writes nothing, works on a read-only
+  // mount. What is committed becomes visible by itself: on a miss, or after at most 30 s. Calls that
+  // change the store give kFailedPrecondition.
+  static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
+                                                       const StoreOptions& options = {});
+
+  // Starts a checkpoint. kAlreadyExists when the step is there and options say error;
+  // kNotFound when options.parent names no step.
+  virtual Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
+                                                          const SaveOptions& options = {}) = 0;
+  // Opens a checkpoint. kNotFound names run and step.
+  virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
+                                                                   uint64_t step) const = 0;
+
+  virtual Result<std::vector<RunInfo>> ListRuns() const = 0;
+  // The checkpoints of a run by rising step. kNotFound when there is no such run.
+  virtual Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const = 0;
+  // The newest step of a run by number; nullopt when it has none. kNotFound: no such run.
+  virtual Result<std::optional<uint64_t>> LatestStep(std::string_view run) const = 0;
+  // The step that a tag names. kNotFound names run and tag.
+  virtual Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const = 0;
+
+  // Drops checkpoints; bytes shared with others stay. All ids are checked first: kNotFound names
+  // every one that is missing, kFailedPrecondition one that a save in progress is based on, and
+  // nothing is dropped then. Works on a full disk. Each step goes atomically.
+  virtual Result<DropReport> Drop(std::span<const CheckpointId> ids,
+                                  const DropOptions& options = {}) = 0;
+  // Gives the space of dead chunks back.
+  virtual Result<ReclaimReport> Reclaim(const ReclaimOptions& options = {}) = 0;
+
+  // Verifies the store; changes nothing. A damaged store gives a report with errors; a Status only
+  // when checking itself could not go on.
+  virtual Result<CheckReport> Check(const CheckOptions& options = {}) const = 0;
+  virtual Result<StoreStats> Stats() const = 0;
+
+  // For readers beside a writer: sees everything committed up to now. No effect otherwise.
+  virtual Status CatchUp() const = 0;
+
+ protected:
+  Store() = default;
+};
+
+}  // namespace varve

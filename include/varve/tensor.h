@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a tensor is to varve: a name, an element type, a shape and bytes in row-major order.
+// All types here are plain values without hidden sharing; use distinct objects from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve {
+
+// Element types: every dtype of safetensors. The values are stored on disk; never renumber.
+enum class DType : uint8_t {
+  kBool = 0,  // 1 byte, 0 or 1
+  kU8 = 1,
+  kI8 = 2,
+  kU16 = 3,
+  kI16 = 4,
+  kU32 = 5,
+  kI32 = 6,
+  kU64 = 7,
+  kI64 = 8,
+  kBF16 = 9,
+  kF16 = 10,
+  kF32 = 11,
+  kF64 = 12,
+  kF8E4M3 = 13,
+  kF8E5M2 = 14,
+  kF8E8M0 = 15,
+  kF4 = 16,      // 4 bits an element, two a byte
+  kF6E2M3 = 17,  // 6 bits an element, four in three bytes
+  kF6E3M2 = 18,  // 6 bits an element
+  kC64 = 19,     // complex: two F32
+};
+inline constexpr int kNumDTypes = 20;
+
+// Bits of one element. 0 for a value that is no DType (as may be read from a damaged file).
+int DTypeBits(DType dtype);
+// The safetensors name, e.g. "BF16"; "?" for a value that is no DType.
+std::string_view DTypeName(DType dtype);
+// The reverse of DTypeName. nullopt when the name is unknown.
+std::optional<DType> ParseDType(std::string_view name);
+
+// Elements of `shape`; a 0-d shape has one. kInvalidArgument on a negative axis or overflow of int64.
+Result<int64_t> NumElements(std::span<const int64_t> shape);
+// Bytes of a dense tensor. kInvalidArgument as above, or when sub-byte elements do not fill whole
+// bytes.
+Result<uint64_t> NumBytes(DType dtype, std::span<const int64_t> shape);
+
+inline constexpr size_t kMaxNameBytes = 1024;
+
+// Tensor and item names are 1 to 1,024 bytes of well-formed UTF-8 without NUL. kInvalidArgument
+// says which rule is broken and where. `what` names the thing in the message ("tensor name").
+Status ValidateName(std::string_view what, std::string_view name);
+
+// A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there for
+// how long `data` must live.
+struct TensorView {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  std::span<const int64_t> shape;  // empty = 0-d, one element
+  const void* data = nullptr;      // first element; may be null when the tensor has no elements
+  // Distance between neighbours on each axis, in elements, as in NumPy and PyTorch (there in bytes
+  // for NumPy). May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
+  std::span<const int64_t> strides;
+  // Hint: this 16-bit tensor is the round-to-nearest-even copy of that FP32 tensor of the same
+  // checkpoint. Verified at save: a wrong hint costs space, never bits.
+  std::string_view derived_from;
+  // Several shards of one tensor may be saved under one name; each has its own number.
+  uint32_t shard = 0;
+};
+
+// What the store knows of a tensor.
+struct TensorInfo {
+  std::string name;
+  uint32_t shard = 0;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t logical_bytes = 0;  // raw bytes of the shard
+  uint64_t num_chunks = 0;
+};
+
+// A half-open range [begin, end) of indices on one axis.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const Range&) const = default;
+};
+
+}  // namespace varve

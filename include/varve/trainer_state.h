@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a trainer must remember besides tensors, and how its ranks are laid out. Plain values; every
+// field has a meaningful default and survives a round trip exactly (doubles bit for bit).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace varve {
+
+// A typed setting: an integer, a double, a string, or a list of doubles.
+using StateValue = std::variant<int64_t, double, std::string, std::vector<double>>;
+
+// The state of one random number generator of one rank, as opaque bytes.
+struct RngState {
+  uint32_t rank = 0;
+  std::string generator;  // e.g. "cpu", "cuda:0", "dropout"
+  std::vector<uint8_t> state;
+};
+
+struct TrainerState {
+  int64_t global_step = 0;  // optimizer steps done
+  int64_t epoch = 0;
+  int64_t consumed_samples = 0;
+  double best_metric = std::numeric_limits<double>::infinity();
+  double last_loss = 0;
+  std::map<std::string, StateValue> lr_scheduler;
+  std::map<std::string, StateValue> loss_scaler;
+  std::vector<RngState> rng;
+  std::map<std::string, StateValue> extra;  // free key-values
+};
+
+// The parallel layout that saved a checkpoint. Degrees are 1 where a kind is not used.
+struct Topology {
+  uint32_t dp = 1;
+  uint32_t tp = 1;
+  uint32_t pp = 1;
+  uint32_t vpp = 1;
+  uint32_t sp = 1;
+  uint32_t cp = 1;
+  uint32_t ep = 1;
+  uint32_t zero_stage = 0;
+  uint32_t world_size = 1;
+  std::string rank_order = "tp-cp-ep-dp-pp";  // fastest first, as Megatron's --order
+};
+
+}  // namespace varve
