@@ -63,9 +63,9 @@ Status ValidateName(std::string_view what, std::string_view name);
 // A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there for
 // how long `data` must live.
 struct TensorView {
-  std::string_view name;
+  std::string_view name{};
   DType dtype = DType::kF32;
-  std::span<const int64_t> shape;  // empty = 0-d, one element
+  std::span<const int64_t> shape{};  // empty = 0-d, one element
   const void* data = nullptr;      // first element; may be null when the tensor has no elements
   // Distance between neighbours on each axis, in elements, as in NumPy and PyTorch (there in bytes
   // for NumPy). May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
