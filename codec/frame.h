@@ -76,9 +76,9 @@ struct FrameBase {
 };
 
 struct EncodeInput {
-  std::span<const std::byte> raw;  // 1 to kMaxRawBytes bytes, whole elements
+  std::span<const std::byte> raw{};  // 1 to kMaxRawBytes bytes, whole elements
   DType dtype = DType::kU8;
-  Digest digest;                    // of raw; stored, not computed
+  Digest digest{};                  // of raw; stored, not computed
   const FrameBase* base = nullptr;  // a candidate; the encoder decides whether it pays
   Codec codec = Codec::kAuto;
   // No delta whose chain would exceed these (StoreOptions says what they mean).

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bounds-checked little-endian reading and writing of the fixed-size fields of a frame.
+// Functions are stateless; a ByteReader belongs to one thread.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace varve {
+
+static_assert(std::endian::native == std::endian::little,
+              "frames are little-endian and are read in place");
+
+template <typename T>
+T LoadLittle(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void StoreLittle(T value, std::byte* to) {
+  std::memcpy(to, &value, sizeof(T));
+}
+
+template <typename T>
+void AppendLittle(T value, std::vector<std::byte>* to) {
+  const size_t at = to->size();
+  to->resize(at + sizeof(T));
+  StoreLittle(value, to->data() + at);
+}
+
+inline void AppendBytes(std::span<const std::byte> bytes, std::vector<std::byte>* to) {
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
+
+// Takes fields off the front of a span; false, and nothing taken, when too few bytes are left.
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  template <typename T>
+  [[nodiscard]] bool Take(T* value) {
+    if (rest_.size() < sizeof(T)) return false;
+    *value = LoadLittle<T>(rest_.data());
+    rest_ = rest_.subspan(sizeof(T));
+    return true;
+  }
+
+  [[nodiscard]] bool TakeSpan(size_t num_bytes, std::span<const std::byte>* bytes) {
+    if (rest_.size() < num_bytes) return false;
+    *bytes = rest_.first(num_bytes);
+    rest_ = rest_.subspan(num_bytes);
+    return true;
+  }
+
+  std::span<const std::byte> rest() const { return rest_; }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace varve
