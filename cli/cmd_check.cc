@@ -31,12 +31,9 @@ Result<CheckOptions> ToCheckOptions(const CheckVerbOptions& options) {
 }
 
 nlohmann::ordered_json ToObject(const CheckReport& report) {
-  return {{"ok", report.ok()},
-          {"errors", report.errors},
-          {"steps", report.num_steps},
-          {"tensors", report.num_tensors},
-          {"chunks", report.num_chunks},
-          {"bytes_read", report.bytes_read}};
+  return {{"ok", report.ok()},           {"errors", report.errors},
+          {"steps", report.num_steps},   {"tensors", report.num_tensors},
+          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read}};
 }
 
 std::string ToText(const CheckReport& report, bool read_data) {
@@ -56,9 +53,9 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
   const auto report = store.Check(*check);
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.Print(ToObject(*report));
+    context.PrintJson(ToObject(*report));
   } else if (!context.quiet() || !report->ok()) {
-    context.Print(ToText(*report, check->read_data));
+    context.PrintText(ToText(*report, check->read_data));
   }
   if (report->ok()) return {};
   return {ExitCode::kDamaged, "the store is damaged: " + Count(report->errors.size(), "error")};
@@ -72,9 +69,8 @@ void AddCheck(CLI::App& app, Context& context) {
   verb->add_flag("--read-data", options->read_data, "Read every chunk and verify its digest");
   verb->add_option("--read-data-subset", options->subset,
                    "Read only this share of the chunks, chosen at random: 5%");
-  context.OnReading(verb, [&context, options](const Store& store) {
-    return RunCheck(context, store, *options);
-  });
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
 }
 
 }  // namespace varve::cli

@@ -29,10 +29,10 @@ Outcome RunDrop(const Context& context, Store& store, const DropVerbOptions& opt
   const auto report = store.Drop(*ids, {.reclaim = !options.no_reclaim});
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.Print(ToJson(report->dropped, report->reclaim));
+    context.PrintJson(ToJson(report->dropped, report->reclaim));
   } else if (!context.quiet()) {
-    context.Print(Count(report->dropped.size(), "step") + " dropped; " +
-                  ReclaimText(report->reclaim) + "\n");
+    context.PrintText(Count(report->dropped.size(), "step") + " dropped; " +
+                      ReclaimText(report->reclaim) + "\n");
   }
   return {};
 }
@@ -44,9 +44,8 @@ void AddDrop(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("drop", "Drop checkpoints and reclaim their space");
   verb->add_option("STEP", options->steps, kStepHelp)->required();
   verb->add_flag("--no-reclaim", options->no_reclaim, "Leave the space to a later reclaim");
-  context.OnWriting(verb, [&context, options](Store& store) {
-    return RunDrop(context, store, *options);
-  });
+  context.OnWriting(
+      verb, [&context, options](Store& store) { return RunDrop(context, store, *options); });
 }
 
 }  // namespace varve::cli

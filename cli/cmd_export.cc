@@ -174,14 +174,14 @@ void PrintReport(const Context& context, const CheckpointId& id, const ExportPla
   for (const ExportFile& file : plan.files) names.push_back(file.path.string());
   if (plan.index) names.push_back(plan.index->string());
   if (context.json()) {
-    context.Print(nlohmann::ordered_json{{"run", id.run},
-                                         {"step", id.step},
-                                         {"tensors", plan.num_tensors},
-                                         {"logical_bytes", plan.total_bytes},
-                                         {"files", names}});
+    context.PrintJson(nlohmann::ordered_json{{"run", id.run},
+                                             {"step", id.step},
+                                             {"tensors", plan.num_tensors},
+                                             {"logical_bytes", plan.total_bytes},
+                                             {"files", names}});
   } else if (!context.quiet()) {
-    context.Print(Count(plan.num_tensors, "tensor") + ", " + HumanBytes(plan.total_bytes) +
-                  ", written to " + Printable(Join(names, ", ")) + "\n");
+    context.PrintText(Count(plan.num_tensors, "tensor") + ", " + HumanBytes(plan.total_bytes) +
+                      ", written to " + Printable(Join(names, ", ")) + "\n");
   }
 }
 

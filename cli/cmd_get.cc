@@ -62,9 +62,8 @@ Result<Selection> Select(const CheckpointReader& reader, const GetOptions& optio
   VARVE_ASSIGN_OR_RETURN(selection.tensor, FindTensor(reader, options));
   VARVE_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, selection.tensor.shape));
   selection.ranges = slice.ranges;
-  selection.result = {.name = selection.tensor.name,
-                      .dtype = selection.tensor.dtype,
-                      .shape = slice.shape};
+  selection.result = {
+      .name = selection.tensor.name, .dtype = selection.tensor.dtype, .shape = slice.shape};
   VARVE_ASSIGN_OR_RETURN(selection.result.logical_bytes,
                          NumBytes(selection.tensor.dtype, slice.shape));
   return selection;
@@ -102,12 +101,12 @@ Outcome Summarize(const Context& context, const CheckpointReader& reader,
   if (context.json()) {
     ordered_json object = Describe(result);
     object.update(summary.ToJson());
-    context.Print(object);
+    context.PrintJson(object);
     return {};
   }
-  context.Print("name    " + Printable(result.name) + "\ndtype   " +
-                std::string(DTypeName(result.dtype)) + "\nshape   " + HumanShape(result.shape) +
-                "\nbytes   " + HumanBytes(result.logical_bytes) + "\n" + summary.ToText());
+  context.PrintText("name    " + Printable(result.name) + "\ndtype   " +
+                    std::string(DTypeName(result.dtype)) + "\nshape   " + HumanShape(result.shape) +
+                    "\nbytes   " + HumanBytes(result.logical_bytes) + "\n" + summary.ToText());
   return {};
 }
 
@@ -150,12 +149,12 @@ Outcome Save(const Context& context, const CheckpointReader& reader, const Selec
   if (context.json()) {
     ordered_json object = Describe(selection.result);
     object["file"] = options.out.string();
-    context.Print(object);
+    context.PrintJson(object);
   } else if (!context.quiet()) {
-    context.Print(std::string(DTypeName(selection.result.dtype)) + " " +
-                  HumanShape(selection.result.shape) + ", " +
-                  HumanBytes(selection.result.logical_bytes) + ", written to " +
-                  Printable(options.out.string()) + "\n");
+    context.PrintText(std::string(DTypeName(selection.result.dtype)) + " " +
+                      HumanShape(selection.result.shape) + ", " +
+                      HumanBytes(selection.result.logical_bytes) + ", written to " +
+                      Printable(options.out.string()) + "\n");
   }
   return {};
 }
@@ -182,9 +181,8 @@ void AddGet(CLI::App& app, Context& context) {
   verb->add_option("--shard", options->shard, "Which shard, when the tensor has several");
   verb->add_option("-o,--output", options->out, "x.npy, x.safetensors or x.bin (raw bytes)");
   verb->add_flag("--force", options->force, "Overwrite an existing file");
-  context.OnReading(verb, [&context, options](const Store& store) {
-    return RunGet(context, store, *options);
-  });
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunGet(context, store, *options); });
 }
 
 }  // namespace varve::cli

@@ -13,12 +13,12 @@ namespace {
 
 Outcome RunHelp(const Context& context, const CLI::App& app, const std::string& verb) {
   if (verb.empty()) {
-    context.Print(app.help());
+    context.PrintText(app.help());
     return {};
   }
   for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (known->get_name() != verb) continue;
-    context.Print(known->help(app.get_name()));
+    context.PrintText(known->help(app.get_name()));
     return {};
   }
   return Outcome::Usage("there is no verb \"" + verb + "\"; varve help lists them all");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve import: saves a checkpoint from safetensors files. The files are mapped, so their bytes go to
-// the store without a copy.
+// varve import: saves a checkpoint from safetensors files. The files are mapped, so their bytes go
+// to the store without a copy.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
@@ -182,9 +182,9 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   const Result<SaveReport> report = Save(context, *files, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.Print(ToObject(*report));
+    context.PrintJson(ToObject(*report));
   } else if (!context.quiet()) {
-    context.Print(ToText(*report));
+    context.PrintText(ToText(*report));
   }
   return {};
 }

@@ -18,9 +18,9 @@ Outcome RunInit(const Context& context) {
   const auto store = Store::Create(path);
   if (!store.ok()) return store.status();
   if (context.json()) {
-    context.Print(nlohmann::ordered_json{{"store", path}});
+    context.PrintJson(nlohmann::ordered_json{{"store", path}});
   } else if (!context.quiet()) {
-    context.Print("made an empty store in " + path + "\n");
+    context.PrintText("made an empty store in " + path + "\n");
   }
   return {};
 }

@@ -78,7 +78,7 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   if (entries.empty() && options.glob.find('*') == std::string::npos) {
     return (*reader)->Find(options.glob).status();
   }
-  context.json() ? context.Print(ToArray(entries)) : context.Print(ToText(entries));
+  context.json() ? context.PrintJson(ToArray(entries)) : context.PrintText(ToText(entries));
   return {};
 }
 
@@ -89,9 +89,8 @@ void AddLs(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
-  context.OnReading(verb, [&context, options](const Store& store) {
-    return RunLs(context, store, *options);
-  });
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
 }
 
 }  // namespace varve::cli

@@ -18,9 +18,9 @@ Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& o
   const auto report = store.Reclaim(options);
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.Print(ToJson({}, *report));
+    context.PrintJson(ToJson({}, *report));
   } else if (!context.quiet()) {
-    context.Print(ReclaimText(*report) + "\n");
+    context.PrintText(ReclaimText(*report) + "\n");
   }
   return {};
 }
@@ -31,9 +31,8 @@ void AddReclaim(CLI::App& app, Context& context) {
   auto options = std::make_shared<ReclaimOptions>();
   CLI::App* verb = app.add_subcommand("reclaim", "Give back the space of dropped checkpoints");
   verb->add_flag("--all", options->all, "Rewrite also files that are mostly alive");
-  context.OnWriting(verb, [&context, options](Store& store) {
-    return RunReclaim(context, store, *options);
-  });
+  context.OnWriting(
+      verb, [&context, options](Store& store) { return RunReclaim(context, store, *options); });
 }
 
 }  // namespace varve::cli

@@ -40,7 +40,7 @@ std::string ToText(const std::vector<RunInfo>& runs) {
 Outcome RunRuns(const Context& context, const Store& store) {
   const auto runs = store.ListRuns();
   if (!runs.ok()) return runs.status();
-  context.json() ? context.Print(ToArray(*runs)) : context.Print(ToText(*runs));
+  context.json() ? context.PrintJson(ToArray(*runs)) : context.PrintText(ToText(*runs));
   return {};
 }
 

@@ -95,7 +95,7 @@ std::string ToText(const Shown& shown) {
 Outcome RunShow(const Context& context, const Store& store, const ShowOptions& options) {
   const auto shown = Load(store, options.step);
   if (!shown.ok()) return shown.status();
-  context.json() ? context.Print(ToObject(*shown)) : context.Print(ToText(*shown));
+  context.json() ? context.PrintJson(ToObject(*shown)) : context.PrintText(ToText(*shown));
   return {};
 }
 
@@ -106,9 +106,8 @@ void AddShow(CLI::App& app, Context& context) {
   CLI::App* verb =
       app.add_subcommand("show", "Show a checkpoint's trainer state, topology, metrics and sizes");
   verb->add_option("STEP", options->step, kStepHelp)->required();
-  context.OnReading(verb, [&context, options](const Store& store) {
-    return RunShow(context, store, *options);
-  });
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunShow(context, store, *options); });
 }
 
 }  // namespace varve::cli

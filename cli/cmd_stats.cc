@@ -48,15 +48,15 @@ std::string ToText(const StoreStats& stats) {
   text += "stored   " + HumanBytes(stats.stored_bytes) + "  (" +
           HumanShare(stats.stored_bytes, stats.unique_bytes) + " of unique)\n";
   text += "pending  " + HumanBytes(stats.pending_bytes) + "\n";
-  text += "on disk  " + HumanBytes(stats.disk_bytes) + " in " + Count(stats.num_files, "file") +
-          "\n";
+  text +=
+      "on disk  " + HumanBytes(stats.disk_bytes) + " in " + Count(stats.num_files, "file") + "\n";
   return stats.by_codec.empty() ? text : text + "\n" + CodecText(stats);
 }
 
 Outcome RunStats(const Context& context, const Store& store) {
   const auto stats = store.Stats();
   if (!stats.ok()) return stats.status();
-  context.json() ? context.Print(ToObject(*stats)) : context.Print(ToText(*stats));
+  context.json() ? context.PrintJson(ToObject(*stats)) : context.PrintText(ToText(*stats));
   return {};
 }
 

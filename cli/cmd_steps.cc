@@ -59,7 +59,7 @@ std::string ToText(const std::vector<CheckpointInfo>& steps) {
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
   const auto steps = ListSteps(store, options.run);
   if (!steps.ok()) return steps.status();
-  context.json() ? context.Print(ToArray(*steps)) : context.Print(ToText(*steps));
+  context.json() ? context.PrintJson(ToArray(*steps)) : context.PrintText(ToText(*steps));
   return {};
 }
 
@@ -69,9 +69,8 @@ void AddSteps(CLI::App& app, Context& context) {
   auto options = std::make_shared<StepsOptions>();
   CLI::App* verb = app.add_subcommand("steps", "List the checkpoints of a run, or of all");
   verb->add_option("--run", options->run, "Only this run");
-  context.OnReading(verb, [&context, options](const Store& store) {
-    return RunSteps(context, store, *options);
-  });
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunSteps(context, store, *options); });
 }
 
 }  // namespace varve::cli

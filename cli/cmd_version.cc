@@ -14,9 +14,9 @@ void AddVersion(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("version", "Print the version of this command");
   context.OnAnything(verb, [&context]() -> Outcome {
     if (context.json()) {
-      context.Print(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});
+      context.PrintJson(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});
     } else {
-      context.Print("varve " VARVE_VERSION_STRING "\n");
+      context.PrintText("varve " VARVE_VERSION_STRING "\n");
     }
     return {};
   });

@@ -49,13 +49,13 @@ Outcome Context::StorePath(std::string* path) const {
   return {};
 }
 
-void Context::Print(const nlohmann::ordered_json& value) const {
+void Context::PrintJson(const nlohmann::ordered_json& value) const {
   // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  Print(value.dump(2, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
+  PrintText(value.dump(2, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
 }
 
-void Context::Print(std::string_view text) const {
+void Context::PrintText(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

@@ -55,8 +55,8 @@ class Context {
   Outcome StorePath(std::string* path) const;
 
   // The result of a verb on standard output: as JSON in the one case, as text in the other.
-  void Print(const nlohmann::ordered_json& value) const;
-  void Print(std::string_view text) const;
+  void PrintJson(const nlohmann::ordered_json& value) const;
+  void PrintText(std::string_view text) const;
   // A remark for people on standard error; nothing with --quiet.
   void Note(std::string_view text) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Name patterns: `*` stands for any run of characters, also none and also with slashes and dots; all
-// else stands for itself. Functions are stateless.
+// Name patterns: `*` stands for any run of characters, also none and also with slashes and dots;
+// all else stands for itself. Functions are stateless.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ bool MatchesGlob(std::string_view glob, std::string_view text);
 std::optional<std::vector<std::string_view>> CaptureGlob(std::string_view glob,
                                                          std::string_view text);
 
-// A rule that turns names into others, "model.*=master.*": the stars on the right take what those on
-// the left stood for, in order.
+// A rule that turns names into others, "model.*=master.*": the stars on the right take what those
+// on the left stood for, in order.
 class RenameRule {
  public:
   // kInvalidArgument unless `rule` is LEFT=RIGHT with equally many stars on both sides.

@@ -47,9 +47,8 @@ ordered_json ToJson(const std::map<std::string, double>& metrics) {
 ordered_json ToJson(const std::vector<RngState>& states) {
   ordered_json array = ordered_json::array();
   for (const RngState& state : states) {
-    array.push_back({{"rank", state.rank},
-                     {"generator", state.generator},
-                     {"bytes", state.state.size()}});
+    array.push_back(
+        {{"rank", state.rank}, {"generator", state.generator}, {"bytes", state.state.size()}});
   }
   return array;
 }

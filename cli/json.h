@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library's values as JSON, with the keys that docs/cli.md promises, in that order. Functions are
-// stateless.
+// The library's values as JSON, with the keys that docs/cli.md promises, in that order. Functions
+// are stateless.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,9 @@ namespace varve::cli {
 // JSON has no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity", which
 // Python's float() and JavaScript's Number() take.
 nlohmann::ordered_json ToJson(double value);
-nlohmann::ordered_json ToJson(const CheckpointId& id);         // {run, step}
-nlohmann::ordered_json ToJson(const CheckpointInfo& info);     // one element of `steps`
-nlohmann::ordered_json ToJson(const TrainerState& state);      // RNG states as sizes
+nlohmann::ordered_json ToJson(const CheckpointId& id);      // {run, step}
+nlohmann::ordered_json ToJson(const CheckpointInfo& info);  // one element of `steps`
+nlohmann::ordered_json ToJson(const TrainerState& state);   // RNG states as sizes
 nlohmann::ordered_json ToJson(const Topology& topology);
 nlohmann::ordered_json ToJson(std::span<const CodecUse> uses);  // an object by codec
 

@@ -6,16 +6,23 @@ namespace {
 
 ExitCode CodeOf(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return ExitCode::kDone;
-    case StatusCode::kNotFound: return ExitCode::kNotFound;
-    case StatusCode::kAlreadyExists: return ExitCode::kAlreadyExists;
-    case StatusCode::kInvalidArgument: return ExitCode::kUsage;
-    case StatusCode::kCorruption: return ExitCode::kDamaged;
-    case StatusCode::kLocked: return ExitCode::kLocked;
+    case StatusCode::kOk:
+      return ExitCode::kDone;
+    case StatusCode::kNotFound:
+      return ExitCode::kNotFound;
+    case StatusCode::kAlreadyExists:
+      return ExitCode::kAlreadyExists;
+    case StatusCode::kInvalidArgument:
+      return ExitCode::kUsage;
+    case StatusCode::kCorruption:
+      return ExitCode::kDamaged;
+    case StatusCode::kLocked:
+      return ExitCode::kLocked;
     case StatusCode::kIOError:
     case StatusCode::kUnavailable:
     case StatusCode::kFailedPrecondition:
-    case StatusCode::kAborted: return ExitCode::kFailed;
+    case StatusCode::kAborted:
+      return ExitCode::kFailed;
   }
   return ExitCode::kFailed;
 }

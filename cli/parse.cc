@@ -13,11 +13,20 @@ struct Unit {
   std::string_view suffix;
   double bytes;
 };
-constexpr std::array kUnits = {
-    Unit{"", 1},      Unit{"B", 1},          Unit{"K", 1e3},           Unit{"KB", 1e3},
-    Unit{"M", 1e6},   Unit{"MB", 1e6},       Unit{"G", 1e9},           Unit{"GB", 1e9},
-    Unit{"T", 1e12},  Unit{"TB", 1e12},      Unit{"KiB", 1024.0},      Unit{"MiB", 1048576.0},
-    Unit{"GiB", 1073741824.0}, Unit{"TiB", 1099511627776.0}};
+constexpr std::array kUnits = {Unit{"", 1},
+                               Unit{"B", 1},
+                               Unit{"K", 1e3},
+                               Unit{"KB", 1e3},
+                               Unit{"M", 1e6},
+                               Unit{"MB", 1e6},
+                               Unit{"G", 1e9},
+                               Unit{"GB", 1e9},
+                               Unit{"T", 1e12},
+                               Unit{"TB", 1e12},
+                               Unit{"KiB", 1024.0},
+                               Unit{"MiB", 1048576.0},
+                               Unit{"GiB", 1073741824.0},
+                               Unit{"TiB", 1099511627776.0}};
 
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 

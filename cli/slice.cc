@@ -79,8 +79,8 @@ Result<AxisSlice> ParsePart(std::string_view part, int64_t size) {
 
 int64_t Extent(const Range& range) { return range.end - range.begin; }
 
-// How SplitIntoPieces cuts a box: every piece has one index on the axes before `axis`, at most `step`
-// on it and all of those after it.
+// How SplitIntoPieces cuts a box: every piece has one index on the axes before `axis`, at most
+// `step` on it and all of those after it.
 struct Cut {
   size_t axis = 0;
   int64_t step = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slices as NumPy writes them: "0:10,:,-3:". A bare integer takes one index and drops the axis; axes
-// that are not named are taken whole; there are no steps. Pure functions.
+// Slices as NumPy writes them: "0:10,:,-3:". A bare integer takes one index and drops the axis;
+// axes that are not named are taken whole; there are no steps. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct Slice {
 // empty), but an integer must lie within it. An empty text takes everything.
 Result<Slice> ParseSlice(std::string_view text, std::span<const int64_t> shape);
 
-// Cuts the box of `ranges` into boxes of at most `max_bytes` (one element at least) that follow each
-// other in row-major order, so that a large tensor can be read piece by piece. `shape` is the
+// Cuts the box of `ranges` into boxes of at most `max_bytes` (one element at least) that follow
+// each other in row-major order, so that a large tensor can be read piece by piece. `shape` is the
 // tensor's. Boxes of types below a byte begin and end on whole bytes; where rows do not, the pieces
 // are larger than asked.
 std::vector<std::vector<Range>> SplitIntoPieces(DType dtype, std::span<const Range> ranges,

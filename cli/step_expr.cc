@@ -11,8 +11,8 @@ namespace varve::cli {
 namespace {
 
 Status BadStep(std::string_view text, std::string_view problem) {
-  return Status::InvalidArgument("\"" + std::string(text) + "\" names no step: " +
-                                 std::string(problem));
+  return Status::InvalidArgument("\"" + std::string(text) +
+                                 "\" names no step: " + std::string(problem));
 }
 
 bool IsAllDigits(std::string_view text) {

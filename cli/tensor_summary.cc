@@ -53,9 +53,8 @@ void TensorSummary::Add(std::span<const std::byte> bytes) {
     const size_t missing = kFirstElements * per_element - first_.size();
     first_.insert(first_.end(), numbers.begin(),
                   numbers.begin() + static_cast<ptrdiff_t>(std::min(missing, numbers.size())));
-    if (per_element == 1) std::for_each(numbers.begin(), numbers.end(), [this](const Number& n) {
-        AddNumber(n);
-      });
+    if (per_element == 1)
+      std::for_each(numbers.begin(), numbers.end(), [this](const Number& n) { AddNumber(n); });
   }
 }
 

@@ -9,20 +9,34 @@ constexpr size_t kAlignment = 64;  // NumPy pads the header so that the data can
 // Null for types that NumPy lacks.
 const char* ExactDescr(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return "|b1";
-    case DType::kU8: return "|u1";
-    case DType::kI8: return "|i1";
-    case DType::kU16: return "<u2";
-    case DType::kI16: return "<i2";
-    case DType::kU32: return "<u4";
-    case DType::kI32: return "<i4";
-    case DType::kU64: return "<u8";
-    case DType::kI64: return "<i8";
-    case DType::kF16: return "<f2";
-    case DType::kF32: return "<f4";
-    case DType::kF64: return "<f8";
-    case DType::kC64: return "<c8";
-    default: return nullptr;
+    case DType::kBool:
+      return "|b1";
+    case DType::kU8:
+      return "|u1";
+    case DType::kI8:
+      return "|i1";
+    case DType::kU16:
+      return "<u2";
+    case DType::kI16:
+      return "<i2";
+    case DType::kU32:
+      return "<u4";
+    case DType::kI32:
+      return "<i4";
+    case DType::kU64:
+      return "<u8";
+    case DType::kI64:
+      return "<i8";
+    case DType::kF16:
+      return "<f2";
+    case DType::kF32:
+      return "<f4";
+    case DType::kF64:
+      return "<f8";
+    case DType::kC64:
+      return "<c8";
+    default:
+      return nullptr;
   }
 }
 

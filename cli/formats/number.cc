@@ -76,15 +76,25 @@ bool IsFloat(DType dtype) {
 
 double DecodeFloat16OrLess(DType dtype, uint32_t bits) {
   switch (dtype) {
-    case DType::kBF16: return DecodeBF16(bits);
-    case DType::kF16: return DecodeSmallFloat(bits, 5, 10, SmallFloatNan::kIeee);
-    case DType::kF8E4M3: return DecodeSmallFloat(bits, 4, 3, SmallFloatNan::kAllOnes);
-    case DType::kF8E5M2: return DecodeSmallFloat(bits, 5, 2, SmallFloatNan::kIeee);
-    case DType::kF8E8M0: return DecodeE8M0(bits);
-    case DType::kF4: return DecodeSmallFloat(bits, 2, 1, SmallFloatNan::kFinite);
-    case DType::kF6E2M3: return DecodeSmallFloat(bits, 2, 3, SmallFloatNan::kFinite);
-    case DType::kF6E3M2: return DecodeSmallFloat(bits, 3, 2, SmallFloatNan::kFinite);
-    default: assert(false && "not a float of at most 16 bits"); return 0;
+    case DType::kBF16:
+      return DecodeBF16(bits);
+    case DType::kF16:
+      return DecodeSmallFloat(bits, 5, 10, SmallFloatNan::kIeee);
+    case DType::kF8E4M3:
+      return DecodeSmallFloat(bits, 4, 3, SmallFloatNan::kAllOnes);
+    case DType::kF8E5M2:
+      return DecodeSmallFloat(bits, 5, 2, SmallFloatNan::kIeee);
+    case DType::kF8E8M0:
+      return DecodeE8M0(bits);
+    case DType::kF4:
+      return DecodeSmallFloat(bits, 2, 1, SmallFloatNan::kFinite);
+    case DType::kF6E2M3:
+      return DecodeSmallFloat(bits, 2, 3, SmallFloatNan::kFinite);
+    case DType::kF6E3M2:
+      return DecodeSmallFloat(bits, 3, 2, SmallFloatNan::kFinite);
+    default:
+      assert(false && "not a float of at most 16 bits");
+      return 0;
   }
 }
 
@@ -93,25 +103,51 @@ std::vector<Number> DecodeNumbers(DType dtype, std::span<const std::byte> bytes)
   const auto small = [dtype](uint32_t bits) { return Real(DecodeFloat16OrLess(dtype, bits)); };
   switch (dtype) {
     case DType::kBool:
-    case DType::kU8: DecodeAll<uint8_t>(bytes, Unsigned, &numbers); break;
-    case DType::kI8: DecodeAll<int8_t>(bytes, Signed, &numbers); break;
-    case DType::kU16: DecodeAll<uint16_t>(bytes, Unsigned, &numbers); break;
-    case DType::kI16: DecodeAll<int16_t>(bytes, Signed, &numbers); break;
-    case DType::kU32: DecodeAll<uint32_t>(bytes, Unsigned, &numbers); break;
-    case DType::kI32: DecodeAll<int32_t>(bytes, Signed, &numbers); break;
-    case DType::kU64: DecodeAll<uint64_t>(bytes, Unsigned, &numbers); break;
-    case DType::kI64: DecodeAll<int64_t>(bytes, Signed, &numbers); break;
+    case DType::kU8:
+      DecodeAll<uint8_t>(bytes, Unsigned, &numbers);
+      break;
+    case DType::kI8:
+      DecodeAll<int8_t>(bytes, Signed, &numbers);
+      break;
+    case DType::kU16:
+      DecodeAll<uint16_t>(bytes, Unsigned, &numbers);
+      break;
+    case DType::kI16:
+      DecodeAll<int16_t>(bytes, Signed, &numbers);
+      break;
+    case DType::kU32:
+      DecodeAll<uint32_t>(bytes, Unsigned, &numbers);
+      break;
+    case DType::kI32:
+      DecodeAll<int32_t>(bytes, Signed, &numbers);
+      break;
+    case DType::kU64:
+      DecodeAll<uint64_t>(bytes, Unsigned, &numbers);
+      break;
+    case DType::kI64:
+      DecodeAll<int64_t>(bytes, Signed, &numbers);
+      break;
     case DType::kBF16:
-    case DType::kF16: DecodeAll<uint16_t>(bytes, small, &numbers); break;
+    case DType::kF16:
+      DecodeAll<uint16_t>(bytes, small, &numbers);
+      break;
     case DType::kC64:  // two floats
-    case DType::kF32: DecodeAll<float>(bytes, Real, &numbers); break;
-    case DType::kF64: DecodeAll<double>(bytes, Real, &numbers); break;
+    case DType::kF32:
+      DecodeAll<float>(bytes, Real, &numbers);
+      break;
+    case DType::kF64:
+      DecodeAll<double>(bytes, Real, &numbers);
+      break;
     case DType::kF8E4M3:
     case DType::kF8E5M2:
-    case DType::kF8E8M0: DecodeAll<uint8_t>(bytes, small, &numbers); break;
+    case DType::kF8E8M0:
+      DecodeAll<uint8_t>(bytes, small, &numbers);
+      break;
     case DType::kF4:
     case DType::kF6E2M3:
-    case DType::kF6E3M2: DecodeSubByte(dtype, bytes, &numbers); break;
+    case DType::kF6E3M2:
+      DecodeSubByte(dtype, bytes, &numbers);
+      break;
   }
   return numbers;
 }

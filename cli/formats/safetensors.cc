@@ -57,7 +57,8 @@ Result<SafetensorsMetadata> ParseMetadata(const json& object) {
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string()) {
-      return Status::InvalidArgument("__metadata__ holds \"" + key + "\", whose value is no string");
+      return Status::InvalidArgument("__metadata__ holds \"" + key +
+                                     "\", whose value is no string");
     }
     metadata.emplace(key, value.get<std::string>());
   }
@@ -133,16 +134,17 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const json& objec
   return tensor;
 }
 
-// `tensors` are sorted by begin, then end. They must follow each other exactly and fill `data_bytes`.
+// `tensors` are sorted by begin, then end. They must follow each other exactly and fill
+// `data_bytes`.
 Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_bytes) {
   uint64_t expected = 0;
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin != expected) {
-      return Status::InvalidArgument(Quoted(tensor.name) + " begins at byte " +
-                                     std::to_string(tensor.begin) + " of the data, " +
-                                     (tensor.begin < expected ? "inside the tensor before it"
-                                                              : "after a hole") +
-                                     ", which ends at " + std::to_string(expected));
+      return Status::InvalidArgument(
+          Quoted(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
+          " of the data, " +
+          (tensor.begin < expected ? "inside the tensor before it" : "after a hole") +
+          ", which ends at " + std::to_string(expected));
     }
     expected = tensor.end;
   }
@@ -155,11 +157,11 @@ Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_b
 
 // From wide to narrow, ties as the `safetensors` package breaks them.
 int SafetensorsRank(DType dtype) {
-  static constexpr std::array kOrder = {
-      DType::kU64,    DType::kI64,    DType::kF64,    DType::kC64,    DType::kF32,
-      DType::kU32,    DType::kI32,    DType::kBF16,   DType::kF16,    DType::kU16,
-      DType::kI16,    DType::kF8E8M0, DType::kF8E4M3, DType::kF8E5M2, DType::kI8,
-      DType::kU8,     DType::kF6E3M2, DType::kF6E2M3, DType::kF4,     DType::kBool};
+  static constexpr std::array kOrder = {DType::kU64,    DType::kI64,    DType::kF64, DType::kC64,
+                                        DType::kF32,    DType::kU32,    DType::kI32, DType::kBF16,
+                                        DType::kF16,    DType::kU16,    DType::kI16, DType::kF8E8M0,
+                                        DType::kF8E4M3, DType::kF8E5M2, DType::kI8,  DType::kU8,
+                                        DType::kF6E3M2, DType::kF6E2M3, DType::kF4,  DType::kBool};
   static_assert(kOrder.size() == kNumDTypes);
   return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), dtype) - kOrder.begin());
 }

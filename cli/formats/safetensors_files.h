@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of one or more safetensors files, mapped. A path that ends in ".index.json" stands for
-// all files that the index names.
-// Thread rule: constant after Open.
+// The tensors of one or more safetensors files, mapped. A path that ends in ".index.json" stands
+// for all files that the index names. Thread rule: constant after Open.
 #pragma once
 
 #include <cstddef>
