@@ -70,10 +70,6 @@ double DecodeSmallFloat(uint32_t bits, int exponent_bits, int mantissa_bits, Sma
   return sign * std::ldexp(static_cast<double>(significand), power);
 }
 
-bool IsFloat(DType dtype) {
-  return (dtype >= DType::kBF16 && dtype <= DType::kF64) || dtype >= DType::kF8E4M3;
-}
-
 double DecodeFloat16OrLess(DType dtype, uint32_t bits) {
   switch (dtype) {
     case DType::kBF16:

@@ -22,9 +22,6 @@ using Number = std::variant<int64_t, uint64_t, double>;
 enum class SmallFloatNan { kIeee, kAllOnes, kFinite };
 double DecodeSmallFloat(uint32_t bits, int exponent_bits, int mantissa_bits, SmallFloatNan nan);
 
-// True for the types whose elements are floats (C64 is a pair of them).
-bool IsFloat(DType dtype);
-
 // The value of a float element given in the low bits; `dtype` is any float of at most 16 bits.
 double DecodeFloat16OrLess(DType dtype, uint32_t bits);
 

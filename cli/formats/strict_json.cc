@@ -45,6 +45,10 @@ std::string WithoutCode(const std::string& what) {
 }  // namespace
 
 Result<nlohmann::json> ParseStrictJson(std::string_view text) {
+  // nlohmann's parser takes a NUL for the end of the text and would not look at what follows.
+  if (text.find('\0') != std::string_view::npos) {
+    return Status::InvalidArgument("not JSON: it holds a NUL byte");
+  }
   StructureGuard guard;
   auto on_event = [&guard](int depth, StructureGuard::Event event, nlohmann::json& parsed) {
     return guard.OnEvent(depth, event, parsed);
