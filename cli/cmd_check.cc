@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve check: verifies a store and changes nothing.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/parse.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+struct CheckVerbOptions {
+  bool read_data = false;
+  std::string subset;
+};
+
+Result<CheckOptions> ToCheckOptions(const CheckVerbOptions& options) {
+  CheckOptions check;
+  check.read_data = options.read_data || !options.subset.empty();
+  if (!options.subset.empty()) {
+    VARVE_ASSIGN_OR_RETURN(check.read_data_fraction, ParsePercent(options.subset));
+  }
+  return check;
+}
+
+nlohmann::ordered_json ToObject(const CheckReport& report) {
+  return {{"ok", report.ok()},           {"errors", report.errors},
+          {"steps", report.num_steps},   {"tensors", report.num_tensors},
+          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read}};
+}
+
+std::string ToText(const CheckReport& report, bool read_data) {
+  std::string text;
+  for (const std::string& error : report.errors) text += Printable(error) + "\n";
+  text += "checked " + Count(report.num_steps, "step") + ", " +
+          Count(report.num_tensors, "tensor") + ", " + Count(report.num_chunks, "chunk");
+  if (read_data) text += "; read and verified " + HumanBytes(report.bytes_read);
+  return text + (report.ok() ? ": no errors\n" : "\n");
+}
+
+Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOptions& options) {
+  Result<CheckOptions> check = ToCheckOptions(options);
+  if (!check.ok()) return check.status();
+  ProgressBar progress("check", context.quiet());
+  check->progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  const auto report = store.Check(*check);
+  if (!report.ok()) return report.status();
+  if (context.json()) {
+    context.PrintJson(ToObject(*report));
+  } else if (!context.quiet() || !report->ok()) {
+    context.PrintText(ToText(*report, check->read_data));
+  }
+  if (report->ok()) return {};
+  return {ExitCode::kDamaged, "the store is damaged: " + Count(report->errors.size(), "error")};
+}
+
+}  // namespace
+
+void AddCheck(CLI::App& app, Context& context) {
+  auto options = std::make_shared<CheckVerbOptions>();
+  CLI::App* verb = app.add_subcommand("check", "Verify the store");
+  verb->add_flag("--read-data", options->read_data, "Read every chunk and verify its digest");
+  verb->add_option("--read-data-subset", options->subset,
+                   "Read only this share of the chunks, chosen at random: 5%");
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve import: saves a checkpoint from safetensors files. The files are mapped, so their bytes go
+// to the store without a copy.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/formats/safetensors_files.h"
+#include "cli/glob.h"
+#include "cli/json.h"
+#include "cli/metadata.h"
+#include "cli/parse.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+using formats::MappedTensor;
+using formats::SafetensorsFiles;
+
+struct ImportOptions {
+  std::vector<std::filesystem::path> files;
+  uint64_t step = 0;
+  std::string run = "main";
+  std::vector<std::string> tags;
+  std::vector<std::string> metrics;
+  std::string format = "safetensors";
+  std::string on_existing = "error";
+  std::vector<std::string> derive;
+  bool init = false;
+};
+
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+
+// What the text options mean, once they are known to be right.
+struct ImportPlan {
+  std::vector<Metric> metrics;
+  std::vector<RenameRule> derive;
+};
+
+Result<ImportPlan> Plan(const ImportOptions& options) {
+  ImportPlan plan;
+  for (const std::string& text : options.metrics) {
+    VARVE_ASSIGN_OR_RETURN(auto metric, ParseMetric(text));
+    plan.metrics.push_back({std::move(metric.first), metric.second});
+  }
+  for (const std::string& text : options.derive) {
+    VARVE_ASSIGN_OR_RETURN(RenameRule rule, RenameRule::Parse(text));
+    plan.derive.push_back(std::move(rule));
+  }
+  for (const std::string& tag : options.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
+  VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
+  return plan;
+}
+
+// Finds, for a 16-bit tensor, the fp32 tensor that a --derive rule names as its source.
+class SourceFinder {
+ public:
+  SourceFinder(const std::vector<MappedTensor>& tensors, const std::vector<RenameRule>& rules)
+      : rules_(rules) {
+    for (const MappedTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+  }
+
+  // The source's name, which lives as long as the tensors; empty when there is none.
+  std::string_view Find(const MappedTensor& tensor) const {
+    if (tensor.dtype != DType::kBF16 && tensor.dtype != DType::kF16) return {};
+    for (const RenameRule& rule : rules_) {
+      const std::optional<std::string> name = rule.Apply(tensor.name);
+      if (!name) continue;
+      const auto found = by_name_.find(*name);
+      if (found == by_name_.end()) continue;
+      const MappedTensor& source = *found->second;
+      if (source.dtype == DType::kF32 && source.shape == tensor.shape) return source.name;
+    }
+    return {};
+  }
+
+ private:
+  const std::vector<RenameRule>& rules_;
+  std::unordered_map<std::string_view, const MappedTensor*> by_name_;
+};
+
+Status PutTensors(const Context& context, const SafetensorsFiles& files, const ImportPlan& plan,
+                  CheckpointWriter* writer) {
+  uint64_t total = 0;
+  for (const MappedTensor& tensor : files.tensors()) total += tensor.data.size();
+  const SourceFinder sources(files.tensors(), plan.derive);
+  ProgressBar progress("import", context.quiet());
+  uint64_t done = 0;
+  uint64_t num_derived = 0;
+  for (const MappedTensor& tensor : files.tensors()) {
+    const std::string_view source = sources.Find(tensor);
+    if (!source.empty()) ++num_derived;
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = tensor.name,
+                                       .dtype = tensor.dtype,
+                                       .shape = tensor.shape,
+                                       .data = tensor.data.data(),
+                                       .strides = {},
+                                       .derived_from = source}));
+    done += tensor.data.size();
+    progress.Update(done, total);
+  }
+  if (!plan.derive.empty() && num_derived == 0) {
+    context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
+  }
+  return Status::Ok();
+}
+
+Status PutRest(const Context& context, const SafetensorsFiles& files, const ImportOptions& options,
+               const ImportPlan& plan, CheckpointWriter* writer) {
+  if (!files.metadata().empty()) {
+    VARVE_RETURN_IF_ERROR(
+        writer->SetTrainerState(StateFromMetadata(options.step, files.metadata())));
+  }
+  for (const std::string& key : files.conflicting_metadata()) {
+    context.Note("the files disagree about the metadata \"" + key + "\"; the first one's is kept");
+  }
+  for (const Metric& metric : plan.metrics) {
+    VARVE_RETURN_IF_ERROR(writer->SetMetric(metric.name, metric.value));
+  }
+  for (const std::string& tag : options.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
+  return Status::Ok();
+}
+
+Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
+                        const ImportOptions& options, const ImportPlan& plan, Store* store) {
+  SaveOptions save;
+  save.run = options.run;
+  save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
+  // Files may come from someone who knows how to build two chunks of one digest.
+  save.verify_sharing = true;
+  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(options.step, save));
+  VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
+  VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));
+  return writer->Commit();
+}
+
+nlohmann::ordered_json ToObject(const SaveReport& report) {
+  return {{"run", report.id.run},
+          {"step", report.id.step},
+          {"tensors", report.num_tensors},
+          {"logical_bytes", report.logical_bytes},
+          {"new_bytes", report.new_bytes},
+          {"stored_bytes", report.stored_bytes},
+          {"seconds", report.elapsed.count()},
+          {"by_codec", ToJson(report.by_codec)}};
+}
+
+std::string ToText(const SaveReport& report) {
+  return "step " + Printable(HumanId(report.id)) + ": " + Count(report.num_tensors, "tensor") +
+         ", " + HumanBytes(report.logical_bytes) + ", of which " + HumanBytes(report.new_bytes) +
+         " new, stored in " + HumanBytes(report.stored_bytes) + " (" +
+         HumanDuration(report.elapsed) + ")\n";
+}
+
+Outcome RunImport(const Context& context, const ImportOptions& options) {
+  std::string path;
+  if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
+  const Result<ImportPlan> plan = Plan(options);
+  if (!plan.ok()) return plan.status();
+  // Files first: a malformed one must not leave an empty store behind.
+  const auto files = SafetensorsFiles::Open(options.files);
+  if (!files.ok()) return Outcome::Failed(files.status());
+  const auto store = options.init ? Store::OpenOrCreate(path) : Store::Open(path);
+  if (!store.ok()) return OpenOutcome(store.status());
+  const Result<SaveReport> report = Save(context, *files, options, *plan, store->get());
+  if (!report.ok()) return report.status();
+  if (context.json()) {
+    context.PrintJson(ToObject(*report));
+  } else if (!context.quiet()) {
+    context.PrintText(ToText(*report));
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddImport(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ImportOptions>();
+  CLI::App* verb = app.add_subcommand("import", "Save a checkpoint from files");
+  verb->add_option("FILE", options->files, "safetensors files, or their *.index.json")->required();
+  verb->add_option("--step", options->step, "The step to save")->required();
+  verb->add_option("--run", options->run, "The run to save it in, made if new")
+      ->capture_default_str();
+  verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")->expected(1);
+  verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")->expected(1);
+  verb->add_option("--format", options->format, "The format of the files")
+      ->check(CLI::IsMember({"safetensors"}))
+      ->capture_default_str();
+  verb->add_option("--on-existing", options->on_existing, "If the step exists: error or replace")
+      ->check(CLI::IsMember({"error", "replace"}))
+      ->capture_default_str();
+  verb->add_option("--derive", options->derive,
+                   "'model.*=master.*': 16-bit tensors on the left are rounded copies of fp32 ones "
+                   "on the right")
+      ->expected(1);
+  verb->add_flag("--init", options->init, "Make the store if there is none");
+  context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve init: makes an empty store.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+Outcome RunInit(const Context& context) {
+  std::string path;
+  if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
+  const auto store = Store::Create(path);
+  if (!store.ok()) return store.status();
+  if (context.json()) {
+    context.PrintJson(nlohmann::ordered_json{{"store", path}});
+  } else if (!context.quiet()) {
+    context.PrintText("made an empty store in " + path + "\n");
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddInit(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("init", "Make an empty store");
+  context.OnAnything(verb, [&context] { return RunInit(context); });
+}
+
+}  // namespace varve::cli

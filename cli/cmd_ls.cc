@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve ls: the tensors of a checkpoint.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/glob.h"
+#include "cli/print.h"
+#include "cli/step_expr.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+struct LsOptions {
+  std::string step;
+  std::string glob = "*";
+};
+
+// All shards of one name: type and shape are those of the first.
+struct LsEntry {
+  TensorInfo first;
+  uint64_t num_shards = 0;
+  uint64_t logical_bytes = 0;
+};
+
+std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors, const std::string& glob) {
+  std::vector<LsEntry> entries;
+  for (const TensorInfo& tensor : tensors) {
+    if (!MatchesGlob(glob, tensor.name)) continue;
+    if (entries.empty() || entries.back().first.name != tensor.name) entries.push_back({tensor});
+    ++entries.back().num_shards;
+    entries.back().logical_bytes += tensor.logical_bytes;
+  }
+  return entries;
+}
+
+nlohmann::ordered_json ToArray(const std::vector<LsEntry>& entries) {
+  auto array = nlohmann::ordered_json::array();
+  for (const LsEntry& entry : entries) {
+    array.push_back({{"name", entry.first.name},
+                     {"dtype", DTypeName(entry.first.dtype)},
+                     {"shape", entry.first.shape},
+                     {"shards", entry.num_shards},
+                     {"logical_bytes", entry.logical_bytes}});
+  }
+  return array;
+}
+
+std::string ToText(const std::vector<LsEntry>& entries) {
+  Table table({{"name"},
+               {"dtype"},
+               {"shape"},
+               {"shards", Table::Align::kRight},
+               {"bytes", Table::Align::kRight}});
+  for (const LsEntry& entry : entries) {
+    table.AddRow({entry.first.name, std::string(DTypeName(entry.first.dtype)),
+                  HumanShape(entry.first.shape), std::to_string(entry.num_shards),
+                  HumanBytes(entry.logical_bytes)});
+  }
+  return table.ToString();
+}
+
+Outcome RunLs(const Context& context, const Store& store, const LsOptions& options) {
+  const auto id = ResolveStep(store, options.step);
+  if (!id.ok()) return id.status();
+  const auto reader = store.OpenCheckpoint(id->run, id->step);
+  if (!reader.ok()) return reader.status();
+  const auto tensors = (*reader)->List();
+  if (!tensors.ok()) return tensors.status();
+  const std::vector<LsEntry> entries = Gather(*tensors, options.glob);
+  // A pattern may match nothing; a plain name should be there.
+  if (entries.empty() && options.glob.find('*') == std::string::npos) {
+    return (*reader)->Find(options.glob).status();
+  }
+  context.json() ? context.PrintJson(ToArray(entries)) : context.PrintText(ToText(entries));
+  return {};
+}
+
+}  // namespace
+
+void AddLs(CLI::App& app, Context& context) {
+  auto options = std::make_shared<LsOptions>();
+  CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
+  verb->add_option("STEP", options->step, kStepHelp)->required();
+  verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve reclaim: gives back the space of chunks that no step uses.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/print.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& options) {
+  const auto report = store.Reclaim(options);
+  if (!report.ok()) return report.status();
+  if (context.json()) {
+    context.PrintJson(ToJson({}, *report));
+  } else if (!context.quiet()) {
+    context.PrintText(ReclaimText(*report) + "\n");
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddReclaim(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ReclaimOptions>();
+  CLI::App* verb = app.add_subcommand("reclaim", "Give back the space of dropped checkpoints");
+  verb->add_flag("--all", options->all, "Rewrite also files that are mostly alive");
+  context.OnWriting(
+      verb, [&context, options](Store& store) { return RunReclaim(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve runs: the runs of a store.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/print.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json ToArray(const std::vector<RunInfo>& runs) {
+  ordered_json array = ordered_json::array();
+  for (const RunInfo& run : runs) {
+    array.push_back({{"run", run.name},
+                     {"steps", run.num_steps},
+                     {"forked_from", run.forked_from ? ToJson(*run.forked_from) : ordered_json()}});
+  }
+  return array;
+}
+
+std::string ToText(const std::vector<RunInfo>& runs) {
+  Table table({{"run"}, {"steps", Table::Align::kRight}, {"forked from"}});
+  for (const RunInfo& run : runs) {
+    const std::string origin =
+        run.forked_from ? run.forked_from->run + "@" + std::to_string(run.forked_from->step) : "";
+    table.AddRow({run.name, std::to_string(run.num_steps), origin});
+  }
+  return table.ToString();
+}
+
+Outcome RunRuns(const Context& context, const Store& store) {
+  const auto runs = store.ListRuns();
+  if (!runs.ok()) return runs.status();
+  context.json() ? context.PrintJson(ToArray(*runs)) : context.PrintText(ToText(*runs));
+  return {};
+}
+
+}  // namespace
+
+void AddRuns(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("runs", "List the runs of the store");
+  context.OnReading(verb, [&context](const Store& store) { return RunRuns(context, store); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve version.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "varve/version.h"
+
+namespace varve::cli {
+
+void AddVersion(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("version", "Print the version of this command");
+  context.OnAnything(verb, [&context]() -> Outcome {
+    if (context.json()) {
+      context.PrintJson(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});
+    } else {
+      context.PrintText("varve " VARVE_VERSION_STRING "\n");
+    }
+    return {};
+  });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/context.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/print.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+
+void Context::AddGlobalOptions(CLI::App* app) {
+  app->add_option("-s,--store", store_path_, "Folder of the store")->envname("VARVE_STORE");
+  app->add_flag("--json", json_, "Print one JSON value on standard output");
+  app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
+}
+
+void Context::OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run) {
+  OnAnything(verb, [this, run = std::move(run)]() -> Outcome {
+    std::string path;
+    if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
+    const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path);
+    return store.ok() ? run(**store) : OpenOutcome(store.status());
+  });
+}
+
+void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
+  OnAnything(verb, [this, run = std::move(run)]() -> Outcome {
+    std::string path;
+    if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
+    const Result<std::unique_ptr<Store>> store = Store::Open(path);
+    return store.ok() ? run(**store) : OpenOutcome(store.status());
+  });
+}
+
+void Context::OnAnything(CLI::App* verb, std::function<Outcome()> run) {
+  // CLI11 calls this while it still parses; the verb itself runs after all is known to be right.
+  verb->callback([this, run = std::move(run)] { action_ = run; });
+}
+
+Outcome Context::StorePath(std::string* path) const {
+  if (store_path_.empty()) {
+    return Outcome::Usage("no store given: use -s PATH or set $VARVE_STORE");
+  }
+  *path = store_path_;
+  return {};
+}
+
+void Context::PrintJson(const nlohmann::ordered_json& value) const {
+  // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  PrintText(value.dump(2, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
+}
+
+void Context::PrintText(std::string_view text) const {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void Context::Note(std::string_view text) const {
+  if (!quiet_) std::fprintf(stderr, "varve: %s\n", Printable(text).c_str());
+}
+
+Outcome OpenOutcome(const Status& status) {
+  if (status.code() != StatusCode::kNotFound) return status;
+  return {ExitCode::kNoStore, status.message()};
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all verbs share: the global options, opening the store, and where output goes. A verb
+// registers its options with CLI11 and one function to run:
+//
+//   auto options = std::make_shared<LsOptions>();
+//   CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
+//   verb->add_option("STEP", options->step, kStepHelp)->required();
+//   context.OnReading(verb, [&context, options](const Store& store) {
+//     return RunLs(context, store, *options);
+//   });
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "cli/outcome.h"
+#include "varve/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace varve {
+class Store;
+}
+
+namespace varve::cli {
+
+// The help text of a STEP argument.
+inline constexpr char kStepHelp[] =
+    "number, latest, best:METRIC[:max] or tag; as RUN@STEP for another run than main";
+
+class Context {
+ public:
+  // Adds the options that come before (or after) any verb.
+  void AddGlobalOptions(CLI::App* app);
+
+  // What runs when the user asks for `verb`: beside a live writer, with the only write access, or
+  // without a store at all.
+  void OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run);
+  void OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run);
+  void OnAnything(CLI::App* verb, std::function<Outcome()> run);
+
+  // Runs what the command line asked for. Precondition: it was parsed and names a verb.
+  Outcome Run() const { return action_(); }
+
+  bool json() const { return json_; }
+  bool quiet() const { return quiet_; }
+  // Usage error when neither the option nor $VARVE_STORE gives a path.
+  Outcome StorePath(std::string* path) const;
+
+  // The result of a verb on standard output: as JSON in the one case, as text in the other.
+  void PrintJson(const nlohmann::ordered_json& value) const;
+  void PrintText(std::string_view text) const;
+  // A remark for people on standard error; nothing with --quiet.
+  void Note(std::string_view text) const;
+
+ private:
+  std::string store_path_;
+  bool json_ = false;
+  bool quiet_ = false;
+  std::function<Outcome()> action_;
+};
+
+// Maps what Store::Open and its kin return: "not found" means that there is no store.
+Outcome OpenOutcome(const Status& status);
+
+}  // namespace varve::cli

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file that appears whole or not at all: written under a temporary name beside its place, synced,
+// then moved there. An object that is destroyed without Commit removes what it wrote.
+//
+//   VARVE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create("out.npy", /*overwrite=*/false));
+//   VARVE_RETURN_IF_ERROR(file.Append(bytes));
+//   VARVE_RETURN_IF_ERROR(file.Commit());
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "varve/result.h"
+
+namespace varve::formats {
+
+class OutputFile {
+ public:
+  // kAlreadyExists when `path` is there and `overwrite` is false; the check is made again, in one
+  // step with the move, by Commit. kIOError when the folder cannot be written.
+  static Result<OutputFile> Create(const std::filesystem::path& path, bool overwrite);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) = delete;
+  ~OutputFile();
+
+  Status Append(std::span<const std::byte> bytes);
+  Status Append(std::string_view text);
+  // Makes the bytes durable and gives the file its name.
+  Status Commit();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  OutputFile(std::filesystem::path path, std::filesystem::path temporary, int fd, bool overwrite);
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;  // -1 after Commit or a move
+  bool overwrite_ = false;
+};
+
+}  // namespace varve::formats

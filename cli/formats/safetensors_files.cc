@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/formats/safetensors_files.h"
+
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace varve::formats {
+namespace {
+
+constexpr std::string_view kIndexSuffix = ".index.json";
+
+std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+
+}  // namespace
+
+Result<SafetensorsFiles> SafetensorsFiles::Open(std::span<const std::filesystem::path> paths) {
+  SafetensorsFiles files;
+  for (const std::filesystem::path& path : paths) {
+    const bool is_index = path.string().ends_with(kIndexSuffix);
+    VARVE_RETURN_IF_ERROR(is_index ? files.AddIndex(path) : files.AddFile(path));
+  }
+  return files;
+}
+
+Status SafetensorsFiles::AddFile(const std::filesystem::path& path) {
+  VARVE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  Result<SafetensorsHeader> header = ParseSafetensors(file.bytes());
+  if (!header.ok()) return header.status().WithContext(path.string());
+  const std::span<const std::byte> data = file.bytes().subspan(header->data_begin);
+  files_.push_back(std::move(file));
+  for (SafetensorsTensor& tensor : header->tensors) {
+    VARVE_RETURN_IF_ERROR(
+        AddTensor(path, {std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+                         data.subspan(tensor.begin, tensor.end - tensor.begin)}));
+  }
+  AddMetadata(header->metadata);
+  return Status::Ok();
+}
+
+Status SafetensorsFiles::AddTensor(const std::filesystem::path& path, MappedTensor tensor) {
+  const auto [entry, is_new] = file_of_.emplace(tensor.name, path);
+  if (!is_new) {
+    return Status::InvalidArgument("tensor " + Quoted(tensor.name) + " is in two files: " +
+                                   entry->second.string() + " and " + path.string());
+  }
+  tensors_.push_back(std::move(tensor));
+  return Status::Ok();
+}
+
+void SafetensorsFiles::AddMetadata(const SafetensorsMetadata& metadata) {
+  for (const auto& [key, value] : metadata) {
+    const auto [entry, is_new] = metadata_.emplace(key, value);
+    if (!is_new && entry->second != value) conflicts_.push_back(key);
+  }
+}
+
+Status SafetensorsFiles::AddIndex(const std::filesystem::path& path) {
+  VARVE_ASSIGN_OR_RETURN(const MappedFile index, MappedFile::Open(path));
+  const std::string_view text(reinterpret_cast<const char*>(index.bytes().data()),
+                              index.bytes().size());
+  Result<WeightMap> weight_map = ParseSafetensorsIndex(text);
+  if (!weight_map.ok()) return weight_map.status().WithContext(path.string());
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : *weight_map) names.insert(file);
+  const size_t first_tensor = tensors_.size();
+  for (const std::string& name : names) {
+    Status status = AddFile(path.parent_path() / name);
+    if (!status.ok()) return status.WithContext(path.string());
+  }
+  return CheckIndex(path, *weight_map, first_tensor);
+}
+
+// No tensor is in two files by now; so index and files agree when each tensor that was read is in
+// the file that the index says, and as many were read as the index names.
+Status SafetensorsFiles::CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map,
+                                    size_t first_tensor) const {
+  std::set<std::string_view> read;
+  for (size_t i = first_tensor; i < tensors_.size(); ++i) {
+    const std::string& name = tensors_[i].name;
+    read.insert(name);
+    const std::string file = file_of_.at(name).filename().string();
+    const auto entry = weight_map.find(name);
+    if (entry != weight_map.end() && entry->second == file) continue;
+    return Status::InvalidArgument(
+        path.string() + ": tensor " + Quoted(name) + " is in the file " + Quoted(file) +
+        (entry == weight_map.end() ? ", but the index does not name it"
+                                   : ", but the index says " + Quoted(entry->second)));
+  }
+  for (const auto& [name, file] : weight_map) {
+    if (read.contains(name)) continue;
+    return Status::InvalidArgument(path.string() + ": tensor " + Quoted(name) +
+                                   " is not in the file " + Quoted(file));
+  }
+  return Status::Ok();
+}
+
+}  // namespace varve::formats

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tensors of one or more safetensors files, mapped. A path that ends in ".index.json" stands
+// for all files that the index names. Thread rule: constant after Open.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/formats/mapped_file.h"
+#include "cli/formats/safetensors.h"
+#include "cli/formats/safetensors_index.h"
+#include "varve/result.h"
+#include "varve/tensor.h"
+
+namespace varve::formats {
+
+struct MappedTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;  // lives as long as the SafetensorsFiles
+};
+
+class SafetensorsFiles {
+ public:
+  // Every error names the file. kNotFound: no such file; kInvalidArgument: a file is malformed, a
+  // tensor is in two files, or an index and its files disagree.
+  static Result<SafetensorsFiles> Open(std::span<const std::filesystem::path> paths);
+
+  // In the order of the files, and of the bytes in each.
+  const std::vector<MappedTensor>& tensors() const { return tensors_; }
+  // Of all files together. Where files disagree about a key, the first file's value stays.
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  // Keys of `metadata` about which files disagree.
+  const std::vector<std::string>& conflicting_metadata() const { return conflicts_; }
+
+ private:
+  Status AddFile(const std::filesystem::path& path);
+  Status AddIndex(const std::filesystem::path& path);
+  Status AddTensor(const std::filesystem::path& path, MappedTensor tensor);
+  void AddMetadata(const SafetensorsMetadata& metadata);
+  Status CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map,
+                    size_t first_tensor) const;
+
+  std::vector<MappedFile> files_;
+  std::vector<MappedTensor> tensors_;
+  std::map<std::string, std::filesystem::path> file_of_;  // by tensor name
+  SafetensorsMetadata metadata_;
+  std::vector<std::string> conflicts_;
+};
+
+}  // namespace varve::formats

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Name patterns: `*` stands for any run of characters, also none and also with slashes and dots;
+// all else stands for itself. Functions are stateless.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve::cli {
+
+bool MatchesGlob(std::string_view glob, std::string_view text);
+
+// What each `*` stands for, or nullopt when the text does not match. Where there is a choice, an
+// earlier star takes as little as it can.
+std::optional<std::vector<std::string_view>> CaptureGlob(std::string_view glob,
+                                                         std::string_view text);
+
+// A rule that turns names into others, "model.*=master.*": the stars on the right take what those
+// on the left stood for, in order.
+class RenameRule {
+ public:
+  // kInvalidArgument unless `rule` is LEFT=RIGHT with equally many stars on both sides.
+  static Result<RenameRule> Parse(std::string_view rule);
+  // The new name; nullopt when the left side does not match.
+  std::optional<std::string> Apply(std::string_view name) const;
+
+ private:
+  RenameRule(std::string_view left, std::string_view right) : left_(left), right_(right) {}
+
+  std::string left_;
+  std::string right_;
+};
+
+}  // namespace varve::cli

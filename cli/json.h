@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library's values as JSON, with the keys that docs/cli.md promises, in that order. Functions
+// are stateless.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "varve/checkpoint.h"
+#include "varve/store.h"
+#include "varve/trainer_state.h"
+
+namespace varve::cli {
+
+// JSON has no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity", which
+// Python's float() and JavaScript's Number() take.
+nlohmann::ordered_json ToJson(double value);
+nlohmann::ordered_json ToJson(const CheckpointId& id);      // {run, step}
+nlohmann::ordered_json ToJson(const CheckpointInfo& info);  // one element of `steps`
+nlohmann::ordered_json ToJson(const TrainerState& state);   // RNG states as sizes
+nlohmann::ordered_json ToJson(const Topology& topology);
+nlohmann::ordered_json ToJson(std::span<const CodecUse> uses);  // an object by codec
+
+// The report of `drop`, `forget` and `reclaim`.
+nlohmann::ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report);
+
+// ISO 8601 in UTC with microseconds: "2026-11-20T20:11:14.012345Z".
+std::string IsoTime(std::chrono::system_clock::time_point time);
+
+}  // namespace varve::cli

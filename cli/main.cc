@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The `varve` command: a thin layer over the library. See docs/cli.md.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/outcome.h"
+#include "cli/print.h"
+
+namespace varve::cli {
+namespace {
+
+constexpr char kExitCodes[] =
+    "Exit codes: 0 done; 1 failed; 2 usage; 3 the data is damaged; 10 no store there;\n"
+    "11 locked by another writer; 12 no such step, run or tensor; 13 already exists.";
+
+void AddVerbs(CLI::App& app, Context& context) {
+  AddInit(app, context);
+  AddImport(app, context);
+  AddExport(app, context);
+  AddRuns(app, context);
+  AddSteps(app, context);
+  AddLs(app, context);
+  AddShow(app, context);
+  AddGet(app, context);
+  AddDrop(app, context);
+  AddReclaim(app, context);
+  AddCheck(app, context);
+  AddStats(app, context);
+  AddVersion(app, context);
+  AddHelp(app, context);
+}
+
+// Help was asked for, or the command line is wrong.
+Outcome ParseOutcome(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    app.exit(error);
+    return {};
+  }
+  return Outcome::Usage(std::string(error.what()) + " (see varve help)");
+}
+
+Outcome RunCommand(int argc, char** argv) {
+  CLI::App app("Embedded checkpoint store for machine-learning training", "varve");
+  Context context;
+  context.AddGlobalOptions(&app);
+  app.require_subcommand(1);
+  app.fallthrough();  // global options may also follow the verb
+  app.footer(kExitCodes);
+  AddVerbs(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return ParseOutcome(app, error);
+  }
+  return context.Run();
+}
+
+// What was printed must have arrived: a full disk behind a redirection is a failure too.
+Outcome FlushOutput(Outcome outcome) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return outcome;
+  return outcome.ok() ? Outcome(ExitCode::kFailed, "cannot write to standard output") : outcome;
+}
+
+}  // namespace
+}  // namespace varve::cli
+
+int main(int argc, char** argv) {
+  using varve::cli::Outcome;
+  const Outcome outcome = varve::cli::FlushOutput(varve::cli::RunCommand(argc, argv));
+  if (!outcome.ok()) {
+    std::fprintf(stderr, "varve: %s\n", varve::cli::Printable(outcome.message()).c_str());
+  }
+  return static_cast<int>(outcome.code());
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/metadata.h"
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace varve::cli {
+namespace {
+
+constexpr std::string_view kPrefix = "safetensors.";
+
+}  // namespace
+
+TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata) {
+  TrainerState state;
+  state.global_step = static_cast<int64_t>(step);
+  for (const auto& [key, value] : metadata) state.extra[std::string(kPrefix) + key] = value;
+  return state;
+}
+
+formats::SafetensorsMetadata MetadataFromState(const TrainerState& state) {
+  formats::SafetensorsMetadata metadata;
+  for (const auto& [key, value] : state.extra) {
+    const auto* text = std::get_if<std::string>(&value);
+    if (text != nullptr && key.starts_with(kPrefix)) metadata[key.substr(kPrefix.size())] = *text;
+  }
+  return metadata;
+}
+
+}  // namespace varve::cli

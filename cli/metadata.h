@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the `__metadata__` of an imported safetensors file is kept, so that an export can give it
+// back: as strings in the trainer state's `extra`, under keys that begin with "safetensors.".
+// Functions are stateless.
+#pragma once
+
+#include <cstdint>
+
+#include "cli/formats/safetensors.h"
+#include "varve/trainer_state.h"
+
+namespace varve::cli {
+
+TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata);
+formats::SafetensorsMetadata MetadataFromState(const TrainerState& state);
+
+}  // namespace varve::cli

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a verb ends: an exit code and, unless it is 0, one line for standard error. A plain value.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "varve/status.h"
+
+namespace varve::cli {
+
+// The contract with scripts; never renumber.
+enum class ExitCode {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kDamaged = 3,
+  kNoStore = 10,
+  kLocked = 11,
+  kNotFound = 12,
+  kAlreadyExists = 13,
+};
+
+class [[nodiscard]] Outcome {
+ public:
+  Outcome() = default;  // done
+  Outcome(ExitCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  // The code that suits an error of the library.
+  Outcome(const Status& status);  // NOLINT(google-explicit-constructor)
+
+  // Exit code 1, whatever the status says: for errors that are not about the store.
+  static Outcome Failed(const Status& status) { return {ExitCode::kFailed, status.message()}; }
+  static Outcome Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+  bool ok() const { return code_ == ExitCode::kDone; }
+  ExitCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  ExitCode code_ = ExitCode::kDone;
+  std::string message_;
+};
+
+}  // namespace varve::cli

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small values on the command line. Every function gives kInvalidArgument, which says what was
+// expected. Functions are stateless.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "varve/result.h"
+
+namespace varve::cli {
+
+// "5GB" (10^9), "5GiB" (2^30), "500M", "1024"; at least 1.
+Result<uint64_t> ParseByteSize(std::string_view text);
+// "5%" or "12.5%": a share in (0, 1].
+Result<double> ParsePercent(std::string_view text);
+// "loss=2.5", also with inf and nan.
+Result<std::pair<std::string, double>> ParseMetric(std::string_view text);
+
+}  // namespace varve::cli

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/print.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+namespace varve::cli {
+namespace {
+
+template <typename... Args>
+std::string Format(const char* format, Args... args) {
+  char text[128];
+  std::snprintf(text, sizeof(text), format, args...);
+  return text;
+}
+
+// Characters, not bytes: what a terminal shows of most names.
+size_t DisplayWidth(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
+
+std::string Padded(const std::string& text, size_t width, Table::Align align) {
+  const std::string space(width - std::min(width, DisplayWidth(text)), ' ');
+  return align == Table::Align::kLeft ? text + space : space + text;
+}
+
+std::string Line(const std::vector<std::string>& cells, const std::vector<size_t>& widths,
+                 const std::vector<Table::Column>& columns) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) line += "  ";
+    line += Padded(cells[i], widths[i], columns[i].align);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string HumanBytes(uint64_t bytes) {
+  static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return Format("%d B", static_cast<int>(bytes));
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be printed as "1024.0".
+  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return Format(value < 99.95 ? "%.1f %s" : "%.0f %s", value, kUnits[unit]);
+}
+
+std::string HumanDuration(std::chrono::duration<double> duration) {
+  const double seconds = duration.count();
+  if (seconds < 0.9995e-3) return Format("%.0f us", seconds * 1e6);
+  if (seconds < 0.9995) return Format("%.0f ms", seconds * 1e3);
+  if (seconds < 59.95) return Format("%.1f s", seconds);
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 3600) return Format("%lld min %lld s", whole / 60, whole % 60);
+  return Format("%lld h %lld min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string HumanRate(uint64_t bytes, std::chrono::duration<double> duration) {
+  if (duration.count() <= 0) return "-";
+  const double rate = static_cast<double>(bytes) / duration.count();
+  return HumanBytes(static_cast<uint64_t>(std::min(rate, 1e18))) + "/s";
+}
+
+std::string HumanTime(std::chrono::system_clock::time_point time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  ::localtime_r(&seconds, &parts);
+  char text[64];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
+}
+
+std::string HumanShare(uint64_t part, uint64_t whole) {
+  if (whole == 0) return "-";
+  return Format("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string HumanNumber(double value) { return Format("%g", value); }
+
+std::string HumanShape(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (const int64_t axis : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(axis);
+  return text + "]";
+}
+
+std::string HumanMetrics(const std::map<std::string, double>& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    text += (text.empty() ? "" : " ") + name + "=" + HumanNumber(value);
+  }
+  return text;
+}
+
+std::string HumanId(const CheckpointId& id) {
+  const std::string step = std::to_string(id.step);
+  return id.run == "main" ? step : id.run + "@" + step;
+}
+
+std::string Count(uint64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+std::string ReclaimText(const ReclaimReport& report) {
+  return HumanBytes(report.freed_bytes) + " freed, " + HumanBytes(report.pending_bytes) +
+         " pending, disk " + HumanBytes(report.disk_bytes_before) + " -> " +
+         HumanBytes(report.disk_bytes_after);
+}
+
+std::string Join(std::span<const std::string> parts, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += separator;
+    text += parts[i];
+  }
+  return text;
+}
+
+std::string Printable(std::string_view text) {
+  std::string printable;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      printable += "\\n";
+    } else if (c == '\t') {
+      printable += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      printable += Format("\\x%02x", byte);
+    } else {
+      printable += c;
+    }
+  }
+  return printable;
+}
+
+void Table::AddRow(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::ToString() const {
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  std::vector<size_t> widths;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    size_t width = DisplayWidth(titles[i]);
+    for (const auto& row : rows_) width = std::max(width, DisplayWidth(row[i]));
+    widths.push_back(width);
+  }
+  std::string text = Line(titles, widths, columns_);
+  for (const auto& row : rows_) text += Line(row, widths, columns_);
+  return text;
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers, times and tables for people. JSON gets exact values instead (cli/json.h). Functions are
+// stateless; a Table is a plain value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "varve/checkpoint.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+
+// "0 B", "1023 B", "1.0 KiB", "1.2 GiB": three digits or so.
+std::string HumanBytes(uint64_t bytes);
+// "850 us", "12 ms", "3.4 s", "2 min 5 s", "1 h 2 min".
+std::string HumanDuration(std::chrono::duration<double> duration);
+// "340 MiB/s"; "-" when nothing was measured.
+std::string HumanRate(uint64_t bytes, std::chrono::duration<double> duration);
+// "2026-11-20 20:11:14", local time.
+std::string HumanTime(std::chrono::system_clock::time_point time);
+// "12.3 %" of `whole`; "-" when the whole is 0.
+std::string HumanShare(uint64_t part, uint64_t whole);
+// Six significant digits, as "%g" does.
+std::string HumanNumber(double value);
+// "[1024, 3]"; "[]" for 0-d.
+std::string HumanShape(std::span<const int64_t> shape);
+// "loss=2.5 accuracy=0.9".
+std::string HumanMetrics(const std::map<std::string, double>& metrics);
+// "5" in the default run, "exp@5" in another.
+std::string HumanId(const CheckpointId& id);
+// "1 step", "3 steps".
+std::string Count(uint64_t count, std::string_view noun);
+// "1.2 GiB freed, 3.0 MiB pending, disk 4.0 GiB -> 2.8 GiB".
+std::string ReclaimText(const ReclaimReport& report);
+// "a, b".
+std::string Join(std::span<const std::string> parts, std::string_view separator);
+
+// The text without control characters, which a hostile name could use to take over the terminal:
+// each becomes an escape such as \n or \x1b.
+std::string Printable(std::string_view text);
+
+// Columns of equal width, two spaces apart.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // One cell a column; cells are made printable.
+  void AddRow(std::vector<std::string> cells);
+  std::string ToString() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace varve::cli

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A progress bar on standard error: drawn on a terminal, silent when piped or with --quiet.
+// Thread rule: Update may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace varve::cli {
+
+class ProgressBar {
+ public:
+  ProgressBar(std::string what, bool quiet);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar();  // wipes the bar away
+
+  // `total_bytes` is 0 while unknown.
+  void Update(uint64_t done_bytes, uint64_t total_bytes);
+
+ private:
+  const std::string what_;
+  const bool shown_;
+  const std::chrono::steady_clock::time_point start_;
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point drawn_;  // guarded by mutex_
+};
+
+// One line without its newline: "import [#####     ]  50 %  1.0 GiB of 2.0 GiB  340 MiB/s".
+std::string ProgressLine(const std::string& what, uint64_t done_bytes, uint64_t total_bytes,
+                         std::chrono::duration<double> elapsed);
+
+}  // namespace varve::cli

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tensor_stream.h"
+
+#include <utility>
+
+#include "cli/slice.h"
+
+namespace varve::cli {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{64} << 20;
+constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+
+}  // namespace
+
+TensorStream::TensorStream(const CheckpointReader& reader, Sink sink)
+    : reader_(reader), sink_(std::move(sink)) {}
+
+Status TensorStream::Add(const TensorInfo& tensor) {
+  std::vector<Range> ranges;
+  for (const int64_t size : tensor.shape) ranges.push_back({0, size});
+  return Add(tensor, ranges);
+}
+
+Status TensorStream::Add(const TensorInfo& tensor, std::span<const Range> ranges) {
+  for (std::vector<Range>& piece : SplitIntoPieces(tensor.dtype, ranges, kPieceBytes)) {
+    VARVE_RETURN_IF_ERROR(AddPiece(tensor, std::move(piece)));
+  }
+  return Status::Ok();
+}
+
+Status TensorStream::AddPiece(const TensorInfo& tensor, std::vector<Range> ranges) {
+  const uint64_t bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
+  const uint64_t total_bits = static_cast<uint64_t>(NumElementsOf(ranges)) * bits;
+  if (total_bits % 8 != 0) {
+    return Status::InvalidArgument("tensor \"" + tensor.name + "\": a slice of " +
+                                   std::string(DTypeName(tensor.dtype)) +
+                                   " elements must fill whole bytes");
+  }
+  const auto bytes = static_cast<size_t>(total_bits / 8);
+  if (used_ + bytes > kBufferBytes) VARVE_RETURN_IF_ERROR(Finish());
+  pieces_.push_back({tensor.name, tensor.shard, std::move(ranges), used_, bytes});
+  used_ += bytes;
+  return Status::Ok();
+}
+
+Status TensorStream::Finish() {
+  if (buffer_.size() < used_) buffer_.resize(used_);
+  const std::span<std::byte> buffer(buffer_);
+  std::vector<ReadRequest> requests;
+  for (const Piece& piece : pieces_) {
+    requests.push_back({.name = piece.name,
+                        .out = buffer.subspan(piece.offset, piece.bytes),
+                        .slice = piece.ranges,
+                        .shard = piece.shard});
+  }
+  VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
+  VARVE_RETURN_IF_ERROR(sink_(buffer.first(used_)));
+  pieces_.clear();
+  used_ = 0;
+  return Status::Ok();
+}
+
+}  // namespace varve::cli

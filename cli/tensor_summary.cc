@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tensor_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <variant>
+
+#include "cli/json.h"
+#include "cli/print.h"
+
+namespace varve::cli {
+namespace {
+
+using formats::Number;
+using nlohmann::ordered_json;
+
+constexpr size_t kFirstElements = 8;
+// Divisible by every element size, also three bytes of 6-bit elements.
+constexpr size_t kBlockBytes = 48 << 10;
+
+double AsDouble(const Number& number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number);
+}
+
+// Numbers of one tensor all hold the same type, so the variant's own order is that of the values.
+bool Less(const Number& a, const Number& b) { return a < b; }
+
+std::string NumberText(const Number& number) {
+  if (const auto* value = std::get_if<double>(&number)) return HumanNumber(*value);
+  return std::visit([](auto value) { return std::to_string(value); }, number);
+}
+
+ordered_json NumberJson(const Number& number) {
+  if (const auto* value = std::get_if<double>(&number)) return ToJson(*value);
+  return std::visit([](auto value) { return ordered_json(value); }, number);
+}
+
+std::string ComplexText(const Number& real, const Number& imaginary) {
+  const std::string text = NumberText(imaginary);
+  return NumberText(real) + (text.starts_with('-') ? "" : "+") + text + "j";
+}
+
+}  // namespace
+
+void TensorSummary::Add(std::span<const std::byte> bytes) {
+  const size_t per_element = dtype_ == DType::kC64 ? 2 : 1;
+  while (!bytes.empty()) {
+    const std::span<const std::byte> block = bytes.first(std::min(bytes.size(), kBlockBytes));
+    bytes = bytes.subspan(block.size());
+    const std::vector<Number> numbers = formats::DecodeNumbers(dtype_, block);
+    num_elements_ += numbers.size() / per_element;
+    const size_t missing = kFirstElements * per_element - first_.size();
+    first_.insert(first_.end(), numbers.begin(),
+                  numbers.begin() + static_cast<ptrdiff_t>(std::min(missing, numbers.size())));
+    if (per_element == 1)
+      std::for_each(numbers.begin(), numbers.end(), [this](const Number& n) { AddNumber(n); });
+  }
+}
+
+void TensorSummary::AddNumber(const Number& number) {
+  const double value = AsDouble(number);
+  if (std::isnan(value)) {
+    ++num_nans_;
+    return;
+  }
+  if (!min_ || Less(number, *min_)) min_ = number;
+  if (!max_ || Less(*max_, number)) max_ = number;
+  sum_ += value;
+  ++num_numbers_;
+}
+
+std::optional<double> TensorSummary::Mean() const {
+  if (num_numbers_ == 0) return std::nullopt;
+  return sum_ / static_cast<double>(num_numbers_);
+}
+
+std::string TensorSummary::ToText() const {
+  std::string text;
+  if (min_) text += "min     " + NumberText(*min_) + "\n";
+  if (max_) text += "max     " + NumberText(*max_) + "\n";
+  if (const auto mean = Mean()) text += "mean    " + HumanNumber(*mean) + "\n";
+  if (num_nans_ > 0) text += "NaN     " + Count(num_nans_, "element") + "\n";
+  text += "values ";
+  const size_t step = dtype_ == DType::kC64 ? 2 : 1;
+  for (size_t i = 0; i + step <= first_.size(); i += step) {
+    text += " " + (step == 2 ? ComplexText(first_[i], first_[i + 1]) : NumberText(first_[i]));
+  }
+  if (num_elements_ * step > first_.size()) text += " ...";
+  return text + "\n";
+}
+
+ordered_json TensorSummary::ToJson() const {
+  ordered_json values = ordered_json::array();
+  for (const Number& number : first_) values.push_back(NumberJson(number));
+  const auto mean = Mean();
+  return {{"min", min_ ? NumberJson(*min_) : ordered_json()},
+          {"max", max_ ? NumberJson(*max_) : ordered_json()},
+          {"mean", mean ? cli::ToJson(*mean) : ordered_json()},
+          {"nan", num_nans_},
+          {"values", std::move(values)}};
+}
+
+}  // namespace varve::cli

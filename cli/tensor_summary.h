@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a person wants to know of a tensor's values: the smallest, the largest, the mean and the
+// first few.
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/formats/number.h"
+#include "varve/tensor.h"
+
+namespace varve::cli {
+
+class TensorSummary {
+ public:
+  explicit TensorSummary(DType dtype) : dtype_(dtype) {}
+
+  // Takes the next elements, in order; whole ones only.
+  void Add(std::span<const std::byte> bytes);
+
+  // Lines "min  -1.5" and so on. NaNs are counted and otherwise left out; complex tensors have only
+  // values.
+  std::string ToText() const;
+  // min, max, mean (null when there is none), nan, values.
+  nlohmann::ordered_json ToJson() const;
+
+ private:
+  void AddNumber(const formats::Number& number);
+  std::optional<double> Mean() const;
+
+  DType dtype_;
+  std::optional<formats::Number> min_;
+  std::optional<formats::Number> max_;
+  double sum_ = 0;
+  uint64_t num_numbers_ = 0;  // all but NaNs
+  uint64_t num_nans_ = 0;
+  std::vector<formats::Number> first_;
+  uint64_t num_elements_ = 0;
+};
+
+}  // namespace varve::cli
