@@ -47,7 +47,7 @@ struct SaveOptions {
   std::string run = "main";  // made on first use; same rules as a tensor name, without '@'
   OnExisting on_existing = OnExisting::kError;
   // The step whose chunks are compared position by position. Unset = the newest of the run.
-  std::optional<uint64_t> parent;
+  std::optional<uint64_t> parent{};
   // Compare every chunk byte for byte before sharing it. For data of foreign origin, whose author
   // might know the store's digest seed; costs one read and one decode for each shared chunk.
   bool verify_sharing = false;

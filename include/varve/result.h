@@ -43,8 +43,6 @@ class [[nodiscard]] Result {
 
 }  // namespace varve
 
-#define VARVE_CONCAT_INNER_(a, b) a##b
-#define VARVE_CONCAT_(a, b) VARVE_CONCAT_INNER_(a, b)
 #define VARVE_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr) \
   auto result = (expr);                                 \
   if (!result.ok()) return result.status();             \
@@ -52,4 +50,4 @@ class [[nodiscard]] Result {
 
 // VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 10));
 #define VARVE_ASSIGN_OR_RETURN(lhs, expr) \
-  VARVE_ASSIGN_OR_RETURN_IMPL_(VARVE_CONCAT_(varve_result_, __LINE__), lhs, expr)
+  VARVE_ASSIGN_OR_RETURN_IMPL_(VARVE_CONCAT_(varve_result_, __COUNTER__), lhs, expr)

@@ -69,8 +69,13 @@ class [[nodiscard]] Status {
 
 }  // namespace varve
 
-// Returns from the enclosing function (of type Status or Result<T>) when `expr` is an error.
-#define VARVE_RETURN_IF_ERROR(expr)                      \
-  do {                                                   \
-    if (::varve::Status varve_status_ = (expr); !varve_status_.ok()) return varve_status_; \
+#define VARVE_CONCAT_INNER_(a, b) a##b
+#define VARVE_CONCAT_(a, b) VARVE_CONCAT_INNER_(a, b)
+#define VARVE_RETURN_IF_ERROR_IMPL_(status, expr)                    \
+  do {                                                               \
+    if (::varve::Status status = (expr); !status.ok()) return status; \
   } while (false)
+
+// Returns from the enclosing function (of type Status or Result<T>) when `expr` is an error.
+#define VARVE_RETURN_IF_ERROR(expr) \
+  VARVE_RETURN_IF_ERROR_IMPL_(VARVE_CONCAT_(varve_status_, __COUNTER__), expr)

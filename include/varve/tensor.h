@@ -63,16 +63,16 @@ Status ValidateName(std::string_view what, std::string_view name);
 // A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there for
 // how long `data` must live.
 struct TensorView {
-  std::string_view name;
+  std::string_view name{};
   DType dtype = DType::kF32;
-  std::span<const int64_t> shape;  // empty = 0-d, one element
+  std::span<const int64_t> shape{};  // empty = 0-d, one element
   const void* data = nullptr;      // first element; may be null when the tensor has no elements
   // Distance between neighbours on each axis, in elements, as in NumPy and PyTorch (there in bytes
   // for NumPy). May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
-  std::span<const int64_t> strides;
+  std::span<const int64_t> strides{};
   // Hint: this 16-bit tensor is the round-to-nearest-even copy of that FP32 tensor of the same
   // checkpoint. Verified at save: a wrong hint costs space, never bits.
-  std::string_view derived_from;
+  std::string_view derived_from{};
   // Several shards of one tensor may be saved under one name; each has its own number.
   uint32_t shard = 0;
 };

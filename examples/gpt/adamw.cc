@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpt/adamw.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "gpt/parallel.h"
+
+namespace gpt {
+namespace {
+
+constexpr int64_t kElementBlock = 16 * 1024;
+
+}  // namespace
+
+uint16_t RoundToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);  // quiet, payload's top
+  const uint32_t odd = bits >> 16 & 1;
+  return static_cast<uint16_t>((bits + 0x7fff + odd) >> 16);
+}
+
+float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+AdamW::AdamW(int64_t size) : weights(size), master(size), exp_avg(size), exp_avg_sq(size) {}
+
+void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
+                 std::span<const float> grads, float grad_scale, float lr, int64_t step) {
+  const double t = static_cast<double>(step);
+  const float correction1 = static_cast<float>(1 - std::pow(double{config.beta1}, t));
+  const float correction2 = static_cast<float>(1 - std::pow(double{config.beta2}, t));
+  const auto update = [&](int64_t i, float decay) {
+    const float g = grads[i] * grad_scale;
+    exp_avg[i] = config.beta1 * exp_avg[i] + (1 - config.beta1) * g;
+    exp_avg_sq[i] = config.beta2 * exp_avg_sq[i] + (1 - config.beta2) * g * g;
+    const float denominator = std::sqrt(exp_avg_sq[i] / correction2) + config.epsilon;
+    master[i] -= lr * (exp_avg[i] / correction1 / denominator + decay * master[i]);
+    weights[i] = RoundToBf16(master[i]);
+  };
+  for (const Param& param : params) {
+    const float decay = param.shape.size() >= 2 ? config.weight_decay : 0;
+    ParallelBlocks(param.size, kElementBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) update(param.offset + i, decay);
+    });
+  }
+}
+
+float GradNorm(std::span<const float> grads) {
+  const int64_t size = static_cast<int64_t>(grads.size());
+  std::vector<double> sums((size + kElementBlock - 1) / kElementBlock);
+  ParallelBlocks(size, kElementBlock, [&](int64_t begin, int64_t end) {
+    double sum = 0;
+    for (int64_t i = begin; i < end; ++i) sum += double{grads[i]} * grads[i];
+    sums[begin / kElementBlock] = sum;
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return static_cast<float>(std::sqrt(total));
+}
+
+float ClipScale(float norm, float max_norm) { return norm > max_norm ? max_norm / norm : 1.0f; }
+
+double LrSchedule::At(int64_t step) const {
+  if (step <= warmup_iters) {
+    return max_lr * static_cast<double>(step) / static_cast<double>(warmup_iters);
+  }
+  if (step >= decay_iters) return min_lr;
+  const double done =
+      static_cast<double>(step - warmup_iters) / static_cast<double>(decay_iters - warmup_iters);
+  return min_lr + (max_lr - min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
+}
+
+}  // namespace gpt

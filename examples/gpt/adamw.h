@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AdamW with mixed precision: fp32 masters and moments, and a bf16 copy of the masters that the
+// model computes with. Also what goes with it: gradient clipping and the learning-rate schedule.
+//
+// Thread rule: one thread at a time; Step uses all threads of the calling TBB arena.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gpt/model.h"
+
+namespace gpt {
+
+// bf16 is the upper half of a float; this rounds to nearest, ties to even. NaN stays NaN.
+uint16_t RoundToBf16(float value);
+float WidenBf16(uint16_t bits);
+
+struct AdamWConfig {
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.1f;  // of matrices only
+};
+
+// Flat arrays in the order of ListParams.
+struct AdamW {
+  explicit AdamW(int64_t size);
+
+  // One update. `step` counts from 1. The gradient is multiplied by `grad_scale` first.
+  void Step(const AdamWConfig& config, const std::vector<Param>& params,
+            std::span<const float> grads, float grad_scale, float lr, int64_t step);
+
+  Buffer<uint16_t> weights;  // bf16, always RoundToBf16 of master
+  Buffer<float> master, exp_avg, exp_avg_sq;
+};
+
+// The Euclidean norm.
+float GradNorm(std::span<const float> grads);
+// The factor that brings a gradient of this norm to at most `max_norm`.
+float ClipScale(float norm, float max_norm);
+
+// Linear warm-up from 0, then half a cosine from max_lr down to min_lr, then min_lr.
+struct LrSchedule {
+  double max_lr = 1e-3;
+  double min_lr = 1e-4;
+  int64_t warmup_iters = 10;
+  int64_t decay_iters = 100;
+
+  // `step` counts from 1.
+  double At(int64_t step) const;
+  bool operator==(const LrSchedule&) const = default;
+};
+
+}  // namespace gpt

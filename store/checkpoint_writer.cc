@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A save, from Begin to Commit. The order that makes it safe:
+//   1. the birth number is persisted before it is used (StoreImpl::NewBirth);
+//   2. new chunks are encoded, written to files of their own and synced (SavePipeline);
+//   3. under the commit mutex every shared chunk and list is counted once more, so that nothing
+//      that a drop took away meanwhile is referred to;
+//   4. records, lists and counts are written to files and synced, and one ingest makes these and the
+//      chunk files visible at once (CommitBatch).
+// A crash before the end of 4 leaves files in incoming/, which the next open removes.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "store/save_pipeline.h"
+#include "store/store_impl.h"
+#include "store/trainer_state.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+constexpr size_t kMaxItemBytes = size_t{64} << 20;
+constexpr uint32_t kElementsPerChunk = 262144;
+constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
+
+uint32_t ElementsPerChunk(DType dtype) {
+  // Weights, masters and moments are cut at the same elements whatever their type; tensors of
+  // plain bytes (data, masks) have no such partner and are cut at 1 MiB.
+  const bool bytes = dtype == DType::kU8 || dtype == DType::kI8 || dtype == DType::kBool;
+  return bytes ? kByteElementsPerChunk : kElementsPerChunk;
+}
+
+bool IsDense(const TensorView& view) {
+  if (view.strides.empty()) return true;
+  int64_t stride = 1;
+  for (size_t i = view.shape.size(); i-- > 0;) {
+    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
+    stride *= view.shape[i];
+  }
+  return true;
+}
+
+Status ValidateView(const TensorView& view) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
+  const std::string tensor = "tensor " + std::string(view.name);
+  if (DTypeBits(view.dtype) == 0) {
+    return Status::InvalidArgument(tensor + ": dtype " +
+                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
+  }
+  const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
+  if (!bytes.ok()) return bytes.status().WithContext(tensor);
+  if (*bytes > 0 && view.data == nullptr) {
+    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
+                                   " bytes");
+  }
+  if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
+    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
+                                   " strides for " + std::to_string(view.shape.size()) + " axes");
+  }
+  if (!IsDense(view) && DTypeBits(view.dtype) % 8 != 0) {
+    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
+                                   " tensors must be dense");
+  }
+  return Status::Ok();
+}
+
+// Digest of a tensor's content: of its chunks' digests in order.
+Digest ContentDigest(uint64_t seed, const std::vector<ChunkRef>& refs) {
+  std::string all;
+  all.reserve(16 * refs.size());
+  for (const ChunkRef& ref : refs) all += keys::Index(ref.digest);
+  return ComputeDigest(seed, AsBytes(all));
+}
+
+class CheckpointWriterImpl : public CheckpointWriter {
+ public:
+  CheckpointWriterImpl(StoreImpl* store, uint64_t step, const SaveOptions& options)
+      : store_(store),
+        id_{options.run, step},
+        options_(options),
+        started_(std::chrono::steady_clock::now()) {}
+  ~CheckpointWriterImpl() override { CheckpointWriterImpl::Abandon(); }
+
+  Status Begin();
+
+  Status Put(const TensorView& view) override;
+  Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
+  Status SetTrainerState(const TrainerState& state) override;
+  Status SetTopology(const Topology& topology) override;
+  Status SetMetric(std::string_view name, double value) override;
+  Status AddTag(std::string_view tag) override;
+  Result<SaveReport> Commit() override;
+  void Abandon() override;
+
+ private:
+  Status RequireOpen() const;
+  Status FindParents();
+  void LinkSources();
+  Status CommitPipeline(SavePipeline* pipeline);
+  Status ResolveRun(CommitBatch* batch, RunId* run);
+  Status CountReferences(uint32_t num_lists, const SavePipeline& pipeline, ReferenceCounts* counts);
+  uint32_t MakeLists(CommitBatch* batch);
+  void PutTensors(StepKey key, CommitBatch* batch);
+  void PutState(StepKey key, CommitBatch* batch);
+  void PutStep(StepKey key, const SavePipeline& pipeline, CommitBatch* batch);
+  Digest RootDigest() const;
+  SaveReport MakeReport(const SavePipeline& pipeline) const;
+
+  StoreImpl* const store_;
+  const CheckpointId id_;
+  const SaveOptions options_;
+  const std::chrono::steady_clock::time_point started_;
+  bool open_ = true;
+  uint64_t birth_ = 0;
+  std::optional<StepKey> parent_;  // pinned
+
+  std::vector<std::unique_ptr<SaveTensor>> tensors_;
+  std::map<std::pair<std::string, uint32_t>, SaveTensor*> by_name_;
+  std::map<std::string, std::string> items_;  // encoded
+  std::string trainer_state_;
+  std::string topology_;
+  std::map<std::string, double> metrics_;
+  std::set<std::string> tags_;
+  uint64_t logical_bytes_ = 0;
+
+  // Lists of this save that are shared with the parent, and refs of those that are new.
+  std::vector<ListAddress> shared_lists_;
+  std::vector<const ChunkRef*> new_list_refs_;
+};
+
+Status CheckpointWriterImpl::Begin() {
+  const Result<RunRecord> run = store_->FindRun(id_.run);
+  if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
+  if (run.ok()) {
+    VARVE_ASSIGN_OR_RETURN(const auto existing, store_->FindStep({run->id, id_.step}));
+    if (existing.has_value() && options_.on_existing == OnExisting::kError) {
+      return Status::AlreadyExists(StepName(id_.run, id_.step) + " exists already");
+    }
+  }
+  std::optional<uint64_t> parent = options_.parent;
+  if (!parent.has_value() && run.ok()) {
+    VARVE_ASSIGN_OR_RETURN(parent, store_->LatestStep(id_.run));
+  }
+  if (parent.has_value()) {
+    if (!run.ok()) return run.status();
+    const StepKey key{run->id, *parent};
+    // Pinned before it is looked up: a drop either sees the pin or has happened already.
+    store_->pins()->PinStep(key);
+    parent_ = key;
+    VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key));
+    if (!record.has_value()) {
+      return Status::NotFound("the parent, " + StepName(id_.run, *parent) + ", does not exist");
+    }
+  }
+  VARVE_ASSIGN_OR_RETURN(birth_, store_->NewBirth());
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::RequireOpen() const {
+  if (open_) return Status::Ok();
+  return Status::FailedPrecondition("the save of " + StepName(id_.run, id_.step) +
+                                    " has been committed or abandoned");
+}
+
+Status CheckpointWriterImpl::Put(const TensorView& view) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  VARVE_RETURN_IF_ERROR(ValidateView(view));
+  auto tensor = std::make_unique<SaveTensor>();
+  tensor->name = view.name;
+  tensor->shard = view.shard;
+  tensor->dtype = view.dtype;
+  tensor->shape.assign(view.shape.begin(), view.shape.end());
+  if (!IsDense(view)) tensor->strides.assign(view.strides.begin(), view.strides.end());
+  tensor->data = static_cast<const std::byte*>(view.data);
+  tensor->derived_from = view.derived_from;
+  tensor->record.birth = birth_;
+  tensor->record.dtype = view.dtype;
+  tensor->record.shape = tensor->shape;
+  tensor->record.elements_per_chunk = ElementsPerChunk(view.dtype);
+  tensor->record.derived_from = view.derived_from;
+  if (!by_name_.try_emplace({tensor->name, tensor->shard}, tensor.get()).second) {
+    return Status::InvalidArgument("tensor " + tensor->name + " shard " +
+                                   std::to_string(tensor->shard) +
+                                   " was put twice into one checkpoint");
+  }
+  logical_bytes_ += tensor->record.LogicalBytes();
+  tensors_.push_back(std::move(tensor));
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::PutBytes(std::string_view name, std::span<const std::byte> value) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  VARVE_RETURN_IF_ERROR(ValidateName("item name", name));
+  if (value.size() > kMaxItemBytes) {
+    return Status::InvalidArgument("item " + std::string(name) + " has " +
+                                   std::to_string(value.size()) +
+                                   " bytes, at most 64 MiB fit; save it as a U8 tensor");
+  }
+  const Digest digest = ComputeDigest(store_->digest_seed(), value);
+  if (!items_.try_emplace(std::string(name), EncodeItemRecord(digest, value)).second) {
+    return Status::InvalidArgument("item " + std::string(name) +
+                                   " was put twice into one checkpoint");
+  }
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::SetTrainerState(const TrainerState& state) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  trainer_state_ = EncodeTrainerState(state);
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::SetTopology(const Topology& topology) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  topology_ = EncodeTopology(topology);
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::SetMetric(std::string_view name, double value) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
+  metrics_[std::string(name)] = value;
+  return Status::Ok();
+}
+
+Status CheckpointWriterImpl::AddTag(std::string_view tag) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  VARVE_RETURN_IF_ERROR(ValidateTag(tag));
+  tags_.emplace(tag);
+  return Status::Ok();
+}
+
+void CheckpointWriterImpl::Abandon() {
+  if (!open_) return;
+  open_ = false;
+  if (parent_.has_value()) store_->pins()->UnpinStep(*parent_);
+}
+
+Result<SaveReport> CheckpointWriterImpl::Commit() {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  SavePipeline pipeline(store_, birth_, options_.verify_sharing);
+  Status status = FindParents();
+  if (status.ok()) {
+    LinkSources();
+    status = pipeline.Run(&tensors_);
+  }
+  if (status.ok()) status = CommitPipeline(&pipeline);
+  Abandon();  // whatever happened, the writer is done and its pins go
+  if (!status.ok()) return status.WithContext("saving " + StepName(id_.run, id_.step));
+  return MakeReport(pipeline);
+}
+
+Status CheckpointWriterImpl::FindParents() {
+  if (!parent_.has_value()) return Status::Ok();
+  for (const auto& tensor : tensors_) {
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           store_->database()->Get(Family::kTensors,
+                                                   keys::Tensor(*parent_, tensor->name,
+                                                                tensor->shard)));
+    if (!value.has_value()) continue;
+    Result<TensorRecord> record = DecodeTensorRecord(*value);
+    if (!record.ok()) return record.status().WithContext("tensor " + tensor->name);
+    if (record->dtype == tensor->dtype &&
+        record->elements_per_chunk == tensor->record.elements_per_chunk) {
+      tensor->parent = *std::move(record);
+    }
+  }
+  return Status::Ok();
+}
+
+// Connects derived tensors with their sources and puts them last, so that a source is placed first.
+void CheckpointWriterImpl::LinkSources() {
+  const bool may_derive = store_->options().codec != Codec::kNone;
+  for (const auto& tensor : tensors_) {
+    const auto it = by_name_.find({tensor->derived_from, tensor->shard});
+    if (!may_derive || it == by_name_.end()) continue;
+    const SaveTensor* source = it->second;
+    const bool narrow = tensor->dtype == DType::kBF16 || tensor->dtype == DType::kF16;
+    if (narrow && source->dtype == DType::kF32 && source->shape == tensor->shape &&
+        source->strides.empty() && tensor->strides.empty()) {
+      tensor->source = source;
+    }
+  }
+  std::stable_partition(tensors_.begin(), tensors_.end(),
+                        [](const auto& tensor) { return tensor->source == nullptr; });
+}
+
+Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
+  const auto lock = store_->LockCommits();
+  CommitBatch batch;
+  ReferenceCounts counts(store_->database());
+  StepKey key{0, id_.step};
+  VARVE_RETURN_IF_ERROR(ResolveRun(&batch, &key.run));
+  VARVE_ASSIGN_OR_RETURN(const auto existing, store_->FindStep(key));
+  if (existing.has_value() && options_.on_existing == OnExisting::kError) {
+    return Status::AlreadyExists("another writer has committed it meanwhile");
+  }
+  const uint32_t num_lists = MakeLists(&batch);
+  // References are added before any is released: what both steps share must not die in between.
+  VARVE_RETURN_IF_ERROR(CountReferences(num_lists, *pipeline, &counts));
+  if (existing.has_value()) {
+    if (store_->pins()->IsStepPinned(key) && parent_ != key) {
+      return Status::FailedPrecondition("it is the base of another save in progress");
+    }
+    VARVE_RETURN_IF_ERROR(store_->ReleaseStep(key, &counts, &batch));
+  }
+  for (const auto& [digest, ordinal] : pipeline->new_chunks()) {
+    batch.Put(Family::kIndex, keys::Index(digest), EncodeAddress({birth_, ordinal}));
+  }
+  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+  PutTensors(key, &batch);
+  PutState(key, &batch);
+  PutStep(key, *pipeline, &batch);
+  for (const std::string& tag : tags_) {
+    batch.Put(Family::kMeta, keys::Tag(key.run, tag), EncodeNumber(id_.step));
+  }
+  VARVE_RETURN_IF_ERROR(
+      batch.Commit(store_->database(), store_->incoming(), pipeline->files()->paths()));
+  store_->NoteCommit(counts.births_with_dead());
+  return Status::Ok();
+}
+
+// The run's id; a run that does not exist yet is made by this very commit.
+Status CheckpointWriterImpl::ResolveRun(CommitBatch* batch, RunId* run) {
+  const Result<RunRecord> found = store_->FindRun(id_.run);
+  if (found.ok()) {
+    *run = found->id;
+    return Status::Ok();
+  }
+  if (found.status().code() != StatusCode::kNotFound) return found.status();
+  VARVE_ASSIGN_OR_RETURN(const auto next,
+                         store_->database()->Get(Family::kMeta, keys::kNextRun));
+  const uint64_t id = next.has_value() ? DecodeNumber(*next).value_or(UINT64_MAX) : 1;
+  if (id >= UINT32_MAX) return Status::Corruption("the store has no run ids left");
+  *run = static_cast<RunId>(id);
+  batch->Put(Family::kMeta, std::string(keys::kNextRun), EncodeNumber(id + 1));
+  batch->Put(Family::kMeta, keys::Run(id_.run), EncodeRunRecord({.id = *run}));
+  return Status::Ok();
+}
+
+// Cuts every tensor's references into lists. A list that is the parent's to the last entry is named
+// again; others are written under this birth.
+uint32_t CheckpointWriterImpl::MakeLists(CommitBatch* batch) {
+  uint32_t number = 0;
+  for (const auto& tensor : tensors_) {
+    tensor->record.lists.clear();
+    tensor->record.content = ContentDigest(store_->digest_seed(), tensor->refs);
+    const auto& refs = tensor->refs;
+    const auto& old = tensor->parent_refs;
+    for (size_t first = 0; first < refs.size(); first += kChunksPerList) {
+      const size_t n = std::min<size_t>(kChunksPerList, refs.size() - first);
+      const size_t old_n = first < old.size() ? std::min<size_t>(kChunksPerList, old.size() - first)
+                                              : 0;
+      if (n == old_n && std::equal(refs.begin() + static_cast<ptrdiff_t>(first),
+                                   refs.begin() + static_cast<ptrdiff_t>(first + n),
+                                   old.begin() + static_cast<ptrdiff_t>(first))) {
+        tensor->record.lists.push_back(tensor->parent->lists[first / kChunksPerList]);
+        shared_lists_.push_back(tensor->record.lists.back());
+        continue;
+      }
+      const ListAddress list{birth_, number++};
+      const std::vector<ChunkRef> part(refs.begin() + static_cast<ptrdiff_t>(first),
+                                       refs.begin() + static_cast<ptrdiff_t>(first + n));
+      batch->Put(Family::kLists, keys::List(list), EncodeChunkList(part));
+      for (size_t i = first; i < first + n; ++i) {
+        if (refs[i].NamesFrame()) new_list_refs_.push_back(&refs[i]);
+      }
+      tensor->record.lists.push_back(list);
+    }
+  }
+  return number;
+}
+
+Status CheckpointWriterImpl::CountReferences(uint32_t num_lists, const SavePipeline& pipeline,
+                                             ReferenceCounts* counts) {
+  const SaveTotals& totals = pipeline.totals();
+  if (num_lists > 0 || totals.chunks > 0) {
+    BirthRecord birth{.chunks = totals.chunks,
+                      .lists = num_lists,
+                      .stored_bytes = totals.stored_bytes,
+                      .raw_bytes = totals.raw_bytes,
+                      .live_chunks = totals.chunks,
+                      .live_lists = num_lists};
+    std::copy(std::begin(totals.by_codec), std::end(totals.by_codec), std::begin(birth.live));
+    VARVE_RETURN_IF_ERROR(counts->AddBirth(birth_, birth, pipeline.edges()));
+  }
+  for (uint32_t i = 0; i < num_lists; ++i) {
+    VARVE_RETURN_IF_ERROR(counts->AddList({birth_, i}));
+  }
+  for (const ListAddress& list : shared_lists_) VARVE_RETURN_IF_ERROR(counts->AddList(list));
+  for (const ChunkRef* ref : new_list_refs_) VARVE_RETURN_IF_ERROR(counts->AddChunk(*ref));
+  return Status::Ok();
+}
+
+void CheckpointWriterImpl::PutTensors(StepKey key, CommitBatch* batch) {
+  for (const auto& tensor : tensors_) {
+    batch->Put(Family::kTensors, keys::Tensor(key, tensor->name, tensor->shard),
+               EncodeTensorRecord(tensor->record));
+  }
+}
+
+void CheckpointWriterImpl::PutState(StepKey key, CommitBatch* batch) {
+  if (!trainer_state_.empty()) {
+    batch->Put(Family::kState, keys::TrainerState(key), trainer_state_);
+  }
+  if (!topology_.empty()) batch->Put(Family::kState, keys::Topology(key), topology_);
+  for (const auto& [name, value] : items_) {
+    batch->Put(Family::kState, keys::Item(key, name), value);
+  }
+}
+
+void CheckpointWriterImpl::PutStep(StepKey key, const SavePipeline& pipeline, CommitBatch* batch) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  StepRecord record;
+  record.birth = birth_;
+  record.created_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  record.parent = parent_;
+  record.num_tensors = tensors_.size();
+  record.num_items = items_.size();
+  record.logical_bytes = logical_bytes_;
+  record.new_bytes = pipeline.totals().raw_bytes;
+  record.stored_bytes = pipeline.totals().stored_bytes;
+  record.root = RootDigest();
+  record.metrics = metrics_;
+  batch->Put(Family::kSteps, keys::Step(key), EncodeStepRecord(record));
+}
+
+// docs/format.md, "Root digest".
+Digest CheckpointWriterImpl::RootDigest() const {
+  std::string all;
+  for (const auto& [name, tensor] : by_name_) {
+    all += name.first;
+    all.push_back('\0');
+    all += keys::RunPrefix(name.second);
+    all.push_back(static_cast<char>(tensor->dtype));
+    for (const int64_t d : tensor->shape) all += EncodeNumber(static_cast<uint64_t>(d));
+    all += keys::Index(tensor->record.content);
+  }
+  return ComputeDigest(store_->digest_seed(), AsBytes(all));
+}
+
+SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const {
+  SaveReport report;
+  report.id = id_;
+  report.num_tensors = tensors_.size();
+  report.logical_bytes = logical_bytes_;
+  report.new_bytes = pipeline.totals().raw_bytes;
+  report.stored_bytes = pipeline.totals().stored_bytes;
+  report.elapsed = std::chrono::steady_clock::now() - started_;
+  for (int i = 0; i < kNumPredictors; ++i) {
+    const CodecTotals& t = pipeline.totals().by_codec[i];
+    if (t.chunks == 0) continue;
+    report.by_codec.push_back({std::string(PredictorName(static_cast<Predictor>(i))), t.chunks,
+                               t.raw_bytes, t.stored_bytes});
+  }
+  return report;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointWriter>> StoreImpl::Begin(uint64_t step,
+                                                           const SaveOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
+  auto writer = std::make_unique<CheckpointWriterImpl>(this, step, options);
+  VARVE_RETURN_IF_ERROR(writer->Begin());
+  return std::unique_ptr<CheckpointWriter>(std::move(writer));
+}
+
+}  // namespace varve

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/chunk_reader.h"
+
+#include <cstring>
+
+#include "codec/rounded_copy.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// No writer makes chains this long (StoreOptions::max_delta_depth); hostile bytes might.
+constexpr size_t kMaxChain = 64;
+
+std::string FrameName(ChunkAddress address) {
+  return "frame " + std::to_string(address.birth) + "/" + std::to_string(address.ordinal);
+}
+
+std::span<const std::byte> FrameBytes(const rocksdb::PinnableSlice& frame) {
+  return AsBytes({frame.data(), frame.size()});
+}
+
+void FillConstant(std::string_view element, std::span<std::byte> out) {
+  // Doubles the filled part: memcpy speed whatever the element.
+  size_t filled = element.size();
+  std::memcpy(out.data(), element.data(), filled);
+  while (filled < out.size()) {
+    const size_t n = std::min(filled, out.size() - filled);
+    std::memcpy(out.data() + filled, out.data(), n);
+    filled += n;
+  }
+}
+
+}  // namespace
+
+Status ChunkReader::Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
+                         ChunkScratch* scratch) const {
+  if (out.size() != ref.raw_bytes) {
+    return Status::Corruption("chunk has " + std::to_string(ref.raw_bytes) + " bytes, its tensor " +
+                              "leaves room for " + std::to_string(out.size()));
+  }
+  switch (ref.kind) {
+    case ChunkKind::kStored:
+      return ReadFrame(ref.address, ref.digest, out, scratch);
+    case ChunkKind::kDerived:
+      return ReadDerived(ref, dtype, out, scratch);
+    case ChunkKind::kConstant:
+      FillConstant(ref.literal, out);
+      break;
+    case ChunkKind::kInline:
+      std::memcpy(out.data(), ref.literal.data(), out.size());
+      break;
+  }
+  if (ComputeDigest(digest_seed_, out) != ref.digest) {
+    return Status::Corruption("literal chunk does not have its digest " + ToHex(ref.digest));
+  }
+  return Status::Ok();
+}
+
+Status ChunkReader::CheckDigest(ChunkAddress address, std::span<const std::byte> raw,
+                                const Digest& expected) const {
+  const Digest found = ComputeDigest(digest_seed_, raw);
+  if (found == expected) return Status::Ok();
+  return Status::Corruption(FrameName(address) + " decodes to digest " + ToHex(found) +
+                            ", expected " + ToHex(expected));
+}
+
+Result<std::vector<ChunkReader::Link>> ChunkReader::FetchChain(ChunkAddress address) const {
+  std::vector<Link> chain;
+  while (true) {
+    Link& link = chain.emplace_back();
+    link.address = address;
+    VARVE_RETURN_IF_ERROR(database_->GetFrame(address, &link.frame));
+    Result<FrameInfo> info = ParseFrame(FrameBytes(link.frame));
+    if (!info.ok()) return info.status().WithContext(FrameName(address));
+    link.info = *std::move(info);
+    if (!link.info.base.has_value()) return chain;
+    if (*link.info.base >= address) {
+      return Status::Corruption(FrameName(address) + ": its base " + FrameName(*link.info.base) +
+                                " has no smaller address");
+    }
+    if (chain.size() == kMaxChain) {
+      return Status::Corruption(FrameName(address) + ": more than 64 frames in its chain");
+    }
+    address = *link.info.base;
+  }
+}
+
+Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>& expected,
+                              std::span<std::byte> out, ChunkScratch* scratch) const {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<Link> chain, FetchChain(address));
+  std::span<const std::byte> base;
+  for (size_t i = chain.size(); i-- > 0;) {
+    const Link& link = chain[i];
+    std::span<std::byte> target = out;
+    if (i > 0) {
+      // Two buffers in turn: the base being read, and the chunk being made from it.
+      std::swap(scratch->bytes, scratch->previous);
+      scratch->bytes.resize(link.info.raw_bytes);
+      target = scratch->bytes;
+    }
+    if (link.info.raw_bytes != target.size()) {
+      return Status::Corruption(FrameName(link.address) + " holds " +
+                                std::to_string(link.info.raw_bytes) + " raw bytes, expected " +
+                                std::to_string(target.size()));
+    }
+    const Status decoded = scratch->decoder.Decode(FrameBytes(link.frame), base, target);
+    if (!decoded.ok()) return decoded.WithContext(FrameName(link.address));
+    const Digest wanted =
+        i > 0 ? chain[i - 1].info.base_digest : expected.value_or(link.info.digest);
+    VARVE_RETURN_IF_ERROR(CheckDigest(link.address, target, wanted));
+    base = target;
+  }
+  return Status::Ok();
+}
+
+Status ChunkReader::ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
+                                ChunkScratch* scratch) const {
+  if (dtype != DType::kBF16 && dtype != DType::kF16) {
+    return Status::Corruption("a derived chunk in a tensor of type " +
+                              std::string(DTypeName(dtype)));
+  }
+  std::vector<std::byte> source = std::move(scratch->source);
+  source.resize(2 * out.size());
+  VARVE_RETURN_IF_ERROR(ReadFrame(ref.address, std::nullopt, source, scratch));
+  MakeRoundedCopy(dtype, source, out);
+  scratch->source = std::move(source);
+  return CheckDigest(ref.address, out, ref.digest);
+}
+
+Result<std::vector<StoredChunk>> ChunkReader::ReadChain(ChunkAddress address,
+                                                        ChunkScratch* scratch) const {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<Link> links, FetchChain(address));
+  std::vector<StoredChunk> chain(links.size());
+  std::span<const std::byte> base;
+  for (size_t i = links.size(); i-- > 0;) {
+    const Link& link = links[i];
+    chain[i].info = link.info;
+    chain[i].frame_bytes = static_cast<uint32_t>(link.frame.size());
+    chain[i].raw.resize(link.info.raw_bytes);
+    const Status decoded = scratch->decoder.Decode(FrameBytes(link.frame), base, chain[i].raw);
+    if (!decoded.ok()) return decoded.WithContext(FrameName(link.address));
+    const Digest& wanted = i > 0 ? links[i - 1].info.base_digest : link.info.digest;
+    VARVE_RETURN_IF_ERROR(CheckDigest(link.address, chain[i].raw, wanted));
+    base = chain[i].raw;
+  }
+  return chain;
+}
+
+}  // namespace varve

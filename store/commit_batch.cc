@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/commit_batch.h"
+
+#include <rocksdb/sst_file_writer.h>
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <vector>
+
+namespace varve {
+namespace {
+
+// A name that this process has not used: nothing is ever opened over an existing file, because a
+// leftover may be a hard link to a committed one.
+std::filesystem::path NewFileName(const std::filesystem::path& incoming, std::string_view family) {
+  static std::atomic<uint64_t> counter{0};
+  return incoming / ("commit-" + std::to_string(counter++) + "-" + std::string(family) + ".sst");
+}
+
+Status WriteTable(const Database& database, Family family, const std::filesystem::path& path,
+                  const std::map<std::string, std::optional<std::string>>& changes) {
+  const rocksdb::Options options = database.FileOptions(family);
+  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family));
+  rocksdb::Status status = writer.Open(path.string());
+  for (auto it = changes.begin(); status.ok() && it != changes.end(); ++it) {
+    status = it->second.has_value() ? writer.Put(it->first, *it->second) : writer.Delete(it->first);
+  }
+  if (status.ok()) status = writer.Finish();  // syncs
+  return FromRocksDb(status, "writing " + path.string());
+}
+
+struct Table {
+  Family family;
+  std::filesystem::path path;
+  Status status;
+};
+
+void RemoveFiles(const std::vector<Table>& tables) {
+  std::error_code ignored;  // what stays is swept at the next open
+  for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
+}
+
+}  // namespace
+
+void CommitBatch::Put(Family family, std::string key, std::string value) {
+  num_bytes_ += key.size() + value.size();
+  changes_[static_cast<int>(family)].insert_or_assign(std::move(key), std::move(value));
+}
+
+void CommitBatch::Delete(Family family, std::string key) {
+  num_bytes_ += key.size();
+  changes_[static_cast<int>(family)].insert_or_assign(std::move(key), std::nullopt);
+}
+
+bool CommitBatch::empty() const {
+  return std::all_of(std::begin(changes_), std::end(changes_),
+                     [](const auto& changes) { return changes.empty(); });
+}
+
+Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
+                           std::span<const std::filesystem::path> chunk_files) const {
+  std::vector<Table> tables;
+  for (int i = 0; i < kNumFamilies; ++i) {
+    if (changes_[i].empty()) continue;
+    tables.push_back({static_cast<Family>(i), NewFileName(incoming, kFamilyNames[i]), {}});
+  }
+  // Each file costs a sync; together they cost about one.
+  tbb::parallel_for(size_t{0}, tables.size(), [&](size_t i) {
+    Table& table = tables[i];
+    table.status =
+        WriteTable(*database, table.family, table.path, changes_[static_cast<int>(table.family)]);
+  }, tbb::simple_partitioner());
+  for (const Table& table : tables) {
+    if (table.status.ok()) continue;
+    RemoveFiles(tables);
+    return table.status;
+  }
+
+  rocksdb::IngestExternalFileOptions options;
+  options.move_files = true;
+  options.write_global_seqno = false;
+  std::vector<rocksdb::IngestExternalFileArg> args;
+  if (!chunk_files.empty()) {
+    args.emplace_back();
+    args.back().column_family = database->handle(Family::kChunks);
+    for (const auto& path : chunk_files) args.back().external_files.push_back(path.string());
+    args.back().options = options;
+  }
+  for (const Table& table : tables) {
+    args.emplace_back();
+    args.back().column_family = database->handle(table.family);
+    args.back().external_files = {table.path.string()};
+    args.back().options = options;
+  }
+  if (args.empty()) return Status::Ok();
+  // The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
+  const rocksdb::Status status = database->rocksdb()->IngestExternalFiles(args);
+  if (!status.ok()) RemoveFiles(tables);
+  return FromRocksDb(status, "committing");
+}
+
+}  // namespace varve

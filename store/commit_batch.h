@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one way a store changes: a set of puts and deletes over all families that becomes visible in
+// one atomic step, together with files of new chunks. Nothing goes through RocksDB's log: every
+// family's changes are written to a table file, synced, and all files are ingested at once.
+// Thread rule: one thread at a time; Commit under the store's commit mutex.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "store/database.h"
+#include "store/keys.h"
+#include "varve/status.h"
+
+namespace varve {
+
+class CommitBatch {
+ public:
+  // A later change of the same key replaces the earlier one.
+  void Put(Family family, std::string key, std::string value);
+  void Delete(Family family, std::string key);
+
+  bool empty() const;
+  uint64_t num_bytes() const { return num_bytes_; }
+
+  // Makes everything durable, then visible. `chunk_files` are finished and synced table files in
+  // `incoming`, for kChunks. On error nothing is visible; the batch's own files are removed, the
+  // chunk files are left to their owner.
+  Status Commit(Database* database, const std::filesystem::path& incoming,
+                std::span<const std::filesystem::path> chunk_files) const;
+
+ private:
+  std::map<std::string, std::optional<std::string>> changes_[kNumFamilies];
+  uint64_t num_bytes_ = 0;  // of keys and values, about
+};
+
+}  // namespace varve

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dropping steps: records go and counts fall in one atomic commit a group of steps. Frames are not
+// touched here; they are dead from now on, and reclaim.cc gives their space back.
+#include <algorithm>
+
+#include "store/store_impl.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// A group is closed at this many bytes of changes: bounded memory, and one ingest for many steps.
+constexpr uint64_t kGroupBytes = uint64_t{4} << 20;
+
+}  // namespace
+
+Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const {
+  const std::string prefix = keys::Step(step);
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kTensors, prefix, [&](std::string_view key, std::string_view value) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const TensorRecord record, DecodeTensorRecord(value));
+        for (const ListAddress& list : record.lists) {
+          VARVE_RETURN_IF_ERROR(counts->ReleaseList(list, batch));
+        }
+        batch->Delete(Family::kTensors, std::string(key));
+        return Status::Ok();
+      }));
+  VARVE_RETURN_IF_ERROR(
+      database_->Scan(Family::kState, prefix, [&](std::string_view key, std::string_view) {
+        batch->Delete(Family::kState, std::string(key));
+        return Status::Ok();
+      }));
+  batch->Delete(Family::kSteps, prefix);
+  return Status::Ok();
+}
+
+Result<std::vector<StepKey>> StoreImpl::CheckDroppable(std::span<const CheckpointId> ids) {
+  std::vector<StepKey> steps;
+  std::string missing, pinned;
+  for (const CheckpointId& id : ids) {
+    const std::string name = StepName(id.run, id.step);
+    const Result<RunRecord> run = FindRun(id.run);
+    if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
+    if (!run.ok()) {
+      missing += (missing.empty() ? "" : ", ") + name;
+      continue;
+    }
+    const StepKey key{run->id, id.step};
+    VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
+    if (!record.has_value()) missing += (missing.empty() ? "" : ", ") + name;
+    if (pins_.IsStepPinned(key)) pinned += (pinned.empty() ? "" : ", ") + name;
+    steps.push_back(key);
+  }
+  if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
+  if (!pinned.empty()) {
+    return Status::FailedPrecondition(pinned +
+                                      ": base of a save in progress; nothing was dropped");
+  }
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+// Drops group by group.
+Status StoreImpl::DropAll(std::span<const StepKey> steps) {
+  while (!steps.empty()) {
+    CommitBatch batch;
+    ReferenceCounts counts(database_.get());
+    size_t n = 0;
+    while (n < steps.size() && batch.num_bytes() < kGroupBytes) {
+      VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(steps[n].run));
+      for (const auto& [tag, step] : tags) {
+        if (step == steps[n].step) batch.Delete(Family::kMeta, keys::Tag(steps[n].run, tag));
+      }
+      VARVE_RETURN_IF_ERROR(ReleaseStep(steps[n++], &counts, &batch));
+    }
+    VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+    Status status = batch.Commit(database_.get(), incoming(), {});
+    if (IsNoSpace(status)) {
+      // The reserve is what makes dropping possible on a full disk.
+      ReleaseReserve();
+      status = database_->Resume();
+      if (status.ok()) status = batch.Commit(database_.get(), incoming(), {});
+    }
+    VARVE_RETURN_IF_ERROR(status);
+    NoteCommit(counts.births_with_dead());
+    steps = steps.subspan(n);
+  }
+  return Status::Ok();
+}
+
+Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  DropReport report;
+  const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
+  {
+    const auto lock = LockCommits();
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, CheckDroppable(ids));
+    VARVE_RETURN_IF_ERROR(DropAll(steps));
+  }
+  report.dropped.assign(ids.begin(), ids.end());
+  if (options.reclaim) {
+    // The drop stands, whatever becomes of this: a full disk may leave the rewriting for later.
+    VARVE_ASSIGN_OR_RETURN(report.reclaim, Reclaim({}));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(report.reclaim.pending_bytes, PendingBytes());
+    report.reclaim.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
+  }
+  report.reclaim.disk_bytes_before = disk_before;
+  const Status reserve = EnsureReserve();  // not there yet while the disk stays full
+  reserve.IgnoreError();
+  return report;
+}
+
+}  // namespace varve

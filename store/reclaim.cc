@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames are
+// never deleted one by one: tombstones would make compactions rewrite everything between them. A
+// file without a live frame is deleted whole; one more than half dead is rewritten without its dead
+// frames, so garbage never exceeds live bytes.
+#include <rocksdb/convenience.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "store/store_impl.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// Small files are merged once this many of them lie side by side ...
+constexpr size_t kMergeWidth = 16;
+// ... first the very small, then what became of those, up to files of decent size.
+constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChunkFileBytes / 2};
+constexpr int kCommitsBetweenMerges = 8;
+
+struct ChunkFile {
+  std::string name;
+  uint64_t bytes = 0;
+  ChunkAddress first;
+  ChunkAddress last;
+
+  bool operator<(const ChunkFile& other) const { return first < other.first; }
+};
+
+Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
+  rocksdb::ColumnFamilyMetaData family;
+  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &family);
+  std::vector<ChunkFile> files;
+  for (const auto& level : family.levels) {
+    for (const auto& file : level.files) {
+      const auto first = keys::ParseChunk(file.smallestkey);
+      const auto last = keys::ParseChunk(file.largestkey);
+      if (!first.has_value() || !last.has_value()) {
+        return Status::Corruption("chunk file " + file.name + " has malformed keys");
+      }
+      files.push_back({file.name, file.size, *first, *last});
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Rewrites files of the last level into it.
+Status Rewrite(const Database& database, const std::vector<std::string>& names) {
+  rocksdb::CompactionOptions options;
+  options.compression = rocksdb::kNoCompression;
+  options.output_file_size_limit = kChunkFileBytes;
+  auto* handle = database.handle(Family::kChunks);
+  return FromRocksDb(database.rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
+                     "rewriting chunk files");
+}
+
+Status DeleteFile(const Database& database, const ChunkFile& file) {
+  const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
+  const rocksdb::Slice begin(first), end(last);
+  return FromRocksDb(rocksdb::DeleteFilesInRange(database.rocksdb(),
+                                                 database.handle(Family::kChunks), &begin, &end),
+                     "deleting chunk file " + file.name);
+}
+
+Status RewriteWithout(const Database& database, const ChunkFile& file,
+                      const std::vector<ChunkAddress>& dead) {  // sorted
+  database.dead_chunk_filter()->SetPredicate(
+      std::make_shared<const DeadChunkFilterFactory::IsDead>([&dead](ChunkAddress address) {
+        return std::binary_search(dead.begin(), dead.end(), address);
+      }));
+  const Status status = Rewrite(database, {file.name});
+  database.dead_chunk_filter()->SetPredicate(nullptr);
+  return status;
+}
+
+// The frames of one file, counted.
+struct FileUse {
+  uint64_t live_chunks = 0;
+  uint64_t dead_bytes = 0;
+  std::vector<ChunkAddress> dead;
+  std::set<uint64_t> births;
+};
+
+// Counts the frames of `file` by the records of its births. Cost: the births in the file.
+Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
+                            ReferenceCounts* counts) {
+  FileUse use;
+  std::vector<std::pair<uint64_t, uint32_t>> births;  // with the number of their chunks
+  const std::unique_ptr<rocksdb::Iterator> it(database.rocksdb()->NewIterator(
+      rocksdb::ReadOptions(), database.handle(Family::kBirths)));
+  for (it->Seek(keys::Birth(file.first.birth)); it->Valid(); it->Next()) {
+    const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
+    if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
+    if (parsed->birth > file.last.birth) break;
+    if (parsed->edges_block.has_value()) continue;
+    VARVE_ASSIGN_OR_RETURN(const BirthRecord* birth, counts->Birth(parsed->birth));
+    births.emplace_back(parsed->birth, birth->chunks);
+  }
+  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading births"));
+  for (const auto& [birth, chunks] : births) {
+    use.births.insert(birth);
+    const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
+    const uint32_t end =
+        birth == file.last.birth ? std::min(chunks, file.last.ordinal + 1) : chunks;
+    for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
+      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts->ChunkCount({birth, ordinal}));
+      if (count == 0) continue;
+      if ((count & kDeadBit) == 0) {
+        ++use.live_chunks;
+      } else {
+        use.dead_bytes += count & kMaxCount;
+        use.dead.push_back({birth, ordinal});
+      }
+    }
+  }
+  return use;
+}
+
+bool Overlaps(const ChunkFile& file, const std::set<uint64_t>& births) {
+  const auto it = births.lower_bound(file.first.birth);
+  return it != births.end() && *it <= file.last.birth;
+}
+
+}  // namespace
+
+Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  ReclaimReport report;
+  report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
+  {
+    const std::lock_guard maintenance(maintenance_mutex_);
+    const auto lock = LockCommits();
+    VARVE_RETURN_IF_ERROR(ReclaimLocked(options.all, &report));
+  }
+  VARVE_ASSIGN_OR_RETURN(report.pending_bytes, PendingBytes());
+  report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
+  return report;
+}
+
+// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
+// counted as dead that are gone already; the next reclaim finds no file for them and says so.
+Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
+  if (births_with_dead_.empty()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
+  ReferenceCounts counts(database_.get());
+  std::set<ChunkAddress> kept_dead;  // dead frames that stay on disk
+  std::vector<std::pair<const ChunkFile*, FileUse>> half_dead;
+  for (const ChunkFile& file : files) {
+    if (!Overlaps(file, births_with_dead_)) continue;
+    VARVE_ASSIGN_OR_RETURN(FileUse use, MeasureFile(file, *database_, &counts));
+    if (use.dead.empty()) continue;
+    if (use.live_chunks > 0 && (all || use.dead_bytes > file.bytes / 2)) {
+      half_dead.emplace_back(&file, std::move(use));
+    } else if (use.live_chunks > 0 || !pins_.BeginReclaim(use.births)) {
+      kept_dead.insert(use.dead.begin(), use.dead.end());
+    } else {
+      const Status deleted = DeleteFile(*database_, file);
+      pins_.EndReclaim();
+      VARVE_RETURN_IF_ERROR(deleted);
+      report->freed_bytes += use.dead_bytes;
+    }
+  }
+  // Rewriting needs space, so it comes after the deletions; without space the frames stay for later.
+  for (const auto& [file, use] : half_dead) {
+    Status rewritten = Status::Aborted("pinned");
+    if (pins_.BeginReclaim(use.births)) {
+      rewritten = RewriteWithout(*database_, *file, use.dead);
+      pins_.EndReclaim();
+      if (IsNoSpace(rewritten)) {
+        VARVE_RETURN_IF_ERROR(database_->Resume());
+      } else {
+        VARVE_RETURN_IF_ERROR(rewritten);
+      }
+    }
+    if (rewritten.ok()) {
+      report->freed_bytes += use.dead_bytes;
+      report->rewritten_bytes += file->bytes - std::min(file->bytes, use.dead_bytes);
+    } else {
+      kept_dead.insert(use.dead.begin(), use.dead.end());
+    }
+  }
+
+  CommitBatch batch;
+  std::set<uint64_t> still_dead;
+  for (const uint64_t birth : births_with_dead_) {
+    const Result<const BirthRecord*> record = counts.Birth(birth);
+    if (!record.ok()) {
+      if (record.status().code() == StatusCode::kNotFound) continue;  // deleted with its last list
+      return record.status();
+    }
+    for (uint32_t ordinal = 0; ordinal < (*record)->chunks; ++ordinal) {
+      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount({birth, ordinal}));
+      if (count == 0 || (count & kDeadBit) == 0) continue;
+      if (kept_dead.contains({birth, ordinal})) {
+        still_dead.insert(birth);
+      } else {
+        VARVE_RETURN_IF_ERROR(counts.MarkGone({birth, ordinal}));
+      }
+    }
+  }
+  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+  VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
+  births_with_dead_ = std::move(still_dead);
+  return Status::Ok();
+}
+
+Result<uint64_t> StoreImpl::PendingBytes() const {
+  uint64_t pending = 0;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kCounts, "", [&](std::string_view key, std::string_view value) -> Status {
+        const auto parsed = keys::ParseCounts(key);
+        if (!parsed.has_value()) return Status::Corruption("a malformed key in family counts");
+        if (parsed->kind != Counted::kChunk) return Status::Ok();
+        VARVE_ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, DecodeCounts(value));
+        for (const uint32_t count : counts) {
+          if ((count & kDeadBit) != 0) pending += count & kMaxCount;
+        }
+        return Status::Ok();
+      }));
+  return pending;
+}
+
+void StoreImpl::MergeLoop(std::stop_token stop) {
+  std::unique_lock lock(background_mutex_);
+  while (true) {
+    if (!background_wake_.wait(lock, stop,
+                               [&] { return commits_since_merge_ >= kCommitsBetweenMerges; })) {
+      return;
+    }
+    commits_since_merge_ = 0;
+    lock.unlock();
+    // Merging is housekeeping: what fails now (a full disk, say) is tried again later.
+    MergeSmallFiles().IgnoreError();
+    lock.lock();
+  }
+}
+
+// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one; the
+// sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at most.
+Status StoreImpl::MergeSmallFiles() {
+  const std::lock_guard maintenance(maintenance_mutex_);
+  for (const uint64_t limit : kMergeLimits) {
+    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
+    std::vector<std::string> run;
+    for (size_t i = 0; i <= files.size(); ++i) {
+      if (i < files.size() && files[i].bytes < limit) {
+        run.push_back(files[i].name);
+        continue;
+      }
+      if (run.size() >= kMergeWidth) VARVE_RETURN_IF_ERROR(Rewrite(*database_, run));
+      run.clear();
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace varve

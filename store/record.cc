@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/record.h"
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <limits>
+
+#include "store/schema/record_generated.h"
+
+namespace varve {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+
+std::string Finish(FlatBufferBuilder* builder, flatbuffers::Offset<void> root) {
+  builder->Finish(flatbuffers::Offset<flatbuffers::Table>(root.o));
+  return {reinterpret_cast<const char*>(builder->GetBufferPointer()), builder->GetSize()};
+}
+
+// The verified root of a buffer, or nullptr.
+template <typename T>
+const T* VerifiedRoot(std::string_view value) {
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(value.data()), value.size(),
+                                 /*max_depth=*/16, /*max_tables=*/1 << 20);
+  if (!verifier.VerifyBuffer<T>(nullptr)) return nullptr;
+  return flatbuffers::GetRoot<T>(value.data());
+}
+
+Status Damaged(std::string_view record, const std::string& what) {
+  return Status::Corruption(std::string(record) + " record: " + what);
+}
+
+Status NotABuffer(std::string_view record) {
+  return Damaged(record, "not a well-formed flatbuffer");
+}
+
+fb::Digest ToFb(const Digest& d) { return {d.lo, d.hi}; }
+Digest FromFb(const fb::Digest& d) { return {d.lo(), d.hi()}; }
+
+Result<Predictor> CheckPredictor(std::string_view record, uint8_t value) {
+  if (value >= kNumPredictors) {
+    return Damaged(record, "predictor is " + std::to_string(value) + ", expected less than " +
+                               std::to_string(kNumPredictors));
+  }
+  return static_cast<Predictor>(value);
+}
+
+Result<ChunkRef> DecodeRef(const fb::ChunkRef& in, std::string_view literals) {
+  ChunkRef ref;
+  ref.digest = FromFb(in.digest());
+  if (in.kind() > static_cast<uint8_t>(ChunkKind::kDerived)) {
+    return Damaged("list", "chunk kind is " + std::to_string(in.kind()) + ", expected at most 3");
+  }
+  ref.kind = static_cast<ChunkKind>(in.kind());
+  VARVE_ASSIGN_OR_RETURN(ref.predictor, CheckPredictor("list", in.predictor()));
+  ref.raw_bytes = in.raw_bytes();
+  if (ref.raw_bytes == 0 || ref.raw_bytes > kMaxRawBytes) {
+    return Damaged("list", "chunk of " + std::to_string(ref.raw_bytes) + " raw bytes");
+  }
+  if (ref.NamesFrame()) {
+    ref.stored_bytes = in.stored_bytes();
+    ref.address = {in.birth(), in.ordinal()};
+    return ref;
+  }
+  if (in.ordinal() > literals.size() || in.stored_bytes() > literals.size() - in.ordinal()) {
+    return Damaged("list", "literal at " + std::to_string(in.ordinal()) + " of " +
+                               std::to_string(in.stored_bytes()) + " bytes lies outside the " +
+                               std::to_string(literals.size()) + " literal bytes");
+  }
+  ref.literal = literals.substr(in.ordinal(), in.stored_bytes());
+  const bool whole = ref.kind == ChunkKind::kConstant
+                         ? !ref.literal.empty() && ref.raw_bytes % ref.literal.size() == 0
+                         : ref.literal.size() == ref.raw_bytes;
+  if (!whole) {
+    return Damaged("list", "literal of " + std::to_string(ref.literal.size()) +
+                               " bytes for a chunk of " + std::to_string(ref.raw_bytes));
+  }
+  return ref;
+}
+
+}  // namespace
+
+std::string EncodeChunkList(const std::vector<ChunkRef>& refs) {
+  FlatBufferBuilder builder(refs.size() * sizeof(fb::ChunkRef) + 64);
+  std::vector<fb::ChunkRef> out;
+  std::string literals;
+  out.reserve(refs.size());
+  for (const ChunkRef& ref : refs) {
+    const bool literal = !ref.NamesFrame();
+    const auto offset = static_cast<uint32_t>(literals.size());
+    literals += ref.literal;
+    out.emplace_back(ToFb(ref.digest), literal ? 0 : ref.address.birth,
+                     literal ? offset : ref.address.ordinal,
+                     literal ? static_cast<uint32_t>(ref.literal.size()) : ref.stored_bytes,
+                     ref.raw_bytes, static_cast<uint8_t>(ref.kind),
+                     static_cast<uint8_t>(ref.predictor));
+  }
+  const auto refs_offset = builder.CreateVectorOfStructs(out);
+  flatbuffers::Offset<flatbuffers::Vector<uint8_t>> literals_offset;
+  if (!literals.empty()) {
+    literals_offset = builder.CreateVector(reinterpret_cast<const uint8_t*>(literals.data()),
+                                           literals.size());
+  }
+  return Finish(&builder, fb::CreateChunkList(builder, refs_offset, literals_offset).Union());
+}
+
+Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value) {
+  const auto* list = VerifiedRoot<fb::ChunkList>(value);
+  if (list == nullptr || list->refs() == nullptr) return NotABuffer("list");
+  if (list->refs()->size() == 0 || list->refs()->size() > kChunksPerList) {
+    return Damaged("list", std::to_string(list->refs()->size()) + " chunks, expected 1 to " +
+                               std::to_string(kChunksPerList));
+  }
+  std::string_view literals;
+  if (list->literals() != nullptr) {
+    literals = {reinterpret_cast<const char*>(list->literals()->data()), list->literals()->size()};
+  }
+  std::vector<ChunkRef> refs;
+  refs.reserve(list->refs()->size());
+  for (const fb::ChunkRef* in : *list->refs()) {
+    VARVE_ASSIGN_OR_RETURN(ChunkRef ref, DecodeRef(*in, literals));
+    refs.push_back(std::move(ref));
+  }
+  return refs;
+}
+
+uint64_t TensorRecord::NumElements() const {
+  uint64_t n = 1;
+  for (int64_t d : shape) n *= static_cast<uint64_t>(d);
+  return n;
+}
+
+uint64_t TensorRecord::LogicalBytes() const {
+  return NumElements() * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+}
+
+uint64_t TensorRecord::NumChunks() const {
+  return (NumElements() + elements_per_chunk - 1) / elements_per_chunk;
+}
+
+uint64_t TensorRecord::ChunkOffset(uint64_t i) const {
+  return i * (uint64_t{elements_per_chunk} * static_cast<uint64_t>(DTypeBits(dtype)) / 8);
+}
+
+uint64_t TensorRecord::ChunkBytes(uint64_t i) const {
+  return std::min(ChunkOffset(i + 1), LogicalBytes()) - ChunkOffset(i);
+}
+
+std::string EncodeTensorRecord(const TensorRecord& record) {
+  FlatBufferBuilder builder(256);
+  std::vector<fb::ListAddress> lists;
+  for (const ListAddress& list : record.lists) lists.emplace_back(list.birth, list.number);
+  const auto shape = builder.CreateVector(record.shape);
+  const auto list_offset = builder.CreateVectorOfStructs(lists);
+  flatbuffers::Offset<flatbuffers::String> alias, derived;
+  if (!record.alias_of.empty()) alias = builder.CreateString(record.alias_of);
+  if (!record.derived_from.empty()) derived = builder.CreateString(record.derived_from);
+  const fb::Digest content = ToFb(record.content);
+  return Finish(&builder,
+                fb::CreateTensorRecord(builder, record.birth, static_cast<uint8_t>(record.dtype),
+                                       record.elements_per_chunk, shape, &content, list_offset,
+                                       /*layout=*/0, alias, derived)
+                    .Union());
+}
+
+Result<TensorRecord> DecodeTensorRecord(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::TensorRecord>(value);
+  if (in == nullptr || in->shape() == nullptr || in->lists() == nullptr ||
+      in->content() == nullptr) {
+    return NotABuffer("tensor");
+  }
+  TensorRecord out;
+  out.birth = in->birth();
+  out.dtype = static_cast<DType>(in->dtype());
+  const auto bits = static_cast<uint64_t>(DTypeBits(out.dtype));
+  if (bits == 0) return Damaged("tensor", "dtype is " + std::to_string(in->dtype()));
+  out.elements_per_chunk = in->elements_per_chunk();
+  const uint64_t chunk_bits = uint64_t{out.elements_per_chunk} * bits;
+  if (chunk_bits == 0 || chunk_bits % 8 != 0 || chunk_bits / 8 > kMaxRawBytes) {
+    return Damaged("tensor",
+                   std::to_string(out.elements_per_chunk) + " elements a chunk is out of range");
+  }
+  out.shape.assign(in->shape()->begin(), in->shape()->end());
+  if (Result<uint64_t> bytes = NumBytes(out.dtype, out.shape); !bytes.ok()) {
+    return Damaged("tensor", bytes.status().message());
+  }
+  out.content = FromFb(*in->content());
+  for (const fb::ListAddress* list : *in->lists()) {
+    out.lists.push_back({list->birth(), list->number()});
+  }
+  const uint64_t expected = (out.NumChunks() + kChunksPerList - 1) / kChunksPerList;
+  if (out.lists.size() != expected) {
+    return Damaged("tensor", std::to_string(out.lists.size()) + " lists for " +
+                                 std::to_string(out.NumChunks()) + " chunks, expected " +
+                                 std::to_string(expected));
+  }
+  if (in->alias_of() != nullptr) out.alias_of = in->alias_of()->str();
+  if (in->derived_from() != nullptr) out.derived_from = in->derived_from()->str();
+  return out;
+}
+
+std::string EncodeStepRecord(const StepRecord& record) {
+  FlatBufferBuilder builder(256);
+  std::vector<flatbuffers::Offset<fb::Metric>> metrics;
+  for (const auto& [name, value] : record.metrics) {
+    metrics.push_back(fb::CreateMetric(builder, builder.CreateString(name), value));
+  }
+  const auto metrics_offset = builder.CreateVector(metrics);
+  const fb::Digest root = ToFb(record.root);
+  const StepKey parent = record.parent.value_or(StepKey{});
+  return Finish(&builder, fb::CreateStepRecord(builder, record.birth, record.created_us,
+                                               record.parent.has_value(), parent.run, parent.step,
+                                               record.num_tensors, record.num_items,
+                                               record.logical_bytes, record.new_bytes,
+                                               record.stored_bytes, &root, metrics_offset)
+                              .Union());
+}
+
+Result<StepRecord> DecodeStepRecord(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::StepRecord>(value);
+  if (in == nullptr || in->root() == nullptr) return NotABuffer("step");
+  StepRecord out;
+  out.birth = in->birth();
+  out.created_us = in->created_us();
+  if (in->has_parent()) out.parent = StepKey{in->parent_run(), in->parent_step()};
+  out.num_tensors = in->num_tensors();
+  out.num_items = in->num_items();
+  out.logical_bytes = in->logical_bytes();
+  out.new_bytes = in->new_bytes();
+  out.stored_bytes = in->stored_bytes();
+  out.root = FromFb(*in->root());
+  if (in->metrics() != nullptr) {
+    for (const fb::Metric* metric : *in->metrics()) {
+      out.metrics[metric->name()->str()] = metric->value();
+    }
+  }
+  return out;
+}
+
+std::string EncodeRunRecord(const RunRecord& record) {
+  FlatBufferBuilder builder(64);
+  const StepKey from = record.forked_from.value_or(StepKey{});
+  return Finish(&builder, fb::CreateRunRecord(builder, record.id, record.forked_from.has_value(),
+                                              from.run, from.step)
+                              .Union());
+}
+
+Result<RunRecord> DecodeRunRecord(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::RunRecord>(value);
+  if (in == nullptr) return NotABuffer("run");
+  RunRecord out;
+  out.id = in->id();
+  if (in->is_fork()) out.forked_from = StepKey{in->parent_run(), in->parent_step()};
+  return out;
+}
+
+uint64_t BirthRecord::LiveStoredBytes() const {
+  uint64_t bytes = 0;
+  for (const CodecTotals& totals : live) bytes += totals.stored_bytes;
+  return bytes;
+}
+
+std::string EncodeBirthRecord(const BirthRecord& record) {
+  FlatBufferBuilder builder(256);
+  std::vector<fb::CodecTotals> live;
+  for (const CodecTotals& t : record.live) live.emplace_back(t.chunks, t.raw_bytes, t.stored_bytes);
+  const auto live_offset = builder.CreateVectorOfStructs(live);
+  return Finish(&builder, fb::CreateBirthRecord(builder, record.chunks, record.lists,
+                                                record.stored_bytes, record.raw_bytes,
+                                                record.live_chunks, record.live_lists, live_offset)
+                              .Union());
+}
+
+Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::BirthRecord>(value);
+  if (in == nullptr || in->live() == nullptr) return NotABuffer("birth");
+  BirthRecord out;
+  out.chunks = in->chunks();
+  out.lists = in->lists();
+  out.stored_bytes = in->stored_bytes();
+  out.raw_bytes = in->raw_bytes();
+  out.live_chunks = in->live_chunks();
+  out.live_lists = in->live_lists();
+  if (in->live()->size() > kNumPredictors) {
+    return Damaged("birth", std::to_string(in->live()->size()) + " codecs, expected at most " +
+                                std::to_string(kNumPredictors));
+  }
+  for (uint32_t i = 0; i < in->live()->size(); ++i) {
+    const fb::CodecTotals* t = in->live()->Get(i);
+    out.live[i] = {t->chunks(), t->raw_bytes(), t->stored_bytes()};
+  }
+  if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
+    return Damaged("birth", "more live than stored");
+  }
+  return out;
+}
+
+std::string EncodeBaseEdges(const std::vector<BaseEdge>& edges) {
+  FlatBufferBuilder builder(edges.size() * sizeof(fb::BaseEdge) + 64);
+  std::vector<fb::BaseEdge> out;
+  out.reserve(edges.size());
+  for (const BaseEdge& e : edges) {
+    out.emplace_back(ToFb(e.base_digest), e.base.birth, e.base.ordinal, e.ordinal,
+                     e.base_raw_bytes, e.base_stored_bytes, static_cast<uint8_t>(e.base_predictor));
+  }
+  const auto offset = builder.CreateVectorOfStructs(out);
+  return Finish(&builder, fb::CreateBaseEdges(builder, offset).Union());
+}
+
+Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::BaseEdges>(value);
+  if (in == nullptr || in->edges() == nullptr) return NotABuffer("base edges");
+  std::vector<BaseEdge> out;
+  for (const fb::BaseEdge* e : *in->edges()) {
+    BaseEdge edge;
+    edge.ordinal = e->ordinal();
+    edge.base = {e->base_birth(), e->base_ordinal()};
+    edge.base_digest = FromFb(e->base_digest());
+    edge.base_raw_bytes = e->base_raw_bytes();
+    edge.base_stored_bytes = e->base_stored_bytes();
+    VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("base edges", e->base_predictor()));
+    if (!out.empty() && out.back().ordinal >= edge.ordinal) {
+      return Damaged("base edges", "ordinals do not rise");
+    }
+    out.push_back(edge);
+  }
+  return out;
+}
+
+std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> value) {
+  FlatBufferBuilder builder(value.size() + 64);
+  const auto bytes =
+      builder.CreateVector(reinterpret_cast<const uint8_t*>(value.data()), value.size());
+  const fb::Digest fb_digest = ToFb(digest);
+  return Finish(&builder, fb::CreateItemRecord(builder, &fb_digest, bytes).Union());
+}
+
+Result<ItemRecord> DecodeItemRecord(std::string_view value) {
+  const auto* in = VerifiedRoot<fb::ItemRecord>(value);
+  if (in == nullptr || in->digest() == nullptr || in->value() == nullptr) {
+    return NotABuffer("item");
+  }
+  return ItemRecord{FromFb(*in->digest()),
+                    {reinterpret_cast<const char*>(in->value()->data()), in->value()->size()}};
+}
+
+}  // namespace varve

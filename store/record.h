@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The records of the database as plain structs, and their encoding as flatbuffers
+// (store/schema/record.fbs). Decode verifies the buffer and checks every range before it returns;
+// kCorruption says which field is wrong. All types are plain values, all functions stateless.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/frame.h"
+#include "store/keys.h"
+#include "varve/result.h"
+#include "varve/tensor.h"
+
+namespace varve {
+
+enum class ChunkKind : uint8_t {
+  kStored = 0,    // a frame at `address`
+  kConstant = 1,  // one element, repeated: in the list itself
+  kInline = 2,    // up to kMaxInlineBytes raw bytes: in the list itself
+  kDerived = 3,   // the rounded copy of the FP32 chunk stored at `address`
+};
+inline constexpr size_t kMaxInlineBytes = 64;
+
+// One chunk of a tensor.
+struct ChunkRef {
+  Digest digest;  // of the raw bytes
+  ChunkKind kind = ChunkKind::kStored;
+  Predictor predictor = Predictor::kRaw;  // of the frame at `address`
+  uint32_t raw_bytes = 0;
+  uint32_t stored_bytes = 0;  // of the frame at `address`
+  ChunkAddress address;       // stored: its frame; derived: its source's frame
+  std::string literal;        // constant: one element; inline: all bytes
+
+  bool NamesFrame() const { return kind == ChunkKind::kStored || kind == ChunkKind::kDerived; }
+  bool operator==(const ChunkRef&) const = default;
+};
+
+std::string EncodeChunkList(const std::vector<ChunkRef>& refs);
+Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value);
+
+struct TensorRecord {
+  uint64_t birth = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+  std::vector<int64_t> shape;
+  Digest content;
+  std::vector<ListAddress> lists;
+  std::string alias_of;
+  std::string derived_from;
+
+  uint64_t NumElements() const;
+  uint64_t LogicalBytes() const;
+  uint64_t NumChunks() const;
+  // Raw bytes of chunk `i`, and where it begins in the tensor.
+  uint64_t ChunkBytes(uint64_t i) const;
+  uint64_t ChunkOffset(uint64_t i) const;
+};
+std::string EncodeTensorRecord(const TensorRecord& record);
+// Checks shape, sizes, chunk geometry and that the number of lists fits the number of chunks.
+Result<TensorRecord> DecodeTensorRecord(std::string_view value);
+
+struct StepRecord {
+  uint64_t birth = 0;
+  int64_t created_us = 0;
+  std::optional<StepKey> parent;
+  uint64_t num_tensors = 0;
+  uint64_t num_items = 0;
+  uint64_t logical_bytes = 0;
+  uint64_t new_bytes = 0;
+  uint64_t stored_bytes = 0;
+  Digest root;
+  std::map<std::string, double> metrics;
+};
+std::string EncodeStepRecord(const StepRecord& record);
+Result<StepRecord> DecodeStepRecord(std::string_view value);
+
+struct RunRecord {
+  RunId id = 0;
+  std::optional<StepKey> forked_from;
+};
+std::string EncodeRunRecord(const RunRecord& record);
+Result<RunRecord> DecodeRunRecord(std::string_view value);
+
+struct CodecTotals {
+  uint64_t chunks = 0;
+  uint64_t raw_bytes = 0;
+  uint64_t stored_bytes = 0;
+  bool operator==(const CodecTotals&) const = default;
+};
+
+// What one save stored, and how much of it lives.
+struct BirthRecord {
+  uint32_t chunks = 0;
+  uint32_t lists = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t raw_bytes = 0;
+  uint32_t live_chunks = 0;
+  uint32_t live_lists = 0;
+  CodecTotals live[kNumPredictors];
+
+  uint64_t LiveStoredBytes() const;
+  bool operator==(const BirthRecord&) const = default;
+};
+std::string EncodeBirthRecord(const BirthRecord& record);
+Result<BirthRecord> DecodeBirthRecord(std::string_view value);
+
+// The frame at `ordinal` is a delta of `base`.
+struct BaseEdge {
+  uint32_t ordinal = 0;
+  ChunkAddress base;
+  Digest base_digest;
+  uint32_t base_raw_bytes = 0;
+  uint32_t base_stored_bytes = 0;
+  Predictor base_predictor = Predictor::kRaw;
+};
+std::string EncodeBaseEdges(const std::vector<BaseEdge>& edges);
+Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value);
+
+struct ItemRecord {
+  Digest digest;
+  std::string_view value;  // into the encoded record
+};
+std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> value);
+Result<ItemRecord> DecodeItemRecord(std::string_view value);
+
+}  // namespace varve

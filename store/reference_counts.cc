@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/reference_counts.h"
+
+#include <algorithm>
+
+namespace varve {
+namespace {
+
+std::string Describe(uint64_t birth, Counted kind, uint32_t number) {
+  return (kind == Counted::kChunk ? "chunk " : "list ") + std::to_string(birth) + "/" +
+         std::to_string(number);
+}
+
+void AddTotals(CodecTotals* totals, uint64_t raw_bytes, uint64_t stored_bytes) {
+  ++totals->chunks;
+  totals->raw_bytes += raw_bytes;
+  totals->stored_bytes += stored_bytes;
+}
+
+// False when the totals are too small to give that much.
+bool TakeTotals(CodecTotals* totals, uint64_t raw_bytes, uint64_t stored_bytes) {
+  if (totals->chunks == 0 || totals->raw_bytes < raw_bytes || totals->stored_bytes < stored_bytes) {
+    return false;
+  }
+  --totals->chunks;
+  totals->raw_bytes -= raw_bytes;
+  totals->stored_bytes -= stored_bytes;
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<uint32_t>> DecodeCounts(std::string_view value) {
+  if (value.size() % 4 != 0 || value.size() > 4 * size_t{kCountsPerBlock}) {
+    return Status::Corruption("counts record: " + std::to_string(value.size()) +
+                              " bytes, expected a multiple of 4 up to 16384");
+  }
+  std::vector<uint32_t> counts(value.size() / 4);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    for (size_t byte = 0; byte < 4; ++byte) {
+      counts[i] |= uint32_t{static_cast<uint8_t>(value[4 * i + byte])} << (8 * byte);
+    }
+  }
+  return counts;
+}
+
+std::string EncodeCounts(std::vector<uint32_t> counts) {
+  while (!counts.empty() && counts.back() == 1) counts.pop_back();
+  std::string value;
+  for (const uint32_t count : counts) {
+    for (int byte = 0; byte < 4; ++byte) value.push_back(static_cast<char>(count >> (8 * byte)));
+  }
+  return value;
+}
+
+ReferenceCounts::Frame ReferenceCounts::FrameOf(const ChunkRef& ref) {
+  if (ref.kind == ChunkKind::kDerived) {
+    // The frame is that of the FP32 source: twice the bytes of the 16-bit copy.
+    return {ref.address, std::nullopt, ref.predictor, 2 * ref.raw_bytes, ref.stored_bytes};
+  }
+  return {ref.address, ref.digest, ref.predictor, ref.raw_bytes, ref.stored_bytes};
+}
+
+ReferenceCounts::Frame ReferenceCounts::FrameOf(const BaseEdge& edge) {
+  return {edge.base, edge.base_digest, edge.base_predictor, edge.base_raw_bytes,
+          edge.base_stored_bytes};
+}
+
+Result<ReferenceCounts::BirthEntry*> ReferenceCounts::FindBirth(uint64_t birth) {
+  const auto it = births_.find(birth);
+  if (it != births_.end()) return &it->second;
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
+  if (!value.has_value()) {
+    return Status::NotFound("birth " + std::to_string(birth) + " has no record");
+  }
+  VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(*value));
+  return &births_.emplace(birth, BirthEntry{record, false, false}).first->second;
+}
+
+Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t number) {
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(birth));
+  const uint32_t stored =
+      kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
+  if (number >= stored) {
+    return Status::Corruption(Describe(birth, kind, number) + ": its birth stored only " +
+                              std::to_string(stored));
+  }
+  const uint32_t block = number / kCountsPerBlock;
+  auto it = blocks_.find({birth, kind, block});
+  if (it == blocks_.end()) {
+    Block loaded;
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           database_->Get(Family::kCounts, keys::Counts(birth, kind, block)));
+    if (value.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(loaded.counts, DecodeCounts(*value));
+    }
+    loaded.counts.resize(kCountsPerBlock, 1);
+    it = blocks_.emplace(BlockKey{birth, kind, block}, std::move(loaded)).first;
+  }
+  return &it->second.counts[number % kCountsPerBlock];
+}
+
+Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
+  const uint32_t block = address.ordinal / kCountsPerBlock;
+  auto it = edges_.find({address.birth, block});
+  if (it == edges_.end()) {
+    std::vector<BaseEdge> edges;
+    VARVE_ASSIGN_OR_RETURN(
+        const auto value, database_->Get(Family::kBirths, keys::BaseEdges(address.birth, block)));
+    if (value.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(edges, DecodeBaseEdges(*value));
+    }
+    it = edges_.emplace(std::pair{address.birth, block}, std::move(edges)).first;
+  }
+  const auto edge = std::lower_bound(
+      it->second.begin(), it->second.end(), address.ordinal,
+      [](const BaseEdge& e, uint32_t ordinal) { return e.ordinal < ordinal; });
+  if (edge == it->second.end() || edge->ordinal != address.ordinal) return nullptr;
+  if (edge->base >= address) {
+    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+                              ": its base has no smaller address");
+  }
+  return &*edge;
+}
+
+Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
+                                 const std::vector<BaseEdge>& edges) {
+  births_[birth] = {record, true, true};
+  const auto add_blocks = [&](Counted kind, uint32_t n) {
+    for (uint32_t first = 0; first < n; first += kCountsPerBlock) {
+      Block block;
+      block.counts.assign(kCountsPerBlock, 1);
+      std::fill_n(block.counts.begin(), std::min(kCountsPerBlock, n - first), 0);
+      block.changed = true;
+      blocks_[{birth, kind, first / kCountsPerBlock}] = std::move(block);
+    }
+  };
+  add_blocks(Counted::kChunk, record.chunks);
+  add_blocks(Counted::kList, record.lists);
+  for (const BaseEdge& edge : edges) {
+    edges_[{birth, edge.ordinal / kCountsPerBlock}].push_back(edge);
+  }
+  for (const BaseEdge& edge : edges) VARVE_RETURN_IF_ERROR(AddFrame(FrameOf(edge)));
+  return Status::Ok();
+}
+
+Status ReferenceCounts::AddChunk(const ChunkRef& ref) { return AddFrame(FrameOf(ref)); }
+
+Status ReferenceCounts::AddFrame(const Frame& frame) {
+  const auto [birth, number] = frame.address;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
+  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  if (*count == 0) {
+    if (!entry->is_new) return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
+    *count = 1;
+    return Status::Ok();
+  }
+  if ((*count & kDeadBit) == 0) {
+    if (*count == kMaxCount) {
+      return Status::FailedPrecondition(Describe(birth, Counted::kChunk, number) +
+                                        " has too many references");
+    }
+    ++*count;
+    return Status::Ok();
+  }
+  *count = 1;  // back to life
+  entry->changed = true;
+  ++entry->record.live_chunks;
+  AddTotals(&entry->record.live[static_cast<int>(frame.predictor)], frame.raw_bytes,
+            frame.stored_bytes);
+  VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(frame.address));
+  return edge == nullptr ? Status::Ok() : AddFrame(FrameOf(*edge));
+}
+
+Status ReferenceCounts::AddList(ListAddress list) {
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(list.birth, Counted::kList, list.number));
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(list.birth));
+  if (*count == 0 && !entry->is_new) {
+    return Status::NotFound(Describe(list.birth, Counted::kList, list.number) + " is gone");
+  }
+  ++*count;
+  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  return Status::Ok();
+}
+
+Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
+  const auto [birth, number] = frame.address;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
+  if (*count == 0 || (*count & kDeadBit) != 0) {
+    return Status::Corruption(Describe(birth, Counted::kChunk, number) +
+                              " is released more often than it is named");
+  }
+  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  if (--*count > 0) return Status::Ok();
+  *count = kDeadBit | frame.stored_bytes;
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
+  entry->changed = true;
+  if (entry->record.live_chunks == 0 ||
+      !TakeTotals(&entry->record.live[static_cast<int>(frame.predictor)], frame.raw_bytes,
+                  frame.stored_bytes)) {
+    return Status::Corruption("birth " + std::to_string(birth) + " has fewer live bytes than " +
+                              Describe(birth, Counted::kChunk, number));
+  }
+  --entry->record.live_chunks;
+  births_with_dead_.insert(birth);
+  if (frame.digest.has_value()) batch->Delete(Family::kIndex, keys::Index(*frame.digest));
+  VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(frame.address));
+  return edge == nullptr ? Status::Ok() : ReleaseFrame(FrameOf(*edge), batch);
+}
+
+Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(list.birth, Counted::kList, list.number));
+  if (*count == 0) {
+    return Status::Corruption(Describe(list.birth, Counted::kList, list.number) +
+                              " is released more often than it is named");
+  }
+  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  if (--*count > 0) return Status::Ok();
+  const std::string key = keys::List(list);
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, key));
+  if (!value.has_value()) {
+    return Status::Corruption(Describe(list.birth, Counted::kList, list.number) + " is missing");
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkRef> refs, DecodeChunkList(*value));
+  batch->Delete(Family::kLists, key);
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(list.birth));
+  if (entry->record.live_lists == 0) {
+    return Status::Corruption("birth " + std::to_string(list.birth) + " has no live list left");
+  }
+  --entry->record.live_lists;
+  entry->changed = true;
+  for (const ChunkRef& ref : refs) {
+    if (ref.NamesFrame()) VARVE_RETURN_IF_ERROR(ReleaseFrame(FrameOf(ref), batch));
+  }
+  return Status::Ok();
+}
+
+Status ReferenceCounts::MarkGone(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count,
+                         Count(address.birth, Counted::kChunk, address.ordinal));
+  if ((*count & kDeadBit) == 0) {
+    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+                              " is alive and cannot be reclaimed");
+  }
+  *count = 0;
+  blocks_[{address.birth, Counted::kChunk, address.ordinal / kCountsPerBlock}].changed = true;
+  births_[address.birth].changed = true;
+  return Status::Ok();
+}
+
+Result<uint32_t> ReferenceCounts::ChunkCount(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
+                         Count(address.birth, Counted::kChunk, address.ordinal));
+  return *count;
+}
+
+Result<uint32_t> ReferenceCounts::ListCount(ListAddress list) {
+  VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
+                         Count(list.birth, Counted::kList, list.number));
+  return *count;
+}
+
+Result<const BirthRecord*> ReferenceCounts::Birth(uint64_t birth) {
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* const entry, FindBirth(birth));
+  return &entry->record;
+}
+
+Status ReferenceCounts::WriteTo(CommitBatch* batch) {
+  for (auto& [birth, entry] : births_) {
+    if (entry.is_new) {
+      for (auto it = edges_.lower_bound({birth, 0}); it != edges_.end() && it->first.first == birth;
+           ++it) {
+        if (it->second.empty()) continue;
+        batch->Put(Family::kBirths, keys::BaseEdges(birth, it->first.second),
+                   EncodeBaseEdges(it->second));
+      }
+    }
+    if (!entry.changed) continue;
+    const BirthRecord& record = entry.record;
+    VARVE_ASSIGN_OR_RETURN(const bool empty, NothingLeft(birth, record));
+    if (empty) {
+      DeleteBirth(birth, record, batch);
+    } else {
+      batch->Put(Family::kBirths, keys::Birth(birth), EncodeBirthRecord(record));
+    }
+  }
+  for (const auto& [key, block] : blocks_) {
+    if (!block.changed) continue;
+    const auto& [birth, kind, number] = key;
+    if (deleted_births_.contains(birth)) continue;
+    std::string value = EncodeCounts(block.counts);
+    if (value.empty() && births_[birth].is_new) continue;
+    batch->Put(Family::kCounts, keys::Counts(birth, kind, number), std::move(value));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::NothingLeft(uint64_t birth, const BirthRecord& record) {
+  if (record.live_chunks > 0 || record.live_lists > 0) return false;
+  for (uint32_t i = 0; i < record.chunks; ++i) {
+    VARVE_ASSIGN_OR_RETURN(const uint32_t count, ChunkCount({birth, i}));
+    if (count != 0) return false;  // dead, and its frame is still on disk
+  }
+  return true;
+}
+
+void ReferenceCounts::DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch) {
+  deleted_births_.insert(birth);
+  batch->Delete(Family::kBirths, keys::Birth(birth));
+  const auto blocks = [](uint32_t n) { return (n + kCountsPerBlock - 1) / kCountsPerBlock; };
+  for (uint32_t i = 0; i < blocks(record.chunks); ++i) {
+    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kChunk, i));
+    batch->Delete(Family::kBirths, keys::BaseEdges(birth, i));
+  }
+  for (uint32_t i = 0; i < blocks(record.lists); ++i) {
+    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kList, i));
+  }
+}
+
+}  // namespace varve

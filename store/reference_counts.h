@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who names what. A list is counted by the tensor records that name it; a chunk by the lists that
+// name it (stored or derived) and by the frames that are deltas of it. This class holds the counts
+// that one commit touches, lets nothing fall below zero, follows every release down to the bases,
+// and writes the result into the commit's batch. Thread rule: one thread, under the commit mutex.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "store/commit_batch.h"
+#include "store/database.h"
+#include "store/keys.h"
+#include "store/record.h"
+#include "varve/result.h"
+
+namespace varve {
+
+// A count of a chunk: 0 = its frame is gone; up to kMaxCount = the count; with kDeadBit set = dead
+// but still on disk, the other bits are the bytes of its frame. A list is counted or 0 = deleted.
+inline constexpr uint32_t kDeadBit = uint32_t{1} << 31;
+inline constexpr uint32_t kMaxCount = kDeadBit - 1;
+
+// A stored block of counts: little-endian, entries beyond the last stored one are 1.
+Result<std::vector<uint32_t>> DecodeCounts(std::string_view value);
+std::string EncodeCounts(std::vector<uint32_t> counts);
+
+class ReferenceCounts {
+ public:
+  explicit ReferenceCounts(const Database* database) : database_(database) {}
+
+  // Registers a birth of this very commit: its record (with everything live) and its deltas, by
+  // rising ordinal. Its chunks and lists start with count 0, to be added below.
+  Status AddBirth(uint64_t birth, const BirthRecord& record, const std::vector<BaseEdge>& edges);
+
+  // One more reference. A dead chunk that is still on disk comes back to life, with its bases.
+  // kNotFound when it is gone.
+  Status AddChunk(const ChunkRef& ref);
+  Status AddList(ListAddress list);
+
+  // One reference less. The last one of a list deletes it and releases its chunks; the last one of a
+  // chunk marks it dead and releases its base. kCorruption when there was none to take.
+  Status ReleaseList(ListAddress list, CommitBatch* batch);
+
+  // Reclaim: the frame has left the disk; and the birth with its counts, once nothing is left of it.
+  Status MarkGone(ChunkAddress address);
+
+  // Reads without changing.
+  Result<uint32_t> ChunkCount(ChunkAddress address);
+  Result<uint32_t> ListCount(ListAddress list);
+  Result<const BirthRecord*> Birth(uint64_t birth);
+
+  // Writes everything that changed. A birth of which nothing is left is deleted; one with dead
+  // frames on disk waits for reclaim.
+  Status WriteTo(CommitBatch* batch);
+
+  // Births that have dead chunks because of this commit.
+  const std::set<uint64_t>& births_with_dead() const { return births_with_dead_; }
+
+ private:
+  struct Frame {  // what the totals need to know of a chunk
+    ChunkAddress address;
+    std::optional<Digest> digest;  // to take its hint out of the index
+    Predictor predictor;
+    uint32_t raw_bytes;
+    uint32_t stored_bytes;
+  };
+  using BlockKey = std::tuple<uint64_t, Counted, uint32_t>;
+  struct Block {
+    std::vector<uint32_t> counts;
+    bool changed = false;
+  };
+  struct BirthEntry {
+    BirthRecord record;
+    bool changed = false;
+    bool is_new = false;
+  };
+
+  Result<uint32_t*> Count(uint64_t birth, Counted kind, uint32_t number);
+  Result<BirthEntry*> FindBirth(uint64_t birth);
+  Result<const BaseEdge*> FindEdge(ChunkAddress address);
+  Status AddFrame(const Frame& frame);
+  Status ReleaseFrame(const Frame& frame, CommitBatch* batch);
+  // No chunk or list lives and no frame is on disk any more.
+  Result<bool> NothingLeft(uint64_t birth, const BirthRecord& record);
+  void DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch);
+  static Frame FrameOf(const ChunkRef& ref);
+  static Frame FrameOf(const BaseEdge& edge);
+
+  const Database* const database_;
+  std::map<BlockKey, Block> blocks_;
+  std::map<uint64_t, BirthEntry> births_;
+  std::map<std::pair<uint64_t, uint32_t>, std::vector<BaseEdge>> edges_;
+  std::set<uint64_t> births_with_dead_;
+  std::set<uint64_t> deleted_births_;
+};
+
+}  // namespace varve

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/save_pipeline.h"
+
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_pipeline.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/rounded_copy.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// Memory that one chunk in flight may take, as a multiple of its raw bytes: a gathered copy, its
+// frame, RocksDB's copy of that, and slack.
+constexpr uint64_t kBytesInFlightPerRawByte = 4;
+constexpr uint64_t kTypicalChunkBytes = uint64_t{1} << 20;
+
+// Copies `count` elements, from element `first` of the row-major order, out of a strided tensor.
+void Gather(const SaveTensor& t, uint64_t first, uint64_t count, size_t element_bytes,
+            std::byte* out) {
+  const size_t axes = t.shape.size();
+  std::vector<int64_t> index(axes);
+  uint64_t rest = first;
+  int64_t offset = 0;
+  for (size_t i = axes; i-- > 0;) {
+    index[i] = static_cast<int64_t>(rest % static_cast<uint64_t>(t.shape[i]));
+    rest /= static_cast<uint64_t>(t.shape[i]);
+    offset += index[i] * t.strides[i];
+  }
+  const int64_t row = t.shape.back();
+  const int64_t step = t.strides.back();
+  while (count > 0) {
+    const int64_t n = std::min<int64_t>(row - index.back(), static_cast<int64_t>(count));
+    const std::byte* in = t.data + offset * static_cast<int64_t>(element_bytes);
+    if (step == 1) {
+      std::memcpy(out, in, static_cast<size_t>(n) * element_bytes);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        std::memcpy(out + static_cast<size_t>(i) * element_bytes,
+                    in + i * step * static_cast<int64_t>(element_bytes), element_bytes);
+      }
+    }
+    out += static_cast<size_t>(n) * element_bytes;
+    count -= static_cast<uint64_t>(n);
+    // On to the next row: the innermost index starts again, the others count up.
+    offset -= index.back() * step;
+    index.back() = 0;
+    for (size_t i = axes - 1; i-- > 0;) {
+      offset += t.strides[i];
+      if (++index[i] < t.shape[i]) break;
+      offset -= index[i] * t.strides[i];
+      index[i] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+// One chunk in flight.
+struct SavePipeline::Job {
+  SaveTensor* tensor = nullptr;
+  uint64_t chunk = 0;
+  std::span<const std::byte> raw;
+  std::vector<std::byte> gathered;
+  bool is_new = false;
+  bool is_rounded_copy = false;
+  const ChunkRef* repeated = nullptr;  // the equal chunk placed earlier in this save
+  std::vector<std::byte> frame;
+  std::optional<BaseEdge> edge;
+
+  ChunkRef& ref() const { return tensor->refs[chunk]; }
+  const ChunkRef* parent() const {
+    return chunk < tensor->parent_refs.size() ? &tensor->parent_refs[chunk] : nullptr;
+  }
+};
+
+// What a thread reuses.
+struct SavePipeline::Worker {
+  FrameEncoder encoder;
+  ChunkScratch scratch;
+  std::vector<std::byte> compared;
+};
+
+SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, bool verify_sharing)
+    : store_(store),
+      birth_(birth),
+      verify_sharing_(verify_sharing),
+      files_(store->database(), store->incoming(), birth) {}
+
+SavePipeline::~SavePipeline() {
+  for (const uint64_t birth : pinned_births_) store_->pins()->UnpinBirth(birth);
+}
+
+void SavePipeline::Fail(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (error_.ok()) error_ = status;
+  failed_ = true;
+}
+
+Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
+  tensors_ = tensors;
+  tbb::enumerable_thread_specific<Worker> workers;
+  const uint64_t budget = store_->options().pipeline_budget_bytes;
+  const auto in_flight = static_cast<size_t>(
+      std::clamp<uint64_t>(budget / (kBytesInFlightPerRawByte * kTypicalChunkBytes), 2,
+                           4 * static_cast<uint64_t>(store_->num_threads())));
+  const auto parallel = tbb::filter_mode::parallel;
+  const auto in_order = tbb::filter_mode::serial_in_order;
+  tbb::task_arena arena(store_->num_threads());
+  arena.execute([&] {
+    tbb::parallel_pipeline(
+        in_flight,
+        tbb::make_filter<void, Job*>(in_order,
+                                     [&](tbb::flow_control& control) -> Job* {
+                                       Job* job = failed_ ? nullptr : NextJob();
+                                       if (job == nullptr) control.stop();
+                                       return job;
+                                     }) &
+            tbb::make_filter<Job*, Job*>(parallel,
+                                         [&](Job* job) {
+                                           if (!failed_) Examine(job, &workers.local());
+                                           return job;
+                                         }) &
+            tbb::make_filter<Job*, Job*>(in_order,
+                                         [&](Job* job) {
+                                           if (!failed_) Place(job);
+                                           return job;
+                                         }) &
+            tbb::make_filter<Job*, Job*>(parallel,
+                                         [&](Job* job) {
+                                           if (!failed_) Encode(job, &workers.local());
+                                           return job;
+                                         }) &
+            tbb::make_filter<Job*, void>(in_order, [&](Job* job) {
+              if (!failed_) Write(job);
+              const std::lock_guard lock(mutex_);
+              idle_.emplace_back(job);
+            }));
+  });
+  if (failed_) return error_;
+  return files_.Finish();
+}
+
+SavePipeline::Job* SavePipeline::NextJob() {
+  while (next_tensor_ < tensors_->size() &&
+         next_chunk_ == (*tensors_)[next_tensor_]->record.NumChunks()) {
+    ++next_tensor_;
+    next_chunk_ = 0;
+  }
+  if (next_tensor_ == tensors_->size()) return nullptr;
+  SaveTensor* const tensor = (*tensors_)[next_tensor_].get();
+  if (next_chunk_ == 0) {
+    if (const Status loaded = LoadParent(tensor); !loaded.ok()) {
+      Fail(loaded.WithContext("tensor " + tensor->name));
+      return nullptr;
+    }
+    tensor->refs.resize(tensor->record.NumChunks());
+  }
+  std::unique_ptr<Job> job;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      job = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (job == nullptr) job = std::make_unique<Job>();
+  job->tensor = tensor;
+  job->chunk = next_chunk_++;
+  job->is_new = job->is_rounded_copy = false;
+  job->repeated = nullptr;
+  job->edge.reset();
+  return job.release();
+}
+
+Status SavePipeline::LoadParent(SaveTensor* tensor) {
+  if (!tensor->parent.has_value()) return Status::Ok();
+  for (const ListAddress& list : tensor->parent->lists) {
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           store_->database()->Get(Family::kLists, keys::List(list)));
+    if (!value.has_value()) {
+      return Status::Corruption("list " + std::to_string(list.birth) + "/" +
+                                std::to_string(list.number) + " of its last step is missing");
+    }
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> refs, DecodeChunkList(*value));
+    std::move(refs.begin(), refs.end(), std::back_inserter(tensor->parent_refs));
+  }
+  return Status::Ok();
+}
+
+void SavePipeline::Examine(Job* job, Worker* worker) {
+  const SaveTensor& t = *job->tensor;
+  const uint64_t offset = t.record.ChunkOffset(job->chunk);
+  const uint64_t bytes = t.record.ChunkBytes(job->chunk);
+  if (t.strides.empty()) {
+    job->raw = {t.data + offset, bytes};
+  } else {
+    const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
+    job->gathered.resize(bytes);
+    Gather(t, offset / element_bytes, bytes / element_bytes, element_bytes, job->gathered.data());
+    job->raw = job->gathered;
+  }
+  ChunkRef& ref = job->ref();
+  ref.digest = ComputeDigest(store_->digest_seed(), job->raw);
+  ref.raw_bytes = static_cast<uint32_t>(bytes);
+  if (SharesParent(job, worker)) return;
+  if (bytes <= kMaxInlineBytes) {
+    ref.kind = ChunkKind::kInline;
+    ref.literal = AsString(job->raw);
+    return;
+  }
+  const auto element_bytes = std::clamp<size_t>(static_cast<size_t>(DTypeBits(t.dtype)) / 8, 1, 8);
+  if (IsConstant(job->raw, element_bytes)) {
+    ref.kind = ChunkKind::kConstant;
+    ref.literal = AsString(job->raw.first(element_bytes));
+    return;
+  }
+  if (t.source != nullptr) {
+    // Whole source tensors only: both are dense and cut at the same elements.
+    const std::span<const std::byte> source(t.source->data + 2 * offset, 2 * bytes);
+    job->is_rounded_copy = IsRoundedCopy(t.dtype, source, job->raw);
+    if (job->is_rounded_copy) return;
+  }
+  job->is_new = !SharesIndexed(job, worker);
+}
+
+bool SavePipeline::SharesParent(Job* job, Worker* worker) {
+  const ChunkRef* parent = job->parent();
+  if (parent == nullptr || parent->digest != job->ref().digest ||
+      parent->raw_bytes != job->raw.size() ||
+      (verify_sharing_ && !SameBytes(*parent, job->tensor->dtype, job->raw, worker))) {
+    return false;
+  }
+  job->ref() = *parent;
+  return true;
+}
+
+// Looks the digest up in the index, which is only a hint: the frame it points to must be there and
+// must name the same digest. The commit checks once more that it is alive.
+bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
+  ChunkRef& ref = job->ref();
+  const auto value = store_->database()->Get(Family::kIndex, keys::Index(ref.digest));
+  if (!value.ok() || !value->has_value()) return false;
+  const std::optional<ChunkAddress> address = DecodeAddress(**value);
+  if (!address.has_value() || !PinForSave(address->birth)) return false;
+  rocksdb::PinnableSlice frame;
+  if (!store_->database()->GetFrame(*address, &frame).ok()) return false;
+  const Result<FrameInfo> info = ParseFrame(AsBytes({frame.data(), frame.size()}));
+  if (!info.ok() || info->digest != ref.digest || info->raw_bytes != ref.raw_bytes) return false;
+  ChunkRef known = ref;
+  known.kind = ChunkKind::kStored;
+  known.address = *address;
+  known.predictor = info->predictor;
+  known.stored_bytes = static_cast<uint32_t>(frame.size());
+  if (verify_sharing_ && !SameBytes(known, job->tensor->dtype, job->raw, worker)) return false;
+  ref = known;
+  return true;
+}
+
+bool SavePipeline::SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw,
+                             Worker* worker) {
+  worker->compared.resize(raw.size());
+  return store_->chunk_reader().Read(ref, dtype, worker->compared, &worker->scratch).ok() &&
+         std::memcmp(worker->compared.data(), raw.data(), raw.size()) == 0;
+}
+
+bool SavePipeline::PinForSave(uint64_t birth) {
+  const std::lock_guard lock(mutex_);
+  if (pinned_births_.contains(birth)) return true;
+  if (!store_->pins()->PinBirth(birth)) return false;
+  pinned_births_.insert(birth);
+  return true;
+}
+
+void SavePipeline::Place(Job* job) {
+  ChunkRef& ref = job->ref();
+  if (job->is_rounded_copy) {
+    // The source chunk was placed before; Write fills in where.
+    if (job->tensor->source->refs[job->chunk].kind == ChunkKind::kStored) {
+      ref.kind = ChunkKind::kDerived;
+      job->repeated = &job->tensor->source->refs[job->chunk];
+      return;
+    }
+    job->is_rounded_copy = false;
+    job->is_new = true;
+  }
+  if (!job->is_new) return;
+  const auto [it, is_first] = placed_.try_emplace(ref.digest, job->tensor, job->chunk);
+  if (!is_first) {
+    const ChunkRef& earlier = it->second.first->refs[it->second.second];
+    if (earlier.raw_bytes == ref.raw_bytes) {
+      job->is_new = false;
+      job->repeated = &earlier;
+      return;
+    }
+  }
+  ref.kind = ChunkKind::kStored;
+  ref.address = {birth_, next_ordinal_++};
+}
+
+// Offers the same chunk of the last step as a base; where its chain has grown as long as it may,
+// the keyframe at the chain's end, so that chains turn into stars.
+void SavePipeline::Encode(Job* job, Worker* worker) {
+  if (!job->is_new) return;
+  const StoreOptions& options = store_->options();
+  EncodeInput input{.raw = job->raw,
+                    .dtype = job->tensor->dtype,
+                    .digest = job->ref().digest,
+                    .codec = options.codec,
+                    .max_depth = options.max_delta_depth,
+                    .max_path_ratio = options.max_path_ratio};
+  std::vector<StoredChunk> chain;
+  FrameBase base;
+  const ChunkRef* parent = job->parent();
+  const bool wants_base = options.codec == Codec::kAuto || options.codec == Codec::kMax;
+  if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
+      parent->raw_bytes == job->raw.size() && parent->address.birth < birth_) {
+    Result<std::vector<StoredChunk>> read =
+        store_->chunk_reader().ReadChain(parent->address, &worker->scratch);
+    // A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
+    if (read.ok()) chain = *std::move(read);
+  }
+  ChunkAddress address = parent != nullptr ? parent->address : ChunkAddress{};
+  if (!chain.empty()) {
+    size_t pick = 0;
+    const StoredChunk& nearest = chain.front();
+    const StoredChunk& keyframe = chain.back();
+    const double next_path =
+        static_cast<double>(nearest.info.path_bytes) + static_cast<double>(nearest.frame_bytes);
+    if (chain.size() > 1 &&
+        (static_cast<int>(nearest.info.depth) >= options.max_delta_depth ||
+         next_path > options.max_path_ratio * static_cast<double>(keyframe.frame_bytes))) {
+      pick = chain.size() - 1;
+      address = *chain[pick - 1].info.base;
+    }
+    const StoredChunk& chosen = chain[pick];
+    base = {.address = address,
+            .digest = chosen.info.digest,
+            .raw = chosen.raw,
+            .depth = chosen.info.depth,
+            .path_bytes = chosen.info.path_bytes};
+    input.base = &base;
+    job->edge = BaseEdge{.ordinal = job->ref().address.ordinal,
+                         .base = address,
+                         .base_digest = chosen.info.digest,
+                         .base_raw_bytes = chosen.info.raw_bytes,
+                         .base_stored_bytes = chosen.frame_bytes,
+                         .base_predictor = chosen.info.predictor};
+  }
+  if (const Status encoded = worker->encoder.Encode(input, &job->frame); !encoded.ok()) {
+    Fail(encoded.WithContext("tensor " + job->tensor->name));
+  }
+}
+
+void SavePipeline::Write(Job* job) {
+  ChunkRef& ref = job->ref();
+  if (job->repeated != nullptr) {
+    const ChunkRef& other = *job->repeated;  // written before: chunks come in order
+    ref.address = other.address;
+    ref.stored_bytes = other.stored_bytes;
+    ref.predictor = other.predictor;
+    if (ref.kind != ChunkKind::kDerived) ref.kind = other.kind;
+    return;
+  }
+  if (!job->is_new) return;
+  const Result<FrameInfo> info = ParseFrame(job->frame);
+  Status status = info.status();
+  if (status.ok()) status = files_.Add(ref.address, job->frame);
+  if (!status.ok()) return Fail(status.WithContext("tensor " + job->tensor->name));
+  ref.predictor = info->predictor;
+  ref.stored_bytes = static_cast<uint32_t>(job->frame.size());
+  if (info->base.has_value()) edges_.push_back(*job->edge);
+  new_chunks_.emplace_back(ref.digest, ref.address.ordinal);
+  ++totals_.chunks;
+  totals_.raw_bytes += ref.raw_bytes;
+  totals_.stored_bytes += ref.stored_bytes;
+  CodecTotals& codec = totals_.by_codec[static_cast<int>(info->predictor)];
+  ++codec.chunks;
+  codec.raw_bytes += ref.raw_bytes;
+  codec.stored_bytes += ref.stored_bytes;
+}
+
+}  // namespace varve

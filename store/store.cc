@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making, opening and closing a store, and looking up its runs and steps.
+#include "varve/store.h"
+
+#include <fcntl.h>
+#include <rocksdb/convenience.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <system_error>
+
+#include "store/store_impl.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
+// Births are persisted as used in blocks of this many: one small commit for many saves.
+constexpr uint64_t kBirthBlock = 4096;
+constexpr auto kCatchUpInterval = std::chrono::seconds(10);
+constexpr int64_t kRefreshMs = 100;
+
+uint64_t RandomNumber() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// A folder in which Create may work: new, empty, or left by a Create that did not finish.
+Status PrepareFolder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kFormatFileName) {
+      return Status::AlreadyExists("there is a store in " + path.string());
+    }
+    const bool debris = name == "db" || name == "incoming" || name == "FORMAT.tmp";
+    if (!debris) {
+      return Status::FailedPrecondition("folder " + path.string() + " is not empty (it holds " +
+                                        name + ") and not a store");
+    }
+  }
+  if (error) return Status::IOError("cannot list " + path.string() + ": " + error.message());
+  fs::remove_all(path / "db", error);  // without FORMAT nothing in it was ever committed
+  if (!error) fs::create_directory(path / "incoming", error);
+  if (error) return Status::IOError("cannot prepare " + path.string() + ": " + error.message());
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateOptions& options) {
+  VARVE_RETURN_IF_ERROR(PrepareFolder(path));
+  VARVE_RETURN_IF_ERROR(Database::Create(path));
+  VARVE_RETURN_IF_ERROR(SyncFolder(path / "db"));
+  FormatFile format;
+  format.store_id = {RandomNumber(), RandomNumber()};
+  format.digest_seed = options.digest_seed.value_or(RandomNumber());
+  VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
+  return Open(path, options.store);
+}
+
+Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+Result<std::unique_ptr<Store>> Store::OpenOrCreate(const fs::path& path,
+                                                   const CreateOptions& options) {
+  auto store = Open(path, options.store);
+  if (store.ok() || store.status().code() != StatusCode::kNotFound) return store;
+  return Create(path, options);
+}
+
+Result<std::unique_ptr<Store>> Store::OpenForReading(const fs::path& path,
+                                                     const StoreOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/false));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
+                                                       const StoreOptions& options,
+                                                       bool for_writing) {
+  std::unique_ptr<StoreImpl> store(new StoreImpl);
+  store->path_ = path;
+  store->options_ = options;
+  VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
+  if (for_writing) {
+    VARVE_ASSIGN_OR_RETURN(store->database_, Database::OpenForWriting(path));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(store->database_, Database::OpenForReading(path));
+  }
+  store->chunk_reader_ =
+      std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
+  store->last_catch_up_ms_ = NowMs();
+  if (for_writing) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
+  StoreImpl* const self = store.get();
+  store->background_ = std::jthread([self, for_writing](std::stop_token stop) {
+    for_writing ? self->MergeLoop(stop) : self->CatchUpLoop(stop);
+  });
+  return store;
+}
+
+StoreImpl::~StoreImpl() = default;
+
+int StoreImpl::num_threads() const {
+  if (options_.num_threads > 0) return options_.num_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Status StoreImpl::PrepareForWriting() {
+  std::error_code error;
+  fs::create_directory(incoming(), error);
+  // Leftovers of a crash may be hard links to committed files: they are unlinked before anything is
+  // written, and no name is ever opened twice.
+  for (const fs::directory_entry& entry : fs::directory_iterator(incoming(), error)) {
+    fs::remove(entry.path(), error);
+    if (error) break;
+  }
+  if (error) {
+    return Status::IOError("cannot clear " + incoming().string() + ": " + error.message());
+  }
+  VARVE_RETURN_IF_ERROR(SweepOrphans());
+  const Status reserve = EnsureReserve();
+  // A full disk must not keep anyone from opening the store to drop steps.
+  return IsNoSpace(reserve) ? Status::Ok() : reserve;
+}
+
+// Deletes chunk files of births without a record, and remembers births that have dead chunks. Looks
+// at records and file bounds only: O(births + files).
+Status StoreImpl::SweepOrphans() {
+  std::set<uint64_t> births;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
+        const auto parsed = keys::ParseBirth(key);
+        if (!parsed.has_value() || parsed->edges_block.has_value()) return Status::Ok();
+        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
+        births.insert(parsed->birth);
+        if (record.live_chunks < record.chunks) births_with_dead_.insert(parsed->birth);
+        return Status::Ok();
+      }));
+  rocksdb::ColumnFamilyMetaData family;
+  database_->rocksdb()->GetColumnFamilyMetaData(database_->handle(Family::kChunks), &family);
+  for (const auto& level : family.levels) {
+    for (const auto& file : level.files) {
+      const auto first = keys::ParseChunk(file.smallestkey);
+      const auto last = keys::ParseChunk(file.largestkey);
+      if (!first.has_value() || !last.has_value()) continue;  // Check reports it
+      const auto it = births.lower_bound(first->birth);
+      if (it != births.end() && *it <= last->birth) continue;
+      const rocksdb::Slice begin(file.smallestkey), end(file.largestkey);
+      const rocksdb::Status status = rocksdb::DeleteFilesInRange(
+          database_->rocksdb(), database_->handle(Family::kChunks), &begin, &end);
+      VARVE_RETURN_IF_ERROR(FromRocksDb(status, "sweeping orphaned chunks"));
+    }
+  }
+  return Status::Ok();
+}
+
+Status StoreImpl::EnsureReserve() const {
+  const fs::path path = path_ / "RESERVE";
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0 &&
+      static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
+    return Status::Ok();
+  }
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return ErrnoStatus("create", path, errno);
+  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(kReserveBytes));
+  ::close(fd);
+  if (error == 0) return Status::Ok();
+  ::unlink(path.c_str());
+  return ErrnoStatus("reserve space in", path, error);
+}
+
+void StoreImpl::ReleaseReserve() const { ::unlink((path_ / "RESERVE").c_str()); }
+
+Status StoreImpl::RequireWriter() const {
+  if (database_->for_writing()) return Status::Ok();
+  return Status::FailedPrecondition("the store in " + path_.string() + " is open for reading only");
+}
+
+Result<uint64_t> StoreImpl::NewBirth() {
+  const std::lock_guard lock(birth_mutex_);
+  if (next_birth_ == reserved_births_) {
+    VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kMeta, keys::kNextBirth));
+    const auto first = value.has_value() ? DecodeNumber(*value) : std::nullopt;
+    if (!first.has_value() || *first == 0) {
+      return Status::Corruption("meta key next_birth is missing or not a number");
+    }
+    CommitBatch batch;
+    batch.Put(Family::kMeta, std::string(keys::kNextBirth), EncodeNumber(*first + kBirthBlock));
+    VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
+    next_birth_ = *first;
+    reserved_births_ = *first + kBirthBlock;
+  }
+  return next_birth_++;
+}
+
+void StoreImpl::NoteCommit(const std::set<uint64_t>& births_with_dead) {
+  births_with_dead_.insert(births_with_dead.begin(), births_with_dead.end());
+  {
+    const std::lock_guard lock(background_mutex_);
+    ++commits_since_merge_;
+  }
+  background_wake_.notify_one();
+}
+
+Result<RunRecord> StoreImpl::FindRun(std::string_view run) const {
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kMeta, keys::Run(run)));
+  if (!value.has_value()) return Status::NotFound("no run " + std::string(run));
+  return DecodeRunRecord(*value);
+}
+
+Result<std::string> StoreImpl::RunName(RunId id) const {
+  std::string name;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kMeta, keys::kRunPrefix, [&](std::string_view key, std::string_view value) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+        if (record.id == id) name = keys::ParseRun(key).value_or("");
+        return Status::Ok();
+      }));
+  if (name.empty()) return Status::NotFound("no run with id " + std::to_string(id));
+  return name;
+}
+
+Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kSteps, keys::Step(step)));
+  if (!value.has_value()) return std::optional<StepRecord>();
+  Result<StepRecord> record = DecodeStepRecord(*value);
+  if (!record.ok()) {
+    return record.status().WithContext("step " + std::to_string(step.step) + " of run id " +
+                                       std::to_string(step.run));
+  }
+  return std::optional<StepRecord>(*std::move(record));
+}
+
+Result<std::vector<std::pair<std::string, uint64_t>>> StoreImpl::ListTags(RunId run) const {
+  std::vector<std::pair<std::string, uint64_t>> tags;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kMeta, keys::TagPrefix(run), [&](std::string_view key, std::string_view value) {
+        const auto tag = keys::ParseTag(key);
+        const auto step = DecodeNumber(value);
+        if (!tag.has_value() || !step.has_value()) {
+          return Status::Corruption("a malformed tag in family meta");
+        }
+        tags.emplace_back(*tag, *step);
+        return Status::Ok();
+      }));
+  return tags;
+}
+
+Result<CheckpointInfo> StoreImpl::MakeInfo(
+    std::string_view run, StepKey key, const StepRecord& record,
+    const std::vector<std::pair<std::string, uint64_t>>& tags) const {
+  CheckpointInfo info;
+  info.id = {std::string(run), key.step};
+  info.created = std::chrono::system_clock::time_point(std::chrono::microseconds(record.created_us));
+  if (record.parent.has_value()) {
+    std::string parent_run(run);
+    if (record.parent->run != key.run) {
+      VARVE_ASSIGN_OR_RETURN(parent_run, RunName(record.parent->run));
+    }
+    info.parent = CheckpointId{std::move(parent_run), record.parent->step};
+  }
+  info.num_tensors = record.num_tensors;
+  info.logical_bytes = record.logical_bytes;
+  info.new_bytes = record.new_bytes;
+  info.stored_bytes = record.stored_bytes;
+  info.metrics = record.metrics;
+  for (const auto& [tag, step] : tags) {
+    if (step == key.step) info.tags.push_back(tag);
+  }
+  return info;
+}
+
+Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<RunInfo> runs;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&] {
+    runs.clear();
+    return database_->Scan(
+        Family::kMeta, keys::kRunPrefix,
+        [&](std::string_view key, std::string_view value) -> Status {
+          VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+          RunInfo& run = runs.emplace_back();
+          run.name = keys::ParseRun(key).value_or("");
+          if (record.forked_from.has_value()) {
+            VARVE_ASSIGN_OR_RETURN(std::string from, RunName(record.forked_from->run));
+            run.forked_from = CheckpointId{std::move(from), record.forked_from->step};
+          }
+          return database_->Scan(Family::kSteps, keys::RunPrefix(record.id),
+                                 [&](std::string_view, std::string_view) {
+                                   ++run.num_steps;
+                                   return Status::Ok();
+                                 });
+        });
+  }));
+  return runs;
+}
+
+Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<CheckpointInfo> infos;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+    infos.clear();
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
+    return database_->Scan(
+        Family::kSteps, keys::RunPrefix(found.id),
+        [&](std::string_view key, std::string_view value) -> Status {
+          const auto step = keys::ParseStep(key);
+          if (!step.has_value()) return Status::Corruption("a malformed key in family steps");
+          VARVE_ASSIGN_OR_RETURN(const StepRecord record, DecodeStepRecord(value));
+          VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, *step, record, tags));
+          infos.push_back(std::move(info));
+          return Status::Ok();
+        });
+  }));
+  return infos;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::optional<uint64_t> latest;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    const std::unique_ptr<rocksdb::Iterator> it(database_->rocksdb()->NewIterator(
+        rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
+    it->SeekForPrev(keys::Step({found.id, UINT64_MAX}));
+    if (!it->Valid()) return FromRocksDb(it->status(), "looking for the newest step");
+    const auto step = keys::ParseStep({it->key().data(), it->key().size()});
+    if (step.has_value() && step->run == found.id) latest = step->step;
+    return Status::Ok();
+  }));
+  return latest;
+}
+
+Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  uint64_t step = 0;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           database_->Get(Family::kMeta, keys::Tag(found.id, tag)));
+    const auto number = value.has_value() ? DecodeNumber(*value) : std::nullopt;
+    if (!number.has_value()) {
+      return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
+    }
+    step = *number;
+    return Status::Ok();
+  }));
+  return step;
+}
+
+Status StoreImpl::CatchUp() const {
+  if (frozen_ > 0) return Status::Ok();
+  last_catch_up_ms_ = NowMs();
+  return database_->CatchUp();
+}
+
+Status StoreImpl::Refresh() const {
+  if (database_->for_writing() || NowMs() - last_catch_up_ms_ < kRefreshMs) return Status::Ok();
+  // A failure here only means older data; the read itself decides.
+  CatchUp().IgnoreError();
+  return Status::Ok();
+}
+
+Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
+  Status status = read();
+  for (int attempt = 0; attempt < 3 && !database_->for_writing(); ++attempt) {
+    const StatusCode code = status.code();
+    if (code != StatusCode::kNotFound && code != StatusCode::kIOError &&
+        code != StatusCode::kCorruption) {
+      break;
+    }
+    CatchUp().IgnoreError();  // as in Refresh
+    status = read();
+  }
+  return status;
+}
+
+void StoreImpl::CatchUpLoop(std::stop_token stop) {
+  std::unique_lock lock(background_mutex_);
+  while (!stop.stop_requested()) {
+    background_wake_.wait_for(lock, stop, kCatchUpInterval, [] { return false; });
+    // Lets go of files that the writer has removed, even when nobody reads.
+    if (!stop.stop_requested()) CatchUp().IgnoreError();
+  }
+}
+
+}  // namespace varve

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small things that most files of the store need. All functions are stateless.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "varve/result.h"
+
+namespace varve {
+
+inline std::span<const std::byte> AsBytes(std::string_view s) {
+  return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
+}
+inline std::string_view AsString(std::span<const std::byte> s) {
+  return {reinterpret_cast<const char*>(s.data()), s.size()};
+}
+
+// "step 10 of run main", as messages name a checkpoint.
+std::string StepName(std::string_view run, uint64_t step);
+
+// True when an error says that the disk is full.
+bool IsNoSpace(const Status& status);
+// "cannot WHAT PATH: strerror(errno)".
+Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error);
+
+// Makes the names in a folder durable (fsync of the folder).
+Status SyncFolder(const std::filesystem::path& path);
+// Replaces a small file: temporary file, fdatasync, rename, fsync of the folder.
+Status WriteFileAtomically(const std::filesystem::path& path, std::string_view contents);
+Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes);
+
+// Bytes the file system has allocated to all files below `path`, and their number.
+struct FolderUse {
+  uint64_t allocated_bytes = 0;
+  uint64_t num_files = 0;
+};
+FolderUse MeasureFolder(const std::filesystem::path& path);
+
+}  // namespace varve

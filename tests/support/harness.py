@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system tests share: the programs of this build, the shipped command, and clean folders."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+MIB = 1 << 20
+
+# Exit codes of the `varve` command.
+FAILED, USAGE, DAMAGED, NO_STORE, LOCKED, NO_STEP, EXISTS = 1, 2, 3, 10, 11, 12, 13
+
+SKIPPED = 77  # ctest reads this exit code as "skipped"
+
+
+def program(name):
+    path = pathlib.Path(os.environ["VARVE_BIN_DIR"], name)
+    if not path.exists():
+        sys.exit(f"{path} is missing: build it first")
+    return str(path)
+
+
+def varve(store, *arguments, expect=0, **options):
+    """Runs the shipped command; the exit code must be `expect`. Returns the finished process."""
+    command = [program("varve"), "-s", str(store), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == expect, (
+        f"{command} exited {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}"
+    )
+    return done
+
+
+def varve_json(store, *arguments, **options):
+    return json.loads(varve(store, "--json", *arguments, **options).stdout)
+
+
+def check(store):
+    """The verdict of the shipped command over all data; fails the test unless it is clean."""
+    report = varve_json(store, "check", "--read-data")
+    assert report["ok"] and not report["errors"], report
+    return report
+
+
+def run(name, *arguments, expect=0, **options):
+    """Runs a program of the tests and returns what it printed."""
+    command = [program(name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == expect, (
+        f"{command} exited {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}"
+    )
+    return done.stdout
+
+
+@contextlib.contextmanager
+def clean_folder():
+    """A new folder in $VARVE_TEST_DIR or the system's; kept when the test fails."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="varve-test-", dir=os.environ.get("VARVE_TEST_DIR")))
+    try:
+        yield folder
+    except BaseException:
+        print(f"kept for a look: {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+
+
+def disk_bytes(folder):
+    """Bytes that the file system has allocated to all files below `folder`."""
+    return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+
+
+def num_files(folder):
+    return sum(1 for file in folder.rglob("*") if file.is_file())
+
+
+@contextlib.contextmanager
+def mounted(folder, *arguments):
+    """Mounts with these arguments of mount(8) on `folder`. Raises PermissionError where we may not."""
+    done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise PermissionError(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+class StoreTool:
+    """A store_tool process: a store held open for writing, obeying `save 3 3`, `drop 1` and the like."""
+
+    def __init__(self, store, max_tensor_bytes=64 << 10):
+        self.process = subprocess.Popen(
+            [program("store_tool"), str(store), str(max_tensor_bytes)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        self.opened = self.process.stdout.readline().strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def say(self, order):
+        """The answer to one order: "ok ..." or the error."""
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        assert answer, f"store_tool died at '{order}' with {self.process.wait()}"
+        return answer
+
+    def must(self, order):
+        answer = self.say(order)
+        assert answer.startswith("ok"), f"'{order}' was answered: {answer}"
+        return answer
+
+
+def fill_disk(folder):
+    """Takes every free byte of the file system of `folder` with one file. Returns that file."""
+    path = folder / "filler"
+    with open(path, "wb", buffering=0) as file:
+        for size in (MIB, 4096):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)) == size:
+                    pass
+    return path

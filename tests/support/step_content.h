@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What crash and system tests save: the content of a step is a pure function of a plan and a number,
+// so that another process can tell, byte for byte, whether what it reads is that content, whole.
+// From one content number to the next a share of the blocks stays equal, so that steps share chunks.
+// All functions are stateless and may run on any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/varve.h"
+
+namespace varve::testing {
+
+struct ContentPlan {
+  uint64_t seed = 1;
+  int num_tensors = 8;
+  uint64_t max_tensor_bytes = uint64_t{2} << 20;  // sizes are drawn up to this
+  uint64_t period = 4;                            // a block changes once in so many contents
+};
+
+struct MadeTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// Random, constant, float-like, slowly drifting, tied, scalar and empty tensors, in turn.
+std::vector<MadeTensor> MakeContent(const ContentPlan& plan, uint64_t content);
+
+// Begin to Commit. The content number travels as the trainer state's global step.
+Result<SaveReport> SaveContent(Store* store, const ContentPlan& plan, uint64_t step,
+                               uint64_t content, const SaveOptions& options = {});
+
+// The content number that a checkpoint says it holds.
+Result<uint64_t> ReadContentNumber(const CheckpointReader& reader);
+
+// Reads everything and compares with MakeContent of the number that the checkpoint says it holds.
+// kCorruption names the first difference; errors of reading pass through.
+Status VerifyContent(const CheckpointReader& reader, const ContentPlan& plan);
+
+// A 64-bit mix of its inputs: the only source of randomness of the tests that use this header.
+uint64_t Mix(uint64_t a, uint64_t b, uint64_t c = 0);
+
+}  // namespace varve::testing

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// store_tool STORE [MAX_TENSOR_BYTES]: holds a store open for writing and does what it is told on
+// standard input, one line each; answers each with one line, "ok ..." or the error.
+//
+//   save STEP CONTENT | drop STEP | reclaim | verify STEP
+//
+// The first line says whether the store could be opened. Ends at the end of its input.
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "tests/support/step_content.h"
+
+namespace varve::testing {
+namespace {
+
+std::string Answer(const Status& status) { return status.ok() ? "ok" : status.ToString(); }
+
+std::string Save(Store* store, const ContentPlan& plan, uint64_t step, uint64_t content) {
+  const auto report = SaveContent(store, plan, step, content);
+  if (!report.ok()) return Answer(report.status());
+  return "ok " + std::to_string(report->stored_bytes);
+}
+
+std::string Drop(Store* store, uint64_t step) {
+  const CheckpointId id{"main", step};
+  const auto report = store->Drop({&id, 1});
+  if (!report.ok()) return Answer(report.status());
+  return "ok " + std::to_string(report->reclaim.freed_bytes);
+}
+
+std::string Verify(const Store& store, const ContentPlan& plan, uint64_t step) {
+  const auto reader = store.OpenCheckpoint("main", step);
+  if (!reader.ok()) return Answer(reader.status());
+  return Answer(VerifyContent(**reader, plan));
+}
+
+std::string Obey(Store* store, const ContentPlan& plan, const std::string& line) {
+  std::istringstream words(line);
+  std::string verb;
+  uint64_t step = 0;
+  uint64_t content = 0;
+  words >> verb >> step >> content;
+  if (verb == "save") return Save(store, plan, step, content);
+  if (verb == "drop") return Drop(store, step);
+  if (verb == "verify") return Verify(*store, plan, step);
+  if (verb == "reclaim") return Answer(store->Reclaim().status());
+  return "unknown verb: " + verb;
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  ContentPlan plan;
+  if (argc > 2) plan.max_tensor_bytes = std::strtoull(argv[2], nullptr, 10);
+  const auto store = Store::OpenOrCreate(argv[1]);
+  std::cout << Answer(store.status()) << std::endl;
+  if (!store.ok()) return 1;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << Obey(store->get(), plan, line) << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace varve::testing
+
+int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
