@@ -10,8 +10,8 @@
 namespace varve::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(GlobTest, MatchesPlainNames) {
   EXPECT_TRUE(MatchesGlob("", ""));

@@ -10,7 +10,7 @@
 namespace varve::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(ParseTest, ReadsByteSizes) {
   EXPECT_EQ(ParseByteSize("1").value(), 1u);

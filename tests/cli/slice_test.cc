@@ -4,14 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 
 namespace varve::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr int64_t kShape[] = {20, 6};
 
@@ -85,8 +86,9 @@ void ExpectPiecesCover(DType dtype, const std::vector<Range>& box, uint64_t max_
     const int64_t count = NumElementsOf(piece);
     EXPECT_EQ(first, expected_first);
     EXPECT_EQ(static_cast<uint64_t>(count) * bits % 8, 0u);
-    if (bits >= 8)
+    if (bits >= 8) {
       EXPECT_LE(static_cast<uint64_t>(count) * bits / 8, std::max(max_bytes, bits / 8));
+    }
     expected_first += count;
   }
   EXPECT_EQ(expected_first, NumElementsOf(box));

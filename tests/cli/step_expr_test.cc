@@ -8,14 +8,14 @@
 #include <memory>
 #include <string>
 
-#include "tests/formats/temp_folder.h"
+#include "tests/support/temp_folder.h"
 #include "varve/store.h"
 
 namespace varve::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(StepExprTest, ReadsEveryForm) {
   EXPECT_EQ(ParseStep("100").value(), (StepExpr{"main", uint64_t{100}}));
@@ -74,7 +74,7 @@ TEST(FindBestTest, NaNNeverWins) {
   EXPECT_EQ(FindBest(std::span(steps).first(1), {"loss", false}), std::nullopt);
 }
 
-class ResolveStepTest : public testing::Test {
+class ResolveStepTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<std::unique_ptr<Store>> store = Store::Create(folder_.path() / "store");
@@ -109,7 +109,7 @@ class ResolveStepTest : public testing::Test {
     return id.ok() ? *id : CheckpointId{};
   }
 
-  formats::TempFolder folder_;
+  testing::TempFolder folder_;
   std::unique_ptr<Store> store_;
 };
 

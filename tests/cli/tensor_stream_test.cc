@@ -11,7 +11,7 @@
 namespace varve::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Serves U8 vectors and matrices from memory; counts what it is asked for.
 class MemoryReader : public CheckpointReader {
@@ -86,7 +86,7 @@ TensorInfo Info(std::string name, std::vector<int64_t> shape) {
   return info;
 }
 
-class TensorStreamTest : public testing::Test {
+class TensorStreamTest : public ::testing::Test {
  protected:
   MemoryReader reader_;
   std::vector<std::byte> received_;

@@ -61,7 +61,7 @@ TEST(TensorSummaryTest, GivesTheSameInPieces) {
   const std::vector<uint8_t> values(100'000, 0x3c);
   const TensorSummary whole = Summarize(DType::kF6E2M3, values);
   TensorSummary pieces(DType::kF6E2M3);
-  const auto bytes = std::as_bytes(std::span(values)).first(99'999);
+  const auto bytes = std::as_bytes(std::span(values)).first(99'990);
   for (size_t at = 0; at < bytes.size(); at += 3'333) pieces.Add(bytes.subspan(at, 3'333));
   TensorSummary expected(DType::kF6E2M3);
   expected.Add(bytes);
