@@ -12,6 +12,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(ParseTest, ReadsNumbers) {
+  EXPECT_EQ(ParseNumber("--step", "0").value(), 0u);
+  EXPECT_EQ(ParseNumber("--step", "010").value(), 10u);
+  EXPECT_EQ(ParseNumber("--step", "18446744073709551615").value(), UINT64_MAX);
+  for (const char* text : {"", "-1", "+1", " 1", "1.0", "0x10", "1e3", "18446744073709551616"}) {
+    EXPECT_THAT(ParseNumber("--step", text).status().message(), HasSubstr("--step: ")) << text;
+  }
+  EXPECT_FALSE(ParseNumber("--shard", "4", 3).ok());
+}
+
 TEST(ParseTest, ReadsByteSizes) {
   EXPECT_EQ(ParseByteSize("1").value(), 1u);
   EXPECT_EQ(ParseByteSize("1024B").value(), 1024u);
