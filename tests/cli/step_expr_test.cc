@@ -98,7 +98,9 @@ class ResolveStepTest : public ::testing::Test {
     const auto writer = store_->Begin(step, options);
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     ASSERT_TRUE((*writer)->SetMetric("loss", loss).ok());
-    if (!tag.empty()) ASSERT_TRUE((*writer)->AddTag(tag).ok());
+    if (!tag.empty()) {
+      ASSERT_TRUE((*writer)->AddTag(tag).ok());
+    }
     const auto report = (*writer)->Commit();
     ASSERT_TRUE(report.ok()) << report.status().ToString();
   }
