@@ -53,6 +53,7 @@ bool IsNoSpace(const Status& status) {
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error) {
   std::string message = "cannot " + std::string(what) + " " + path.string() + ": " +
                         std::strerror(error);
+  // ENOTDIR: a part of the path is a file, so there is nothing below it.
   return error == ENOENT || error == ENOTDIR ? Status::NotFound(std::move(message))
                                              : Status::IOError(std::move(message));
 }
