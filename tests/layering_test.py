@@ -32,8 +32,8 @@ BORDERS = [
     (["flatbuffers/*", "*_generated.h"], ["store/*"]),
     (["zstd.h", "zdict.h", "zstd_errors.h"], ["codec/zstd*.cc"]),
     (["xxhash.h"], ["codec/*", "cuda/*"]),
-    (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*"]),
-    (["CLI/*", "CLI11.hpp"], ["cli/*"]),
+    (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*", "examples/*"]),
+    (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h"]),
     (RANKS, ["trainer_hooks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
