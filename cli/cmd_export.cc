@@ -214,9 +214,9 @@ void AddExport(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
   verb->add_option("--include", options->include, "Only tensors that match; may be repeated")
-      ->expected(1);
+      ->allow_extra_args(false);
   verb->add_option("--exclude", options->exclude, "No tensors that match; may be repeated")
-      ->expected(1);
+      ->allow_extra_args(false);
   verb->add_option("--max-shard-size", options->max_shard_size,
                    "Cut into files of at most so many bytes of tensors, with an index: 5GB");
   verb->add_flag("--force", options->force, "Overwrite existing files");

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "cli/formats/npy.h"
 #include "cli/formats/output_file.h"
 #include "cli/formats/safetensors.h"
+#include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/slice.h"
@@ -32,7 +32,7 @@ using nlohmann::ordered_json;
 struct GetOptions {
   std::string step;
   std::string name;
-  std::optional<uint32_t> shard;
+  std::string shard;  // empty = the only one
   std::string slice;
   std::filesystem::path out;
   bool force = false;
@@ -46,7 +46,10 @@ struct Selection {
 };
 
 Result<TensorInfo> FindTensor(const CheckpointReader& reader, const GetOptions& options) {
-  if (options.shard) return reader.Find(options.name, *options.shard);
+  if (!options.shard.empty()) {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t shard, ParseNumber("--shard", options.shard, UINT32_MAX));
+    return reader.Find(options.name, static_cast<uint32_t>(shard));
+  }
   VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, reader.List());
   std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.name != options.name; });
   if (tensors.empty()) return reader.Find(options.name);

@@ -13,7 +13,9 @@ namespace {
 
 Outcome RunHelp(const Context& context, const CLI::App& app, const std::string& verb) {
   if (verb.empty()) {
-    context.PrintText(app.help());
+    // app.help() would explain this verb, because it is the one that was chosen.
+    context.PrintText(
+        app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
     return {};
   }
   for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {

@@ -33,7 +33,7 @@ using formats::SafetensorsFiles;
 
 struct ImportOptions {
   std::vector<std::filesystem::path> files;
-  uint64_t step = 0;
+  std::string step;
   std::string run = "main";
   std::vector<std::string> tags;
   std::vector<std::string> metrics;
@@ -50,12 +50,14 @@ struct Metric {
 
 // What the text options mean, once they are known to be right.
 struct ImportPlan {
+  uint64_t step = 0;
   std::vector<Metric> metrics;
   std::vector<RenameRule> derive;
 };
 
 Result<ImportPlan> Plan(const ImportOptions& options) {
   ImportPlan plan;
+  VARVE_ASSIGN_OR_RETURN(plan.step, ParseNumber("--step", options.step));
   for (const std::string& text : options.metrics) {
     VARVE_ASSIGN_OR_RETURN(auto metric, ParseMetric(text));
     plan.metrics.push_back({std::move(metric.first), metric.second});
@@ -125,8 +127,7 @@ Status PutTensors(const Context& context, const SafetensorsFiles& files, const I
 Status PutRest(const Context& context, const SafetensorsFiles& files, const ImportOptions& options,
                const ImportPlan& plan, CheckpointWriter* writer) {
   if (!files.metadata().empty()) {
-    VARVE_RETURN_IF_ERROR(
-        writer->SetTrainerState(StateFromMetadata(options.step, files.metadata())));
+    VARVE_RETURN_IF_ERROR(writer->SetTrainerState(StateFromMetadata(plan.step, files.metadata())));
   }
   for (const std::string& key : files.conflicting_metadata()) {
     context.Note("the files disagree about the metadata \"" + key + "\"; the first one's is kept");
@@ -145,7 +146,7 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
   // Files may come from someone who knows how to build two chunks of one digest.
   save.verify_sharing = true;
-  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(options.step, save));
+  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(plan.step, save));
   VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
   VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));
   return writer->Commit();
@@ -198,8 +199,10 @@ void AddImport(CLI::App& app, Context& context) {
   verb->add_option("--step", options->step, "The step to save")->required();
   verb->add_option("--run", options->run, "The run to save it in, made if new")
       ->capture_default_str();
-  verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")->expected(1);
-  verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")->expected(1);
+  verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")
+      ->allow_extra_args(false);
+  verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")
+      ->allow_extra_args(false);
   verb->add_option("--format", options->format, "The format of the files")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
@@ -209,7 +212,7 @@ void AddImport(CLI::App& app, Context& context) {
   verb->add_option("--derive", options->derive,
                    "'model.*=master.*': 16-bit tensors on the left are rounded copies of fp32 ones "
                    "on the right")
-      ->expected(1);
+      ->allow_extra_args(false);
   verb->add_flag("--init", options->init, "Make the store if there is none");
   context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
 }

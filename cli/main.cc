@@ -9,6 +9,7 @@
 #include "cli/context.h"
 #include "cli/outcome.h"
 #include "cli/print.h"
+#include "varve/version.h"
 
 namespace varve::cli {
 namespace {
@@ -47,7 +48,8 @@ Outcome RunCommand(int argc, char** argv) {
   CLI::App app("Embedded checkpoint store for machine-learning training", "varve");
   Context context;
   context.AddGlobalOptions(&app);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none is refused below, with better words
+  app.set_version_flag("--version", "varve " VARVE_VERSION_STRING);
   app.fallthrough();  // global options may also follow the verb
   app.footer(kExitCodes);
   AddVerbs(app, context);
@@ -56,6 +58,7 @@ Outcome RunCommand(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return ParseOutcome(app, error);
   }
+  if (app.get_subcommands().empty()) return Outcome::Usage("no verb given (see varve help)");
   return context.Run();
 }
 

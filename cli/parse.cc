@@ -41,6 +41,14 @@ std::optional<double> TakeNumber(std::string_view* text) {
 
 }  // namespace
 
+Result<uint64_t> ParseNumber(std::string_view option, std::string_view text, uint64_t max) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value <= max) return value;
+  return Status::InvalidArgument(std::string(option) + ": " + Quoted(text) +
+                                 " is no number from 0 to " + std::to_string(max));
+}
+
 Result<uint64_t> ParseByteSize(std::string_view text) {
   std::string_view suffix = text;
   const std::optional<double> number = TakeNumber(&suffix);

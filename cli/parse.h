@@ -13,6 +13,9 @@
 
 namespace varve::cli {
 
+// A decimal number of at most `max`; `option` names it in the message.
+Result<uint64_t> ParseNumber(std::string_view option, std::string_view text,
+                             uint64_t max = UINT64_MAX);
 // "5GB" (10^9), "5GiB" (2^30), "500M", "1024"; at least 1.
 Result<uint64_t> ParseByteSize(std::string_view text);
 // "5%" or "12.5%": a share in (0, 1].

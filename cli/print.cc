@@ -126,16 +126,20 @@ std::string Join(std::span<const std::string> parts, std::string_view separator)
 
 std::string Printable(std::string_view text) {
   std::string printable;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (text[i] == '\n') {
       printable += "\\n";
-    } else if (c == '\t') {
+    } else if (text[i] == '\t') {
       printable += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
       printable += Format("\\x%02x", byte);
+    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      printable += Format("\\x%02x", next);  // U+0080 to U+009F, two bytes of UTF-8
+      ++i;
     } else {
-      printable += c;
+      printable += text[i];
     }
   }
   return printable;

@@ -39,12 +39,11 @@ struct ChunkAddress {
 
 // How a frame predicts its chunk. Stored on disk; never renumber.
 enum class Predictor : uint8_t {
-  kRaw = 0,       // the bytes themselves
-  kKeyframe = 1,  // planes of the chunk alone
-  kDelta = 2,     // planes of the difference to a base
-  // 3 is kept for kScaledDelta, 4 for optimizer replay; see docs/frame.md.
-  kScaledDelta = 3,
-  kReplay = 4,
+  kRaw = 0,          // the bytes themselves
+  kKeyframe = 1,     // planes of the chunk alone
+  kDelta = 2,        // planes of the difference to a base
+  kScaledDelta = 3,  // planes of the difference to a base times a number
+  kReplay = 4,       // kept for optimizer replay; no frame has it yet
 };
 inline constexpr int kNumPredictors = 5;
 std::string_view PredictorName(Predictor predictor);  // "raw", "keyframe", ...
@@ -84,6 +83,8 @@ struct EncodeInput {
   // No delta whose chain would exceed these (StoreOptions says what they mean).
   int max_depth = 8;
   double max_path_ratio = 2.0;
+  // A delta is taken when it is at most this share of the keyframe.
+  double max_delta_share = 0.975;
 };
 
 // Thread rule: one thread at a time an encoder.

@@ -1,73 +1,219 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstring>
 #include <string>
 
+#include "codec/byte_buffer.h"
+#include "codec/class_kernel.h"
 #include "codec/frame.h"
 #include "codec/frame_header.h"
+#include "codec/layout.h"
+#include "codec/plan.h"
 #include "codec/plane_kernel.h"
-#include "codec/stream_coder.h"
+#include "codec/residual_kernel.h"
+#include "codec/stream_encoder.h"
 
 namespace varve {
 namespace {
 
-size_t PlaneCount(DType dtype) {
-  if (dtype == DType::kC64) return 4;  // two F32
-  return static_cast<size_t>(std::max(DTypeBits(dtype) / 8, 1));
+// Units per round of transform and split: in and out stay in the L1 cache.
+constexpr size_t kRoundBytes = 8192;
+
+const uint8_t* Data(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
 }
 
-FrameInfo InfoOf(const EncodeInput& input, Predictor predictor) {
+Status CheckInput(const EncodeInput& input) {
+  const size_t raw_bytes = input.raw.size();
+  const auto element_bytes = static_cast<size_t>(std::max(DTypeBits(input.dtype) / 8, 1));
+  if (DTypeBits(input.dtype) > 0 && raw_bytes > 0 && raw_bytes <= kMaxRawBytes &&
+      raw_bytes % element_bytes == 0) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("chunk has " + std::to_string(raw_bytes) + " bytes of " +
+                                 std::string(DTypeName(input.dtype)) + ", expected 1 to " +
+                                 std::to_string(kMaxRawBytes) + " bytes of whole elements");
+}
+
+FrameInfo InfoOf(const EncodeInput& input, Predictor predictor, size_t frame_bytes) {
   FrameInfo info;
   info.predictor = predictor;
   info.dtype = input.dtype;
   info.raw_bytes = static_cast<uint32_t>(input.raw.size());
   info.digest = input.digest;
+  info.path_bytes = frame_bytes;
+  if (!HasBase(predictor)) return info;
+  info.base = input.base->address;
+  info.base_digest = input.base->digest;
+  info.depth = input.base->depth + 1;
+  info.path_bytes += input.base->path_bytes;
   return info;
 }
 
-void StoreRaw(const EncodeInput& input, std::vector<std::byte>* frame) {
-  frame->resize(kPlainHeaderBytes);
-  WriteHeader(InfoOf(input, Predictor::kRaw), *frame);
-  AppendBytes(input.raw, frame);
+void WriteFrame(const EncodeInput& input, Predictor predictor, std::span<const std::byte> payload,
+                std::vector<std::byte>* frame) {
+  std::byte header[kBaseHeaderBytes];
+  const size_t header_bytes = HeaderBytes(predictor);
+  WriteHeader(InfoOf(input, predictor, header_bytes + payload.size()), header);
+  frame->clear();
+  frame->reserve(header_bytes + payload.size());
+  frame->insert(frame->end(), header, header + header_bytes);
+  frame->insert(frame->end(), payload.begin(), payload.end());
+}
+
+bool IsInteger(DType dtype) { return !IsSignedFloat(dtype) && dtype != DType::kF8E8M0; }
+
+// A base may be used at all: the codec wants one, sizes agree, the chain is not too deep.
+bool MayUseBase(const EncodeInput& input) {
+  const bool wanted = input.codec == Codec::kAuto || input.codec == Codec::kMax;
+  return wanted && input.base != nullptr && input.base->raw.size() == input.raw.size() &&
+         static_cast<int64_t>(input.base->depth) + 1 <= input.max_depth;
+}
+
+// The chain stays cheap to restore, and the delta is worth a second read.
+bool DeltaPays(const EncodeInput& input, double delta_bytes, double keyframe_bytes) {
+  const double path_bytes = static_cast<double>(input.base->path_bytes) + delta_bytes;
+  return delta_bytes <= input.max_delta_share * keyframe_bytes &&
+         path_bytes <= input.max_path_ratio * keyframe_bytes;
 }
 
 }  // namespace
 
 struct FrameEncoder::Scratch {
-  StreamEncoder streams;
-  std::vector<uint8_t> planes;
+  CpuLevel level = DetectCpu();
+  Planner planner{level};
+  StreamEncoder streams{level};
+  ByteBuffer planes;
+  ByteBuffer classes;
+  ByteBuffer parts;  // one plane, class by class
+  ByteBuffer payload;
+  ByteBuffer other_payload;
+  std::array<size_t, kMaxClasses> class_counts{};
+
+  void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);
+  void SplitResidual(const EncodeInput& input, const Plan& plan, uint8_t* const* pointers);
+  void Classify(const EncodeInput& input, const Plan& plan, size_t num_units);
+  void AppendByClass(const Plan& plan, const uint8_t* plane, size_t num_units, ByteBuffer* out);
 };
 
 FrameEncoder::FrameEncoder() : scratch_(std::make_unique<Scratch>()) {}
 FrameEncoder::~FrameEncoder() = default;
 
 Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* frame) {
-  const size_t raw_bytes = input.raw.size();
-  const size_t width = PlaneCount(input.dtype);
-  if (raw_bytes == 0 || raw_bytes > kMaxRawBytes || raw_bytes % width != 0) {
-    return Status::InvalidArgument("chunk has " + std::to_string(raw_bytes) + " bytes of " +
-                                   std::string(DTypeName(input.dtype)) +
-                                   ", expected whole elements and 1 to " +
-                                   std::to_string(kMaxRawBytes) + " bytes");
+  VARVE_RETURN_IF_ERROR(CheckInput(input));
+  const auto store_raw = [&] { WriteFrame(input, Predictor::kRaw, input.raw, frame); };
+  if (input.codec == Codec::kNone) return store_raw(), Status::Ok();
+  Scratch& scratch = *scratch_;
+  Planner& planner = scratch.planner;
+  const bool may_use_base = MayUseBase(input);
+  planner.Look(input.raw, input.dtype);
+  if (!may_use_base && input.codec != Codec::kMax && planner.LooksIncompressible()) {
+    return store_raw(), Status::Ok();
   }
-  frame->clear();
-  if (input.codec == Codec::kNone) return StoreRaw(input, frame), Status::Ok();
-  const size_t num_elements = raw_bytes / width;
-  std::vector<uint8_t>& planes = scratch_->planes;
-  planes.resize(raw_bytes);
-  uint8_t* pointers[8];
-  for (size_t p = 0; p < width; ++p) pointers[p] = planes.data() + p * num_elements;
-  SplitPlanes(reinterpret_cast<const uint8_t*>(input.raw.data()), num_elements,
-              std::span(pointers, width));
-  frame->resize(kPlainHeaderBytes);
-  for (size_t p = 0; p < width; ++p) {
-    scratch_->streams.Append(std::as_bytes(std::span(pointers[p], num_elements)), frame);
+  Plan plan = planner.Keyframe();
+  double keyframe_bytes =
+      std::min(plan.estimated_bytes, static_cast<double>(input.raw.size())) + kPlainHeaderBytes;
+  if (input.codec == Codec::kMax) {
+    scratch.EncodePayload(input, plan, &scratch.other_payload);
+    keyframe_bytes = static_cast<double>(
+        kPlainHeaderBytes + std::min(scratch.other_payload.size(), input.raw.size()));
   }
-  WriteHeader(InfoOf(input, Predictor::kKeyframe), *frame);
-  if (frame->size() >= raw_bytes + kPlainHeaderBytes) {
-    frame->clear();
-    StoreRaw(input, frame);
+  if (may_use_base) {
+    Plan delta = planner.Delta(input.base->raw);
+    if (DeltaPays(input, delta.estimated_bytes + kBaseHeaderBytes, keyframe_bytes)) {
+      scratch.EncodePayload(input, delta, &scratch.payload);
+      const size_t delta_bytes = kBaseHeaderBytes + scratch.payload.size();
+      if (DeltaPays(input, static_cast<double>(delta_bytes), keyframe_bytes)) {
+        WriteFrame(input, delta.predictor, scratch.payload.bytes(), frame);
+        return Status::Ok();
+      }
+    }
   }
+  if (plan.estimated_bytes >= 0.99 * static_cast<double>(input.raw.size()) &&
+      input.codec != Codec::kMax && !IsInteger(input.dtype)) {
+    return store_raw(), Status::Ok();
+  }
+  ByteBuffer& payload =
+      input.codec == Codec::kMax ? scratch.other_payload : scratch.payload;
+  if (input.codec != Codec::kMax) scratch.EncodePayload(input, plan, &payload);
+  if (payload.size() >= input.raw.size()) return store_raw(), Status::Ok();
+  WriteFrame(input, Predictor::kKeyframe, payload.bytes(), frame);
   return Status::Ok();
+}
+
+// transform 1, [scale 4], [number of thresholds 1, thresholds], one stream a plane.
+void FrameEncoder::Scratch::EncodePayload(const EncodeInput& input, const Plan& plan,
+                                          ByteBuffer* out) {
+  const size_t unit_bytes = plan.transform.element_bytes;
+  const size_t num_units = input.raw.size() / unit_bytes;
+  out->Truncate(0);
+  out->Append(plan.transform.transform);
+  if (plan.transform.transform == Transform::kSubtractScale) out->Append(plan.transform.scale);
+  if (HasBase(plan.predictor)) {
+    out->Append(static_cast<uint8_t>(plan.thresholds.size()));
+    out->AppendBytes(plan.thresholds.data(), plan.thresholds.size());
+  }
+  planes.Truncate(0);
+  uint8_t* pointers[kMaxPlanes];
+  uint8_t* const room = planes.Room(input.raw.size());
+  for (size_t p = 0; p < unit_bytes; ++p) pointers[p] = room + p * num_units;
+  SplitResidual(input, plan, pointers);
+  if (!plan.thresholds.empty()) Classify(input, plan, num_units);
+  for (size_t p = 0; p < unit_bytes; ++p) {
+    if (plan.by_class[p]) {
+      AppendByClass(plan, pointers[p], num_units, out);
+    } else {
+      streams.Append(pointers[p], num_units, out, IsInteger(input.dtype));
+    }
+  }
+}
+
+void FrameEncoder::Scratch::SplitResidual(const EncodeInput& input, const Plan& plan,
+                                          uint8_t* const* pointers) {
+  const size_t unit_bytes = plan.transform.element_bytes;
+  const size_t num_units = input.raw.size() / unit_bytes;
+  const size_t round_units = kRoundBytes / unit_bytes;
+  const uint8_t* const base = HasBase(plan.predictor) ? Data(input.base->raw) : nullptr;
+  alignas(64) uint8_t residual[kRoundBytes];
+  for (size_t i = 0; i < num_units; i += round_units) {
+    const size_t count = std::min(round_units, num_units - i);
+    const uint8_t* from = Data(input.raw) + i * unit_bytes;
+    if (plan.transform.transform != Transform::kPlain) {
+      ForwardTransform(level, plan.transform, from,
+                       base == nullptr ? nullptr : base + i * unit_bytes, count, residual);
+      from = residual;
+    }
+    uint8_t* to[kMaxPlanes];
+    for (size_t p = 0; p < unit_bytes; ++p) to[p] = pointers[p] + i;
+    SplitPlanes(level, from, count, std::span(to, unit_bytes));
+  }
+}
+
+void FrameEncoder::Scratch::Classify(const EncodeInput& input, const Plan& plan,
+                                     size_t num_units) {
+  classes.Truncate(0);
+  uint8_t* const ids = classes.Room(num_units);
+  ExtractExponents(level, *ContextField(input.dtype), Data(input.base->raw), num_units, ids);
+  ClassifyExponents(level, plan.thresholds, ids, num_units, &class_counts);
+}
+
+void FrameEncoder::Scratch::AppendByClass(const Plan& plan, const uint8_t* plane, size_t num_units,
+                                          ByteBuffer* out) {
+  const size_t num_classes = plan.thresholds.size() + 1;
+  parts.Truncate(0);
+  uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
+  uint8_t* to[kMaxClasses];
+  for (size_t c = 0; c < num_classes; ++c) {
+    to[c] = room;
+    room += class_counts[c] + kClassSlack;
+  }
+  PartitionByClass(level, classes.data(), plane, num_units, std::span(to, num_classes));
+  const size_t start = out->size();
+  out->Append(StreamCoder::kClasses);
+  out->Append(uint32_t{0});
+  for (size_t c = 0; c < num_classes; ++c) streams.Append(to[c], class_counts[c], out);
+  const auto body_bytes = static_cast<uint32_t>(out->size() - start - kStreamHeaderBytes);
+  std::memcpy(out->data() + start + 1, &body_bytes, sizeof(body_bytes));
 }
 
 }  // namespace varve

@@ -49,6 +49,23 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
   return Status::Locked(message + " in process " + std::to_string(holder));
 }
 
+// RocksDB starts a log at every open and, as nothing is ever flushed, keeps the old ones: empty files,
+// one an open. An empty log that is not the newest says nothing, so it goes.
+void RemoveEmptyLogs(const std::filesystem::path& store) {
+  std::error_code error;
+  std::vector<std::filesystem::path> logs;
+  for (const auto& entry : std::filesystem::directory_iterator(DbPath(store), error)) {
+    if (entry.path().extension() == ".log") logs.push_back(entry.path());
+  }
+  std::sort(logs.begin(), logs.end(), [](const auto& a, const auto& b) {  // names are numbers
+    const std::string x = a.filename(), y = b.filename();
+    return x.size() != y.size() ? x.size() < y.size() : x < y;
+  });
+  for (size_t i = 0; i + 1 < logs.size(); ++i) {
+    if (std::filesystem::file_size(logs[i], error) == 0) std::filesystem::remove(logs[i], error);
+  }
+}
+
 }  // namespace
 
 Database::~Database() {
@@ -136,6 +153,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   db_.reset(raw);
   handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
   other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
+  if (for_writing) RemoveEmptyLogs(path);
   return Status::Ok();
 }
 

@@ -45,11 +45,12 @@ Status PrepareFolder(const fs::path& path) {
   if (error) {
     return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
   }
+  // Before all other names: a folder lists them in any order, and a store holds more than debris.
+  if (fs::exists(path / kFormatFileName, error)) {
+    return Status::AlreadyExists("there is a store in " + path.string());
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    if (name == kFormatFileName) {
-      return Status::AlreadyExists("there is a store in " + path.string());
-    }
     const bool debris = name == "db" || name == "incoming" || name == "FORMAT.tmp";
     if (!debris) {
       return Status::FailedPrecondition("folder " + path.string() + " is not empty (it holds " +

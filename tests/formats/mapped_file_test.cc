@@ -7,17 +7,17 @@
 
 #include <utility>
 
+#include "tests/formats/file_folder.h"
 #include "tests/formats/safetensors_builder.h"
-#include "tests/formats/temp_folder.h"
 
 namespace varve::formats {
 namespace {
 
-using testing::ElementsAreArray;
-using testing::HasSubstr;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 TEST(MappedFileTest, ShowsTheBytesAlsoAfterAMove) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<MappedFile> file = MappedFile::Open(folder.Write("a", "hello"));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   const MappedFile moved = std::move(*file);
@@ -25,21 +25,21 @@ TEST(MappedFileTest, ShowsTheBytesAlsoAfterAMove) {
 }
 
 TEST(MappedFileTest, OpensAnEmptyFile) {
-  const TempFolder folder;
+  const FileFolder folder;
   const Result<MappedFile> file = MappedFile::Open(folder.Write("a", ""));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_TRUE(file->bytes().empty());
 }
 
 TEST(MappedFileTest, NamesAMissingFile) {
-  const TempFolder folder;
+  const FileFolder folder;
   const Result<MappedFile> file = MappedFile::Open(folder.path() / "gone");
   EXPECT_EQ(file.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(file.status().message(), HasSubstr("gone"));
 }
 
 TEST(MappedFileTest, RefusesFoldersAndPipes) {
-  const TempFolder folder;
+  const FileFolder folder;
   EXPECT_EQ(MappedFile::Open(folder.path()).status().code(), StatusCode::kIOError);
   const std::filesystem::path pipe = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -9,9 +9,9 @@
 namespace varve::formats {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string HeaderOf(DType dtype, std::vector<int64_t> shape) {
   return BuildNpyHeader(NpyTypeOf(dtype, shape));

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "tests/formats/temp_folder.h"
+#include "tests/formats/file_folder.h"
 
 namespace varve::formats {
 namespace {
@@ -17,7 +17,7 @@ size_t CountFiles(const std::filesystem::path& folder) {
 }
 
 TEST(OutputFileTest, AppearsWholeAtCommit) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<OutputFile> file = OutputFile::Create(folder.path() / "out", false);
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   ASSERT_TRUE(file->Append("hello, ").ok());
@@ -29,7 +29,7 @@ TEST(OutputFileTest, AppearsWholeAtCommit) {
 }
 
 TEST(OutputFileTest, LeavesNothingWithoutCommit) {
-  const TempFolder folder;
+  const FileFolder folder;
   {
     Result<OutputFile> file = OutputFile::Create(folder.path() / "out", false);
     ASSERT_TRUE(file.ok());
@@ -39,14 +39,14 @@ TEST(OutputFileTest, LeavesNothingWithoutCommit) {
 }
 
 TEST(OutputFileTest, KeepsAnExistingFile) {
-  const TempFolder folder;
+  const FileFolder folder;
   const std::filesystem::path path = folder.Write("out", "old");
   EXPECT_EQ(OutputFile::Create(path, false).status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(folder.Read("out"), "old");
 }
 
 TEST(OutputFileTest, KeepsAFileThatAppearsMeanwhile) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<OutputFile> file = OutputFile::Create(folder.path() / "out", false);
   ASSERT_TRUE(file.ok());
   folder.Write("out", "other");
@@ -55,7 +55,7 @@ TEST(OutputFileTest, KeepsAFileThatAppearsMeanwhile) {
 }
 
 TEST(OutputFileTest, OverwritesWhenAsked) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<OutputFile> file = OutputFile::Create(folder.Write("out", "old"), true);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->Append("new").ok());
@@ -65,7 +65,7 @@ TEST(OutputFileTest, OverwritesWhenAsked) {
 }
 
 TEST(OutputFileTest, TwoFilesMayBeWrittenAtOnce) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<OutputFile> a = OutputFile::Create(folder.path() / "a", false);
   Result<OutputFile> b = OutputFile::Create(folder.path() / "b", false);
   ASSERT_TRUE(a.ok() && b.ok());
@@ -75,7 +75,7 @@ TEST(OutputFileTest, TwoFilesMayBeWrittenAtOnce) {
 }
 
 TEST(OutputFileTest, FollowsTheUmask) {
-  const TempFolder folder;
+  const FileFolder folder;
   Result<OutputFile> file = OutputFile::Create(folder.path() / "out", false);
   ASSERT_TRUE(file.ok() && file->Commit().ok());
   folder.Write("plain", "");
@@ -84,7 +84,7 @@ TEST(OutputFileTest, FollowsTheUmask) {
 }
 
 TEST(OutputFileTest, NamesAFolderThatIsMissing) {
-  const TempFolder folder;
+  const FileFolder folder;
   const auto file = OutputFile::Create(folder.path() / "gone" / "out", false);
   EXPECT_EQ(file.status().code(), StatusCode::kIOError);
 }

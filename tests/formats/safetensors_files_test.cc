@@ -6,16 +6,16 @@
 
 #include <string>
 
+#include "tests/formats/file_folder.h"
 #include "tests/formats/safetensors_builder.h"
-#include "tests/formats/temp_folder.h"
 
 namespace varve::formats {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class SafetensorsFilesTest : public testing::Test {
+class SafetensorsFilesTest : public ::testing::Test {
  protected:
   Result<SafetensorsFiles> Open(std::vector<std::string> names) {
     std::vector<std::filesystem::path> paths;
@@ -28,7 +28,7 @@ class SafetensorsFilesTest : public testing::Test {
     return files.status().message();
   }
 
-  TempFolder folder_;
+  FileFolder folder_;
 };
 
 std::string Text(const MappedTensor& tensor) {

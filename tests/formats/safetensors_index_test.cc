@@ -10,7 +10,7 @@
 namespace varve::formats {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(SafetensorsIndexTest, ReadsWhatItBuilds) {
   const WeightMap weight_map = {{"a", "model-1"}, {"b", "model-2"}};

@@ -12,7 +12,7 @@
 namespace varve::formats {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Result<SafetensorsHeader> Parse(const std::string& file) { return ParseSafetensors(AsBytes(file)); }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A growing byte buffer that does not clear its memory: a resize of a vector writes every byte once
+// for nothing, which costs as much as a copy of the chunk.
+//
+//   ByteBuffer out;
+//   uint8_t* room = out.Room(100);  // at least 100 bytes to write to
+//   out.Advance(written);
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+
+namespace varve {
+
+class ByteBuffer {
+ public:
+  // A place for num_bytes after the end; valid until the next call of Room or Append.
+  uint8_t* Room(size_t num_bytes) {
+    if (capacity_ - size_ < num_bytes) Grow(size_ + num_bytes);
+    return bytes_.get() + size_;
+  }
+  void Advance(size_t num_bytes) { size_ += num_bytes; }
+
+  template <typename T>
+  void Append(T value) {
+    std::memcpy(Room(sizeof(T)), &value, sizeof(T));
+    size_ += sizeof(T);
+  }
+  void AppendBytes(const uint8_t* bytes, size_t num_bytes) {
+    std::memcpy(Room(num_bytes), bytes, num_bytes);
+    size_ += num_bytes;
+  }
+  // Cuts the end off; new_size is at most size().
+  void Truncate(size_t new_size) { size_ = new_size; }
+
+  uint8_t* data() { return bytes_.get(); }
+  size_t size() const { return size_; }
+  std::span<const std::byte> bytes() const {
+    return std::as_bytes(std::span<const uint8_t>(bytes_.get(), size_));
+  }
+
+ private:
+  void Grow(size_t wanted) {
+    const size_t capacity = std::max(wanted, capacity_ + capacity_ / 2);
+    auto bytes = std::make_unique_for_overwrite<uint8_t[]>(capacity);
+    if (size_ > 0) std::memcpy(bytes.get(), bytes_.get(), size_);
+    bytes_ = std::move(bytes);
+    capacity_ = capacity;
+  }
+
+  std::unique_ptr<uint8_t[]> bytes_;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
+};
+
+}  // namespace varve

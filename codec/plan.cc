@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codec/plane_kernel.h"
+
+namespace varve {
+namespace {
+
+// The sample: runs of neighbours, evenly spread over the chunk.
+constexpr size_t kRunUnits = 64;
+constexpr size_t kNumRuns = 64;
+constexpr size_t kSampleUnits = kRunUnits * kNumRuns;
+// The first look takes every 4th run; it decides about data that is stored as it is.
+constexpr size_t kLookEvery = 4;
+// Elements of the sample that the scale is fitted to.
+constexpr size_t kFitUnits = 512;
+// Classes smaller than this share are merged with their neighbour.
+constexpr double kMinClassShare = 0.04;
+// A plane is coded class by class when that saves this much of it.
+constexpr double kMinClassGain = 0.02;
+
+// Calls visit(first unit, units) for every run of the sample.
+template <typename Visit>
+void ForEachRun(size_t num_units, const Visit& visit) {
+  if (num_units <= kSampleUnits) return visit(size_t{0}, num_units);
+  const size_t last = num_units - kRunUnits;
+  for (size_t r = 0; r < kNumRuns; ++r) visit(last * r / (kNumRuns - 1), kRunUnits);
+}
+
+void Gather(std::span<const std::byte> chunk, size_t unit_bytes, std::vector<uint8_t>* sample) {
+  const size_t num_units = chunk.size() / unit_bytes;
+  sample->resize(std::min(num_units, kSampleUnits) * unit_bytes);
+  uint8_t* to = sample->data();
+  ForEachRun(num_units, [&](size_t first, size_t count) {
+    std::memcpy(to, chunk.data() + first * unit_bytes, count * unit_bytes);
+    to += count * unit_bytes;
+  });
+}
+
+// Class boundaries from the highest exponent down, each class with its share of the sample.
+std::vector<uint8_t> ChooseThresholds(const uint8_t* exponents, size_t n) {
+  uint32_t counts[256] = {};
+  for (size_t i = 0; i < n; ++i) ++counts[exponents[i]];
+  const auto min_count = static_cast<uint32_t>(kMinClassShare * static_cast<double>(n)) + 1;
+  std::vector<uint8_t> thresholds;
+  uint32_t in_class = 0;
+  uint32_t left = static_cast<uint32_t>(n);
+  for (int e = 255; e > 0 && thresholds.size() + 1 < kMaxClasses; --e) {
+    in_class += counts[e];
+    left -= counts[e];
+    if (in_class < min_count || left < min_count) continue;
+    thresholds.push_back(static_cast<uint8_t>(e));
+    in_class = 0;
+  }
+  return thresholds;
+}
+
+}  // namespace
+
+void Planner::Look(std::span<const std::byte> raw, DType dtype) {
+  dtype_ = dtype;
+  unit_bytes_ = UnitBytes(dtype);
+  num_units_ = raw.size() / unit_bytes_;
+  Gather(raw, unit_bytes_, &raw_);
+  sample_units_ = raw_.size() / unit_bytes_;
+}
+
+bool Planner::LooksIncompressible() const {
+  if (sample_units_ < kSampleUnits) return false;
+  for (size_t p = 0; p < unit_bytes_; ++p) {
+    PlaneStats stats;
+    for (size_t run = 0; run < kNumRuns; run += kLookEvery) {
+      const uint8_t* const from = raw_.data() + run * kRunUnits * unit_bytes_ + p;
+      for (size_t i = 0; i < kRunUnits; ++i) ++stats.counts[from[i * unit_bytes_]];
+      stats.total += kRunUnits;
+    }
+    if (!LooksRandom(stats)) return false;
+  }
+  return true;
+}
+
+Plan Planner::Keyframe() {
+  Plan plan;
+  plan.transform.element_bytes = unit_bytes_;
+  if (IsSignedFloat(dtype_) && unit_bytes_ > 1) {
+    // With one sign only, the plain layout keeps a bit more of the exponent in the top plane.
+    uint8_t any = 0;
+    uint8_t all = 0xFF;
+    for (size_t i = unit_bytes_ - 1; i < raw_.size(); i += unit_bytes_) {
+      any |= raw_[i];
+      all &= raw_[i];
+    }
+    const bool one_sign = ((any ^ all) & 0x80) == 0;
+    plan.transform.transform = one_sign ? Transform::kPlain : Transform::kRotate;
+  }
+  Evaluate(&plan);
+  return plan;
+}
+
+Plan Planner::Delta(std::span<const std::byte> base) {
+  Gather(base, unit_bytes_, &base_);
+  Plan subtract = Subtract();
+  if (dtype_ == DType::kF32) {
+    Plan scaled = Scaled(subtract);
+    if (scaled.estimated_bytes < 0.99 * subtract.estimated_bytes) return scaled;
+    Evaluate(&subtract);  // AddContext reads the planes of the last evaluation
+  }
+  AddContext(&subtract);
+  return subtract;
+}
+
+Plan Planner::Subtract() {
+  Plan plan;
+  plan.predictor = Predictor::kDelta;
+  plan.transform.element_bytes = unit_bytes_;
+  plan.transform.transform =
+      IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
+  Evaluate(&plan);
+  return plan;
+}
+
+Plan Planner::Scaled(const Plan& subtract) {
+  Plan plan = subtract;
+  const float scale = FitScale();
+  if (scale == 1.0f) return plan;
+  plan.predictor = Predictor::kScaledDelta;
+  plan.transform.transform = Transform::kSubtractScale;
+  plan.transform.scale = scale;
+  Evaluate(&plan);
+  return plan;
+}
+
+float Planner::FitScale() {
+  std::vector<float> ratios;
+  const size_t step = std::max<size_t>(1, sample_units_ / kFitUnits);
+  std::vector<uint8_t> x;
+  std::vector<uint8_t> b;
+  for (size_t i = 0; i < sample_units_; i += step) {
+    x.insert(x.end(), &raw_[4 * i], &raw_[4 * i] + 4);
+    b.insert(b.end(), &base_[4 * i], &base_[4 * i] + 4);
+    float value;
+    float base;
+    std::memcpy(&value, &raw_[4 * i], 4);
+    std::memcpy(&base, &base_[4 * i], 4);
+    const float ratio = value / base;
+    if (std::isfinite(ratio) && ratio > 1e-3f && ratio < 1e3f) ratios.push_back(ratio);
+  }
+  const size_t count = x.size() / 4;
+  if (4 * ratios.size() < count) return 1.0f;
+  std::sort(ratios.begin(), ratios.end());
+  // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
+  // and in their middle when it has either sign.
+  std::vector<float> candidates = {1.0f};
+  for (const double quantile : {0.01, 0.04, 0.08, 0.15, 0.25, 0.4, 0.5, 0.6, 0.8}) {
+    candidates.push_back(ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
+  }
+  std::vector<uint8_t> residual(x.size());
+  float best = 1.0f;
+  uint64_t best_bits = ~uint64_t{0};
+  for (const float scale : candidates) {
+    const TransformArgs args{
+        .transform = Transform::kSubtractScale, .element_bytes = 4, .scale = scale};
+    ForwardTransform(level_, args, x.data(), b.data(), count, residual.data());
+    uint64_t bits = 0;
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t value;
+      std::memcpy(&value, &residual[4 * i], 4);
+      bits += static_cast<uint64_t>(std::bit_width(value));
+    }
+    if (bits < best_bits) best = scale;
+    best_bits = std::min(best_bits, bits);
+  }
+  return best;
+}
+
+void Planner::Evaluate(Plan* plan) {
+  residual_.resize(raw_.size());
+  planes_.resize(raw_.size());
+  ForwardTransform(level_, plan->transform, raw_.data(), base_.data(), sample_units_,
+                   residual_.data());
+  uint8_t* planes[kMaxPlanes];
+  for (size_t p = 0; p < unit_bytes_; ++p) planes[p] = planes_.data() + p * sample_units_;
+  SplitPlanes(level_, residual_.data(), sample_units_, std::span(planes, unit_bytes_));
+  double bits = 0;
+  for (size_t p = 0; p < unit_bytes_; ++p) {
+    PlaneStats stats;
+    AddSample(planes[p], sample_units_, &stats);
+    estimates_[p] = EstimateStream(stats, num_units_);
+    bits += estimates_[p].bits;
+  }
+  plan->estimated_bytes = bits / 8.0 * static_cast<double>(num_units_);
+}
+
+void Planner::AddContext(Plan* plan) {
+  const std::optional<ExponentField> field = ContextField(dtype_);
+  if (!field || sample_units_ < kSampleUnits) return;
+  std::vector<uint8_t> classes(sample_units_);
+  ExtractExponents(level_, *field, base_.data(), sample_units_, classes.data());
+  std::vector<uint8_t> thresholds = ChooseThresholds(classes.data(), sample_units_);
+  if (thresholds.empty()) return;
+  std::array<size_t, kMaxClasses> counts;
+  ClassifyExponents(level_, thresholds, classes.data(), sample_units_, &counts);
+  const double scale = static_cast<double>(num_units_) / static_cast<double>(sample_units_);
+  bool any = false;
+  for (size_t p = 0; p < unit_bytes_; ++p) {
+    if (estimates_[p].coder == StreamCoder::kConstant) continue;
+    std::array<PlaneStats, kMaxClasses> stats{};
+    const uint8_t* const plane = planes_.data() + p * sample_units_;
+    for (size_t i = 0; i < sample_units_; ++i) {
+      ++stats[classes[i]].counts[plane[i]];
+      ++stats[classes[i]].total;
+    }
+    double bits = 0;
+    for (size_t c = 0; c <= thresholds.size(); ++c) {
+      const auto class_units = static_cast<double>(counts[c]) * scale;
+      // Neighbours are not known inside a class: zeros are taken as independent.
+      const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
+      stats[c].groups = 1000;
+      stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
+      bits += EstimateStream(stats[c], static_cast<size_t>(class_units)).bits * class_units;
+    }
+    bits /= static_cast<double>(num_units_);
+    if (bits >= (1.0 - kMinClassGain) * estimates_[p].bits) continue;
+    plan->by_class[p] = any = true;
+    plan->estimated_bytes -= (estimates_[p].bits - bits) / 8.0 * static_cast<double>(num_units_);
+  }
+  if (any) plan->thresholds = std::move(thresholds);
+}
+
+}  // namespace varve

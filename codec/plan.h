@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Decides from a small sample how a chunk is predicted. A plan steers only size and speed; any plan
+// decodes to the same bytes.
+//
+//   Planner planner(DetectCpu());
+//   planner.Look(raw, dtype);
+//   if (planner.LooksIncompressible()) ...
+//   Plan plan = planner.Keyframe();
+//   Plan delta = planner.Delta(base);
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/class_kernel.h"
+#include "codec/estimate.h"
+#include "codec/frame.h"
+#include "codec/layout.h"
+#include "codec/residual_kernel.h"
+
+namespace varve {
+
+struct Plan {
+  Predictor predictor = Predictor::kKeyframe;
+  TransformArgs transform;
+  // Classes of the base's exponents; empty = no context.
+  std::vector<uint8_t> thresholds;
+  std::array<bool, kMaxPlanes> by_class{};  // planes that are coded class by class
+  double estimated_bytes = 0;               // of the payload
+};
+
+class Planner {
+ public:
+  explicit Planner(CpuLevel level) : level_(level) {}
+
+  // Takes the sample of a chunk.
+  void Look(std::span<const std::byte> raw, DType dtype);
+  // True when every plane of the sample looks random.
+  bool LooksIncompressible() const;
+
+  Plan Keyframe();
+  // The best plan against a base of the same size and dtype.
+  Plan Delta(std::span<const std::byte> base);
+
+ private:
+  Plan Subtract();
+  Plan Scaled(const Plan& subtract);
+  void AddContext(Plan* plan);
+  // Transforms the sample and estimates each plane.
+  void Evaluate(Plan* plan);
+  float FitScale();
+
+  CpuLevel level_;
+  DType dtype_ = DType::kU8;
+  size_t unit_bytes_ = 1;
+  size_t num_units_ = 0;     // of the chunk
+  size_t sample_units_ = 0;  // of the sample
+  std::vector<uint8_t> raw_;
+  std::vector<uint8_t> base_;
+  std::vector<uint8_t> residual_;
+  std::vector<uint8_t> planes_;  // of the residual
+  std::array<Estimate, kMaxPlanes> estimates_;
+};
+
+}  // namespace varve

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compiled with -ffp-contract=off: scale * base is one IEEE multiplication on every machine.
+#include "codec/residual_kernel.h"
+
+#include <cfenv>
+#include <cstring>
+#include <type_traits>
+
+namespace varve {
+namespace {
+
+template <typename T>
+constexpr int kTopBit = 8 * static_cast<int>(sizeof(T)) - 1;
+
+// Elements are read and written through memcpy, since chunks need not be aligned.
+template <typename T>
+VARVE_INLINE inline T Get(const uint8_t* from, size_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+  return value;
+}
+template <typename T>
+VARVE_INLINE inline void Set(uint8_t* to, size_t i, T value) {
+  std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+}
+
+// All ones when the top bit is set, else zero.
+template <typename T>
+VARVE_INLINE inline T SignMask(T u) {
+  using Signed = std::make_signed_t<T>;
+  return static_cast<T>(static_cast<Signed>(u) >> kTopBit<T>);
+}
+
+// Maps the bits of floats to integers in the order of their values, -0 just below +0. An involution.
+template <typename T>
+VARVE_INLINE inline T Ord(T u) {
+  return static_cast<T>(u ^ (SignMask(u) & static_cast<T>(~(T{1} << kTopBit<T>))));
+}
+template <typename T>
+VARVE_INLINE inline T Zigzag(T d) {
+  return static_cast<T>(static_cast<T>(d << 1) ^ SignMask(d));
+}
+template <typename T>
+VARVE_INLINE inline T Unzigzag(T z) {
+  return static_cast<T>((z >> 1) ^ static_cast<T>(T{0} - static_cast<T>(z & 1)));
+}
+
+// The bits of scale * base. A NaN stands for itself, because machines disagree on its payload.
+VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
+  float value;
+  std::memcpy(&value, &base, sizeof(value));
+  const float product = scale * value;
+  uint32_t bits;
+  std::memcpy(&bits, &product, sizeof(bits));
+  return (base & 0x7FFFFFFFu) > 0x7F800000u ? base : bits;
+}
+
+// A trainer may run with denormals flushed or another rounding mode; the prediction must not
+// depend on it.
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t saved_;
+};
+
+template <typename T>
+void Forward(CpuLevel level, const TransformArgs& args, const uint8_t* in, const uint8_t* base,
+             size_t n, uint8_t* out) {
+  switch (args.transform) {
+    case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
+    case Transform::kRotate:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          const T x = Get<T>(in, i);
+          Set<T>(out, i, static_cast<T>(static_cast<T>(x << 1) | (x >> kTopBit<T>)));
+        }
+      });
+    case Transform::kSubtract:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          Set<T>(out, i, Zigzag<T>(static_cast<T>(Get<T>(in, i) - Get<T>(base, i))));
+        }
+      });
+    default:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          Set<T>(out, i, Zigzag<T>(static_cast<T>(Ord(Get<T>(in, i)) - Ord(Get<T>(base, i)))));
+        }
+      });
+  }
+}
+
+template <typename T>
+void Inverse(CpuLevel level, const TransformArgs& args, const uint8_t* in, const uint8_t* base,
+             size_t n, uint8_t* out) {
+  switch (args.transform) {
+    case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
+    case Transform::kRotate:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          const T x = Get<T>(in, i);
+          Set<T>(out, i, static_cast<T>((x >> 1) | static_cast<T>(x << kTopBit<T>)));
+        }
+      });
+    case Transform::kSubtract:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          Set<T>(out, i, static_cast<T>(Unzigzag(Get<T>(in, i)) + Get<T>(base, i)));
+        }
+      });
+    default:
+      return RunAt(level, [=]() VARVE_INLINE {
+        for (size_t i = 0; i < n; ++i) {
+          Set<T>(out, i,
+                 Ord(static_cast<T>(Unzigzag(Get<T>(in, i)) + Ord(Get<T>(base, i)))));
+        }
+      });
+  }
+}
+
+void ForwardScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
+                   uint8_t* out) {
+  const DefaultFloatEnvironment environment;
+  RunAt(level, [=]() VARVE_INLINE {
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t prediction = ScaledBits(scale, Get<uint32_t>(base, i));
+      Set<uint32_t>(out, i, Zigzag(Ord(Get<uint32_t>(in, i)) - Ord(prediction)));
+    }
+  });
+}
+
+void InverseScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
+                   uint8_t* out) {
+  const DefaultFloatEnvironment environment;
+  RunAt(level, [=]() VARVE_INLINE {
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t prediction = ScaledBits(scale, Get<uint32_t>(base, i));
+      Set<uint32_t>(out, i, Ord(Unzigzag(Get<uint32_t>(in, i)) + Ord(prediction)));
+    }
+  });
+}
+
+}  // namespace
+
+void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
+                      const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (args.transform == Transform::kSubtractScale) {
+    return ForwardScaled(level, args.scale, in, base, num_elements, out);
+  }
+  switch (args.element_bytes) {
+    case 1: return Forward<uint8_t>(level, args, in, base, num_elements, out);
+    case 2: return Forward<uint16_t>(level, args, in, base, num_elements, out);
+    case 4: return Forward<uint32_t>(level, args, in, base, num_elements, out);
+    default: return Forward<uint64_t>(level, args, in, base, num_elements, out);
+  }
+}
+
+void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
+                      const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (args.transform == Transform::kSubtractScale) {
+    return InverseScaled(level, args.scale, in, base, num_elements, out);
+  }
+  switch (args.element_bytes) {
+    case 1: return Inverse<uint8_t>(level, args, in, base, num_elements, out);
+    case 2: return Inverse<uint16_t>(level, args, in, base, num_elements, out);
+    case 4: return Inverse<uint32_t>(level, args, in, base, num_elements, out);
+    default: return Inverse<uint64_t>(level, args, in, base, num_elements, out);
+  }
+}
+
+}  // namespace varve

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/sparse_kernel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#if VARVE_X86
+#include <immintrin.h>
+#endif
+
+namespace varve {
+namespace {
+
+// The vector kernels do whole vectors and say how many elements and values that were.
+struct Progress {
+  size_t elements = 0;
+  size_t values = 0;
+};
+
+Progress PackNonZerosRest(Progress at, const uint8_t* data, size_t n, uint8_t* bitmap,
+                          uint8_t* values) {
+  for (; at.elements < n; at.elements += 8) {
+    const size_t count = std::min<size_t>(8, n - at.elements);
+    unsigned bits = 0;
+    for (size_t k = 0; k < count; ++k) {
+      const uint8_t value = data[at.elements + k];
+      values[at.values] = value;  // overwritten by the next one when it is zero
+      at.values += value != 0;
+      bits |= static_cast<unsigned>(value != 0) << k;
+    }
+    bitmap[at.elements / 8] = static_cast<uint8_t>(bits);
+  }
+  return at;
+}
+
+void UnpackNonZerosRest(Progress at, const uint8_t* bitmap, const uint8_t* values, size_t n,
+                        uint8_t* data) {
+  for (; at.elements < n; ++at.elements) {
+    const bool set = (bitmap[at.elements / 8] >> (at.elements % 8)) & 1;
+    data[at.elements] = set ? values[at.values] : uint8_t{0};
+    at.values += set;
+  }
+}
+
+Progress PackNibblesRest(Progress at, const uint8_t* data, size_t n, uint8_t* pairs,
+                         uint8_t* escapes) {
+  for (; at.elements < n; at.elements += 2) {
+    unsigned pair = 0;
+    for (size_t k = 0; k < 2 && at.elements + k < n; ++k) {
+      const uint8_t value = data[at.elements + k];
+      escapes[at.values] = value;  // overwritten by the next one when it is no escape
+      at.values += value >= kNibbleEscape;
+      pair |= static_cast<unsigned>(std::min(value, kNibbleEscape)) << (4 * k);
+    }
+    pairs[at.elements / 2] = static_cast<uint8_t>(pair);
+  }
+  return at;
+}
+
+void UnpackNibblesRest(Progress at, const uint8_t* pairs, const uint8_t* escapes, size_t n,
+                       uint8_t* data) {
+  for (; at.elements < n; ++at.elements) {
+    const unsigned half = (pairs[at.elements / 2] >> (4 * (at.elements % 2))) & 15u;
+    data[at.elements] = half == kNibbleEscape ? escapes[at.values++] : static_cast<uint8_t>(half);
+  }
+}
+
+#if VARVE_X86
+
+VARVE_AVX512 Progress PackNonZerosAvx512(const uint8_t* data, size_t n, uint8_t* bitmap,
+                                         uint8_t* values) {
+  Progress at;
+  for (; at.elements + 64 <= n; at.elements += 64) {
+    const __m512i bytes = _mm512_loadu_si512(data + at.elements);
+    const uint64_t mask = _mm512_test_epi8_mask(bytes, bytes);
+    std::memcpy(bitmap + at.elements / 8, &mask, 8);
+    _mm512_storeu_si512(values + at.values, _mm512_maskz_compress_epi8(mask, bytes));
+    at.values += static_cast<size_t>(_mm_popcnt_u64(mask));
+  }
+  return at;
+}
+
+VARVE_AVX512 Progress UnpackNonZerosAvx512(const uint8_t* bitmap, const uint8_t* values, size_t n,
+                                           uint8_t* data) {
+  Progress at;
+  for (; at.elements + 64 <= n; at.elements += 64) {
+    uint64_t mask;
+    std::memcpy(&mask, bitmap + at.elements / 8, 8);
+    const __m512i packed = _mm512_loadu_si512(values + at.values);
+    _mm512_storeu_si512(data + at.elements, _mm512_maskz_expand_epi8(mask, packed));
+    at.values += static_cast<size_t>(_mm_popcnt_u64(mask));
+  }
+  return at;
+}
+
+VARVE_AVX512 Progress PackNibblesAvx512(const uint8_t* data, size_t n, uint8_t* pairs,
+                                        uint8_t* escapes) {
+  const __m512i limit = _mm512_set1_epi8(kNibbleEscape);
+  Progress at;
+  for (; at.elements + 64 <= n; at.elements += 64) {
+    const __m512i bytes = _mm512_loadu_si512(data + at.elements);
+    const __mmask64 mask = _mm512_cmpge_epu8_mask(bytes, limit);
+    const __m512i halves = _mm512_min_epu8(bytes, limit);
+    const __m512i joined = _mm512_or_si512(halves, _mm512_srli_epi16(halves, 4));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(pairs + at.elements / 2),
+                        _mm512_cvtepi16_epi8(joined));
+    if (mask == 0) continue;
+    _mm512_storeu_si512(escapes + at.values, _mm512_maskz_compress_epi8(mask, bytes));
+    at.values += static_cast<size_t>(_mm_popcnt_u64(mask));
+  }
+  return at;
+}
+
+VARVE_AVX512 Progress UnpackNibblesAvx512(const uint8_t* pairs, const uint8_t* escapes, size_t n,
+                                          uint8_t* data) {
+  const __m512i limit = _mm512_set1_epi8(kNibbleEscape);
+  Progress at;
+  for (; at.elements + 64 <= n; at.elements += 64) {
+    const __m256i packed =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pairs + at.elements / 2));
+    const __m512i wide = _mm512_cvtepu8_epi16(packed);
+    const __m512i halves =
+        _mm512_and_si512(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)), limit);
+    const __mmask64 mask = _mm512_cmpeq_epi8_mask(halves, limit);
+    const __m512i whole = _mm512_loadu_si512(escapes + at.values);
+    _mm512_storeu_si512(data + at.elements, _mm512_mask_expand_epi8(halves, mask, whole));
+    at.values += static_cast<size_t>(_mm_popcnt_u64(mask));
+  }
+  return at;
+}
+
+// Without a compress instruction only the groups that are all zero, or have no escape, are quick.
+VARVE_AVX2 Progress PackNonZerosAvx2(const uint8_t* data, size_t n, uint8_t* bitmap,
+                                     uint8_t* values) {
+  Progress at;
+  for (; at.elements + 32 <= n; at.elements += 32) {
+    const __m256i bytes =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
+    const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
+    const uint32_t mask = ~static_cast<uint32_t>(_mm256_movemask_epi8(zero));
+    std::memcpy(bitmap + at.elements / 8, &mask, 4);
+    for (size_t k = 0; k < 4; ++k) {
+      uint64_t word;
+      std::memcpy(&word, data + at.elements + 8 * k, 8);
+      const uint64_t bits = (mask >> (8 * k)) & 0xFF;
+      const uint64_t bytes_set = _pdep_u64(bits, 0x0101010101010101u) * 0xFF;
+      const uint64_t packed = _pext_u64(word, bytes_set);
+      std::memcpy(values + at.values, &packed, 8);
+      at.values += static_cast<size_t>(_mm_popcnt_u64(bits));
+    }
+  }
+  return at;
+}
+
+VARVE_AVX2 Progress UnpackNonZerosAvx2(const uint8_t* bitmap, const uint8_t* values, size_t n,
+                                       uint8_t* data) {
+  Progress at;
+  for (; at.elements + 8 <= n; at.elements += 8) {
+    const uint64_t bits = bitmap[at.elements / 8];
+    uint64_t packed;
+    std::memcpy(&packed, values + at.values, 8);
+    const uint64_t word = _pdep_u64(packed, _pdep_u64(bits, 0x0101010101010101u) * 0xFF);
+    std::memcpy(data + at.elements, &word, 8);
+    at.values += static_cast<size_t>(_mm_popcnt_u64(bits));
+  }
+  return at;
+}
+
+VARVE_AVX2 Progress PackNibblesAvx2(const uint8_t* data, size_t n, uint8_t* pairs,
+                                    uint8_t* escapes) {
+  const __m256i limit = _mm256_set1_epi8(kNibbleEscape);
+  const __m256i low = _mm256_set1_epi16(0xFF);
+  Progress at;
+  for (; at.elements + 32 <= n; at.elements += 32) {
+    const __m256i bytes =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
+    const __m256i halves = _mm256_min_epu8(bytes, limit);
+    const __m256i joined =
+        _mm256_and_si256(_mm256_or_si256(halves, _mm256_srli_epi16(halves, 4)), low);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(joined, joined), 0xD8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(pairs + at.elements / 2),
+                     _mm256_castsi256_si128(packed));
+    auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(halves, limit)));
+    for (; mask != 0; mask &= mask - 1) {
+      escapes[at.values++] = data[at.elements + static_cast<size_t>(std::countr_zero(mask))];
+    }
+  }
+  return at;
+}
+
+VARVE_AVX2 Progress UnpackNibblesAvx2(const uint8_t* pairs, const uint8_t* escapes, size_t n,
+                                      uint8_t* data) {
+  const __m256i limit = _mm256_set1_epi8(kNibbleEscape);
+  Progress at;
+  for (; at.elements + 32 <= n; at.elements += 32) {
+    const __m256i wide = _mm256_cvtepu8_epi16(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + at.elements / 2)));
+    const __m256i halves =
+        _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), limit);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(data + at.elements), halves);
+    auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(halves, limit)));
+    for (; mask != 0; mask &= mask - 1) {
+      data[at.elements + static_cast<size_t>(std::countr_zero(mask))] = escapes[at.values++];
+    }
+  }
+  return at;
+}
+
+#endif  // VARVE_X86
+
+}  // namespace
+
+size_t PackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t n,
+                    uint8_t* bitmap, uint8_t* values) {
+  Progress at;
+#if VARVE_X86
+  if (level == CpuLevel::kAvx512) at = PackNonZerosAvx512(data, n, bitmap, values);
+  if (level == CpuLevel::kAvx2) at = PackNonZerosAvx2(data, n, bitmap, values);
+#endif
+  return PackNonZerosRest(at, data, n, bitmap, values).values;
+}
+
+size_t CountNonZeros(CpuLevel level, const uint8_t* bitmap, size_t n) {
+  size_t count = 0;
+  const size_t bytes = (n + 7) / 8;
+  RunAt(level, [=, &count]() VARVE_INLINE {
+    size_t sum = 0;
+    for (size_t i = 0; i < bytes; ++i) sum += static_cast<size_t>(std::popcount(bitmap[i]));
+    count = sum;
+  });
+  return count;
+}
+
+void UnpackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* bitmap, const uint8_t* values,
+                    size_t n, uint8_t* data) {
+  Progress at;
+#if VARVE_X86
+  if (level == CpuLevel::kAvx512) at = UnpackNonZerosAvx512(bitmap, values, n, data);
+  if (level == CpuLevel::kAvx2) at = UnpackNonZerosAvx2(bitmap, values, n, data);
+#endif
+  UnpackNonZerosRest(at, bitmap, values, n, data);
+}
+
+size_t PackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t n, uint8_t* pairs,
+                   uint8_t* escapes) {
+  Progress at;
+#if VARVE_X86
+  if (level == CpuLevel::kAvx512) at = PackNibblesAvx512(data, n, pairs, escapes);
+  if (level == CpuLevel::kAvx2) at = PackNibblesAvx2(data, n, pairs, escapes);
+#endif
+  return PackNibblesRest(at, data, n, pairs, escapes).values;
+}
+
+size_t CountEscapes(CpuLevel level, const uint8_t* pairs, size_t n) {
+  uint32_t count = 0;
+  const size_t bytes = n / 2;
+  RunAt(level, [=, &count]() VARVE_INLINE {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < bytes; ++i) sum += ((pairs[i] & 15) == 15) + (pairs[i] >= 0xF0);
+    count = sum;
+  });
+  return count + (n % 2 != 0 && (pairs[bytes] & 15) == 15);
+}
+
+void UnpackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* pairs, const uint8_t* escapes,
+                   size_t n, uint8_t* data) {
+  Progress at;
+#if VARVE_X86
+  if (level == CpuLevel::kAvx512) at = UnpackNibblesAvx512(pairs, escapes, n, data);
+  if (level == CpuLevel::kAvx2) at = UnpackNibblesAvx2(pairs, escapes, n, data);
+#endif
+  UnpackNibblesRest(at, pairs, escapes, n, data);
+}
+
+}  // namespace varve

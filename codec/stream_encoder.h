@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes a stream: one plane, or a part of one, in its smallest cheap form. Streams nest: a sparse
+// stream holds its bitmap and its values as streams.
+//
+//   StreamEncoder encoder(DetectCpu());
+//   encoder.Append(plane, num_bytes, &payload);
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/byte_buffer.h"
+#include "codec/cpu.h"
+#include "codec/stream_format.h"
+#include "codec/zstd_coder.h"
+
+namespace varve {
+
+class StreamEncoder {
+ public:
+  explicit StreamEncoder(CpuLevel level) : level_(level) {}
+  // Appends the stream of n bytes to *out, at most n + kStreamHeaderBytes. `try_matches` also tries
+  // zstd with a search for matches, for data that may repeat itself.
+  void Append(const uint8_t* data, size_t n, ByteBuffer* out, bool try_matches = false);
+
+ private:
+  void AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
+  bool AppendConstant(const uint8_t* data, size_t n, ByteBuffer* out);
+  bool AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches);
+  bool AppendSparse(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
+  bool AppendNibbles(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
+
+  // What a nested stream is made of; one for each depth, since they are alive together.
+  struct Parts {
+    ByteBuffer first;
+    ByteBuffer second;
+  };
+
+  CpuLevel level_;
+  ZstdCompressor zstd_;
+  std::array<Parts, kMaxStreamDepth> parts_;
+};
+
+}  // namespace varve

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The streams inside a frame, as docs/frame.md describes them. Constants only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace varve {
+
+// How a stream is stored. On disk; never renumber.
+enum class StreamCoder : uint8_t {
+  kRaw = 0,       // the bytes themselves
+  kConstant = 1,  // one byte, repeated
+  kZstd = 2,      // an ordinary zstd frame
+  kSparse = 3,    // stream of a bitmap of the non-zero bytes, stream of these bytes
+  kNibbles = 4,   // stream of pairs of half bytes, stream of the bytes of 15 and above
+  kClasses = 5,   // a plane of a delta: one stream for each class of the base's exponents
+  // 6 is kept for the rANS coder.
+};
+inline constexpr int kNumStreamCoders = 6;
+
+// coder 1, body bytes 4.
+inline constexpr size_t kStreamHeaderBytes = 5;
+
+// Sparse and nibble streams hold streams; deeper ones are refused.
+inline constexpr int kMaxStreamDepth = 4;
+
+}  // namespace varve

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/outcome.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/context.h"
+
+namespace varve::cli {
+namespace {
+
+TEST(OutcomeTest, GivesEachStatusItsExitCode) {
+  EXPECT_TRUE(Outcome().ok());
+  EXPECT_TRUE(Outcome(Status::Ok()).ok());
+  EXPECT_EQ(Outcome(Status::IOError("x")).code(), ExitCode::kFailed);
+  EXPECT_EQ(Outcome(Status::FailedPrecondition("x")).code(), ExitCode::kFailed);
+  EXPECT_EQ(Outcome(Status::Aborted("x")).code(), ExitCode::kFailed);
+  EXPECT_EQ(Outcome(Status::InvalidArgument("x")).code(), ExitCode::kUsage);
+  EXPECT_EQ(Outcome(Status::Corruption("x")).code(), ExitCode::kDamaged);
+  EXPECT_EQ(Outcome(Status::Locked("x")).code(), ExitCode::kLocked);
+  EXPECT_EQ(Outcome(Status::NotFound("x")).code(), ExitCode::kNotFound);
+  EXPECT_EQ(Outcome(Status::AlreadyExists("x")).code(), ExitCode::kAlreadyExists);
+  EXPECT_EQ(Outcome(Status::NotFound("no step 5")).message(), "no step 5");
+}
+
+TEST(OutcomeTest, TellsAMissingStoreFromAMissingStep) {
+  EXPECT_EQ(OpenOutcome(Status::NotFound("x")).code(), ExitCode::kNoStore);
+  EXPECT_EQ(OpenOutcome(Status::Locked("x")).code(), ExitCode::kLocked);
+  EXPECT_EQ(Outcome::Failed(Status::NotFound("x")).code(), ExitCode::kFailed);
+}
+
+TEST(OutcomeTest, KeepsTheNumbersOfTheContract) {
+  EXPECT_EQ(static_cast<int>(ExitCode::kFailed), 1);
+  EXPECT_EQ(static_cast<int>(ExitCode::kUsage), 2);
+  EXPECT_EQ(static_cast<int>(ExitCode::kDamaged), 3);
+  EXPECT_EQ(static_cast<int>(ExitCode::kNoStore), 10);
+  EXPECT_EQ(static_cast<int>(ExitCode::kLocked), 11);
+  EXPECT_EQ(static_cast<int>(ExitCode::kNotFound), 12);
+  EXPECT_EQ(static_cast<int>(ExitCode::kAlreadyExists), 13);
+}
+
+}  // namespace
+}  // namespace varve::cli

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/print.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace varve::cli {
+namespace {
+
+using std::chrono::duration;
+
+TEST(PrintTest, HumanBytes) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
+  EXPECT_EQ(HumanBytes(1024), "1.0 KiB");
+  EXPECT_EQ(HumanBytes(1288490189), "1.2 GiB");
+  EXPECT_EQ(HumanBytes(340 << 20), "340 MiB");
+  EXPECT_EQ(HumanBytes((1 << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(HumanBytes((1u << 30) - 1), "1.0 GiB");
+  EXPECT_EQ(HumanBytes(1023 << 10), "1023 KiB");
+  EXPECT_EQ(HumanBytes(UINT64_MAX), "16.0 EiB");
+}
+
+TEST(PrintTest, HumanDuration) {
+  EXPECT_EQ(HumanDuration(duration<double>(0)), "0 us");
+  EXPECT_EQ(HumanDuration(duration<double>(850e-6)), "850 us");
+  EXPECT_EQ(HumanDuration(duration<double>(0.0123)), "12 ms");
+  EXPECT_EQ(HumanDuration(duration<double>(0.9999)), "1.0 s");
+  EXPECT_EQ(HumanDuration(duration<double>(3.44)), "3.4 s");
+  EXPECT_EQ(HumanDuration(duration<double>(59.99)), "1 min 0 s");
+  EXPECT_EQ(HumanDuration(duration<double>(125)), "2 min 5 s");
+  EXPECT_EQ(HumanDuration(duration<double>(3720)), "1 h 2 min");
+}
+
+TEST(PrintTest, HumanRateAndShare) {
+  EXPECT_EQ(HumanRate(3 << 20, duration<double>(2)), "1.5 MiB/s");
+  EXPECT_EQ(HumanRate(5, duration<double>(0)), "-");
+  EXPECT_EQ(HumanShare(1, 8), "12.5 %");
+  EXPECT_EQ(HumanShare(1, 0), "-");
+}
+
+TEST(PrintTest, HumanShapeIdAndMetrics) {
+  EXPECT_EQ(HumanShape({}), "[]");
+  const int64_t shape[] = {1024, 3};
+  EXPECT_EQ(HumanShape(shape), "[1024, 3]");
+  EXPECT_EQ(HumanId({"main", 5}), "5");
+  EXPECT_EQ(HumanId({"exp", 5}), "exp@5");
+  EXPECT_EQ(HumanMetrics({{"b", 2.5}, {"a", 1}}), "a=1 b=2.5");
+}
+
+TEST(PrintTest, CountAndJoin) {
+  EXPECT_EQ(Count(1, "step"), "1 step");
+  EXPECT_EQ(Count(0, "step"), "0 steps");
+  const std::string parts[] = {"a", "b"};
+  EXPECT_EQ(Join(parts, ", "), "a, b");
+  EXPECT_EQ(Join({}, ", "), "");
+}
+
+TEST(PrintTest, EscapesControlCharacters) {
+  EXPECT_EQ(Printable("plain é/ ok"), "plain é/ ok");
+  EXPECT_EQ(Printable("a\nb\tc\x1b[2J\x7f"), "a\\nb\\tc\\x1b[2J\\x7f");
+  EXPECT_EQ(Printable(std::string_view("\0", 1)), "\\x00");
+}
+
+TEST(PrintTest, EscapesControlCharactersBeyondAscii) {
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "2J"),
+            "\\x9b2J");  // U+009B begins a terminal command too
+  EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
+}
+
+TEST(TableTest, AlignsColumns) {
+  Table table({{"name"}, {"bytes", Table::Align::kRight}, {"note"}});
+  table.AddRow({"é", "12", "x"});
+  table.AddRow({"longer", "7", ""});
+  EXPECT_EQ(table.ToString(),
+            "name    bytes  note\n"
+            "é          12  x\n"
+            "longer      7\n");
+}
+
+TEST(TableTest, KeepsHostileNamesOnTheirLine) {
+  Table table({{"name"}});
+  table.AddRow({"a\nb"});
+  EXPECT_EQ(table.ToString(), "name\na\\nb\n");
+}
+
+}  // namespace
+}  // namespace varve::cli

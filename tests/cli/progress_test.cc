@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/progress.h"
+
+#include <gtest/gtest.h>
+
+namespace varve::cli {
+namespace {
+
+using std::chrono::duration;
+
+TEST(ProgressTest, ShowsShareSizeAndRate) {
+  EXPECT_EQ(ProgressLine("import", 512 << 10, 1 << 20, duration<double>(0.5)),
+            "import [############            ]  50 %  512 KiB of 1.0 MiB  1.0 MiB/s");
+  EXPECT_EQ(ProgressLine("check", 1 << 20, 0, duration<double>(2)), "check 1.0 MiB  512 KiB/s");
+}
+
+TEST(ProgressTest, NeverPassesTheEnd) {
+  EXPECT_EQ(ProgressLine("x", 30, 20, duration<double>(1)),
+            "x [########################] 100 %  20 B of 20 B  20 B/s");
+}
+
+}  // namespace
+}  // namespace varve::cli

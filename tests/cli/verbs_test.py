@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb as a user types it: what it prints, as text and as JSON, and what it changes."""
+
+import datetime
+import os
+import random
+import subprocess
+import unittest
+
+import harness
+import safetensors_bytes as files
+
+STEP_KEYS = {"run", "step", "created", "parent", "logical_bytes", "new_bytes", "stored_bytes",
+             "metrics", "tags"}
+BYTES = 4 * 300_000  # of one step
+
+
+class VerbsTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = random.Random(21)
+        self.folder = self.enterContext(harness.clean_folder())
+        self.store = self.folder / "store"
+
+    def tearDown(self):
+        harness.check(self.store)
+
+    def varve(self, *arguments, **options):
+        return harness.varve(self.store, *arguments, **options)
+
+    def json(self, *arguments, **options):
+        done = harness.varve(self.store, "--json", *arguments, **options)
+        self.assertEqual(done.stderr, "")
+        return harness.json.loads(done.stdout)
+
+    def save(self, step, *arguments, seed=None):
+        rng = random.Random(step if seed is None else seed)
+        source = files.write(self.folder / "in", {"w": files.random_tensor(rng, "F32", [300_000])})
+        return self.json("import", source, "--init", "--step", step, *arguments)
+
+    def steps(self, *arguments):
+        return [(step["run"], step["step"]) for step in self.json("steps", *arguments)]
+
+    def test_init(self):
+        self.assertEqual(self.json("init"), {"store": str(self.store)})
+        self.assertEqual(self.json("steps"), [])
+        self.assertEqual(self.json("runs"), [])
+        self.assertEqual(self.json("stats")["steps"], 0)
+        self.varve("init", expect=harness.EXISTS)
+
+    def test_import_reports_what_is_new(self):
+        first = self.save(1)
+        self.assertEqual((first["run"], first["step"], first["tensors"]), ("main", 1, 1))
+        self.assertEqual((first["logical_bytes"], first["new_bytes"]), (BYTES, BYTES))
+        self.assertGreater(first["stored_bytes"], 0)
+        self.assertGreater(first["seconds"], 0)
+        same = self.save(2, seed=1)
+        self.assertEqual((same["logical_bytes"], same["new_bytes"], same["stored_bytes"]), (BYTES, 0, 0))
+
+    def test_import_as_text(self):
+        source = files.write(self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [2048])})
+        done = self.varve("import", source, "--init", "--step", 1)
+        self.assertRegex(done.stdout, r"^step 1: 1 tensor, 2\.0 KiB, of which 2\.0 KiB new, stored in .*\n$")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(self.varve("-q", "import", source, "--step", 2).stdout, "")
+
+    def test_import_into_an_existing_step(self):
+        self.save(1)
+        source = self.folder / "in"
+        done = self.varve("import", source, "--step", 1, expect=harness.EXISTS)
+        self.assertIn("1", done.stderr)
+        self.save(1, "--on-existing", "replace", seed=7)
+        self.assertEqual(self.steps(), [("main", 1)])
+        expected = files.random_tensor(random.Random(7), "F32", [300_000])[2]
+        out = self.folder / "x.bin"
+        self.varve("get", 1, "w", "-o", out)
+        self.assertEqual(out.read_bytes(), expected)
+
+    def test_steps_show_and_runs(self):
+        self.save(1, "--metric", "loss=2.5", "--metric", "acc=nan", "--tag", "first", "--tag", "v1.0")
+        self.save(2, "--metric", "loss=inf")
+        self.save(7, "--run", "exp")
+        self.assertEqual(self.steps(), [("exp", 7), ("main", 1), ("main", 2)])
+        self.assertEqual(self.steps("--run", "main"), [("main", 1), ("main", 2)])
+        one, two = self.json("steps", "--run", "main")
+        self.assertLessEqual(STEP_KEYS, set(one))
+        self.assertEqual(one["metrics"], {"acc": "NaN", "loss": 2.5})
+        self.assertEqual(two["metrics"], {"loss": "Infinity"})
+        self.assertEqual(sorted(one["tags"]), ["first", "v1.0"])
+        self.assertEqual((one["parent"], two["parent"]), (None, {"run": "main", "step": 1}))
+        age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(one["created"])
+        self.assertLess(abs(age.total_seconds()), 300)
+        shown = self.json("show", 1)
+        self.assertLessEqual(STEP_KEYS | {"trainer_state", "topology"}, set(shown))
+        self.assertEqual(shown["metrics"], one["metrics"])
+        runs = {run["run"]: run["steps"] for run in self.json("runs")}
+        self.assertEqual(runs, {"exp": 1, "main": 2})
+        self.assertRegex(self.varve("steps").stdout, r"\nexp@7 .*\n +1 .* acc=nan loss=2\.5 +first v1\.0\n")
+        self.assertRegex(self.varve("runs").stdout, r"\nmain +2\n")
+        self.assertIn("metrics           acc=nan loss=2.5\n", self.varve("show", 1).stdout)
+
+    def test_a_step_can_be_named_in_every_way(self):
+        self.save(1, "--metric", "loss=2", "--tag", "first")
+        self.save(2, "--metric", "loss=1")
+        self.save(3, "--metric", "loss=1", "--tag", "mid")
+        self.save(4, "--metric", "loss=nan")
+        self.save(5, "--run", "exp", "--tag", "first")
+        for text, expected in {
+            "2": ("main", 2), "main@2": ("main", 2), "latest": ("main", 4), "best:loss": ("main", 3),
+            "best:loss:max": ("main", 1), "first": ("main", 1), "exp@first": ("exp", 5),
+            "exp@latest": ("exp", 5),
+        }.items():
+            shown = self.json("show", text)
+            self.assertEqual((shown["run"], shown["step"]), expected, text)
+
+    def test_a_tag_moves(self):
+        self.save(1, "--tag", "best-so-far")
+        self.save(2, "--tag", "best-so-far")
+        self.assertEqual(self.json("show", "best-so-far")["step"], 2)
+        self.assertEqual(self.json("show", 1)["tags"], [])
+
+    def test_ls(self):
+        tensors = {"a.w": files.random_tensor(self.rng, "BF16", [2, 3]),
+                   "a.b": files.random_tensor(self.rng, "F32", []),
+                   "c": files.random_tensor(self.rng, "U8", [0])}
+        source = files.write(self.folder / "in", tensors)
+        self.varve("import", source, "--init", "--step", 1)
+        self.assertEqual(self.json("ls", "latest"), [
+            {"name": "a.b", "dtype": "F32", "shape": [], "shards": 1, "logical_bytes": 4},
+            {"name": "a.w", "dtype": "BF16", "shape": [2, 3], "shards": 1, "logical_bytes": 12},
+            {"name": "c", "dtype": "U8", "shape": [0], "shards": 1, "logical_bytes": 0},
+        ])
+        self.assertEqual([t["name"] for t in self.json("ls", 1, "a*")], ["a.b", "a.w"])
+        self.assertEqual(self.json("ls", 1, "x*"), [])
+        self.assertRegex(self.varve("ls", 1, "a.w").stdout, r"a\.w +BF16 +\[2, 3\] +1 +12 B\n")
+
+    def test_get_as_text(self):
+        tensors = {"w": ("I32", [2, 2], b"".join(v.to_bytes(4, "little") for v in (1, 2, 3, 4)))}
+        self.varve("import", files.write(self.folder / "in", tensors), "--init", "--step", 1)
+        self.assertEqual(self.varve("get", 1, "w", "--slice", ":,1").stdout,
+                         "name    w\ndtype   I32\nshape   [2]\nbytes   8 B\n"
+                         "min     2\nmax     4\nmean    3\nvalues  2 4\n")
+
+    def test_drop_gives_space_back(self):
+        for step in range(4):
+            self.save(step)
+        before = harness.disk_bytes(self.store)
+        report = self.json("drop", 0, "main@1", "1")
+        self.assertEqual(report["dropped"], [{"run": "main", "step": 0}, {"run": "main", "step": 1}])
+        self.assertGreater(report["freed_bytes"], 0)
+        self.assertLess(report["disk_bytes_after"], report["disk_bytes_before"])
+        self.assertLess(harness.disk_bytes(self.store), before - BYTES // 2)
+        self.assertEqual(self.steps(), [("main", 2), ("main", 3)])
+        self.varve("show", 1, expect=harness.NO_STEP)
+
+    def test_drop_now_reclaim_later(self):
+        for step in range(4):
+            self.save(step)
+        report = self.json("drop", "0", "1", "2", "--no-reclaim")
+        self.assertEqual(len(report["dropped"]), 3)
+        self.assertEqual(report["freed_bytes"], 0)
+        self.assertGreater(report["pending_bytes"], 0)
+        later = self.json("reclaim", "--all")
+        self.assertEqual(later["dropped"], [])
+        self.assertGreater(later["freed_bytes"], 0)
+        self.assertEqual(later["pending_bytes"], 0)
+        self.assertRegex(self.varve("reclaim").stdout, r"^0 B freed, 0 B pending, disk ")
+
+    def test_drop_of_a_missing_step_drops_nothing(self):
+        self.save(1)
+        self.save(2)
+        done = self.varve("drop", 1, 5, 6, expect=harness.NO_STEP)
+        self.assertIn("5", done.stderr)
+        self.assertIn("6", done.stderr)
+        self.assertEqual(self.steps(), [("main", 1), ("main", 2)])
+
+    def test_check(self):
+        self.save(1)
+        report = self.json("check")
+        self.assertEqual((report["ok"], report["errors"], report["steps"]), (True, [], 1))
+        self.assertEqual(report["bytes_read"], 0)
+        self.assertGreater(self.json("check", "--read-data")["bytes_read"], 0)
+        self.assertGreater(report["chunks"], 0)
+        self.json("check", "--read-data-subset", "50%")
+        self.assertRegex(self.varve("check").stdout, r"^checked 1 step, 1 tensor, \d+ chunks: no errors\n$")
+
+    def test_stats(self):
+        self.save(1)
+        self.save(2, seed=1)
+        stats = self.json("stats")
+        self.assertLessEqual({"format_version", "runs", "steps", "chunks", "logical_bytes",
+                              "unique_bytes", "stored_bytes", "disk_bytes", "by_codec"}, set(stats))
+        self.assertEqual((stats["runs"], stats["steps"]), (1, 2))
+        self.assertEqual((stats["logical_bytes"], stats["unique_bytes"]), (2 * BYTES, BYTES))
+        self.assertEqual(sum(use["raw_bytes"] for use in stats["by_codec"].values()), BYTES)
+        self.assertEqual(stats["disk_bytes"], harness.disk_bytes(self.store))
+        self.assertIn("logical  2.3 MiB\n", self.varve("stats").stdout)
+
+    def test_version_and_help(self):
+        self.save(1)
+        self.assertRegex(self.varve("version").stdout, r"^varve \d+\.\d+\.\d+\n$")
+        self.assertEqual(set(self.json("version")), {"version"})
+        text = self.varve("help").stdout
+        verbs = ("init import export runs steps ls show get drop reclaim check stats version help")
+        for verb in verbs.split():
+            self.assertRegex(text, rf"\n  {verb} ")
+            self.assertIn(f"Usage: varve {verb}", self.varve("help", verb).stdout)
+            self.assertEqual(self.varve(verb, "--help").stdout, self.varve("help", verb).stdout)
+        self.assertIn("Exit codes: 0 done;", text)
+
+    def test_the_store_may_come_from_the_environment(self):
+        self.save(1)
+        done = subprocess.run([harness.program("varve"), "steps", "--json"], capture_output=True,
+                              text=True, check=True, env=os.environ | {"VARVE_STORE": str(self.store)})
+        self.assertEqual(len(harness.json.loads(done.stdout)), 1)
+
+    def test_global_options_may_follow_the_verb(self):
+        self.save(1)
+        done = subprocess.run([harness.program("varve"), "ls", "1", "--json", "--store", str(self.store)],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual(len(harness.json.loads(done.stdout)), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
