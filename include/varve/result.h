@@ -29,10 +29,11 @@ class [[nodiscard]] Result {
   // Precondition of all below: ok().
   T& value() & { return assert(ok()), *value_; }
   const T& value() const& { return assert(ok()), *value_; }
-  T&& value() && { return assert(ok()), *std::move(value_); }
+  // By value, so that `for (auto& x : store->List().value())` does not dangle.
+  T value() && { return assert(ok()), *std::move(value_); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
