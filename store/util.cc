@@ -44,9 +44,10 @@ std::string StepName(std::string_view run, uint64_t step) {
 }
 
 bool IsNoSpace(const Status& status) {
-  // RocksDB and errno both carry the system's own sentence.
+  // RocksDB and errno both carry the system's own sentence; a compaction that would not fit is
+  // refused beforehand in RocksDB's words.
   return !status.ok() && (status.message().find(std::strerror(ENOSPC)) != std::string::npos ||
-                          status.message().find("Disk full") != std::string::npos);
+                          status.message().find("Compaction too large") != std::string::npos);
 }
 
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error) {
