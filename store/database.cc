@@ -37,7 +37,7 @@ pid_t LockHolder(const std::filesystem::path& store) {
 // kLocked when RocksDB refused because of its lock, ok otherwise.
 Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& store) {
   const std::string text = status.ToString();
-  const std::string message = "the store in " + store.string() + " is open for writing";
+  const std::string message = "the store in " + store.string() + " is locked: it is open for writing";
   // Looking for the holder would close a descriptor of the lock file, and with it drop the lock of
   // this process: never look when it is ours.
   if (text.find("lock hold by current process") != std::string::npos) {

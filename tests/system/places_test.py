@@ -131,7 +131,7 @@ class PlacesTest(unittest.TestCase):
         foreign.mkdir()
         (foreign / "chapter1.txt").write_text("years of work")
         before = snapshot(foreign)
-        for verb in (["init"], ["import", self.file, "--step", "1"]):
+        for verb in (["init"], ["import", self.file, "--init", "--step", "1"]):
             done = harness.varve(foreign, *verb, expect=harness.FAILED)
             self.assertIn(str(foreign), done.stderr)
         harness.varve(foreign, "steps", expect=harness.NO_STORE)
@@ -140,7 +140,7 @@ class PlacesTest(unittest.TestCase):
     def test_file_in_place_of_a_store_is_left_alone(self):
         before = self.file.read_bytes()
         harness.varve(self.file, "init", expect=harness.FAILED)
-        harness.varve(self.file, "import", self.file, "--step", "1", expect=harness.FAILED)
+        harness.varve(self.file, "import", self.file, "--init", "--step", "1", expect=harness.FAILED)
         harness.varve(self.file, "steps", expect=harness.NO_STORE)
         self.assertEqual(self.file.read_bytes(), before)
 
