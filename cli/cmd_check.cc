@@ -45,12 +45,18 @@ std::string ToText(const CheckReport& report, bool read_data) {
   return text + (report.ok() ? ": no errors\n" : "\n");
 }
 
-Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOptions& options) {
-  Result<CheckOptions> check = ToCheckOptions(options);
-  if (!check.ok()) return check.status();
+// The bar is gone when this returns, so that the report begins on a clean line.
+Result<CheckReport> CheckWithProgress(const Context& context, const Store& store,
+                                      CheckOptions options) {
   ProgressBar progress("check", context.quiet());
-  check->progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  const auto report = store.Check(*check);
+  options.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  return store.Check(options);
+}
+
+Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOptions& options) {
+  const Result<CheckOptions> check = ToCheckOptions(options);
+  if (!check.ok()) return check.status();
+  const Result<CheckReport> report = CheckWithProgress(context, store, *check);
   if (!report.ok()) return report.status();
   if (context.json()) {
     context.PrintJson(ToObject(*report));

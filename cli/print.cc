@@ -84,7 +84,9 @@ std::string HumanShare(uint64_t part, uint64_t whole) {
   return Format("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string HumanNumber(double value) { return Format("%g", value); }
+std::string HumanNumber(double value) {
+  return std::isnan(value) ? "nan" : Format("%g", value);  // printf also shows the sign of a NaN
+}
 
 std::string HumanShape(std::span<const int64_t> shape) {
   std::string text = "[";

@@ -2,29 +2,22 @@
 #include "cli/tensor_summary.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "cli/formats/number.h"
 #include "cli/json.h"
 #include "cli/print.h"
 
 namespace varve::cli {
 namespace {
 
-using formats::Number;
+using Number = std::variant<int64_t, uint64_t, double>;
 using nlohmann::ordered_json;
 
 constexpr size_t kFirstElements = 8;
 // Divisible by every element size, also three bytes of 6-bit elements.
 constexpr size_t kBlockBytes = 48 << 10;
-
-double AsDouble(const Number& number) {
-  return std::visit([](auto value) { return static_cast<double>(value); }, number);
-}
-
-// Numbers of one tensor all hold the same type, so the variant's own order is that of the values.
-bool Less(const Number& a, const Number& b) { return a < b; }
 
 std::string NumberText(const Number& number) {
   if (const auto* value = std::get_if<double>(&number)) return HumanNumber(*value);
@@ -44,30 +37,41 @@ std::string ComplexText(const Number& real, const Number& imaginary) {
 }  // namespace
 
 void TensorSummary::Add(std::span<const std::byte> bytes) {
-  const size_t per_element = dtype_ == DType::kC64 ? 2 : 1;
   while (!bytes.empty()) {
     const std::span<const std::byte> block = bytes.first(std::min(bytes.size(), kBlockBytes));
     bytes = bytes.subspan(block.size());
-    const std::vector<Number> numbers = formats::DecodeNumbers(dtype_, block);
-    num_elements_ += numbers.size() / per_element;
-    const size_t missing = kFirstElements * per_element - first_.size();
-    first_.insert(first_.end(), numbers.begin(),
-                  numbers.begin() + static_cast<ptrdiff_t>(std::min(missing, numbers.size())));
-    if (per_element == 1)
-      std::for_each(numbers.begin(), numbers.end(), [this](const Number& n) { AddNumber(n); });
+    std::visit([this](const auto& numbers) { AddNumbers(numbers); },
+               formats::DecodeNumbers(dtype_, block));
   }
 }
 
-void TensorSummary::AddNumber(const Number& number) {
-  const double value = AsDouble(number);
-  if (std::isnan(value)) {
-    ++num_nans_;
-    return;
+template <typename T>
+void TensorSummary::AddNumbers(const std::vector<T>& numbers) {
+  const size_t per_element = dtype_ == DType::kC64 ? 2 : 1;
+  num_elements_ += numbers.size() / per_element;
+  const size_t missing = kFirstElements * per_element - first_.size();
+  first_.insert(first_.end(), numbers.begin(),
+                numbers.begin() + static_cast<ptrdiff_t>(std::min(missing, numbers.size())));
+  if (dtype_ != DType::kC64) AddExtremes(numbers);
+}
+
+template <typename T>
+void TensorSummary::AddExtremes(const std::vector<T>& numbers) {
+  const auto is_nan = [](T number) { return number != number; };
+  const auto first = std::find_if_not(numbers.begin(), numbers.end(), is_nan);
+  num_nans_ += static_cast<uint64_t>(std::count_if(numbers.begin(), numbers.end(), is_nan));
+  if (first == numbers.end()) return;
+  T min = min_ ? std::get<T>(*min_) : *first;
+  T max = max_ ? std::get<T>(*max_) : *first;
+  for (auto number = first; number != numbers.end(); ++number) {
+    if (is_nan(*number)) continue;
+    min = std::min(min, *number);
+    max = std::max(max, *number);
+    sum_ += static_cast<double>(*number);
+    ++num_numbers_;
   }
-  if (!min_ || Less(number, *min_)) min_ = number;
-  if (!max_ || Less(*max_, number)) max_ = number;
-  sum_ += value;
-  ++num_numbers_;
+  min_ = min;
+  max_ = max;
 }
 
 std::optional<double> TensorSummary::Mean() const {

@@ -11,9 +11,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "cli/formats/number.h"
 #include "varve/tensor.h"
 
 namespace varve::cli {
@@ -32,16 +32,21 @@ class TensorSummary {
   nlohmann::ordered_json ToJson() const;
 
  private:
-  void AddNumber(const formats::Number& number);
+  using Number = std::variant<int64_t, uint64_t, double>;
+
+  template <typename T>
+  void AddNumbers(const std::vector<T>& numbers);
+  template <typename T>
+  void AddExtremes(const std::vector<T>& numbers);
   std::optional<double> Mean() const;
 
   DType dtype_;
-  std::optional<formats::Number> min_;
-  std::optional<formats::Number> max_;
+  std::optional<Number> min_;
+  std::optional<Number> max_;
   double sum_ = 0;
   uint64_t num_numbers_ = 0;  // all but NaNs
   uint64_t num_nans_ = 0;
-  std::vector<formats::Number> first_;
+  std::vector<Number> first_;
   uint64_t num_elements_ = 0;
 };
 

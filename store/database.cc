@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "store/commit_file_system.h"
+
 namespace varve {
 namespace {
 
@@ -37,7 +39,7 @@ pid_t LockHolder(const std::filesystem::path& store) {
 // kLocked when RocksDB refused because of its lock, ok otherwise.
 Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& store) {
   const std::string text = status.ToString();
-  const std::string message = "the store in " + store.string() + " is open for writing";
+  const std::string message = "the store in " + store.string() + " is locked: it is open for writing";
   // Looking for the holder would close a descriptor of the lock file, and with it drop the lock of
   // this process: never look when it is ours.
   if (text.find("lock hold by current process") != std::string::npos) {
@@ -128,6 +130,11 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   db_options_ = MakeDbOptions();
   family_options_ = MakeFamilyOptions(filter_);
   const std::string db_path = DbPath(path).string();
+  if (for_writing) {
+    env_ = rocksdb::NewCompositeEnv(
+        std::make_shared<CommitFileSystem>(rocksdb::FileSystem::Default(), db_path));
+    db_options_.env = env_.get();
+  }
 
   std::vector<std::string> names;
   rocksdb::Status status = rocksdb::DB::ListColumnFamilies(db_options_, db_path, &names);

@@ -102,11 +102,15 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->path_ = path;
   store->options_ = options;
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
-  if (for_writing) {
-    VARVE_ASSIGN_OR_RETURN(store->database_, Database::OpenForWriting(path));
-  } else {
-    VARVE_ASSIGN_OR_RETURN(store->database_, Database::OpenForReading(path));
+  auto database =
+      for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
+  if (for_writing && IsNoSpace(database.status())) {
+    // Even opening takes a little space; the reserve gives it, so that steps can be dropped.
+    store->ReleaseReserve();
+    database = Database::OpenForWriting(path);
   }
+  if (!database.ok()) return database.status();
+  store->database_ = *std::move(database);
   store->chunk_reader_ =
       std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
   store->last_catch_up_ms_ = NowMs();

@@ -44,16 +44,18 @@ std::string StepName(std::string_view run, uint64_t step) {
 }
 
 bool IsNoSpace(const Status& status) {
-  // RocksDB and errno both carry the system's own sentence.
+  // RocksDB and errno both carry the system's own sentence; a compaction that would not fit is
+  // refused beforehand in RocksDB's words.
   return !status.ok() && (status.message().find(std::strerror(ENOSPC)) != std::string::npos ||
-                          status.message().find("Disk full") != std::string::npos);
+                          status.message().find("Compaction too large") != std::string::npos);
 }
 
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error) {
   std::string message = "cannot " + std::string(what) + " " + path.string() + ": " +
                         std::strerror(error);
-  return error == ENOENT ? Status::NotFound(std::move(message))
-                         : Status::IOError(std::move(message));
+  // ENOTDIR: a part of the path is a file, so there is nothing below it.
+  return error == ENOENT || error == ENOTDIR ? Status::NotFound(std::move(message))
+                                             : Status::IOError(std::move(message));
 }
 
 Status SyncFolder(const std::filesystem::path& path) {

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -12,10 +11,15 @@ namespace {
 
 double DecodeBF16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
+// 2 to a power within the range of normal doubles; much faster than ldexp.
+double PowerOfTwo(int power) {
+  return std::bit_cast<double>(static_cast<uint64_t>(power + 1023) << 52);
+}
+
 // A power of two without sign or mantissa; the last pattern is NaN.
 double DecodeE8M0(uint32_t bits) {
   if (bits == 0xff) return std::numeric_limits<double>::quiet_NaN();
-  return std::ldexp(1.0, static_cast<int>(bits) - 127);
+  return PowerOfTwo(static_cast<int>(bits) - 127);
 }
 
 // Elements narrower than a byte, as a stream of bits that begins at the lowest.
@@ -28,26 +32,44 @@ uint32_t LoadBits(std::span<const std::byte> bytes, size_t first_bit, int count)
 }
 
 // Decodes elements of type T, each made a number of type U by `convert`.
-template <typename T, typename Convert>
-void DecodeAll(std::span<const std::byte> bytes, Convert convert, std::vector<Number>* numbers) {
-  for (size_t offset = 0; offset + sizeof(T) <= bytes.size(); offset += sizeof(T)) {
+template <typename T, typename U, typename Convert>
+Numbers DecodeAll(std::span<const std::byte> bytes, Convert convert) {
+  std::vector<U> numbers(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < numbers.size(); ++i) {
     T value;
-    std::memcpy(&value, bytes.data() + offset, sizeof(T));
-    numbers->push_back(convert(value));
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    numbers[i] = convert(value);
   }
+  return numbers;
 }
 
-Number Signed(int64_t value) { return value; }
-Number Unsigned(uint64_t value) { return value; }
-Number Real(double value) { return value; }
+template <typename T>
+Numbers DecodeSigned(std::span<const std::byte> bytes) {
+  return DecodeAll<T, int64_t>(bytes, [](T value) { return value; });
+}
 
-void DecodeSubByte(DType dtype, std::span<const std::byte> bytes, std::vector<Number>* numbers) {
+template <typename T>
+Numbers DecodeUnsigned(std::span<const std::byte> bytes) {
+  return DecodeAll<T, uint64_t>(bytes, [](T value) { return value; });
+}
+
+template <typename T>
+Numbers DecodeReal(std::span<const std::byte> bytes) {
+  return DecodeAll<T, double>(bytes, [](T value) { return value; });
+}
+
+template <typename T>
+Numbers DecodeSmall(DType dtype, std::span<const std::byte> bytes) {
+  return DecodeAll<T, double>(bytes, [dtype](T bits) { return DecodeFloat16OrLess(dtype, bits); });
+}
+
+Numbers DecodeSubByte(DType dtype, std::span<const std::byte> bytes) {
   const int bits = DTypeBits(dtype);
-  const size_t count = bytes.size() * 8 / static_cast<size_t>(bits);
-  for (size_t i = 0; i < count; ++i) {
-    numbers->push_back(
-        DecodeFloat16OrLess(dtype, LoadBits(bytes, i * static_cast<size_t>(bits), bits)));
+  std::vector<double> numbers(bytes.size() * 8 / static_cast<size_t>(bits));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = DecodeFloat16OrLess(dtype, LoadBits(bytes, i * static_cast<size_t>(bits), bits));
   }
+  return numbers;
 }
 
 }  // namespace
@@ -67,7 +89,7 @@ double DecodeSmallFloat(uint32_t bits, int exponent_bits, int mantissa_bits, Sma
   // Below the smallest exponent the leading one is missing (denormal numbers).
   const uint32_t significand = exponent == 0 ? mantissa : mantissa + max_mantissa + 1;
   const int power = (exponent == 0 ? 1 : static_cast<int>(exponent)) - bias - mantissa_bits;
-  return sign * std::ldexp(static_cast<double>(significand), power);
+  return sign * static_cast<double>(significand) * PowerOfTwo(power);
 }
 
 double DecodeFloat16OrLess(DType dtype, uint32_t bits) {
@@ -94,58 +116,43 @@ double DecodeFloat16OrLess(DType dtype, uint32_t bits) {
   }
 }
 
-std::vector<Number> DecodeNumbers(DType dtype, std::span<const std::byte> bytes) {
-  std::vector<Number> numbers;
-  const auto small = [dtype](uint32_t bits) { return Real(DecodeFloat16OrLess(dtype, bits)); };
+Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes) {
   switch (dtype) {
     case DType::kBool:
     case DType::kU8:
-      DecodeAll<uint8_t>(bytes, Unsigned, &numbers);
-      break;
+      return DecodeUnsigned<uint8_t>(bytes);
     case DType::kI8:
-      DecodeAll<int8_t>(bytes, Signed, &numbers);
-      break;
+      return DecodeSigned<int8_t>(bytes);
     case DType::kU16:
-      DecodeAll<uint16_t>(bytes, Unsigned, &numbers);
-      break;
+      return DecodeUnsigned<uint16_t>(bytes);
     case DType::kI16:
-      DecodeAll<int16_t>(bytes, Signed, &numbers);
-      break;
+      return DecodeSigned<int16_t>(bytes);
     case DType::kU32:
-      DecodeAll<uint32_t>(bytes, Unsigned, &numbers);
-      break;
+      return DecodeUnsigned<uint32_t>(bytes);
     case DType::kI32:
-      DecodeAll<int32_t>(bytes, Signed, &numbers);
-      break;
+      return DecodeSigned<int32_t>(bytes);
     case DType::kU64:
-      DecodeAll<uint64_t>(bytes, Unsigned, &numbers);
-      break;
+      return DecodeUnsigned<uint64_t>(bytes);
     case DType::kI64:
-      DecodeAll<int64_t>(bytes, Signed, &numbers);
-      break;
+      return DecodeSigned<int64_t>(bytes);
     case DType::kBF16:
     case DType::kF16:
-      DecodeAll<uint16_t>(bytes, small, &numbers);
-      break;
+      return DecodeSmall<uint16_t>(dtype, bytes);
     case DType::kC64:  // two floats
     case DType::kF32:
-      DecodeAll<float>(bytes, Real, &numbers);
-      break;
+      return DecodeReal<float>(bytes);
     case DType::kF64:
-      DecodeAll<double>(bytes, Real, &numbers);
-      break;
+      return DecodeReal<double>(bytes);
     case DType::kF8E4M3:
     case DType::kF8E5M2:
     case DType::kF8E8M0:
-      DecodeAll<uint8_t>(bytes, small, &numbers);
-      break;
+      return DecodeSmall<uint8_t>(dtype, bytes);
     case DType::kF4:
     case DType::kF6E2M3:
     case DType::kF6E3M2:
-      DecodeSubByte(dtype, bytes, &numbers);
-      break;
+      return DecodeSubByte(dtype, bytes);
   }
-  return numbers;
+  return {};
 }
 
 }  // namespace varve::formats

@@ -13,8 +13,8 @@
 
 namespace varve::formats {
 
-// A real number; integers and BOOL keep all their bits.
-using Number = std::variant<int64_t, uint64_t, double>;
+// Real numbers of one tensor; integers and BOOL keep all their bits.
+using Numbers = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>>;
 
 // How a small float is built from its low bits: mantissa, exponent, sign. In `kIeee` types the
 // largest exponent means infinity and NaN; in `kAllOnes` only the pattern of all ones is NaN; in
@@ -27,6 +27,6 @@ double DecodeFloat16OrLess(DType dtype, uint32_t bits);
 
 // The numbers in dense `bytes`, in order: one an element, two for C64 (real, imaginary). Elements
 // below a byte are packed from the low bits up.
-std::vector<Number> DecodeNumbers(DType dtype, std::span<const std::byte> bytes);
+Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes);
 
 }  // namespace varve::formats

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 
 namespace varve::cli {
@@ -47,6 +48,13 @@ TEST(PrintTest, HumanShapeIdAndMetrics) {
   EXPECT_EQ(HumanId({"main", 5}), "5");
   EXPECT_EQ(HumanId({"exp", 5}), "exp@5");
   EXPECT_EQ(HumanMetrics({{"b", 2.5}, {"a", 1}}), "a=1 b=2.5");
+}
+
+TEST(PrintTest, HumanNumber) {
+  EXPECT_EQ(HumanNumber(0.1), "0.1");
+  EXPECT_EQ(HumanNumber(-1e-30), "-1e-30");
+  EXPECT_EQ(HumanNumber(INFINITY), "inf");
+  EXPECT_EQ(HumanNumber(-NAN), "nan");
 }
 
 TEST(PrintTest, CountAndJoin) {

@@ -139,6 +139,8 @@ class VerbsTest(unittest.TestCase):
         self.assertEqual(self.varve("get", 1, "w", "--slice", ":,1").stdout,
                          "name    w\ndtype   I32\nshape   [2]\nbytes   8 B\n"
                          "min     2\nmax     4\nmean    3\nvalues  2 4\n")
+        self.assertEqual(self.json("get", 1, "w", "--slice", "-1:")["values"], [3, 4])
+        self.assertEqual(self.json("get", 1, "w", "--slice", "-1,-1")["shape"], [])
 
     def test_drop_gives_space_back(self):
         for step in range(4):

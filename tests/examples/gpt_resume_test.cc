@@ -31,7 +31,9 @@ class ResumeTest : public testing::Test {
   }
   std::vector<uint64_t> Steps() {
     std::vector<uint64_t> steps;
-    for (const auto& info : store_->ListCheckpoints(kRun).value()) steps.push_back(info.id.step);
+    const auto checkpoints = store_->ListCheckpoints(kRun);
+    EXPECT_TRUE(checkpoints.ok()) << checkpoints.status().ToString();
+    for (const auto& info : checkpoints.value()) steps.push_back(info.id.step);
     return steps;
   }
 
