@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/record.h"
+
+#include "store/reference_counts.h"
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+TensorRecord SomeTensor() {
+  TensorRecord record;
+  record.birth = 9;
+  record.dtype = DType::kBF16;
+  record.elements_per_chunk = 262144;
+  record.shape = {3, 300000};
+  record.content = {1, 2};
+  record.lists = {{9, 0}};
+  record.derived_from = "master.x";
+  return record;
+}
+
+TEST(TensorRecordTest, RoundTrip) {
+  const TensorRecord in = SomeTensor();
+  const TensorRecord out = DecodeTensorRecord(EncodeTensorRecord(in)).value();
+  EXPECT_EQ(out.birth, in.birth);
+  EXPECT_EQ(out.shape, in.shape);
+  EXPECT_EQ(out.lists, in.lists);
+  EXPECT_EQ(out.content, in.content);
+  EXPECT_EQ(out.derived_from, in.derived_from);
+  EXPECT_EQ(out.NumChunks(), 4u);
+  EXPECT_EQ(out.ChunkBytes(3), 2u * (900000 - 3 * 262144));
+}
+
+TEST(TensorRecordTest, IsSmall) {
+  TensorRecord record = SomeTensor();
+  record.derived_from.clear();
+  EXPECT_LE(EncodeTensorRecord(record).size(), 160u);
+}
+
+TEST(TensorRecordTest, RefusesWhatCannotBe) {
+  const auto refused = [](const TensorRecord& record, const char* text) {
+    EXPECT_THAT(DecodeTensorRecord(EncodeTensorRecord(record)),
+                FailsWith(StatusCode::kCorruption, text));
+  };
+  TensorRecord record = SomeTensor();
+  record.dtype = static_cast<DType>(77);
+  refused(record, "dtype is 77");
+  record = SomeTensor();
+  record.shape = {-1, 5};
+  refused(record, "-1");
+  record.shape = {INT64_MAX, INT64_MAX};
+  refused(record, "overflow");
+  record = SomeTensor();
+  record.elements_per_chunk = 0;
+  refused(record, "elements a chunk");
+  record.elements_per_chunk = UINT32_MAX;
+  refused(record, "elements a chunk");
+  record = SomeTensor();
+  record.lists.clear();
+  refused(record, "0 lists for 4 chunks, expected 1");
+  EXPECT_THAT(DecodeTensorRecord(""), FailsWith(StatusCode::kCorruption, "flatbuffer"));
+}
+
+TEST(ChunkListTest, RoundTrip) {
+  ChunkRef stored, constant, inlined, derived;
+  stored.digest = {1, 2};
+  stored.raw_bytes = 1 << 20;
+  stored.stored_bytes = 700000;
+  stored.predictor = Predictor::kDelta;
+  stored.address = {5, 6};
+  constant.kind = ChunkKind::kConstant;
+  constant.raw_bytes = 400;
+  constant.literal = "abcd";
+  inlined.kind = ChunkKind::kInline;
+  inlined.raw_bytes = 5;
+  inlined.literal = "hello";
+  derived = stored;
+  derived.kind = ChunkKind::kDerived;
+  const std::vector<ChunkRef> refs = {stored, constant, inlined, derived};
+  EXPECT_EQ(DecodeChunkList(EncodeChunkList(refs)).value(), refs);
+  inlined.raw_bytes = 6;
+  EXPECT_THAT(DecodeChunkList(EncodeChunkList({inlined})),
+              FailsWith(StatusCode::kCorruption, "literal of 5 bytes for a chunk of 6"));
+  constant.raw_bytes = 401;
+  EXPECT_THAT(DecodeChunkList(EncodeChunkList({constant})),
+              FailsWith(StatusCode::kCorruption, "literal"));
+  stored.raw_bytes = 0;
+  EXPECT_THAT(DecodeChunkList(EncodeChunkList({stored})),
+              FailsWith(StatusCode::kCorruption, "0 raw bytes"));
+  EXPECT_THAT(DecodeChunkList(EncodeChunkList({})), FailsWith(StatusCode::kCorruption, "0 chunks"));
+}
+
+TEST(CountsTest, RoundTrip) {
+  EXPECT_EQ(EncodeCounts({1, 1, 1}), "");
+  EXPECT_EQ(DecodeCounts(EncodeCounts({0, 2, kDeadBit | 77, 1, 1})).value(),
+            (std::vector<uint32_t>{0, 2, kDeadBit | 77}));
+  EXPECT_THAT(DecodeCounts("12345"), FailsWith(StatusCode::kCorruption, "5 bytes"));
+  EXPECT_THAT(DecodeCounts(std::string(16388, '\0')), FailsWith(StatusCode::kCorruption, "16388"));
+}
+
+TEST(StepRecordTest, RoundTrip) {
+  StepRecord in;
+  in.birth = 3;
+  in.created_us = -5;
+  in.parent = StepKey{1, 2};
+  in.num_tensors = 4;
+  in.logical_bytes = 5;
+  in.metrics = {{"loss", 0.25}, {"nan", std::nan("")}};
+  const StepRecord out = DecodeStepRecord(EncodeStepRecord(in)).value();
+  EXPECT_EQ(out.parent, in.parent);
+  EXPECT_EQ(out.created_us, in.created_us);
+  EXPECT_EQ(out.metrics.at("loss"), 0.25);
+  EXPECT_TRUE(std::isnan(out.metrics.at("nan")));
+}
+
+}  // namespace
+}  // namespace varve::testing
