@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "store/schema/record_generated.h"
+#include "store/verified_buffer.h"
 
 namespace varve {
 namespace {
@@ -15,15 +16,6 @@ using flatbuffers::FlatBufferBuilder;
 std::string Finish(FlatBufferBuilder* builder, flatbuffers::Offset<void> root) {
   builder->Finish(flatbuffers::Offset<flatbuffers::Table>(root.o));
   return {reinterpret_cast<const char*>(builder->GetBufferPointer()), builder->GetSize()};
-}
-
-// The verified root of a buffer, or nullptr.
-template <typename T>
-const T* VerifiedRoot(std::string_view value) {
-  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(value.data()), value.size(),
-                                 /*max_depth=*/16, /*max_tables=*/1 << 20);
-  if (!verifier.VerifyBuffer<T>(nullptr)) return nullptr;
-  return flatbuffers::GetRoot<T>(value.data());
 }
 
 Status Damaged(std::string_view record, const std::string& what) {
@@ -105,7 +97,8 @@ std::string EncodeChunkList(const std::vector<ChunkRef>& refs) {
 }
 
 Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value) {
-  const auto* list = VerifiedRoot<fb::ChunkList>(value);
+  const VerifiedBuffer<fb::ChunkList> buffer(value);
+  const auto* list = buffer.root();
   if (list == nullptr || list->refs() == nullptr) return NotABuffer("list");
   if (list->refs()->size() == 0 || list->refs()->size() > kChunksPerList) {
     return Damaged("list", std::to_string(list->refs()->size()) + " chunks, expected 1 to " +
@@ -164,7 +157,8 @@ std::string EncodeTensorRecord(const TensorRecord& record) {
 }
 
 Result<TensorRecord> DecodeTensorRecord(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::TensorRecord>(value);
+  const VerifiedBuffer<fb::TensorRecord> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr || in->shape() == nullptr || in->lists() == nullptr ||
       in->content() == nullptr) {
     return NotABuffer("tensor");
@@ -217,7 +211,8 @@ std::string EncodeStepRecord(const StepRecord& record) {
 }
 
 Result<StepRecord> DecodeStepRecord(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::StepRecord>(value);
+  const VerifiedBuffer<fb::StepRecord> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr || in->root() == nullptr) return NotABuffer("step");
   StepRecord out;
   out.birth = in->birth();
@@ -246,7 +241,8 @@ std::string EncodeRunRecord(const RunRecord& record) {
 }
 
 Result<RunRecord> DecodeRunRecord(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::RunRecord>(value);
+  const VerifiedBuffer<fb::RunRecord> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr) return NotABuffer("run");
   RunRecord out;
   out.id = in->id();
@@ -272,7 +268,8 @@ std::string EncodeBirthRecord(const BirthRecord& record) {
 }
 
 Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::BirthRecord>(value);
+  const VerifiedBuffer<fb::BirthRecord> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr || in->live() == nullptr) return NotABuffer("birth");
   BirthRecord out;
   out.chunks = in->chunks();
@@ -308,7 +305,8 @@ std::string EncodeBaseEdges(const std::vector<BaseEdge>& edges) {
 }
 
 Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::BaseEdges>(value);
+  const VerifiedBuffer<fb::BaseEdges> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr || in->edges() == nullptr) return NotABuffer("base edges");
   std::vector<BaseEdge> out;
   for (const fb::BaseEdge* e : *in->edges()) {
@@ -336,7 +334,8 @@ std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> va
 }
 
 Result<ItemRecord> DecodeItemRecord(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::ItemRecord>(value);
+  const VerifiedBuffer<fb::ItemRecord> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr || in->digest() == nullptr || in->value() == nullptr) {
     return NotABuffer("item");
   }

@@ -4,6 +4,7 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include "store/schema/trainer_state_generated.h"
+#include "store/verified_buffer.h"
 
 namespace varve {
 namespace {
@@ -67,14 +68,6 @@ std::string Finished(const FlatBufferBuilder& builder) {
   return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
 }
 
-template <typename T>
-const T* VerifiedRoot(std::string_view value) {
-  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(value.data()), value.size(),
-                                 /*max_depth=*/16, /*max_tables=*/1 << 20);
-  if (!verifier.VerifyBuffer<T>(nullptr)) return nullptr;
-  return flatbuffers::GetRoot<T>(value.data());
-}
-
 }  // namespace
 
 std::string EncodeTrainerState(const TrainerState& state) {
@@ -97,7 +90,8 @@ std::string EncodeTrainerState(const TrainerState& state) {
 }
 
 Result<TrainerState> DecodeTrainerState(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::TrainerState>(value);
+  const VerifiedBuffer<fb::TrainerState> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr) return Status::Corruption("trainer state: not a well-formed flatbuffer");
   TrainerState out;
   out.global_step = in->global_step();
@@ -128,7 +122,8 @@ std::string EncodeTopology(const Topology& t) {
 }
 
 Result<Topology> DecodeTopology(std::string_view value) {
-  const auto* in = VerifiedRoot<fb::Topology>(value);
+  const VerifiedBuffer<fb::Topology> buffer(value);
+  const auto* in = buffer.root();
   if (in == nullptr) return Status::Corruption("topology: not a well-formed flatbuffer");
   Topology out{.dp = in->dp(),
                .tp = in->tp(),

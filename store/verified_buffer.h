@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A flatbuffer read from the store: verified before use, and aligned. RocksDB gives values at any
+// address, but flatbuffers reads its fields in place.
+// Thread rule: constant after construction.
+#pragma once
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace varve {
+
+template <typename T>
+class VerifiedBuffer {
+ public:
+  // Copies `value` when it is not aligned; else it must outlive this object.
+  explicit VerifiedBuffer(std::string_view value) {
+    const auto* data = reinterpret_cast<const uint8_t*>(value.data());
+    if (reinterpret_cast<uintptr_t>(data) % alignof(uint64_t) != 0) {
+      copy_.resize((value.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+      std::memcpy(copy_.data(), data, value.size());
+      data = reinterpret_cast<const uint8_t*>(copy_.data());
+    }
+    flatbuffers::Verifier verifier(data, value.size(), /*max_depth=*/16, /*max_tables=*/1 << 20);
+    if (verifier.VerifyBuffer<T>(nullptr)) root_ = flatbuffers::GetRoot<T>(data);
+  }
+
+  // nullptr when the bytes are no such flatbuffer. Valid as long as this object.
+  const T* root() const { return root_; }
+
+ private:
+  std::vector<uint64_t> copy_;
+  const T* root_ = nullptr;
+};
+
+}  // namespace varve
