@@ -100,11 +100,7 @@ class SourceFinder {
 
 Status PutTensors(const Context& context, const SafetensorsFiles& files, const ImportPlan& plan,
                   CheckpointWriter* writer) {
-  uint64_t total = 0;
-  for (const MappedTensor& tensor : files.tensors()) total += tensor.data.size();
   const SourceFinder sources(files.tensors(), plan.derive);
-  ProgressBar progress("import", context.quiet());
-  uint64_t done = 0;
   uint64_t num_derived = 0;
   for (const MappedTensor& tensor : files.tensors()) {
     const std::string_view source = sources.Find(tensor);
@@ -115,8 +111,6 @@ Status PutTensors(const Context& context, const SafetensorsFiles& files, const I
                                        .data = tensor.data.data(),
                                        .strides = {},
                                        .derived_from = source}));
-    done += tensor.data.size();
-    progress.Update(done, total);
   }
   if (!plan.derive.empty() && num_derived == 0) {
     context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
@@ -146,6 +140,8 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
   // Files may come from someone who knows how to build two chunks of one digest.
   save.verify_sharing = true;
+  ProgressBar progress("import", context.quiet());
+  save.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
   VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(plan.step, save));
   VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
   VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));

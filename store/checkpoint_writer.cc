@@ -239,7 +239,7 @@ void CheckpointWriterImpl::Abandon() {
 
 Result<SaveReport> CheckpointWriterImpl::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
-  SavePipeline pipeline(store_, birth_, options_.verify_sharing);
+  SavePipeline pipeline(store_, birth_, options_);
   Status status = FindParents();
   if (status.ok()) {
     LinkSources();

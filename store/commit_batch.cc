@@ -2,11 +2,11 @@
 #include "store/commit_batch.h"
 
 #include <rocksdb/sst_file_writer.h>
-#include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <atomic>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace varve {
@@ -66,12 +66,17 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     if (changes_[i].empty()) continue;
     tables.push_back({static_cast<Family>(i), NewFileName(incoming, kFamilyNames[i]), {}});
   }
-  // Each file costs a sync; together they cost about one.
-  tbb::parallel_for(size_t{0}, tables.size(), [&](size_t i) {
-    Table& table = tables[i];
-    table.status =
-        WriteTable(*database, table.family, table.path, changes_[static_cast<int>(table.family)]);
-  }, tbb::simple_partitioner());
+  // Each file costs a sync; waited for side by side they cost about one. That is waiting, not work,
+  // so it takes a thread a file and not the cores' worth of a pool.
+  {
+    std::vector<std::jthread> writers;
+    for (Table& table : tables) {
+      writers.emplace_back([&] {
+        table.status = WriteTable(*database, table.family, table.path,
+                                  changes_[static_cast<int>(table.family)]);
+      });
+    }
+  }
   for (const Table& table : tables) {
     if (table.status.ok()) continue;
     RemoveFiles(tables);

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "store/commit_file_system.h"
+
 namespace varve {
 namespace {
 
@@ -128,6 +130,11 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   db_options_ = MakeDbOptions();
   family_options_ = MakeFamilyOptions(filter_);
   const std::string db_path = DbPath(path).string();
+  if (for_writing) {
+    env_ = rocksdb::NewCompositeEnv(
+        std::make_shared<CommitFileSystem>(rocksdb::FileSystem::Default(), db_path));
+    db_options_.env = env_.get();
+  }
 
   std::vector<std::string> names;
   rocksdb::Status status = rocksdb::DB::ListColumnFamilies(db_options_, db_path, &names);

@@ -64,6 +64,7 @@ class Database {
 
   // Constant after opening.
   bool for_writing_ = false;
+  std::unique_ptr<rocksdb::Env> env_;  // over CommitFileSystem; writers only
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;

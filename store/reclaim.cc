@@ -120,6 +120,31 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
   return use;
 }
 
+// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted, so
+// that a record is rewritten only after as many others have died.
+Status CompactMetadata(const Database& database, bool all) {
+  for (int i = 0; i < kNumFamilies; ++i) {
+    const auto family = static_cast<Family>(i);
+    if (family == Family::kChunks) continue;
+    rocksdb::ColumnFamilyMetaData files;
+    database.rocksdb()->GetColumnFamilyMetaData(database.handle(family), &files);
+    uint64_t entries = 0, deletions = 0;
+    for (const auto& level : files.levels) {
+      for (const auto& file : level.files) {
+        entries += file.num_entries;
+        deletions += file.num_deletions;
+      }
+    }
+    const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
+    if (!wanted) continue;
+    VARVE_RETURN_IF_ERROR(FromRocksDb(
+        database.rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database.handle(family),
+                                         nullptr, nullptr),
+        "compacting family " + std::string(kFamilyNames[i])));
+  }
+  return Status::Ok();
+}
+
 bool Overlaps(const ChunkFile& file, const std::set<uint64_t>& births) {
   const auto it = births.lower_bound(file.first.birth);
   return it != births.end() && *it <= file.last.birth;
@@ -135,6 +160,9 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
     const std::lock_guard maintenance(maintenance_mutex_);
     const auto lock = LockCommits();
     VARVE_RETURN_IF_ERROR(ReclaimLocked(options.all, &report));
+    const Status compacted = CompactMetadata(*database_, options.all);
+    // Garbage in the metadata may wait for a disk with space on it.
+    VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Resume() : compacted);
   }
   VARVE_ASSIGN_OR_RETURN(report.pending_bytes, PendingBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;

@@ -85,10 +85,11 @@ struct SavePipeline::Worker {
   std::vector<std::byte> compared;
 };
 
-SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, bool verify_sharing)
+SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options)
     : store_(store),
       birth_(birth),
-      verify_sharing_(verify_sharing),
+      verify_sharing_(options.verify_sharing),
+      progress_(options.progress),
       files_(store->database(), store->incoming(), birth) {}
 
 SavePipeline::~SavePipeline() {
@@ -103,6 +104,7 @@ void SavePipeline::Fail(const Status& status) {
 
 Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
   tensors_ = tensors;
+  for (const auto& tensor : *tensors) total_bytes_ += tensor->record.LogicalBytes();
   tbb::enumerable_thread_specific<Worker> workers;
   const uint64_t budget = store_->options().pipeline_budget_bytes;
   const auto in_flight = static_cast<size_t>(
@@ -137,6 +139,7 @@ Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
                                          }) &
             tbb::make_filter<Job*, void>(in_order, [&](Job* job) {
               if (!failed_) Write(job);
+              Report(*job);
               const std::lock_guard lock(mutex_);
               idle_.emplace_back(job);
             }));
@@ -382,6 +385,15 @@ void SavePipeline::Write(Job* job) {
   ++codec.chunks;
   codec.raw_bytes += ref.raw_bytes;
   codec.stored_bytes += ref.stored_bytes;
+}
+
+void SavePipeline::Report(const Job& job) {
+  if (progress_ == nullptr) return;
+  done_bytes_ += job.ref().raw_bytes;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - reported_ < std::chrono::milliseconds(100)) return;
+  reported_ = now;
+  progress_(done_bytes_, total_bytes_);
 }
 
 }  // namespace varve

@@ -5,6 +5,7 @@
 // commit is checkpoint_writer.cc's. Thread rule: one thread a pipeline.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,7 +48,7 @@ struct SaveTotals {
 
 class SavePipeline {
  public:
-  SavePipeline(StoreImpl* store, uint64_t birth, bool verify_sharing);
+  SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options);
   ~SavePipeline();
 
   // Fills `refs` of every tensor. A derived tensor must come after its source.
@@ -72,6 +73,7 @@ class SavePipeline {
   void Place(Job* job);                      // serial: derived, repeated within the save, ordinal
   void Encode(Job* job, Worker* worker);     // parallel
   void Write(Job* job);                      // serial
+  void Report(const Job& job);               // serial, after Write
 
   Status LoadParent(SaveTensor* tensor);
   bool SharesParent(Job* job, Worker* worker);
@@ -83,6 +85,7 @@ class SavePipeline {
   StoreImpl* const store_;
   const uint64_t birth_;
   const bool verify_sharing_;
+  const Progress progress_;
   ChunkFiles files_;
 
   std::vector<std::unique_ptr<SaveTensor>>* tensors_ = nullptr;
@@ -92,6 +95,9 @@ class SavePipeline {
   std::unordered_map<Digest, std::pair<SaveTensor*, uint64_t>, DigestHash> placed_;  // of Place
   SaveTotals totals_;                                                               // of Write
   std::vector<BaseEdge> edges_;
+  uint64_t done_bytes_ = 0;                                                         // of Report
+  uint64_t total_bytes_ = 0;
+  std::chrono::steady_clock::time_point reported_;
   std::vector<std::pair<Digest, uint32_t>> new_chunks_;
 
   std::atomic<bool> failed_{false};

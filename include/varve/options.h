@@ -37,6 +37,10 @@ struct CreateOptions {
   StoreOptions store;
 };
 
+// Called now and then from a worker of a long operation, at most some ten times a second.
+// `total` is 0 while unknown. Must not call into the store.
+using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
 // What to do when a saved step exists already.
 enum class OnExisting {
   kError,    // kAlreadyExists from Begin
@@ -51,6 +55,7 @@ struct SaveOptions {
   // Compare every chunk byte for byte before sharing it. For data of foreign origin, whose author
   // might know the store's digest seed; costs one read and one decode for each shared chunk.
   bool verify_sharing = false;
+  Progress progress;  // of Commit, in raw bytes
 };
 
 struct DropOptions {
@@ -62,10 +67,6 @@ struct ReclaimOptions {
   // Rewrite every file that holds any dead chunk, not only those more than half dead.
   bool all = false;
 };
-
-// Called now and then from a worker of a long operation, at most some ten times a second.
-// `total` is 0 while unknown. Must not call into the store.
-using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 struct CheckOptions {
   // Read and decode every chunk and compare its digest; without it, structure only.

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ContentPlan kPlan{
-    .seed = 41, .num_tensors = 7, .max_tensor_bytes = uint64_t{32} << 10, .period = 2};
+    .seed = 41, .num_tensors = 7, .max_tensor_bytes = uint64_t{256} << 10, .period = 2};
 constexpr uint64_t kLeft = 100;
 
 using Clock = std::chrono::steady_clock;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/commit_file_system.h"
+
+#include <utility>
+
+namespace varve {
+namespace {
+
+using rocksdb::DirFsyncOptions;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+class Folder : public rocksdb::FSDirectoryWrapper {
+ public:
+  Folder(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSDirectory> target)
+      : FSDirectoryWrapper(std::move(target)), owner_(owner) {}
+
+  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
+                               const DirFsyncOptions& why) override {
+    if (why.reason != DirFsyncOptions::kNewFileSynced) {
+      return FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why);
+    }
+    owner_->DeferFolderSync();
+    return IOStatus::OK();
+  }
+
+ private:
+  CommitFileSystem* const owner_;
+};
+
+class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  Manifest(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSWritableFile> target)
+      : FSWritableFileOwnerWrapper(std::move(target)), owner_(owner) {}
+
+  // Before the bytes leave for the system, which may write them to the disk at any time from then on.
+  IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
+                  IODebugContext* debug) override {
+    IOStatus status = owner_->SyncFolderIfPending();
+    return status.ok() ? FSWritableFileOwnerWrapper::Append(data, options, debug) : status;
+  }
+  IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
+                  const rocksdb::DataVerificationInfo& verification,
+                  IODebugContext* debug) override {
+    IOStatus status = owner_->SyncFolderIfPending();
+    return status.ok()
+               ? FSWritableFileOwnerWrapper::Append(data, options, verification, debug)
+               : status;
+  }
+
+ private:
+  CommitFileSystem* const owner_;
+};
+
+}  // namespace
+
+IOStatus CommitFileSystem::ReopenWritableFile(const std::string&, const rocksdb::FileOptions&,
+                                              std::unique_ptr<rocksdb::FSWritableFile>*,
+                                              IODebugContext*) {
+  return IOStatus::NotSupported("ingested files are synced by their writer");
+}
+
+IOStatus CommitFileSystem::NewDirectory(const std::string& name, const IOOptions& options,
+                                        std::unique_ptr<rocksdb::FSDirectory>* result,
+                                        IODebugContext* debug) {
+  std::unique_ptr<rocksdb::FSDirectory> base;
+  IOStatus status = FileSystemWrapper::NewDirectory(name, options, &base, debug);
+  if (!status.ok()) return status;
+  if (name == db_path_) {
+    *result = std::make_unique<Folder>(this, std::move(base));
+  } else {
+    *result = std::move(base);
+  }
+  return status;
+}
+
+IOStatus CommitFileSystem::NewWritableFile(const std::string& name,
+                                           const rocksdb::FileOptions& options,
+                                           std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                           IODebugContext* debug) {
+  std::unique_ptr<rocksdb::FSWritableFile> base;
+  IOStatus status = FileSystemWrapper::NewWritableFile(name, options, &base, debug);
+  if (!status.ok()) return status;
+  if (name.find("/MANIFEST-") != std::string::npos) {
+    *result = std::make_unique<Manifest>(this, std::move(base));
+  } else {
+    *result = std::move(base);
+  }
+  return status;
+}
+
+IOStatus CommitFileSystem::SyncFolderIfPending() {
+  if (!folder_sync_pending_.exchange(false)) return IOStatus::OK();
+  std::unique_ptr<rocksdb::FSDirectory> folder;
+  IOStatus status = FileSystemWrapper::NewDirectory(db_path_, IOOptions(), &folder, nullptr);
+  if (status.ok()) {
+    status = folder->FsyncWithDirOptions(IOOptions(), nullptr,
+                                         DirFsyncOptions(DirFsyncOptions::kNewFileSynced));
+  }
+  if (!status.ok()) folder_sync_pending_ = true;  // the names are still not durable
+  return status;
+}
+
+}  // namespace varve

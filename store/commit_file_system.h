@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RocksDB's file system with fewer syncs a commit. An ingest of files for seven families syncs each
+// file a second time and the folder once a family; each of those waits for the disk. Here a file is
+// synced once, by its writer, and the folder once, just before the manifest learns of the new files:
+// data and names are still durable before the record that points to them. Thread-safe.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace varve {
+
+class CommitFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  // `db_path` is the one folder of the database.
+  CommitFileSystem(std::shared_ptr<rocksdb::FileSystem> base, std::string db_path)
+      : FileSystemWrapper(std::move(base)), db_path_(std::move(db_path)) {}
+
+  static const char* kClassName() { return "varve.CommitFileSystem"; }
+  const char* Name() const override { return kClassName(); }
+
+  // An ingest reopens a file only to sync it again; "not supported" makes it skip that.
+  rocksdb::IOStatus ReopenWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                       std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                       rocksdb::IODebugContext* debug) override;
+  // Folders whose sync for new files waits for the manifest.
+  rocksdb::IOStatus NewDirectory(const std::string& name, const rocksdb::IOOptions& options,
+                                 std::unique_ptr<rocksdb::FSDirectory>* result,
+                                 rocksdb::IODebugContext* debug) override;
+  // Manifests sync the folder before they grow.
+  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                    rocksdb::IODebugContext* debug) override;
+
+  void DeferFolderSync() { folder_sync_pending_ = true; }
+  rocksdb::IOStatus SyncFolderIfPending();
+
+ private:
+  const std::string db_path_;
+  std::atomic<bool> folder_sync_pending_{false};
+};
+
+}  // namespace varve
