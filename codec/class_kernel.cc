@@ -17,39 +17,36 @@ constexpr size_t kRound = 4096;
 template <typename T>
 void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements, size_t n,
              uint8_t* exponents) {
-  const int shift = field.shift;
-  const uint8_t mask = field.mask;
-  RunAt(level, [=]() VARVE_INLINE {
-    for (size_t i = 0; i < n; ++i) {
+  RunAt(level, [](int shift, uint8_t mask, In from, size_t count, Out to) VARVE_INLINE {
+    for (size_t i = 0; i < count; ++i) {
       T element;
-      std::memcpy(&element, elements + i * sizeof(T), sizeof(T));
-      exponents[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
+      std::memcpy(&element, from + i * sizeof(T), sizeof(T));
+      to[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
     }
-  });
+  }, field.shift, field.mask, elements, n, exponents);
 }
 
-void ClassifyRound(std::span<const uint8_t> thresholds, uint8_t* exponents, size_t n,
-                   CpuLevel level) {
+void ClassifyRound(CpuLevel level, std::span<const uint8_t> thresholds, uint8_t* exponents,
+                   size_t n) {
   uint8_t classes[kRound];
   std::memset(classes, 0, n);
   for (const uint8_t threshold : thresholds) {
-    uint8_t* const to = classes;
-    RunAt(level, [=]() VARVE_INLINE {
-      for (size_t i = 0; i < n; ++i) to[i] = static_cast<uint8_t>(to[i] + (exponents[i] < threshold));
-    });
+    RunAt(level, [](uint8_t below, In from, size_t count, Out to) VARVE_INLINE {
+      for (size_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(to[i] + (from[i] < below));
+    }, threshold, exponents, n, classes);
   }
   std::memcpy(exponents, classes, n);
 }
 
-// Elements of one round and class; counted in 32 bits, where the compiler can use vectors.
+// Elements of one class in a round; counted in 32 bits, where the compiler can use vectors.
 size_t CountClass(CpuLevel level, const uint8_t* classes, size_t n, uint8_t wanted) {
-  uint32_t count = 0;
-  RunAt(level, [=, &count]() VARVE_INLINE {
-    uint32_t sum = 0;
-    for (size_t i = 0; i < n; ++i) sum += classes[i] == wanted;
-    count = sum;
-  });
-  return count;
+  uint32_t sum = 0;
+  RunAt(level, [](In from, size_t count, uint8_t id, uint32_t* to) VARVE_INLINE {
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; ++i) found += from[i] == id;
+    *to = found;
+  }, classes, n, wanted, &sum);
+  return sum;
 }
 
 #if VARVE_X86
@@ -101,7 +98,7 @@ void ClassifyExponents(CpuLevel level, std::span<const uint8_t> thresholds, uint
   counts->fill(0);
   for (size_t i = 0; i < num_elements; i += kRound) {
     const size_t n = std::min(kRound, num_elements - i);
-    ClassifyRound(thresholds, exponents + i, n, level);
+    ClassifyRound(level, thresholds, exponents + i, n);
     for (size_t c = 0; c <= thresholds.size(); ++c) {
       (*counts)[c] += CountClass(level, exponents + i, n, static_cast<uint8_t>(c));
     }

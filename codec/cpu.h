@@ -5,6 +5,8 @@
 // Functions are stateless.
 #pragma once
 
+#include <cstdint>
+
 namespace varve {
 
 enum class CpuLevel {
@@ -34,26 +36,31 @@ CpuLevel DetectCpu();
 namespace varve {
 
 // Runs a plain loop compiled for the given level: the compiler vectorises it three times. The loop
-// must be a lambda marked VARVE_INLINE, or it is compiled for the portable level only.
-template <typename Loop>
-void RunPortable(const Loop& loop) {
-  loop();
+// is a lambda without captures, marked VARVE_INLINE, and takes what it needs as arguments: stores of
+// bytes might change captured variables, for all the compiler knows, and then it uses no vectors.
+template <typename Loop, typename... Args>
+void RunPortable(Loop loop, Args... args) {
+  loop(args...);
 }
-template <typename Loop>
-VARVE_AVX2 void RunAvx2(const Loop& loop) {
-  loop();
+template <typename Loop, typename... Args>
+VARVE_AVX2 void RunAvx2(Loop loop, Args... args) {
+  loop(args...);
 }
-template <typename Loop>
-VARVE_AVX512 void RunAvx512(const Loop& loop) {
-  loop();
+template <typename Loop, typename... Args>
+VARVE_AVX512 void RunAvx512(Loop loop, Args... args) {
+  loop(args...);
 }
-template <typename Loop>
-void RunAt(CpuLevel level, const Loop& loop) {
+template <typename Loop, typename... Args>
+void RunAt(CpuLevel level, Loop loop, Args... args) {
   switch (level) {
-    case CpuLevel::kAvx512: return RunAvx512(loop);
-    case CpuLevel::kAvx2: return RunAvx2(loop);
-    case CpuLevel::kPortable: return RunPortable(loop);
+    case CpuLevel::kAvx512: return RunAvx512(loop, args...);
+    case CpuLevel::kAvx2: return RunAvx2(loop, args...);
+    case CpuLevel::kPortable: return RunPortable(loop, args...);
   }
 }
+
+// Input and output of a loop that do not overlap.
+using In = const uint8_t* __restrict;
+using Out = uint8_t* __restrict;
 
 }  // namespace varve

@@ -190,14 +190,18 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
   const size_t unit_bytes = header.transform.element_bytes;
   const size_t num_units = out.size() / unit_bytes;
   const size_t round_units = kRoundBytes / unit_bytes;
+  alignas(64) uint8_t residual[kRoundBytes];
   for (size_t i = 0; i < num_units; i += round_units) {
     const size_t count = std::min(round_units, num_units - i);
     const uint8_t* from[kMaxPlanes];
     for (size_t p = 0; p < unit_bytes; ++p) from[p] = pointers[p] + i;
     uint8_t* const to = reinterpret_cast<uint8_t*>(out.data()) + i * unit_bytes;
-    JoinPlanes(level, std::span(from, unit_bytes), count, to);
-    if (header.transform.transform == Transform::kPlain) continue;
-    InverseTransform(level, header.transform, to,
+    if (header.transform.transform == Transform::kPlain) {
+      JoinPlanes(level, std::span(from, unit_bytes), count, to);
+      continue;
+    }
+    JoinPlanes(level, std::span(from, unit_bytes), count, residual);
+    InverseTransform(level, header.transform, residual,
                      base_raw.empty() ? nullptr : Data(base_raw) + i * unit_bytes, count, to);
   }
 }

@@ -78,24 +78,24 @@ void Forward(CpuLevel level, const TransformArgs& args, const uint8_t* in, const
   switch (args.transform) {
     case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
     case Transform::kRotate:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          const T x = Get<T>(in, i);
-          Set<T>(out, i, static_cast<T>(static_cast<T>(x << 1) | (x >> kTopBit<T>)));
+      return RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          const T x = Get<T>(from, i);
+          Set<T>(to, i, static_cast<T>(static_cast<T>(x << 1) | (x >> kTopBit<T>)));
         }
-      });
+      }, in, n, out);
     case Transform::kSubtract:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          Set<T>(out, i, Zigzag<T>(static_cast<T>(Get<T>(in, i) - Get<T>(base, i))));
+      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          Set<T>(to, i, Zigzag<T>(static_cast<T>(Get<T>(from, i) - Get<T>(base_from, i))));
         }
-      });
+      }, in, base, n, out);
     default:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          Set<T>(out, i, Zigzag<T>(static_cast<T>(Ord(Get<T>(in, i)) - Ord(Get<T>(base, i)))));
+      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          Set<T>(to, i, Zigzag<T>(static_cast<T>(Ord(Get<T>(from, i)) - Ord(Get<T>(base_from, i)))));
         }
-      });
+      }, in, base, n, out);
   }
 }
 
@@ -105,48 +105,48 @@ void Inverse(CpuLevel level, const TransformArgs& args, const uint8_t* in, const
   switch (args.transform) {
     case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
     case Transform::kRotate:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          const T x = Get<T>(in, i);
-          Set<T>(out, i, static_cast<T>((x >> 1) | static_cast<T>(x << kTopBit<T>)));
+      return RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          const T x = Get<T>(from, i);
+          Set<T>(to, i, static_cast<T>((x >> 1) | static_cast<T>(x << kTopBit<T>)));
         }
-      });
+      }, in, n, out);
     case Transform::kSubtract:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          Set<T>(out, i, static_cast<T>(Unzigzag(Get<T>(in, i)) + Get<T>(base, i)));
+      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          Set<T>(to, i, static_cast<T>(Unzigzag(Get<T>(from, i)) + Get<T>(base_from, i)));
         }
-      });
+      }, in, base, n, out);
     default:
-      return RunAt(level, [=]() VARVE_INLINE {
-        for (size_t i = 0; i < n; ++i) {
-          Set<T>(out, i,
-                 Ord(static_cast<T>(Unzigzag(Get<T>(in, i)) + Ord(Get<T>(base, i)))));
+      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          Set<T>(to, i,
+                 Ord(static_cast<T>(Unzigzag(Get<T>(from, i)) + Ord(Get<T>(base_from, i)))));
         }
-      });
+      }, in, base, n, out);
   }
 }
 
 void ForwardScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
                    uint8_t* out) {
   const DefaultFloatEnvironment environment;
-  RunAt(level, [=]() VARVE_INLINE {
-    for (size_t i = 0; i < n; ++i) {
-      const uint32_t prediction = ScaledBits(scale, Get<uint32_t>(base, i));
-      Set<uint32_t>(out, i, Zigzag(Ord(Get<uint32_t>(in, i)) - Ord(prediction)));
+  RunAt(level, [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
+      Set<uint32_t>(to, i, Zigzag(Ord(Get<uint32_t>(from, i)) - Ord(prediction)));
     }
-  });
+  }, scale, in, base, n, out);
 }
 
 void InverseScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
                    uint8_t* out) {
   const DefaultFloatEnvironment environment;
-  RunAt(level, [=]() VARVE_INLINE {
-    for (size_t i = 0; i < n; ++i) {
-      const uint32_t prediction = ScaledBits(scale, Get<uint32_t>(base, i));
-      Set<uint32_t>(out, i, Ord(Unzigzag(Get<uint32_t>(in, i)) + Ord(prediction)));
+  RunAt(level, [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
+      Set<uint32_t>(to, i, Ord(Unzigzag(Get<uint32_t>(from, i)) + Ord(prediction)));
     }
-  });
+  }, scale, in, base, n, out);
 }
 
 }  // namespace

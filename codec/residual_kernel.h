@@ -22,7 +22,7 @@ enum class Transform : uint8_t {
 };
 
 // Element sizes are 1, 2, 4 or 8 bytes. `base` is used by the subtracting transforms, `scale`
-// (finite, positive) by kSubtractScale. In and out may be the same.
+// (finite, positive) by kSubtractScale. In and out must not overlap.
 struct TransformArgs {
   Transform transform = Transform::kPlain;
   size_t element_bytes = 1;

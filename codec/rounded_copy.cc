@@ -42,14 +42,14 @@ uint16_t ToF16(uint32_t bits) {
 }
 
 void RoundBf16(CpuLevel level, const std::byte* source, size_t n, std::byte* copy) {
-  RunAt(level, [=]() VARVE_INLINE {
-    for (size_t i = 0; i < n; ++i) {
+  RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
+    for (size_t i = 0; i < count; ++i) {
       uint32_t bits;
-      std::memcpy(&bits, source + 4 * i, 4);
+      std::memcpy(&bits, from + 4 * i, 4);
       const uint16_t rounded = ToBf16(bits);
-      std::memcpy(copy + 2 * i, &rounded, 2);
+      std::memcpy(to + 2 * i, &rounded, 2);
     }
-  });
+  }, reinterpret_cast<const uint8_t*>(source), n, reinterpret_cast<uint8_t*>(copy));
 }
 
 #if VARVE_X86

@@ -222,14 +222,20 @@ size_t PackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t
 }
 
 size_t CountNonZeros(CpuLevel level, const uint8_t* bitmap, size_t n) {
-  size_t count = 0;
-  const size_t bytes = (n + 7) / 8;
-  RunAt(level, [=, &count]() VARVE_INLINE {
-    size_t sum = 0;
-    for (size_t i = 0; i < bytes; ++i) sum += static_cast<size_t>(std::popcount(bitmap[i]));
-    count = sum;
-  });
-  return count;
+  size_t sum = 0;
+  RunAt(level, [](In from, size_t words, size_t* to) VARVE_INLINE {
+    size_t found = 0;
+    for (size_t i = 0; i < words; ++i) {
+      uint64_t word;
+      std::memcpy(&word, from + 8 * i, 8);
+      found += static_cast<size_t>(std::popcount(word));
+    }
+    *to = found;
+  }, bitmap, n / 64, &sum);
+  for (size_t i = n / 64 * 8; i < (n + 7) / 8; ++i) {
+    sum += static_cast<size_t>(std::popcount(bitmap[i]));
+  }
+  return sum;
 }
 
 void UnpackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* bitmap, const uint8_t* values,
@@ -253,14 +259,16 @@ size_t PackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t 
 }
 
 size_t CountEscapes(CpuLevel level, const uint8_t* pairs, size_t n) {
-  uint32_t count = 0;
   const size_t bytes = n / 2;
-  RunAt(level, [=, &count]() VARVE_INLINE {
-    uint32_t sum = 0;
-    for (size_t i = 0; i < bytes; ++i) sum += ((pairs[i] & 15) == 15) + (pairs[i] >= 0xF0);
-    count = sum;
-  });
-  return count + (n % 2 != 0 && (pairs[bytes] & 15) == 15);
+  uint32_t sum = 0;
+  RunAt(level, [](In from, size_t count, uint32_t* to) VARVE_INLINE {
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; ++i) {
+      found += static_cast<uint32_t>((from[i] & 15) == 15) + static_cast<uint32_t>(from[i] >= 0xF0);
+    }
+    *to = found;
+  }, pairs, bytes, &sum);
+  return sum + (n % 2 != 0 && (pairs[bytes] & 15) == 15);
 }
 
 void UnpackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* pairs, const uint8_t* escapes,
