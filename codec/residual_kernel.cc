@@ -153,6 +153,7 @@ void InverseScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t
 
 void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
                       const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (num_elements == 0) return;
   if (args.transform == Transform::kSubtractScale) {
     return ForwardScaled(level, args.scale, in, base, num_elements, out);
   }
@@ -166,6 +167,7 @@ void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
 
 void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
                       const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (num_elements == 0) return;
   if (args.transform == Transform::kSubtractScale) {
     return InverseScaled(level, args.scale, in, base, num_elements, out);
   }
