@@ -22,7 +22,11 @@ struct Encoded {
 Encoded EncodeAndCheck(const U8& data, bool try_matches = false) {
   StreamEncoder encoder(DetectCpu());
   ByteBuffer buffer;
-  encoder.Append(data.data(), data.size(), &buffer, try_matches);
+  if (try_matches) {
+    encoder.AppendBest(data.data(), data.size(), &buffer);
+  } else {
+    encoder.Append(data.data(), data.size(), &buffer);
+  }
   EXPECT_LE(buffer.size(), data.size() + kStreamHeaderBytes + 1);
   Encoded encoded{.coder = static_cast<StreamCoder>(*buffer.data()),
                   .bytes = U8(buffer.data(), buffer.data() + buffer.size())};
