@@ -34,6 +34,7 @@ class ByteBuffer {
     size_ += sizeof(T);
   }
   void AppendBytes(const uint8_t* bytes, size_t num_bytes) {
+    if (num_bytes == 0) return;  // `bytes` may be null then
     std::memcpy(Room(num_bytes), bytes, num_bytes);
     size_ += num_bytes;
   }

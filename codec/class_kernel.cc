@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/class_kernel.h"
 
-#include <algorithm>
 #include <cstring>
 
 #if VARVE_X86
@@ -10,9 +9,6 @@
 
 namespace varve {
 namespace {
-
-// Bytes per round, so that the passes over the thresholds stay in the L1 cache.
-constexpr size_t kRound = 4096;
 
 template <typename T>
 void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements, size_t n,
@@ -26,27 +22,60 @@ void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements
   }, field.shift, field.mask, elements, n, exponents);
 }
 
-void ClassifyRound(CpuLevel level, std::span<const uint8_t> thresholds, uint8_t* exponents,
-                   size_t n) {
-  uint8_t classes[kRound];
-  std::memset(classes, 0, n);
-  for (const uint8_t threshold : thresholds) {
-    RunAt(level, [](uint8_t below, In from, size_t count, Out to) VARVE_INLINE {
-      for (size_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(to[i] + (from[i] < below));
-    }, threshold, exponents, n, classes);
+// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return how
+// many elements that was.
+using Below = std::array<size_t, kMaxClasses - 1>;
+
+#if VARVE_X86
+VARVE_AVX512 size_t ClassifyAvx512(std::span<const uint8_t> thresholds, uint8_t* exponents,
+                                   size_t n, Below* below) {
+  const __m512i one = _mm512_set1_epi8(1);
+  size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    const __m512i bytes = _mm512_loadu_si512(exponents + i);
+    __m512i classes = _mm512_setzero_si512();
+    for (size_t t = 0; t < thresholds.size(); ++t) {
+      const __m512i threshold = _mm512_set1_epi8(static_cast<char>(thresholds[t]));
+      const __mmask64 mask = _mm512_cmplt_epu8_mask(bytes, threshold);
+      classes = _mm512_mask_add_epi8(classes, mask, classes, one);
+      (*below)[t] += static_cast<size_t>(_mm_popcnt_u64(mask));
+    }
+    _mm512_storeu_si512(exponents + i, classes);
   }
-  std::memcpy(exponents, classes, n);
+  return i;
 }
 
-// Elements of one class in a round; counted in 32 bits, where the compiler can use vectors.
-size_t CountClass(CpuLevel level, const uint8_t* classes, size_t n, uint8_t wanted) {
-  uint32_t sum = 0;
-  RunAt(level, [](In from, size_t count, uint8_t id, uint32_t* to) VARVE_INLINE {
-    uint32_t found = 0;
-    for (size_t i = 0; i < count; ++i) found += from[i] == id;
-    *to = found;
-  }, classes, n, wanted, &sum);
-  return sum;
+VARVE_AVX2 size_t ClassifyAvx2(std::span<const uint8_t> thresholds, uint8_t* exponents, size_t n,
+                               Below* below) {
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents + i));
+    __m256i classes = _mm256_setzero_si256();
+    for (size_t t = 0; t < thresholds.size(); ++t) {
+      const __m256i threshold = _mm256_set1_epi8(static_cast<char>(thresholds[t]));
+      // Not below is max(e, t) == e; the comparison is -1 where it holds.
+      const __m256i not_below = _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, threshold), bytes);
+      classes = _mm256_add_epi8(classes, _mm256_add_epi8(_mm256_set1_epi8(1), not_below));
+      const uint32_t mask = ~static_cast<uint32_t>(_mm256_movemask_epi8(not_below));
+      (*below)[t] += static_cast<size_t>(_mm_popcnt_u32(mask));
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents + i), classes);
+  }
+  return i;
+}
+#endif
+
+void ClassifyRest(std::span<const uint8_t> thresholds, uint8_t* exponents, size_t begin, size_t n,
+                  Below* below) {
+  for (size_t i = begin; i < n; ++i) {
+    const uint8_t exponent = exponents[i];
+    uint8_t id = 0;
+    for (size_t t = 0; t < thresholds.size(); ++t) {
+      id = static_cast<uint8_t>(id + (exponent < thresholds[t]));
+      (*below)[t] += exponent < thresholds[t];
+    }
+    exponents[i] = id;
+  }
 }
 
 #if VARVE_X86
@@ -93,16 +122,24 @@ void ExtractExponents(CpuLevel level, const ExponentField& field, const uint8_t*
   return Extract<uint32_t>(level, field, elements, num_elements, exponents);
 }
 
-void ClassifyExponents(CpuLevel level, std::span<const uint8_t> thresholds, uint8_t* exponents,
-                       size_t num_elements, std::array<size_t, kMaxClasses>* counts) {
+void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t> thresholds,
+                       uint8_t* exponents, size_t num_elements,
+                       std::array<size_t, kMaxClasses>* counts) {
+  Below below{};
+  size_t i = 0;
+#if VARVE_X86
+  if (level == CpuLevel::kAvx512) i = ClassifyAvx512(thresholds, exponents, num_elements, &below);
+  if (level == CpuLevel::kAvx2) i = ClassifyAvx2(thresholds, exponents, num_elements, &below);
+#endif
+  ClassifyRest(thresholds, exponents, i, num_elements, &below);
+  // Thresholds fall, so those below one are below all before it.
   counts->fill(0);
-  for (size_t i = 0; i < num_elements; i += kRound) {
-    const size_t n = std::min(kRound, num_elements - i);
-    ClassifyRound(level, thresholds, exponents + i, n);
-    for (size_t c = 0; c <= thresholds.size(); ++c) {
-      (*counts)[c] += CountClass(level, exponents + i, n, static_cast<uint8_t>(c));
-    }
+  size_t left = num_elements;
+  for (size_t t = 0; t < thresholds.size(); ++t) {
+    (*counts)[t] = left - below[t];
+    left = below[t];
   }
+  (*counts)[thresholds.size()] = left;
 }
 
 void PartitionByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes, const uint8_t* data,

@@ -29,7 +29,7 @@ void ExtractExponents(CpuLevel level, const ExponentField& field, const uint8_t*
                       size_t num_elements, uint8_t* exponents);
 
 // Replaces each exponent by its class: the number of `thresholds` that it is below. `counts` gets
-// the elements of each class. At most kMaxClasses - 1 thresholds.
+// the elements of each class. At most kMaxClasses - 1 thresholds, each below the one before.
 void ClassifyExponents(CpuLevel level, std::span<const uint8_t> thresholds, uint8_t* exponents,
                        size_t num_elements, std::array<size_t, kMaxClasses>* counts);
 

@@ -65,6 +65,13 @@ Status ParseThresholds(const FrameInfo& info, ByteReader* reader,
                               std::to_string(ContextField(info.dtype) ? kMaxClasses : 1));
   }
   *thresholds = std::span(Data(bytes), bytes.size());
+  for (size_t t = 1; t < count; ++t) {
+    if ((*thresholds)[t] >= (*thresholds)[t - 1]) {
+      return Status::Corruption("threshold " + std::to_string(t) + " is " +
+                                std::to_string((*thresholds)[t]) + ", expected below " +
+                                std::to_string((*thresholds)[t - 1]));
+    }
+  }
   return Status::Ok();
 }
 

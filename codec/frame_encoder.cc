@@ -93,7 +93,8 @@ struct FrameEncoder::Scratch {
   void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);
   void SplitResidual(const EncodeInput& input, const Plan& plan, uint8_t* const* pointers);
   void Classify(const EncodeInput& input, const Plan& plan, size_t num_units);
-  void AppendByClass(const Plan& plan, const uint8_t* plane, size_t num_units, ByteBuffer* out);
+  void AppendByClass(const Plan& plan, size_t p, const uint8_t* plane, size_t num_units,
+                     ByteBuffer* out);
 };
 
 FrameEncoder::FrameEncoder() : scratch_(std::make_unique<Scratch>()) {}
@@ -161,9 +162,11 @@ void FrameEncoder::Scratch::EncodePayload(const EncodeInput& input, const Plan& 
   if (!plan.thresholds.empty()) Classify(input, plan, num_units);
   for (size_t p = 0; p < unit_bytes; ++p) {
     if (plan.by_class[p]) {
-      AppendByClass(plan, pointers[p], num_units, out);
+      AppendByClass(plan, p, pointers[p], num_units, out);
+    } else if (IsInteger(input.dtype)) {
+      streams.AppendBest(pointers[p], num_units, out);
     } else {
-      streams.Append(pointers[p], num_units, out, IsInteger(input.dtype));
+      streams.Append(pointers[p], num_units, plan.coders[p], out);
     }
   }
 }
@@ -197,8 +200,8 @@ void FrameEncoder::Scratch::Classify(const EncodeInput& input, const Plan& plan,
   ClassifyExponents(level, plan.thresholds, ids, num_units, &class_counts);
 }
 
-void FrameEncoder::Scratch::AppendByClass(const Plan& plan, const uint8_t* plane, size_t num_units,
-                                          ByteBuffer* out) {
+void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint8_t* plane,
+                                          size_t num_units, ByteBuffer* out) {
   const size_t num_classes = plan.thresholds.size() + 1;
   parts.Truncate(0);
   uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
@@ -211,7 +214,9 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, const uint8_t* plane
   const size_t start = out->size();
   out->Append(StreamCoder::kClasses);
   out->Append(uint32_t{0});
-  for (size_t c = 0; c < num_classes; ++c) streams.Append(to[c], class_counts[c], out);
+  for (size_t c = 0; c < num_classes; ++c) {
+    streams.Append(to[c], class_counts[c], plan.class_coders[p][c], out);
+  }
   const auto body_bytes = static_cast<uint32_t>(out->size() - start - kStreamHeaderBytes);
   std::memcpy(out->data() + start + 1, &body_bytes, sizeof(body_bytes));
 }

@@ -13,12 +13,12 @@ namespace {
 
 // The sample: runs of neighbours, evenly spread over the chunk.
 constexpr size_t kRunUnits = 64;
-constexpr size_t kNumRuns = 64;
+constexpr size_t kNumRuns = 32;
 constexpr size_t kSampleUnits = kRunUnits * kNumRuns;
-// The first look takes every 4th run; it decides about data that is stored as it is.
-constexpr size_t kLookEvery = 4;
+// The first look takes every other run; it decides about data that is stored as it is.
+constexpr size_t kLookEvery = 2;
 // Elements of the sample that the scale is fitted to.
-constexpr size_t kFitUnits = 512;
+constexpr size_t kFitUnits = 256;
 // Classes smaller than this share are merged with their neighbour.
 constexpr double kMinClassShare = 0.04;
 // A plane is coded class by class when that saves this much of it.
@@ -156,7 +156,7 @@ float Planner::FitScale() {
   // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
   // and in their middle when it has either sign.
   std::vector<float> candidates = {1.0f};
-  for (const double quantile : {0.01, 0.04, 0.08, 0.15, 0.25, 0.4, 0.5, 0.6, 0.8}) {
+  for (const double quantile : {0.02, 0.08, 0.15, 0.3, 0.5, 0.7}) {
     candidates.push_back(ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
   }
   std::vector<uint8_t> residual(x.size());
@@ -191,6 +191,7 @@ void Planner::Evaluate(Plan* plan) {
     PlaneStats stats;
     AddSample(planes[p], sample_units_, &stats);
     estimates_[p] = EstimateStream(stats, num_units_);
+    plan->coders[p] = estimates_[p].coder;
     bits += estimates_[p].bits;
   }
   plan->estimated_bytes = bits / 8.0 * static_cast<double>(num_units_);
@@ -222,7 +223,9 @@ void Planner::AddContext(Plan* plan) {
       const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
       stats[c].groups = 1000;
       stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
-      bits += EstimateStream(stats[c], static_cast<size_t>(class_units)).bits * class_units;
+      const Estimate estimate = EstimateStream(stats[c], static_cast<size_t>(class_units));
+      plan->class_coders[p][c] = estimate.coder;
+      bits += estimate.bits * class_units;
     }
     bits /= static_cast<double>(num_units_);
     if (bits >= (1.0 - kMinClassGain) * estimates_[p].bits) continue;

@@ -32,6 +32,8 @@ struct Plan {
   // Classes of the base's exponents; empty = no context.
   std::vector<uint8_t> thresholds;
   std::array<bool, kMaxPlanes> by_class{};  // planes that are coded class by class
+  std::array<StreamCoder, kMaxPlanes> coders{};  // of the planes that are not
+  std::array<std::array<StreamCoder, kMaxClasses>, kMaxPlanes> class_coders{};
   double estimated_bytes = 0;               // of the payload
 };
 

@@ -268,6 +268,7 @@ void Join8(CpuLevel level, std::span<const uint8_t* const> planes, size_t n, uin
 
 void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
                  std::span<uint8_t* const> planes) {
+  if (num_elements == 0) return;
   switch (planes.size()) {
     case 1: std::memcpy(planes[0], elements, num_elements); return;
     case 2: return Split2(level, elements, num_elements, planes);
@@ -278,6 +279,7 @@ void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
 
 void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
                 uint8_t* elements) {
+  if (num_elements == 0) return;
   switch (planes.size()) {
     case 1: std::memcpy(elements, planes[0], num_elements); return;
     case 2: return Join2(level, planes, num_elements, elements);

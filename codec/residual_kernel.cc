@@ -7,6 +7,10 @@
 #include <cstring>
 #include <type_traits>
 
+#if VARVE_X86
+#include <immintrin.h>
+#endif
+
 namespace varve {
 namespace {
 
@@ -59,17 +63,32 @@ VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
 // A trainer may run with denormals flushed or another rounding mode; the prediction must not
 // depend on it.
 class DefaultFloatEnvironment {
+#if VARVE_X86
+  // Reading the register is cheap and writing it is not; it nearly always holds the default, apart
+  // from the flags of past exceptions.
+ public:
+  DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
+    if ((saved_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
+  }
+  ~DefaultFloatEnvironment() {
+    if ((saved_ & ~kFlags) != kDefault) _mm_setcsr(saved_);
+  }
+
+ private:
+  static constexpr unsigned kFlags = 0x3F;
+  static constexpr unsigned kDefault = 0x1F80;
+  unsigned saved_;
+#else
  public:
   DefaultFloatEnvironment() {
     std::fegetenv(&saved_);
     std::fesetenv(FE_DFL_ENV);
   }
   ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
-  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
-  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
 
  private:
   std::fenv_t saved_;
+#endif
 };
 
 template <typename T>
@@ -153,6 +172,7 @@ void InverseScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t
 
 void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
                       const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (num_elements == 0) return;
   if (args.transform == Transform::kSubtractScale) {
     return ForwardScaled(level, args.scale, in, base, num_elements, out);
   }
@@ -166,6 +186,7 @@ void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
 
 void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
                       const uint8_t* base, size_t num_elements, uint8_t* out) {
+  if (num_elements == 0) return;
   if (args.transform == Transform::kSubtractScale) {
     return InverseScaled(level, args.scale, in, base, num_elements, out);
   }

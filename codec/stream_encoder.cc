@@ -12,7 +12,7 @@ namespace {
 
 // The sample of a stream: runs of neighbours, evenly spread.
 constexpr size_t kRunBytes = 64;
-constexpr size_t kNumRuns = 64;
+constexpr size_t kNumRuns = 32;
 
 PlaneStats SampleStream(const uint8_t* data, size_t n) {
   PlaneStats stats;
@@ -54,11 +54,19 @@ bool FinishNested(size_t start, size_t n, ByteBuffer* out) {
 
 }  // namespace
 
-void StreamEncoder::Append(const uint8_t* data, size_t n, ByteBuffer* out, bool try_matches) {
+void StreamEncoder::Append(const uint8_t* data, size_t n, ByteBuffer* out) {
+  AppendAt(0, data, n, out);
+}
+
+void StreamEncoder::Append(const uint8_t* data, size_t n, StreamCoder coder, ByteBuffer* out) {
+  AppendAs(0, coder, data, n, out);
+}
+
+void StreamEncoder::AppendBest(const uint8_t* data, size_t n, ByteBuffer* out) {
   const size_t start = out->size();
   AppendAt(0, data, n, out);
   const size_t stream_bytes = out->size() - start;
-  if (!try_matches || stream_bytes <= 2 * kStreamHeaderBytes) return;
+  if (stream_bytes <= 2 * kStreamHeaderBytes) return;
   // Both forms are made: indices, masks and text come in no shape that a sample would tell.
   ByteBuffer& other = parts_[0].first;
   other.Truncate(0);
@@ -69,21 +77,22 @@ void StreamEncoder::Append(const uint8_t* data, size_t n, ByteBuffer* out, bool 
 }
 
 void StreamEncoder::AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out) {
-  const Estimate estimate = EstimateStream(SampleStream(data, n), n);
-  StreamCoder coder = estimate.coder;
-  if (depth == kMaxStreamDepth - 1 &&
-      (coder == StreamCoder::kSparse || coder == StreamCoder::kNibbles)) {
-    coder = StreamCoder::kZstd;
-  }
+  AppendAs(depth, EstimateStream(SampleStream(data, n), n).coder, data, n, out);
+}
+
+void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, size_t n,
+                             ByteBuffer* out) {
+  const bool may_nest = depth + 1 < kMaxStreamDepth;
   bool done = false;
   if (coder == StreamCoder::kConstant) {
     done = AppendConstant(data, n, out);
-    // A few bytes that no sample met: sparse when zero is the rule.
-    if (!done && data[0] == 0 && depth + 1 < kMaxStreamDepth) coder = StreamCoder::kSparse;
-    else if (!done) coder = StreamCoder::kZstd;
+    // Otherwise there are a few bytes that no sample met, which sparse is made for.
+    if (!done) coder = n > 0 && data[0] == 0 ? StreamCoder::kSparse : StreamCoder::kZstd;
   }
-  if (coder == StreamCoder::kSparse) done = AppendSparse(depth, data, n, out);
-  if (coder == StreamCoder::kNibbles) done = AppendNibbles(depth, data, n, out);
+  const bool nests = coder == StreamCoder::kSparse || coder == StreamCoder::kNibbles;
+  if (nests && !may_nest) coder = StreamCoder::kZstd;
+  if (!done && coder == StreamCoder::kSparse) done = AppendSparse(depth, data, n, out);
+  if (!done && coder == StreamCoder::kNibbles) done = AppendNibbles(depth, data, n, out);
   if (!done && coder == StreamCoder::kZstd) done = AppendZstd(data, n, out, /*matches=*/false);
   if (!done) AppendRaw(data, n, out);
 }

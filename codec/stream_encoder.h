@@ -23,12 +23,16 @@ namespace varve {
 class StreamEncoder {
  public:
   explicit StreamEncoder(CpuLevel level) : level_(level) {}
-  // Appends the stream of n bytes to *out, at most n + kStreamHeaderBytes. `try_matches` also tries
-  // zstd with a search for matches, for data that may repeat itself.
-  void Append(const uint8_t* data, size_t n, ByteBuffer* out, bool try_matches = false);
+  // Appends the stream of n bytes to *out, at most n + kStreamHeaderBytes.
+  void Append(const uint8_t* data, size_t n, ByteBuffer* out);
+  // The same with the coder that a sample of the data suggests.
+  void Append(const uint8_t* data, size_t n, StreamCoder coder, ByteBuffer* out);
+  // Also tries zstd with a search for matches, for data that may repeat itself.
+  void AppendBest(const uint8_t* data, size_t n, ByteBuffer* out);
 
  private:
   void AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
+  void AppendAs(int depth, StreamCoder coder, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendConstant(const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches);
   bool AppendSparse(int depth, const uint8_t* data, size_t n, ByteBuffer* out);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <thread>
 
 #include "store/save_pipeline.h"
 #include "store/store_impl.h"
@@ -95,6 +96,7 @@ class CheckpointWriterImpl : public CheckpointWriter {
 
  private:
   Status RequireOpen() const;
+  Status PinParent(RunId run);
   Status FindParents();
   void LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
@@ -138,23 +140,36 @@ Status CheckpointWriterImpl::Begin() {
       return Status::AlreadyExists(StepName(id_.run, id_.step) + " exists already");
     }
   }
-  std::optional<uint64_t> parent = options_.parent;
-  if (!parent.has_value() && run.ok()) {
-    VARVE_ASSIGN_OR_RETURN(parent, store_->LatestStep(id_.run));
-  }
-  if (parent.has_value()) {
-    if (!run.ok()) return run.status();
-    const StepKey key{run->id, *parent};
-    // Pinned before it is looked up: a drop either sees the pin or has happened already.
-    store_->pins()->PinStep(key);
-    parent_ = key;
-    VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key));
-    if (!record.has_value()) {
-      return Status::NotFound("the parent, " + StepName(id_.run, *parent) + ", does not exist");
-    }
-  }
+  if (run.ok()) VARVE_RETURN_IF_ERROR(PinParent(run->id));
+  if (!run.ok() && options_.parent.has_value()) return run.status();
   VARVE_ASSIGN_OR_RETURN(birth_, store_->NewBirth());
   return Status::Ok();
+}
+
+// Pins first and looks afterwards. A default parent that is being dropped at this very moment is no
+// error: the next newest takes its place.
+Status CheckpointWriterImpl::PinParent(RunId run) {
+  while (true) {
+    std::optional<uint64_t> step = options_.parent;
+    if (!step.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(step, store_->LatestStep(id_.run));
+    }
+    if (!step.has_value()) return Status::Ok();
+    const StepKey key{run, *step};
+    if (store_->pins()->PinStep(key)) {
+      const auto record = store_->FindStep(key);
+      if (record.ok() && record->has_value()) {
+        parent_ = key;
+        return Status::Ok();
+      }
+      store_->pins()->UnpinStep(key);
+      VARVE_RETURN_IF_ERROR(record.status());
+      if (options_.parent.has_value()) {
+        return Status::NotFound("the parent, " + StepName(id_.run, *step) + ", does not exist");
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a drop is under way
+  }
 }
 
 Status CheckpointWriterImpl::RequireOpen() const {
@@ -235,6 +250,7 @@ void CheckpointWriterImpl::Abandon() {
   if (!open_) return;
   open_ = false;
   if (parent_.has_value()) store_->pins()->UnpinStep(*parent_);
+  store_->pins()->EndBirth(birth_);
 }
 
 Result<SaveReport> CheckpointWriterImpl::Commit() {
@@ -300,7 +316,7 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   // References are added before any is released: what both steps share must not die in between.
   VARVE_RETURN_IF_ERROR(CountReferences(num_lists, *pipeline, &counts));
   if (existing.has_value()) {
-    if (store_->pins()->IsStepPinned(key) && parent_ != key) {
+    if (store_->pins()->NumStepPins(key) > (parent_ == key ? 1 : 0)) {
       return Status::FailedPrecondition("it is the base of another save in progress");
     }
     VARVE_RETURN_IF_ERROR(store_->ReleaseStep(key, &counts, &batch));

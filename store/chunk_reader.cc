@@ -9,9 +9,6 @@
 namespace varve {
 namespace {
 
-// No writer makes chains this long (StoreOptions::max_delta_depth); hostile bytes might.
-constexpr size_t kMaxChain = 64;
-
 std::string FrameName(ChunkAddress address) {
   return "frame " + std::to_string(address.birth) + "/" + std::to_string(address.ordinal);
 }
@@ -79,7 +76,7 @@ Result<std::vector<ChunkReader::Link>> ChunkReader::FetchChain(ChunkAddress addr
       return Status::Corruption(FrameName(address) + ": its base " + FrameName(*link.info.base) +
                                 " has no smaller address");
     }
-    if (chain.size() == kMaxChain) {
+    if (chain.size() == size_t{kMaxChain}) {
       return Status::Corruption(FrameName(address) + ": more than 64 frames in its chain");
     }
     address = *link.info.base;

@@ -33,6 +33,9 @@ struct StoredChunk {
   std::vector<std::byte> raw;
 };
 
+// Frames a chain may have. Writers stay below it whatever their options say; hostile bytes might not.
+inline constexpr int kMaxChain = 64;
+
 class ChunkReader {
  public:
   ChunkReader(const Database* database, uint64_t digest_seed)

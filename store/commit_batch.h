@@ -3,7 +3,8 @@
 // The one way a store changes: a set of puts and deletes over all families that becomes visible in
 // one atomic step, together with files of new chunks. Nothing goes through RocksDB's log: every
 // family's changes are written to a table file, synced, and all files are ingested at once.
-// Thread rule: one thread at a time; Commit under the store's commit mutex.
+// Thread rule: one thread at a time. A batch that depends on counts or records it has read is committed
+// under the commit mutex that was held when it read them.
 #pragma once
 
 #include <filesystem>

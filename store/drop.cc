@@ -37,7 +37,7 @@ Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch
 
 Result<std::vector<StepKey>> StoreImpl::CheckDroppable(std::span<const CheckpointId> ids) {
   std::vector<StepKey> steps;
-  std::string missing, pinned;
+  std::string missing;
   for (const CheckpointId& id : ids) {
     const std::string name = StepName(id.run, id.step);
     const Result<RunRecord> run = FindRun(id.run);
@@ -49,16 +49,20 @@ Result<std::vector<StepKey>> StoreImpl::CheckDroppable(std::span<const Checkpoin
     const StepKey key{run->id, id.step};
     VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
     if (!record.has_value()) missing += (missing.empty() ? "" : ", ") + name;
-    if (pins_.IsStepPinned(key)) pinned += (pinned.empty() ? "" : ", ") + name;
     steps.push_back(key);
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::string pinned;
+  for (const StepKey& key : pins_.BeginDrop(steps)) {
+    VARVE_ASSIGN_OR_RETURN(const std::string run, RunName(key.run));
+    pinned += (pinned.empty() ? "" : ", ") + StepName(run, key.step);
+  }
   if (!pinned.empty()) {
     return Status::FailedPrecondition(pinned +
                                       ": base of a save in progress; nothing was dropped");
   }
-  std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 
@@ -97,12 +101,21 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
   {
     const auto lock = LockCommits();
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, CheckDroppable(ids));
-    VARVE_RETURN_IF_ERROR(DropAll(steps));
+    const Status dropped = DropAll(steps);
+    pins_.EndDrop(steps);
+    VARVE_RETURN_IF_ERROR(dropped);
   }
-  report.dropped.assign(ids.begin(), ids.end());
+  for (const CheckpointId& id : ids) {  // each once, in the caller's order
+    if (std::find(report.dropped.begin(), report.dropped.end(), id) == report.dropped.end()) {
+      report.dropped.push_back(id);
+    }
+  }
   if (options.reclaim) {
-    // The drop stands, whatever becomes of this: a full disk may leave the rewriting for later.
-    VARVE_ASSIGN_OR_RETURN(report.reclaim, Reclaim({}));
+    Result<ReclaimReport> reclaimed = Reclaim({});
+    if (!reclaimed.ok()) {
+      return reclaimed.status().WithContext("the steps are dropped, but their space is not back");
+    }
+    report.reclaim = *reclaimed;
   } else {
     VARVE_ASSIGN_OR_RETURN(report.reclaim.pending_bytes, PendingBytes());
     report.reclaim.disk_bytes_after = MeasureFolder(path_).allocated_bytes;

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <utility>
+#include <vector>
 
 #include "store/keys.h"
 
@@ -16,17 +16,51 @@ namespace varve {
 
 class Pins {
  public:
-  void PinStep(StepKey step) {
+  // False while the step is being dropped.
+  bool PinStep(StepKey step) {
     const std::lock_guard lock(mutex_);
+    if (dropping_.contains(step)) return false;
     ++steps_[step];
+    return true;
   }
   void UnpinStep(StepKey step) {
     const std::lock_guard lock(mutex_);
     if (--steps_[step] == 0) steps_.erase(step);
   }
-  bool IsStepPinned(StepKey step) const {
+  int NumStepPins(StepKey step) const {
     const std::lock_guard lock(mutex_);
-    return steps_.contains(step);
+    const auto it = steps_.find(step);
+    return it == steps_.end() ? 0 : it->second;
+  }
+
+  // Claims steps for a drop, or returns those that are pinned and claims none.
+  std::vector<StepKey> BeginDrop(const std::vector<StepKey>& steps) {
+    const std::lock_guard lock(mutex_);
+    std::vector<StepKey> pinned;
+    for (const StepKey& step : steps) {
+      if (steps_.contains(step)) pinned.push_back(step);
+    }
+    if (pinned.empty()) dropping_.insert(steps.begin(), steps.end());
+    return pinned;
+  }
+  void EndDrop(const std::vector<StepKey>& steps) {
+    const std::lock_guard lock(mutex_);
+    for (const StepKey& step : steps) dropping_.erase(step);
+  }
+
+  // Births in use by open writers. No file that reaches the lowest of them may be merged: the
+  // writer's own file would overlap the result.
+  void BeginBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    open_births_.insert(birth);
+  }
+  void EndBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    open_births_.erase(birth);
+  }
+  uint64_t LowestOpenBirth() const {
+    const std::lock_guard lock(mutex_);
+    return open_births_.empty() ? UINT64_MAX : *open_births_.begin();
   }
 
   // False when the birth is being reclaimed: what was found there must not be used.
@@ -58,6 +92,8 @@ class Pins {
  private:
   mutable std::mutex mutex_;
   std::map<StepKey, int> steps_;
+  std::set<StepKey> dropping_;
+  std::set<uint64_t> open_births_;
   std::map<uint64_t, int> births_;
   std::set<uint64_t> reclaiming_;
 };

@@ -20,6 +20,8 @@ constexpr size_t kMergeWidth = 16;
 // ... first the very small, then what became of those, up to files of decent size.
 constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChunkFileBytes / 2};
 constexpr int kCommitsBetweenMerges = 8;
+// A metadata family with this many files has outrun RocksDB's own merging.
+constexpr size_t kMaxMetadataFiles = 24;
 
 struct ChunkFile {
   std::string name;
@@ -141,6 +143,21 @@ Status CompactMetadata(const Database& database, bool all) {
         database.rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database.handle(family),
                                          nullptr, nullptr),
         "compacting family " + std::string(kFamilyNames[i])));
+  }
+  return Status::Ok();
+}
+
+// RocksDB merges these families by itself, but not to the end in a process that lives for one save.
+Status MergeMetadata(const Database& database) {
+  for (int i = 0; i < kNumFamilies; ++i) {
+    const auto family = static_cast<Family>(i);
+    rocksdb::ColumnFamilyMetaData files;
+    database.rocksdb()->GetColumnFamilyMetaData(database.handle(family), &files);
+    if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
+    VARVE_RETURN_IF_ERROR(FromRocksDb(
+        database.rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database.handle(family),
+                                         nullptr, nullptr),
+        "merging family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
@@ -274,8 +291,10 @@ Status StoreImpl::MergeSmallFiles() {
   for (const uint64_t limit : kMergeLimits) {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;
+    // A save in progress will add a file of its birth: nothing that lies around it may be merged.
+    const uint64_t lowest_open = pins_.LowestOpenBirth();
     for (size_t i = 0; i <= files.size(); ++i) {
-      if (i < files.size() && files[i].bytes < limit) {
+      if (i < files.size() && files[i].bytes < limit && files[i].last.birth < lowest_open) {
         run.push_back(files[i].name);
         continue;
       }
@@ -283,7 +302,7 @@ Status StoreImpl::MergeSmallFiles() {
       run.clear();
     }
   }
-  return Status::Ok();
+  return MergeMetadata(*database_);
 }
 
 }  // namespace varve

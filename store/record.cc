@@ -22,6 +22,9 @@ Status Damaged(std::string_view record, const std::string& what) {
   return Status::Corruption(std::string(record) + " record: " + what);
 }
 
+// No frame is smaller: its header alone is longer (docs/frame.md).
+constexpr uint64_t kMinFrameBytes = 16;
+
 Status NotABuffer(std::string_view record) {
   return Damaged(record, "not a well-formed flatbuffer");
 }
@@ -195,6 +198,7 @@ Result<TensorRecord> DecodeTensorRecord(std::string_view value) {
 
 std::string EncodeStepRecord(const StepRecord& record) {
   FlatBufferBuilder builder(256);
+  builder.ForceDefaults(true);  // a metric of -0.0 keeps its sign
   std::vector<flatbuffers::Offset<fb::Metric>> metrics;
   for (const auto& [name, value] : record.metrics) {
     metrics.push_back(fb::CreateMetric(builder, builder.CreateString(name), value));
@@ -289,6 +293,12 @@ Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
   if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
     return Damaged("birth", "more live than stored");
   }
+  // Every frame has a header, so a count that the bytes cannot hold is a lie; nothing is walked or
+  // allocated by it.
+  if (out.chunks > out.stored_bytes / kMinFrameBytes) {
+    return Damaged("birth", std::to_string(out.chunks) + " chunks in " +
+                                std::to_string(out.stored_bytes) + " bytes");
+  }
   return out;
 }
 
@@ -340,7 +350,8 @@ Result<ItemRecord> DecodeItemRecord(std::string_view value) {
     return NotABuffer("item");
   }
   return ItemRecord{FromFb(*in->digest()),
-                    {reinterpret_cast<const char*>(in->value()->data()), in->value()->size()}};
+                    std::string(reinterpret_cast<const char*>(in->value()->data()),
+                                in->value()->size())};
 }
 
 }  // namespace varve

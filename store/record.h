@@ -124,7 +124,7 @@ Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value);
 
 struct ItemRecord {
   Digest digest;
-  std::string_view value;  // into the encoded record
+  std::string value;
 };
 std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> value);
 Result<ItemRecord> DecodeItemRecord(std::string_view value);

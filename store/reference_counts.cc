@@ -94,7 +94,7 @@ Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t 
     if (value.has_value()) {
       VARVE_ASSIGN_OR_RETURN(loaded.counts, DecodeCounts(*value));
     }
-    loaded.counts.resize(kCountsPerBlock, 1);
+    loaded.counts.resize(std::min(kCountsPerBlock, stored - block * kCountsPerBlock), 1);
     it = blocks_.emplace(BlockKey{birth, kind, block}, std::move(loaded)).first;
   }
   return &it->second.counts[number % kCountsPerBlock];
@@ -129,8 +129,7 @@ Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
   const auto add_blocks = [&](Counted kind, uint32_t n) {
     for (uint32_t first = 0; first < n; first += kCountsPerBlock) {
       Block block;
-      block.counts.assign(kCountsPerBlock, 1);
-      std::fill_n(block.counts.begin(), std::min(kCountsPerBlock, n - first), 0);
+      block.counts.assign(std::min(kCountsPerBlock, n - first), 0);
       block.changed = true;
       blocks_[{birth, kind, first / kCountsPerBlock}] = std::move(block);
     }
@@ -146,7 +145,19 @@ Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
 
 Status ReferenceCounts::AddChunk(const ChunkRef& ref) { return AddFrame(FrameOf(ref)); }
 
+// A frame that comes back to life names its base again, and so on down the chain.
 Status ReferenceCounts::AddFrame(const Frame& frame) {
+  std::optional<Frame> next = frame;
+  while (next.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const bool revived, AddOne(*next));
+    if (!revived) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(next->address));
+    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
   const auto [birth, number] = frame.address;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
@@ -154,7 +165,7 @@ Status ReferenceCounts::AddFrame(const Frame& frame) {
   if (*count == 0) {
     if (!entry->is_new) return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
     *count = 1;
-    return Status::Ok();
+    return false;
   }
   if ((*count & kDeadBit) == 0) {
     if (*count == kMaxCount) {
@@ -162,15 +173,17 @@ Status ReferenceCounts::AddFrame(const Frame& frame) {
                                         " has too many references");
     }
     ++*count;
-    return Status::Ok();
+    return false;
   }
-  *count = 1;  // back to life
+  // A reclaim that was cut short may have removed the frame and not said so.
+  rocksdb::PinnableSlice on_disk;
+  VARVE_RETURN_IF_ERROR(database_->GetFrame(frame.address, &on_disk));
+  *count = 1;
   entry->changed = true;
   ++entry->record.live_chunks;
   AddTotals(&entry->record.live[static_cast<int>(frame.predictor)], frame.raw_bytes,
             frame.stored_bytes);
-  VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(frame.address));
-  return edge == nullptr ? Status::Ok() : AddFrame(FrameOf(*edge));
+  return true;
 }
 
 Status ReferenceCounts::AddList(ListAddress list) {
@@ -184,7 +197,19 @@ Status ReferenceCounts::AddList(ListAddress list) {
   return Status::Ok();
 }
 
+// A frame that dies releases its base, and so on down the chain.
 Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
+  std::optional<Frame> next = frame;
+  while (next.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const bool died, ReleaseOne(*next, batch));
+    if (!died) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(next->address));
+    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch) {
   const auto [birth, number] = frame.address;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
   if (*count == 0 || (*count & kDeadBit) != 0) {
@@ -192,7 +217,7 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
                               " is released more often than it is named");
   }
   blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
-  if (--*count > 0) return Status::Ok();
+  if (--*count > 0) return false;
   *count = kDeadBit | frame.stored_bytes;
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
   entry->changed = true;
@@ -205,8 +230,7 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
   --entry->record.live_chunks;
   births_with_dead_.insert(birth);
   if (frame.digest.has_value()) batch->Delete(Family::kIndex, keys::Index(*frame.digest));
-  VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(frame.address));
-  return edge == nullptr ? Status::Ok() : ReleaseFrame(FrameOf(*edge), batch);
+  return true;
 }
 
 Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {

@@ -86,7 +86,9 @@ class ReferenceCounts {
   Result<BirthEntry*> FindBirth(uint64_t birth);
   Result<const BaseEdge*> FindEdge(ChunkAddress address);
   Status AddFrame(const Frame& frame);
+  Result<bool> AddOne(const Frame& frame);  // true: it came back to life
   Status ReleaseFrame(const Frame& frame, CommitBatch* batch);
+  Result<bool> ReleaseOne(const Frame& frame, CommitBatch* batch);  // true: it died
   // No chunk or list lives and no frame is on disk any more.
   Result<bool> NothingLeft(uint64_t birth, const BirthRecord& record);
   void DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch);

@@ -249,11 +249,18 @@ bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
   const auto value = store_->database()->Get(Family::kIndex, keys::Index(ref.digest));
   if (!value.ok() || !value->has_value()) return false;
   const std::optional<ChunkAddress> address = DecodeAddress(**value);
-  if (!address.has_value() || !PinForSave(address->birth)) return false;
+  if (!address.has_value()) return false;
   rocksdb::PinnableSlice frame;
-  if (!store_->database()->GetFrame(*address, &frame).ok()) return false;
-  const Result<FrameInfo> info = ParseFrame(AsBytes({frame.data(), frame.size()}));
+  const Result<FrameInfo> info = PinFrame(*address, &frame);
   if (!info.ok() || info->digest != ref.digest || info->raw_bytes != ref.raw_bytes) return false;
+  // Its bases must stay as well: a drop may take the last reference of all of them meanwhile.
+  std::optional<ChunkAddress> base = info->base;
+  for (int depth = 1; base.has_value(); ++depth) {
+    rocksdb::PinnableSlice ignored;
+    const Result<FrameInfo> base_info = PinFrame(*base, &ignored);
+    if (!base_info.ok() || depth == kMaxChain) return false;
+    base = base_info->base;
+  }
   ChunkRef known = ref;
   known.kind = ChunkKind::kStored;
   known.address = *address;
@@ -262,6 +269,12 @@ bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
   if (verify_sharing_ && !SameBytes(known, job->tensor->dtype, job->raw, worker)) return false;
   ref = known;
   return true;
+}
+
+Result<FrameInfo> SavePipeline::PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) {
+  if (!PinForSave(address.birth)) return Status::Aborted("being reclaimed");
+  VARVE_RETURN_IF_ERROR(store_->database()->GetFrame(address, frame));
+  return ParseFrame(AsBytes({frame->data(), frame->size()}));
 }
 
 bool SavePipeline::SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw,
@@ -295,7 +308,8 @@ void SavePipeline::Place(Job* job) {
   const auto [it, is_first] = placed_.try_emplace(ref.digest, job->tensor, job->chunk);
   if (!is_first) {
     const ChunkRef& earlier = it->second.first->refs[it->second.second];
-    if (earlier.raw_bytes == ref.raw_bytes) {
+    if (earlier.raw_bytes == ref.raw_bytes &&
+        (!verify_sharing_ || EqualsPlaced(*it->second.first, it->second.second, job->raw))) {
       job->is_new = false;
       job->repeated = &earlier;
       return;
@@ -303,6 +317,14 @@ void SavePipeline::Place(Job* job) {
   }
   ref.kind = ChunkKind::kStored;
   ref.address = {birth_, next_ordinal_++};
+}
+
+// Compares with a chunk of this save that was placed before, in the caller's memory. A strided one is
+// not gathered again for that: it simply is not shared.
+bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
+                                std::span<const std::byte> raw) {
+  return tensor.strides.empty() && tensor.record.ChunkBytes(chunk) == raw.size() &&
+         std::memcmp(tensor.data + tensor.record.ChunkOffset(chunk), raw.data(), raw.size()) == 0;
 }
 
 // Offers the same chunk of the last step as a base; where its chain has grown as long as it may,

@@ -80,6 +80,10 @@ class SavePipeline {
   bool SharesIndexed(Job* job, Worker* worker);
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);
   bool PinForSave(uint64_t birth);
+  // The frame at an address, its birth pinned until the end of the save.
+  Result<FrameInfo> PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame);
+  static bool EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
+                           std::span<const std::byte> raw);
   void Fail(const Status& status);
 
   StoreImpl* const store_;

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <rocksdb/convenience.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,13 +39,34 @@ int64_t NowMs() {
       .count();
 }
 
+// Held while a store is being made: of two processes that make one in the same folder, the second
+// would remove what the first has built.
+class CreateLock {
+ public:
+  explicit CreateLock(const fs::path& folder)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ < 0) {
+      status_ = ErrnoStatus("open folder", folder, errno);
+    } else if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      status_ = Status::Locked("a store is being made in " + folder.string() +
+                               " by someone else; it is locked");
+    }
+  }
+  CreateLock(const CreateLock&) = delete;
+  CreateLock& operator=(const CreateLock&) = delete;
+  ~CreateLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const int fd_;
+  Status status_;
+};
+
 // A folder in which Create may work: new, empty, or left by a Create that did not finish.
 Status PrepareFolder(const fs::path& path) {
   std::error_code error;
-  fs::create_directories(path, error);
-  if (error) {
-    return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
-  }
   // Before all other names: a folder lists them in any order, and a store holds more than debris.
   if (fs::exists(path / kFormatFileName, error)) {
     return Status::AlreadyExists("there is a store in " + path.string());
@@ -67,12 +89,20 @@ Status PrepareFolder(const fs::path& path) {
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateOptions& options) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
+  }
+  const CreateLock lock(path);
+  VARVE_RETURN_IF_ERROR(lock.status());
   VARVE_RETURN_IF_ERROR(PrepareFolder(path));
   VARVE_RETURN_IF_ERROR(Database::Create(path));
   VARVE_RETURN_IF_ERROR(SyncFolder(path / "db"));
   FormatFile format;
   format.store_id = {RandomNumber(), RandomNumber()};
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
+  VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
   return Open(path, options.store);
 }
@@ -101,6 +131,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   std::unique_ptr<StoreImpl> store(new StoreImpl);
   store->path_ = path;
   store->options_ = options;
+  store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
   auto database =
       for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
@@ -215,6 +246,7 @@ Result<uint64_t> StoreImpl::NewBirth() {
     next_birth_ = *first;
     reserved_births_ = *first + kBirthBlock;
   }
+  pins_.BeginBirth(next_birth_);
   return next_birth_++;
 }
 

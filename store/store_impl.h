@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <climits>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -125,7 +126,7 @@ class StoreImpl : public Store {
 
   std::mutex background_mutex_;
   std::condition_variable_any background_wake_;
-  int commits_since_merge_ = 0;  // guarded by background_mutex_
+  int commits_since_merge_ = INT_MAX / 2;  // merge once after opening; guarded by background_mutex_
   std::jthread background_;      // last: joins before anything above is destroyed
 };
 

@@ -72,6 +72,7 @@ std::string Finished(const FlatBufferBuilder& builder) {
 
 std::string EncodeTrainerState(const TrainerState& state) {
   FlatBufferBuilder builder;
+  builder.ForceDefaults(true);  // a double equal to its default, -0.0 say, keeps its bits
   const auto lr_scheduler = EncodeSettings(&builder, state.lr_scheduler);
   const auto loss_scaler = EncodeSettings(&builder, state.loss_scaler);
   const auto extra = EncodeSettings(&builder, state.extra);
@@ -82,7 +83,6 @@ std::string EncodeTrainerState(const TrainerState& state) {
     rng.push_back(fb::CreateRngState(builder, r.rank, generator, bytes));
   }
   const auto rng_offset = builder.CreateVector(rng);
-  builder.ForceDefaults(true);  // a double equal to its default, -0.0 say, must keep its bits
   builder.Finish(fb::CreateTrainerState(builder, state.global_step, state.epoch,
                                         state.consumed_samples, state.best_metric, state.last_loss,
                                         lr_scheduler, loss_scaler, rng_offset, extra));

@@ -3,98 +3,305 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <random>
+#include <limits>
 #include <string>
-#include <vector>
+
+#include "tests/codec/codec_testing.h"
 
 namespace varve {
 namespace {
 
-std::vector<std::byte> RandomBytes(size_t num_bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(num_bytes);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
+using testing::Bytes;
+using testing::ElementBytes;
+using testing::EncodeAndCheck;
+using testing::RandomBytes;
+using testing::ToBf16;
+using testing::ToBytes;
+using testing::ToF16;
+using testing::Trained;
+using testing::Weights;
 
-std::vector<std::byte> Encode(std::span<const std::byte> raw, DType dtype) {
-  FrameEncoder encoder;
-  std::vector<std::byte> frame;
-  const Status status =
-      encoder.Encode({.raw = raw, .dtype = dtype, .digest = ComputeDigest(1, raw)}, &frame);
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return frame;
-}
-
-std::vector<std::byte> Decode(std::span<const std::byte> frame) {
-  const Result<FrameInfo> info = ParseFrame(frame);
-  EXPECT_TRUE(info.ok()) << info.status().ToString();
-  std::vector<std::byte> raw(info->raw_bytes);
-  FrameDecoder decoder;
-  const Status status = decoder.Decode(frame, {}, raw);
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return raw;
-}
+constexpr size_t kChunk = 262144;
 
 TEST(FrameTest, EveryDTypeRoundTripsAtSizesAroundVectorWidths) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
-    const size_t width = static_cast<size_t>(std::max(DTypeBits(dtype) / 8, 1));
-    for (size_t n : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000}) {
-      const std::vector<std::byte> raw = RandomBytes(n * width, n + 1000 * d);
-      EXPECT_EQ(Decode(Encode(raw, dtype)), raw) << DTypeName(dtype) << " " << n;
+    for (const size_t n : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000, 4097}) {
+      const Bytes raw = RandomBytes(n * ElementBytes(dtype), n);
+      Bytes near = raw;
+      near[near.size() / 2] ^= std::byte{1};
+      const Bytes far = RandomBytes(raw.size(), n + 1);
+      for (const Codec codec : {Codec::kAuto, Codec::kNone, Codec::kFast, Codec::kMax}) {
+        EncodeAndCheck(raw, dtype, nullptr, codec);
+        EncodeAndCheck(raw, dtype, &near, codec);
+        EncodeAndCheck(raw, dtype, &far, codec);
+      }
     }
   }
 }
 
+TEST(FrameTest, EveryDTypeOfCompressibleDataRoundTrips) {
+  for (int d = 0; d < kNumDTypes; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    Bytes raw = RandomBytes(20001 * ElementBytes(dtype), 3);
+    for (std::byte& byte : raw) byte &= std::byte{0x8F};
+    const auto keyframe = EncodeAndCheck(raw, dtype);
+    EXPECT_EQ(keyframe.info.predictor, Predictor::kKeyframe) << DTypeName(dtype);
+    EXPECT_LT(keyframe.frame.size(), raw.size() * 3 / 4);
+    Bytes next = raw;
+    for (size_t i = 0; i < next.size(); i += 400) next[i] ^= std::byte{1};
+    const auto delta = EncodeAndCheck(next, dtype, &raw);
+    EXPECT_TRUE(delta.info.base.has_value()) << DTypeName(dtype);
+    EXPECT_LT(delta.frame.size(), keyframe.frame.size() / 4) << DTypeName(dtype);
+  }
+}
+
+// All 65,536 patterns of the 16-bit floats, so all NaN payloads, infinities, denormals and zeros.
+TEST(FrameTest, Every16BitPatternRoundTrips) {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(40503 * i);
+  std::vector<uint16_t> sorted = all;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<uint16_t> next = sorted;
+  for (uint16_t& value : next) ++value;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI16}) {
+    EncodeAndCheck(ToBytes(all), dtype);
+    EncodeAndCheck(ToBytes(sorted), dtype);
+    const Bytes base = ToBytes(sorted);
+    const auto delta = EncodeAndCheck(ToBytes(next), dtype, &base);
+    EXPECT_EQ(delta.info.predictor, Predictor::kDelta) << DTypeName(dtype);
+    const Bytes shuffled = ToBytes(all);
+    EncodeAndCheck(ToBytes(next), dtype, &shuffled, Codec::kMax);
+  }
+}
+
+TEST(FrameTest, SpecialFloatsSurviveEveryPredictor) {
+  std::vector<float> base = Weights(kChunk, 1);
+  std::vector<float> next = base;
+  for (float& value : next) value *= 0.9f;
+  const uint32_t specials[] = {0x7FC00001, 0xFFFFFFFF, 0x7F800001, 0x7F800000, 0xFF800000,
+                               0x00000001, 0x80000001, 0x00000000, 0x80000000, 0x7F7FFFFF};
+  for (size_t i = 0; i < 10; ++i) {
+    for (size_t k = 0; k < 10; ++k) {
+      base[1000 * i + k] = std::bit_cast<float>(specials[i]);
+      next[1000 * i + k] = std::bit_cast<float>(specials[k]);
+    }
+  }
+  const Bytes from = ToBytes(base);
+  EncodeAndCheck(ToBytes(next), DType::kF32);
+  const auto scaled = EncodeAndCheck(ToBytes(next), DType::kF32, &from);
+  EXPECT_EQ(scaled.info.predictor, Predictor::kScaledDelta);
+  EXPECT_LT(scaled.frame.size(), from.size() / 10);
+  EncodeAndCheck(ToBytes(Trained(next, 1e-5f, 4)), DType::kF32, &from, Codec::kMax);
+}
+
+TEST(FrameTest, WeightsReachTheirRatios) {
+  const std::vector<float> weights = Weights(kChunk, 1);
+  const std::vector<float> next = Trained(weights, 1e-5f, 2);
+  const auto ratio = [](const testing::RoundTrip& trip, const Bytes& raw) {
+    return static_cast<double>(trip.frame.size()) / static_cast<double>(raw.size());
+  };
+  EXPECT_LT(ratio(EncodeAndCheck(ToBf16(weights), DType::kBF16), ToBf16(weights)), 0.67);
+  EXPECT_LT(ratio(EncodeAndCheck(ToBytes(weights), DType::kF32), ToBytes(weights)), 0.84);
+  const Bytes bf16 = ToBf16(weights);
+  const Bytes f16 = ToF16(weights);
+  const Bytes f32 = ToBytes(weights);
+  const auto delta = EncodeAndCheck(ToBf16(next), DType::kBF16, &bf16);
+  EXPECT_EQ(delta.info.predictor, Predictor::kDelta);
+  EXPECT_LT(ratio(delta, bf16), 0.12);
+  EXPECT_LT(ratio(EncodeAndCheck(ToF16(next), DType::kF16, &f16), f16), 0.40);
+  EXPECT_LT(ratio(EncodeAndCheck(ToBytes(next), DType::kF32, &f32), f32), 0.55);
+}
+
 TEST(FrameTest, IncompressibleDataCostsAHeader) {
-  const std::vector<std::byte> raw = RandomBytes(1 << 20, 5);
-  const std::vector<std::byte> frame = Encode(raw, DType::kF32);
-  EXPECT_LE(frame.size(), raw.size() + 64);
-  EXPECT_EQ(ParseFrame(frame)->predictor, Predictor::kRaw);
+  const Bytes raw = RandomBytes(1 << 20, 5);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kU8, DType::kF64}) {
+    const auto trip = EncodeAndCheck(raw, dtype);
+    EXPECT_EQ(trip.info.predictor, Predictor::kRaw);
+    EXPECT_EQ(trip.frame.size(), raw.size() + 32);
+  }
 }
 
 TEST(FrameTest, ConstantChunksAreTiny) {
-  const std::vector<std::byte> raw(1 << 20, std::byte{7});
-  const std::vector<std::byte> frame = Encode(raw, DType::kBF16);
-  EXPECT_LE(frame.size(), 64u);
-  EXPECT_EQ(Decode(frame), raw);
+  const auto trip = EncodeAndCheck(Bytes(1 << 20, std::byte{7}), DType::kBF16);
+  EXPECT_LE(trip.frame.size(), 64u);
+}
+
+// A sample sees only zeros; the encoder must not lose what is between.
+TEST(FrameTest, LoneValuesBetweenSamplesSurvive) {
+  for (const std::byte fill : {std::byte{0}, std::byte{9}}) {
+    for (const size_t at : {1, 100, 70001, (1 << 20) - 70}) {
+      Bytes raw(1 << 20, fill);
+      raw[at] ^= std::byte{0xFF};
+      const auto trip = EncodeAndCheck(raw, DType::kF32);
+      EXPECT_LE(trip.frame.size(), raw.size() / 20);
+    }
+  }
+}
+
+TEST(FrameTest, RepeatingIntegersUseMatches) {
+  std::vector<int64_t> values(50000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i * i % 1000);
+  const auto trip = EncodeAndCheck(ToBytes(values), DType::kI64);
+  EXPECT_LT(trip.frame.size(), values.size() / 4);
+}
+
+struct ChainCase {
+  uint32_t depth;
+  uint64_t path_bytes;
+  int max_depth;
+  double max_path_ratio;
+  bool taken;
+};
+
+TEST(FrameTest, ChainsAreBounded) {
+  const std::vector<float> weights = Weights(kChunk, 1);
+  const Bytes base = ToBf16(weights);
+  const Bytes raw = ToBf16(Trained(weights, 1e-6f, 2));
+  const uint64_t keyframe = EncodeAndCheck(raw, DType::kBF16).frame.size();
+  const ChainCase cases[] = {{1, keyframe, 8, 2.0, true},      {7, keyframe, 8, 2.0, true},
+                             {8, keyframe, 8, 2.0, false},     {1, keyframe, 1, 2.0, false},
+                             {1, 2 * keyframe, 8, 2.0, false}, {1, 2 * keyframe, 8, 4.0, true},
+                             {0xFFFFFFFF, 1, 8, 2.0, false}};
+  for (const ChainCase& c : cases) {
+    const FrameBase from{.address = {.birth = 1, .ordinal = 2},
+                         .digest = ComputeDigest(1, base),
+                         .raw = base,
+                         .depth = c.depth,
+                         .path_bytes = c.path_bytes};
+    EncodeInput input;
+    input.raw = raw;
+    input.dtype = DType::kBF16;
+    input.base = &from;
+    input.max_depth = c.max_depth;
+    input.max_path_ratio = c.max_path_ratio;
+    Bytes frame;
+    FrameEncoder encoder;
+    ASSERT_TRUE(encoder.Encode(input, &frame).ok());
+    const FrameInfo info = *ParseFrame(frame);
+    EXPECT_EQ(info.base.has_value(), c.taken) << c.depth << " " << c.path_bytes;
+    EXPECT_EQ(info.depth, c.taken ? c.depth + 1 : 1u);
+    EXPECT_EQ(info.path_bytes, frame.size() + (c.taken ? c.path_bytes : 0));
+    if (c.taken) {
+      EXPECT_EQ(*info.base, from.address);
+      EXPECT_EQ(info.base_digest, from.digest);
+    }
+  }
+}
+
+TEST(FrameTest, FarBasesAreNotTaken) {
+  const Bytes base = ToBf16(Weights(kChunk, 1));
+  const Bytes raw = ToBf16(Weights(kChunk, 2));
+  EXPECT_EQ(EncodeAndCheck(raw, DType::kBF16, &base).info.predictor, Predictor::kKeyframe);
+}
+
+TEST(FrameTest, FastAndNoneUseNoBase) {
+  const Bytes raw = ToBf16(Weights(kChunk, 1));
+  const auto fast = EncodeAndCheck(raw, DType::kBF16, &raw, Codec::kFast);
+  EXPECT_EQ(fast.info.predictor, Predictor::kKeyframe);
+  const auto none = EncodeAndCheck(raw, DType::kBF16, &raw, Codec::kNone);
+  EXPECT_EQ(none.info.predictor, Predictor::kRaw);
+}
+
+TEST(FrameTest, ABaseOfAnotherSizeIsNotUsed) {
+  const Bytes raw = ToBf16(Weights(5000, 1));
+  const Bytes base(raw.begin(), raw.end() - 2);
+  EXPECT_FALSE(EncodeAndCheck(raw, DType::kBF16, &base).info.base.has_value());
+}
+
+TEST(FrameTest, EncodersAndDecodersAreReusable) {
+  FrameEncoder encoder;
+  FrameDecoder decoder;
+  Bytes frame;
+  for (const size_t n : {100000, 5, 70000, 1, 262144}) {
+    const Bytes base = ToBf16(Weights(n, 1));
+    const Bytes raw = ToBf16(Trained(Weights(n, 1), 1e-5f, n));
+    const FrameBase from{.address = {}, .digest = {}, .raw = base, .depth = 1, .path_bytes = 10};
+    EncodeInput input;
+    input.raw = raw;
+    input.dtype = DType::kBF16;
+    input.base = &from;
+    ASSERT_TRUE(encoder.Encode(input, &frame).ok());
+    Bytes out(raw.size());
+    ASSERT_TRUE(decoder.Decode(frame, base, out).ok());
+    EXPECT_EQ(out, raw);
+  }
 }
 
 TEST(FrameTest, RejectsBadSizes) {
   FrameEncoder encoder;
-  std::vector<std::byte> frame;
-  const std::vector<std::byte> raw(7);
-  EXPECT_EQ(encoder.Encode({.raw = {}, .dtype = DType::kU8}, &frame).code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(encoder.Encode({.raw = raw, .dtype = DType::kF32}, &frame).code(),
-            StatusCode::kInvalidArgument);
+  Bytes frame;
+  const Bytes raw(7);
+  EncodeInput input;
+  EXPECT_EQ(encoder.Encode(input, &frame).code(), StatusCode::kInvalidArgument);
+  input.raw = raw;
+  input.dtype = DType::kF32;
+  EXPECT_EQ(encoder.Encode(input, &frame).message(),
+            "chunk has 7 bytes of F32, expected 1 to 67108864 bytes of whole elements");
+  input.dtype = static_cast<DType>(77);
+  EXPECT_EQ(encoder.Encode(input, &frame).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(FrameTest, RejectsBadMagic) {
-  std::vector<std::byte> frame = Encode(RandomBytes(100, 1), DType::kU8);
+  Bytes frame = EncodeAndCheck(RandomBytes(100, 1), DType::kU8).frame;
   frame[0] = std::byte{0};
   EXPECT_EQ(ParseFrame(frame).status().message(), "frame header: magic is 0, expected 245");
 }
 
 TEST(FrameTest, AnyWrongHeaderByteIsSeen) {
-  const std::vector<std::byte> good = Encode(RandomBytes(100, 1), DType::kU8);
-  for (size_t i = 0; i < 32; ++i) {
-    std::vector<std::byte> bad = good;
-    bad[i] ^= std::byte{1};
-    EXPECT_EQ(ParseFrame(bad).status().code(), StatusCode::kCorruption) << i;
+  const Bytes base = ToBf16(Weights(5000, 1));
+  const Bytes raw = ToBf16(Trained(Weights(5000, 1), 1e-5f, 1));
+  for (const Bytes* from : {static_cast<const Bytes*>(nullptr), &base}) {
+    const Bytes good = EncodeAndCheck(raw, DType::kBF16, from).frame;
+    for (size_t i = 0; i < (from == nullptr ? 32u : 72u); ++i) {
+      Bytes bad = good;
+      bad[i] ^= std::byte{1};
+      EXPECT_EQ(ParseFrame(bad).status().code(), StatusCode::kCorruption) << i;
+    }
   }
 }
 
+TEST(FrameTest, EveryTruncationIsSeen) {
+  const Bytes base = ToBf16(Weights(5000, 1));
+  const Bytes raw = ToBf16(Trained(Weights(5000, 1), 1e-5f, 1));
+  const Bytes good = EncodeAndCheck(raw, DType::kBF16, &base).frame;
+  FrameDecoder decoder;
+  Bytes out(raw.size());
+  for (size_t n = 0; n < good.size(); ++n) {
+    EXPECT_EQ(decoder.Decode(std::span(good).first(n), base, out).code(), StatusCode::kCorruption);
+  }
+  Bytes longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_EQ(decoder.Decode(longer, base, out).message(),
+            "rest of the payload has 1 bytes, expected 0");
+}
+
+TEST(FrameTest, DecodeWantsTheRightSizes) {
+  const Bytes base = ToBf16(Weights(5000, 1));
+  const Bytes raw = ToBf16(Trained(Weights(5000, 1), 1e-5f, 1));
+  const Bytes frame = EncodeAndCheck(raw, DType::kBF16, &base).frame;
+  FrameDecoder decoder;
+  Bytes out(raw.size());
+  EXPECT_EQ(decoder.Decode(frame, {}, out).message(), "base has 0 bytes, expected 10000");
+  Bytes small(raw.size() - 1);
+  EXPECT_EQ(decoder.Decode(frame, base, small).message(), "output has 9999 bytes, expected 10000");
+}
+
 TEST(FrameTest, IsConstantLooksAtWholeElements) {
-  std::vector<std::byte> raw(64);
+  Bytes raw(64);
   for (size_t i = 0; i < raw.size(); ++i) raw[i] = static_cast<std::byte>(i % 4);
   EXPECT_TRUE(IsConstant(raw, 4));
   EXPECT_FALSE(IsConstant(raw, 2));
   raw[63] = std::byte{9};
   EXPECT_FALSE(IsConstant(raw, 4));
   EXPECT_TRUE(IsConstant({}, 4));
+}
+
+TEST(FrameTest, EveryPredictorHasAName) {
+  for (int p = 0; p < kNumPredictors; ++p) {
+    EXPECT_NE(PredictorName(static_cast<Predictor>(p)), "?");
+  }
+  EXPECT_EQ(PredictorName(static_cast<Predictor>(99)), "?");
 }
 
 }  // namespace

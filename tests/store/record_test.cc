@@ -49,7 +49,7 @@ TEST(TensorRecordTest, RefusesWhatCannotBe) {
   record.shape = {-1, 5};
   refused(record, "-1");
   record.shape = {INT64_MAX, INT64_MAX};
-  refused(record, "overflow");
+  refused(record, "2^63");
   record = SomeTensor();
   record.elements_per_chunk = 0;
   refused(record, "elements a chunk");

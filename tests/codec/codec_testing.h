@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inputs and round trips that the codec tests share. All randomness is seeded.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "codec/frame.h"
+#include "codec/rounded_copy.h"
+
+namespace varve::testing {
+
+using Bytes = std::vector<std::byte>;
+
+template <typename T>
+Bytes ToBytes(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+inline Bytes RandomBytes(size_t num_bytes, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(num_bytes);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Weights as a trained layer has them.
+inline std::vector<float> Weights(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// The same weights after some optimizer steps of size lr.
+inline std::vector<float> Trained(std::vector<float> values, float lr, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0.0f, lr);
+  for (float& value : values) value += normal(random);
+  return values;
+}
+
+inline Bytes ToBf16(const std::vector<float>& values) {
+  Bytes copy(values.size() * 2);
+  MakeRoundedCopy(DType::kBF16, ToBytes(values), copy);
+  return copy;
+}
+inline Bytes ToF16(const std::vector<float>& values) {
+  Bytes copy(values.size() * 2);
+  MakeRoundedCopy(DType::kF16, ToBytes(values), copy);
+  return copy;
+}
+
+struct RoundTrip {
+  Bytes frame;
+  FrameInfo info;
+};
+
+// Encodes, parses, decodes and compares.
+inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base = nullptr,
+                                Codec codec = Codec::kAuto) {
+  FrameBase frame_base;
+  EncodeInput input;
+  input.raw = raw;
+  input.dtype = dtype;
+  input.digest = ComputeDigest(1, raw);
+  input.codec = codec;
+  if (base != nullptr) {
+    frame_base.address = {.birth = 3, .ordinal = 4};
+    frame_base.digest = ComputeDigest(1, *base);
+    frame_base.raw = *base;
+    frame_base.path_bytes = 100;
+    input.base = &frame_base;
+  }
+  RoundTrip result;
+  FrameEncoder encoder;
+  const Status encoded = encoder.Encode(input, &result.frame);
+  EXPECT_TRUE(encoded.ok()) << encoded.ToString();
+  EXPECT_LE(result.frame.size(), raw.size() + 64);
+  const Result<FrameInfo> info = ParseFrame(result.frame);
+  EXPECT_TRUE(info.ok()) << info.status().ToString();
+  if (!info.ok()) return result;
+  result.info = *info;
+  EXPECT_EQ(info->digest, input.digest);
+  EXPECT_EQ(info->dtype, dtype);
+  Bytes out(info->raw_bytes);
+  FrameDecoder decoder;
+  const Bytes none;
+  const Status decoded =
+      decoder.Decode(result.frame, info->base.has_value() ? *base : none, out);
+  EXPECT_TRUE(decoded.ok()) << decoded.ToString();
+  EXPECT_TRUE(out == raw) << "decoded bytes differ, dtype " << DTypeName(dtype) << ", "
+                          << raw.size() << " bytes, " << PredictorName(info->predictor);
+  return result;
+}
+
+inline size_t ElementBytes(DType dtype) {
+  return static_cast<size_t>(std::max(DTypeBits(dtype) / 8, 1));
+}
+
+}  // namespace varve::testing

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mutated frames of every predictor and plane coder: the decoder says kCorruption or decodes
+// something, and never touches memory that is not its own (run it under the `dev` preset).
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/codec/codec_testing.h"
+#include "tests/fuzz/frame_fuzz.h"
+
+namespace varve {
+namespace {
+
+using testing::Bytes;
+using testing::EncodeAndCheck;
+using testing::ToBf16;
+using testing::ToBytes;
+using testing::Trained;
+using testing::Weights;
+
+// As DecodeHostilePayload wants it.
+Bytes FuzzInput(const testing::RoundTrip& trip) {
+  const size_t header_bytes = trip.info.base.has_value() ? 72 : 32;
+  Bytes input(trip.frame.begin() + header_bytes - 5, trip.frame.end());
+  input[0] = static_cast<std::byte>(trip.info.predictor);
+  input[1] = static_cast<std::byte>(trip.info.dtype);
+  for (size_t i = 0; i < 3; ++i) input[2 + i] = static_cast<std::byte>(trip.info.raw_bytes >> (8 * i));
+  return input;
+}
+
+std::vector<Bytes> Corpus() {
+  constexpr size_t kElements = 12000;
+  const std::vector<float> weights = Weights(kElements, 1);
+  const std::vector<float> next = Trained(weights, 2e-5f, 2);
+  std::vector<float> decayed = weights;
+  for (float& value : decayed) value *= 0.9f;
+  const Bytes bf16 = ToBf16(weights);
+  const Bytes f32 = ToBytes(weights);
+  Bytes sparse(kElements * 2);
+  for (size_t i = 0; i < sparse.size(); i += 300) sparse[i] = std::byte{1};
+  return {FuzzInput(EncodeAndCheck(bf16, DType::kBF16)),
+          FuzzInput(EncodeAndCheck(f32, DType::kF32)),
+          FuzzInput(EncodeAndCheck(ToBf16(next), DType::kBF16, &bf16)),
+          FuzzInput(EncodeAndCheck(ToBytes(next), DType::kF32, &f32)),
+          FuzzInput(EncodeAndCheck(ToBytes(decayed), DType::kF32, &f32)),
+          FuzzInput(EncodeAndCheck(sparse, DType::kU8)),
+          FuzzInput(EncodeAndCheck(sparse, DType::kI64))};
+}
+
+TEST(HostileFrameTest, MutatedPayloadsDoNoHarm) {
+  std::mt19937_64 random(20260101);
+  const std::vector<Bytes> corpus = Corpus();
+  for (int round = 0; round < 1500; ++round) {
+    Bytes input = corpus[random() % corpus.size()];
+    // Mutations near the front hit headers and tables, which matter most.
+    const size_t reach = random() % 2 == 0 ? std::min<size_t>(input.size(), 200) : input.size();
+    for (uint64_t m = random() % 4 + 1; m > 0; --m) {
+      input[random() % reach] = static_cast<std::byte>(random());
+    }
+    if (random() % 4 == 0) input.resize(random() % input.size() + 1);
+    fuzz::DecodeHostilePayload(input);
+  }
+}
+
+TEST(HostileFrameTest, RandomPayloadsDoNoHarm) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 3000; ++round) {
+    Bytes input = testing::RandomBytes(random() % 300 + 1, random());
+    // Small coder tags and lengths get further than random ones.
+    for (std::byte& byte : input) {
+      if (random() % 2 == 0) byte &= std::byte{7};
+    }
+    fuzz::DecodeHostilePayload(input);
+  }
+}
+
+}  // namespace
+}  // namespace varve
