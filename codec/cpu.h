@@ -23,9 +23,9 @@ CpuLevel DetectCpu();
 #if defined(__x86_64__)
 #define VARVE_X86 1
 #define VARVE_AVX2 [[gnu::target("avx2,bmi,bmi2,popcnt,f16c")]]
-#define VARVE_AVX512                                                                              \
-  [[gnu::target(                                                                                  \
-      "avx2,bmi,bmi2,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]]
+#define VARVE_AVX512                                                                          \
+  [[gnu::target("avx2,bmi,bmi2,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,"     \
+                "avx512vbmi2")]]
 #else
 #define VARVE_X86 0
 #define VARVE_AVX2

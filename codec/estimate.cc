@@ -14,7 +14,7 @@ constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
 // A gain below this share is not worth the time to decode.
-constexpr double kMinGain = 0.015;
+constexpr double kMinGain = 0.03;
 
 // n * log2(n), from a table: a logarithm for each of 256 counters of each plane would take longer
 // than the sample itself.
@@ -109,10 +109,10 @@ void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats) {
 bool LooksRandom(const PlaneStats& stats) {
   // The chance that two bytes are equal is 1/256 for random bytes and more for all others; it needs
   // no logarithm and, unlike the entropy of a sample, is not biased.
-  double pairs = 0;
-  for (const uint32_t count : stats.counts) pairs += static_cast<double>(count) * count;
+  uint32_t pairs = 0;  // at most kMaxSample squared
+  for (const uint32_t count : stats.counts) pairs += count * count;
   const double total = stats.total;
-  return (pairs - total) * 256.0 < total * (total - 1.0) * 1.12;
+  return (pairs - total) * 256.0 < total * (total - 1.0) * 1.15;
 }
 
 Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {

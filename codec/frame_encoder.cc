@@ -107,10 +107,11 @@ Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* fr
   Scratch& scratch = *scratch_;
   Planner& planner = scratch.planner;
   const bool may_use_base = MayUseBase(input);
-  planner.Look(input.raw, input.dtype);
-  if (!may_use_base && input.codec != Codec::kMax && planner.LooksIncompressible()) {
+  if (!may_use_base && input.codec != Codec::kMax &&
+      LooksIncompressible(input.raw, input.dtype)) {
     return store_raw(), Status::Ok();
   }
+  planner.Look(input.raw, input.dtype);
   Plan plan = planner.Keyframe();
   double keyframe_bytes =
       std::min(plan.estimated_bytes, static_cast<double>(input.raw.size())) + kPlainHeaderBytes;

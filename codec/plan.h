@@ -4,8 +4,8 @@
 // decodes to the same bytes.
 //
 //   Planner planner(DetectCpu());
+//   if (LooksIncompressible(raw, dtype)) ...  // store it raw
 //   planner.Look(raw, dtype);
-//   if (planner.LooksIncompressible()) ...
 //   Plan plan = planner.Keyframe();
 //   Plan delta = planner.Delta(base);
 //
@@ -37,15 +37,15 @@ struct Plan {
   double estimated_bytes = 0;               // of the payload
 };
 
+// True when every plane of a small sample looks random. Costs a few microseconds.
+bool LooksIncompressible(std::span<const std::byte> raw, DType dtype);
+
 class Planner {
  public:
   explicit Planner(CpuLevel level) : level_(level) {}
 
   // Takes the sample of a chunk.
   void Look(std::span<const std::byte> raw, DType dtype);
-  // True when every plane of the sample looks random.
-  bool LooksIncompressible() const;
-
   Plan Keyframe();
   // The best plan against a base of the same size and dtype.
   Plan Delta(std::span<const std::byte> base);
