@@ -145,14 +145,22 @@ Plan Planner::Subtract() {
 }
 
 Plan Planner::Scaled(const Plan& subtract) {
-  Plan plan = subtract;
-  const float scale = FitScale();
-  if (scale == 1.0f) return plan;
-  plan.predictor = Predictor::kScaledDelta;
-  plan.transform.transform = Transform::kSubtractScale;
-  plan.transform.scale = scale;
-  Evaluate(&plan);
-  return plan;
+  const float fitted = FitScale();
+  // Decay rates are round numbers, which predict best, and which a sample only comes near to: from
+  // above when what is added to the moment is positive.
+  const float candidates[] = {fitted, std::floor(fitted * 100.0f) / 100.0f,
+                              std::round(fitted * 1000.0f) / 1000.0f};
+  Plan best = subtract;
+  for (const float scale : candidates) {
+    if (scale == 1.0f || !(scale > 0.0f) || scale == best.transform.scale) continue;
+    Plan plan = subtract;
+    plan.predictor = Predictor::kScaledDelta;
+    plan.transform.transform = Transform::kSubtractScale;
+    plan.transform.scale = scale;
+    Evaluate(&plan);
+    if (plan.estimated_bytes < best.estimated_bytes) best = plan;
+  }
+  return best;
 }
 
 float Planner::FitScale() {
@@ -176,7 +184,7 @@ float Planner::FitScale() {
   // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
   // and in their middle when it has either sign.
   std::vector<float> candidates = {1.0f};
-  for (const double quantile : {0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 0.75}) {
+  for (const double quantile : {0.01, 0.03, 0.08, 0.2, 0.5, 0.75}) {
     candidates.push_back(ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
   }
   float best = 1.0f;
@@ -187,9 +195,7 @@ float Planner::FitScale() {
     best_bits = std::min(best_bits, bits);
   };
   for (const float scale : candidates) consider(scale);
-  // Decay rates are round numbers that a sample only comes near to.
-  for (const float digits : {1000.0f, 100.0f}) consider(std::round(best * digits) / digits);
-  return best > 0.0f ? best : 1.0f;
+  return best;
 }
 
 void Planner::Evaluate(Plan* plan) {
