@@ -281,4 +281,32 @@ void UnpackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* pairs, const 
   UnpackNibblesRest(at, pairs, escapes, n, data);
 }
 
+void SplitHalves(CpuLevel level, const uint8_t* data, size_t n, uint8_t* low, uint8_t* high) {
+  RunAt(level, [](In from, size_t pairs, Out to_low, Out to_high) VARVE_INLINE {
+    for (size_t i = 0; i < pairs; ++i) {
+      uint16_t pair;
+      std::memcpy(&pair, from + 2 * i, 2);
+      to_low[i] = static_cast<uint8_t>((pair & 0x0F) | ((pair >> 4) & 0xF0));
+      to_high[i] = static_cast<uint8_t>(((pair >> 4) & 0x0F) | ((pair >> 8) & 0xF0));
+    }
+  }, data, n / 2, low, high);
+  if (n % 2 == 0) return;
+  low[n / 2] = data[n - 1] & 0x0F;
+  high[n / 2] = data[n - 1] >> 4;
+}
+
+void JoinHalves(CpuLevel level, const uint8_t* low, const uint8_t* high, size_t n, uint8_t* data) {
+  RunAt(level, [](In from_low, In from_high, size_t pairs, Out to) VARVE_INLINE {
+    for (size_t i = 0; i < pairs; ++i) {
+      const unsigned l = from_low[i];
+      const unsigned h = from_high[i];
+      const auto pair = static_cast<uint16_t>((l & 0x0F) | ((l & 0xF0) << 4) | ((h & 0x0F) << 4) |
+                                              ((h & 0xF0) << 8));
+      std::memcpy(to + 2 * i, &pair, 2);
+    }
+  }, low, high, n / 2, data);
+  if (n % 2 == 0) return;
+  data[n - 1] = static_cast<uint8_t>((low[n / 2] & 0x0F) | (high[n / 2] << 4));
+}
+
 }  // namespace varve

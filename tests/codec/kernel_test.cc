@@ -257,5 +257,23 @@ TEST(SparseKernelTest, NibblesAgreeAndInvert) {
   }
 }
 
+TEST(SparseKernelTest, HalvesAgreeAndInvert) {
+  for (const size_t n : kSizes) {
+    const U8 data = Random(n, n);
+    for (const CpuLevel level : Levels()) {
+      U8 low((n + 1) / 2);
+      U8 high((n + 1) / 2);
+      SplitHalves(level, data.data(), n, low.data(), high.data());
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ((low[i / 2] >> (4 * (i % 2))) & 15, data[i] & 15);
+        ASSERT_EQ((high[i / 2] >> (4 * (i % 2))) & 15, data[i] >> 4);
+      }
+      U8 back(n);
+      JoinHalves(level, low.data(), high.data(), n, back.data());
+      ASSERT_EQ(back, data) << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace varve
