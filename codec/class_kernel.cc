@@ -14,17 +14,20 @@ namespace {
 template <typename T>
 void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements, size_t n,
              uint8_t* exponents) {
-  RunAt(level, [](int shift, uint8_t mask, In from, size_t count, Out to) VARVE_INLINE {
-    for (size_t i = 0; i < count; ++i) {
-      T element;
-      std::memcpy(&element, from + i * sizeof(T), sizeof(T));
-      to[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
-    }
-  }, field.shift, field.mask, elements, n, exponents);
+  RunAt(
+      level,
+      [](int shift, uint8_t mask, In from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          T element;
+          std::memcpy(&element, from + i * sizeof(T), sizeof(T));
+          to[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
+        }
+      },
+      field.shift, field.mask, elements, n, exponents);
 }
 
-// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return how
-// many elements that was.
+// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return
+// how many elements that was.
 using Below = std::array<size_t, kMaxClasses - 1>;
 
 #if VARVE_X86
@@ -128,28 +131,44 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t*
 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data, size_t n, uint8_t** parts,
                        size_t num_parts) {
   switch (num_parts) {
-    case 2: return PartitionAvx512<2>(classes, data, n, parts);
-    case 3: return PartitionAvx512<3>(classes, data, n, parts);
-    case 4: return PartitionAvx512<4>(classes, data, n, parts);
-    case 5: return PartitionAvx512<5>(classes, data, n, parts);
-    case 6: return PartitionAvx512<6>(classes, data, n, parts);
-    case 7: return PartitionAvx512<7>(classes, data, n, parts);
-    case 8: return PartitionAvx512<8>(classes, data, n, parts);
-    default: return 0;
+    case 2:
+      return PartitionAvx512<2>(classes, data, n, parts);
+    case 3:
+      return PartitionAvx512<3>(classes, data, n, parts);
+    case 4:
+      return PartitionAvx512<4>(classes, data, n, parts);
+    case 5:
+      return PartitionAvx512<5>(classes, data, n, parts);
+    case 6:
+      return PartitionAvx512<6>(classes, data, n, parts);
+    case 7:
+      return PartitionAvx512<7>(classes, data, n, parts);
+    case 8:
+      return PartitionAvx512<8>(classes, data, n, parts);
+    default:
+      return 0;
   }
 }
 
 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** parts, size_t num_parts,
                    uint8_t* data) {
   switch (num_parts) {
-    case 2: return MergeAvx512<2>(classes, n, parts, data);
-    case 3: return MergeAvx512<3>(classes, n, parts, data);
-    case 4: return MergeAvx512<4>(classes, n, parts, data);
-    case 5: return MergeAvx512<5>(classes, n, parts, data);
-    case 6: return MergeAvx512<6>(classes, n, parts, data);
-    case 7: return MergeAvx512<7>(classes, n, parts, data);
-    case 8: return MergeAvx512<8>(classes, n, parts, data);
-    default: return 0;
+    case 2:
+      return MergeAvx512<2>(classes, n, parts, data);
+    case 3:
+      return MergeAvx512<3>(classes, n, parts, data);
+    case 4:
+      return MergeAvx512<4>(classes, n, parts, data);
+    case 5:
+      return MergeAvx512<5>(classes, n, parts, data);
+    case 6:
+      return MergeAvx512<6>(classes, n, parts, data);
+    case 7:
+      return MergeAvx512<7>(classes, n, parts, data);
+    case 8:
+      return MergeAvx512<8>(classes, n, parts, data);
+    default:
+      return 0;
   }
 }
 #endif

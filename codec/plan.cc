@@ -67,8 +67,7 @@ uint64_t ResidualBits(CpuLevel level, float scale, const std::vector<uint8_t>& x
   const size_t count = std::min(x.size() / 4, kFitUnits + 1);
   const TransformArgs args{
       .transform = Transform::kSubtractScale, .element_bytes = 4, .scale = scale};
-  ForwardTransform(level, args, x.data(), base.data(), count,
-                   reinterpret_cast<uint8_t*>(residual));
+  ForwardTransform(level, args, x.data(), base.data(), count, reinterpret_cast<uint8_t*>(residual));
   uint64_t bits = 0;
   for (size_t i = 0; i < count; ++i) bits += static_cast<uint64_t>(std::bit_width(residual[i]));
   return bits;
@@ -138,8 +137,7 @@ Plan Planner::Subtract() {
   Plan plan;
   plan.predictor = Predictor::kDelta;
   plan.transform.element_bytes = unit_bytes_;
-  plan.transform.transform =
-      IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
+  plan.transform.transform = IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
   Evaluate(&plan);
   return plan;
 }
@@ -185,7 +183,8 @@ float Planner::FitScale() {
   // and in their middle when it has either sign.
   std::vector<float> candidates = {1.0f};
   for (const double quantile : {0.01, 0.03, 0.08, 0.2, 0.5, 0.75}) {
-    candidates.push_back(ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
+    candidates.push_back(
+        ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
   }
   float best = 1.0f;
   uint64_t best_bits = ~uint64_t{0};

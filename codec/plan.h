@@ -31,10 +31,10 @@ struct Plan {
   TransformArgs transform;
   // Classes of the base's exponents; empty = no context.
   std::vector<uint8_t> thresholds;
-  std::array<bool, kMaxPlanes> by_class{};  // planes that are coded class by class
+  std::array<bool, kMaxPlanes> by_class{};       // planes that are coded class by class
   std::array<StreamCoder, kMaxPlanes> coders{};  // of the planes that are not
   std::array<std::array<StreamCoder, kMaxClasses>, kMaxPlanes> class_coders{};
-  double estimated_bytes = 0;               // of the payload
+  double estimated_bytes = 0;  // of the payload
 };
 
 // True when every plane of a small sample looks random. Costs a few microseconds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ways to make a plane shorter before it is entropy-coded. For mostly small bytes: a bitmap with the
-// non-zero bytes packed behind, or two half bytes in one with an escape for the large ones. For
+// Ways to make a plane shorter before it is entropy-coded. For mostly small bytes: a bitmap with
+// the non-zero bytes packed behind, or two half bytes in one with an escape for the large ones. For
 // bytes with noise in their low half: two half bytes in one, low and high halves apart. They join
 // symbols, which lifts the floor of Huffman codes, one bit a symbol, and halves their time. Every
 // level gives the same bytes. Functions are stateless.
@@ -18,8 +18,8 @@ namespace varve {
 inline constexpr size_t kPackSlack = 64;
 inline constexpr uint8_t kNibbleEscape = 15;
 
-// Bit i % 8 of bitmap[i / 8] says that data[i] is not zero; unused bits are zero. Returns the number
-// of values. `values` has room for n + kPackSlack.
+// Bit i % 8 of bitmap[i / 8] says that data[i] is not zero; unused bits are zero. Returns the
+// number of values. `values` has room for n + kPackSlack.
 size_t PackNonZeros(CpuLevel level, const uint8_t* data, size_t n, uint8_t* bitmap,
                     uint8_t* values);
 // Returns the number of bits set in the bitmap of n elements.
@@ -29,10 +29,9 @@ void UnpackNonZeros(CpuLevel level, const uint8_t* bitmap, const uint8_t* values
                     uint8_t* data);
 
 // Half byte i of `pairs` (low half first) is min(data[i], 15); bytes of 15 and above are also
-// appended to `escapes` whole. Returns the number of escapes, which has room for n + kPackSlack. The
-// last half byte is zero when n is odd.
-size_t PackNibbles(CpuLevel level, const uint8_t* data, size_t n, uint8_t* pairs,
-                   uint8_t* escapes);
+// appended to `escapes` whole. Returns the number of escapes, which has room for n + kPackSlack.
+// The last half byte is zero when n is odd.
+size_t PackNibbles(CpuLevel level, const uint8_t* data, size_t n, uint8_t* pairs, uint8_t* escapes);
 size_t CountEscapes(CpuLevel level, const uint8_t* pairs, size_t n);
 // `escapes` holds CountEscapes bytes and kPackSlack.
 void UnpackNibbles(CpuLevel level, const uint8_t* pairs, const uint8_t* escapes, size_t n,

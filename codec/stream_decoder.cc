@@ -37,7 +37,8 @@ Status StreamDecoder::TakeStream(ByteReader* reader, StreamCoder* coder,
   if (!reader->Take(coder) || !reader->Take(&body_bytes)) {
     return Status::Corruption("stream header is cut short");
   }
-  if (!reader->TakeSpan(body_bytes, body)) return SizeError("rest", reader->rest().size(), body_bytes);
+  if (!reader->TakeSpan(body_bytes, body))
+    return SizeError("rest", reader->rest().size(), body_bytes);
   return Status::Ok();
 }
 
@@ -59,11 +60,14 @@ Status StreamDecoder::DecodeBodyAt(int depth, StreamCoder coder, std::span<const
       if (body.size() != 1) return SizeError("constant stream", body.size(), 1);
       if (!out.empty()) std::memset(out.data(), std::to_integer<int>(body[0]), out.size());
       return Status::Ok();
-    case StreamCoder::kZstd: return zstd_.Decompress(body, std::as_writable_bytes(out));
+    case StreamCoder::kZstd:
+      return zstd_.Decompress(body, std::as_writable_bytes(out));
     case StreamCoder::kSparse:
     case StreamCoder::kNibbles:
-    case StreamCoder::kHalves: return DecodeNested(depth, coder, body, out);
-    case StreamCoder::kClasses: return Status::Corruption("stream of classes inside a stream");
+    case StreamCoder::kHalves:
+      return DecodeNested(depth, coder, body, out);
+    case StreamCoder::kClasses:
+      return Status::Corruption("stream of classes inside a stream");
   }
   return Status::Corruption("stream coder is " + std::to_string(static_cast<int>(coder)) +
                             ", expected 0 to " + std::to_string(kNumStreamCoders - 1));

@@ -109,8 +109,7 @@ bool StreamEncoder::AppendConstant(const uint8_t* data, size_t n, ByteBuffer* ou
 bool StreamEncoder::AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches) {
   const size_t start = out->size();
   AppendHeader(StreamCoder::kZstd, 0, out);
-  const std::span<std::byte> room =
-      std::as_writable_bytes(std::span(out->Room(n), n));
+  const std::span<std::byte> room = std::as_writable_bytes(std::span(out->Room(n), n));
   const size_t bytes = matches ? zstd_.CompressMatches(AsBytes(data, n), room)
                                : zstd_.CompressLiterals(AsBytes(data, n), room);
   if (bytes == 0) {

@@ -15,9 +15,9 @@
 namespace varve {
 namespace {
 
-const std::vector<size_t> kSizes = {0,  1,  2,   3,   7,   8,   9,    15,   16,   17,   31,  32,
-                                    33, 63, 64,  65,  127, 128, 129,  191,  255,  256,  257, 1023,
-                                    1024, 1025, 4095, 4096, 4097, 5000};
+const std::vector<size_t> kSizes = {0,   1,   2,   3,    7,    8,    9,    15,   16,   17,
+                                    31,  32,  33,  63,   64,   65,   127,  128,  129,  191,
+                                    255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 5000};
 
 std::vector<CpuLevel> Levels() {
   std::vector<CpuLevel> levels = {CpuLevel::kPortable};
@@ -77,8 +77,8 @@ struct TransformCase {
 TEST(ResidualKernelTest, LevelsAgreeAndInvert) {
   std::vector<TransformCase> cases = {{Transform::kSubtractScale, 4}};
   for (const size_t width : {1, 2, 4, 8}) {
-    for (const Transform t : {Transform::kPlain, Transform::kRotate, Transform::kSubtract,
-                              Transform::kSubtractOrd}) {
+    for (const Transform t :
+         {Transform::kPlain, Transform::kRotate, Transform::kSubtract, Transform::kSubtractOrd}) {
       cases.push_back({t, width});
     }
   }

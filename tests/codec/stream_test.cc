@@ -63,8 +63,8 @@ TEST(StreamTest, PicksACoderForEachKindOfData) {
 
 TEST(StreamTest, SizesAroundVectorWidths) {
   for (const double p : {0.001, 0.1, 0.5, 0.9, 0.99}) {
-    for (const size_t n : {1, 2, 7, 8, 9, 63, 64, 65, 66, 127, 128, 129, 255, 256, 257, 4095, 4096,
-                           4097, 131071, 131072, 131073}) {
+    for (const size_t n : {1,   2,   7,   8,   9,    63,   64,   65,     66,     127,   128,
+                           129, 255, 256, 257, 4095, 4096, 4097, 131071, 131072, 131073}) {
       EncodeAndCheck(Geometric(n, p, n));
     }
   }
