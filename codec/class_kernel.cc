@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/class_kernel.h"
 
+#include <algorithm>
 #include <cstring>
 
 #if VARVE_X86
@@ -13,17 +14,20 @@ namespace {
 template <typename T>
 void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements, size_t n,
              uint8_t* exponents) {
-  RunAt(level, [](int shift, uint8_t mask, In from, size_t count, Out to) VARVE_INLINE {
-    for (size_t i = 0; i < count; ++i) {
-      T element;
-      std::memcpy(&element, from + i * sizeof(T), sizeof(T));
-      to[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
-    }
-  }, field.shift, field.mask, elements, n, exponents);
+  RunAt(
+      level,
+      [](int shift, uint8_t mask, In from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          T element;
+          std::memcpy(&element, from + i * sizeof(T), sizeof(T));
+          to[i] = static_cast<uint8_t>(static_cast<uint8_t>(element >> shift) & mask);
+        }
+      },
+      field.shift, field.mask, elements, n, exponents);
 }
 
-// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return how
-// many elements that was.
+// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return
+// how many elements that was.
 using Below = std::array<size_t, kMaxClasses - 1>;
 
 #if VARVE_X86
@@ -79,36 +83,93 @@ void ClassifyRest(std::span<const uint8_t> thresholds, uint8_t* exponents, size_
 }
 
 #if VARVE_X86
+// The number of parts is a constant here, so that the pointers stay in registers.
+template <size_t kParts>
 VARVE_AVX512 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data, size_t n,
-                                    uint8_t** to, size_t num_parts) {
+                                    uint8_t** parts) {
+  uint8_t* to[kParts];
+  std::copy_n(parts, kParts, to);
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
     const __m512i bytes = _mm512_loadu_si512(data + i);
-    for (size_t c = 0; c < num_parts; ++c) {
+#pragma GCC unroll 8
+    for (size_t c = 0; c < kParts; ++c) {
       const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(static_cast<char>(c)));
       // A compress to memory is many times slower than one to a register with a whole store.
       _mm512_storeu_si512(to[c], _mm512_maskz_compress_epi8(mask, bytes));
       to[c] += _mm_popcnt_u64(mask);
     }
   }
+  std::copy_n(to, kParts, parts);
   return i;
 }
 
-VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** from,
-                                size_t num_parts, uint8_t* data) {
+template <size_t kParts>
+VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** parts,
+                                uint8_t* data) {
+  const uint8_t* from[kParts];
+  std::copy_n(parts, kParts, from);
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
-    __m512i bytes = _mm512_setzero_si512();
-    for (size_t c = 0; c < num_parts; ++c) {
+    __m512i even = _mm512_setzero_si512();  // two sums, so that one need not wait for the other
+    __m512i odd = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (size_t c = 0; c < kParts; ++c) {
       const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(static_cast<char>(c)));
-      bytes = _mm512_mask_expand_epi8(bytes, mask, _mm512_loadu_si512(from[c]));
+      __m512i& sum = c % 2 == 0 ? even : odd;
+      sum = _mm512_mask_expand_epi8(sum, mask, _mm512_loadu_si512(from[c]));
       from[c] += _mm_popcnt_u64(mask);
     }
-    _mm512_storeu_si512(data + i, bytes);
+    _mm512_storeu_si512(data + i, _mm512_or_si512(even, odd));
   }
+  std::copy_n(from, kParts, parts);
   return i;
+}
+
+size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data, size_t n, uint8_t** parts,
+                       size_t num_parts) {
+  switch (num_parts) {
+    case 2:
+      return PartitionAvx512<2>(classes, data, n, parts);
+    case 3:
+      return PartitionAvx512<3>(classes, data, n, parts);
+    case 4:
+      return PartitionAvx512<4>(classes, data, n, parts);
+    case 5:
+      return PartitionAvx512<5>(classes, data, n, parts);
+    case 6:
+      return PartitionAvx512<6>(classes, data, n, parts);
+    case 7:
+      return PartitionAvx512<7>(classes, data, n, parts);
+    case 8:
+      return PartitionAvx512<8>(classes, data, n, parts);
+    default:
+      return 0;
+  }
+}
+
+size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** parts, size_t num_parts,
+                   uint8_t* data) {
+  switch (num_parts) {
+    case 2:
+      return MergeAvx512<2>(classes, n, parts, data);
+    case 3:
+      return MergeAvx512<3>(classes, n, parts, data);
+    case 4:
+      return MergeAvx512<4>(classes, n, parts, data);
+    case 5:
+      return MergeAvx512<5>(classes, n, parts, data);
+    case 6:
+      return MergeAvx512<6>(classes, n, parts, data);
+    case 7:
+      return MergeAvx512<7>(classes, n, parts, data);
+    case 8:
+      return MergeAvx512<8>(classes, n, parts, data);
+    default:
+      return 0;
+  }
 }
 #endif
 

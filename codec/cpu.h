@@ -23,9 +23,10 @@ CpuLevel DetectCpu();
 #if defined(__x86_64__)
 #define VARVE_X86 1
 #define VARVE_AVX2 [[gnu::target("avx2,bmi,bmi2,popcnt,f16c")]]
-#define VARVE_AVX512                                                                              \
-  [[gnu::target(                                                                                  \
-      "avx2,bmi,bmi2,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]]
+#define VARVE_AVX512                                                             \
+  [[gnu::target(                                                                 \
+      "avx2,bmi,bmi2,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi," \
+      "avx512vbmi2")]]
 #else
 #define VARVE_X86 0
 #define VARVE_AVX2
@@ -36,8 +37,9 @@ CpuLevel DetectCpu();
 namespace varve {
 
 // Runs a plain loop compiled for the given level: the compiler vectorises it three times. The loop
-// is a lambda without captures, marked VARVE_INLINE, and takes what it needs as arguments: stores of
-// bytes might change captured variables, for all the compiler knows, and then it uses no vectors.
+// is a lambda without captures, marked VARVE_INLINE, and takes what it needs as arguments: stores
+// of bytes might change captured variables, for all the compiler knows, and then it uses no
+// vectors.
 template <typename Loop, typename... Args>
 void RunPortable(Loop loop, Args... args) {
   loop(args...);
@@ -53,9 +55,12 @@ VARVE_AVX512 void RunAvx512(Loop loop, Args... args) {
 template <typename Loop, typename... Args>
 void RunAt(CpuLevel level, Loop loop, Args... args) {
   switch (level) {
-    case CpuLevel::kAvx512: return RunAvx512(loop, args...);
-    case CpuLevel::kAvx2: return RunAvx2(loop, args...);
-    case CpuLevel::kPortable: return RunPortable(loop, args...);
+    case CpuLevel::kAvx512:
+      return RunAvx512(loop, args...);
+    case CpuLevel::kAvx2:
+      return RunAvx2(loop, args...);
+    case CpuLevel::kPortable:
+      return RunPortable(loop, args...);
   }
 }
 

@@ -13,8 +13,9 @@ namespace {
 constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
-// A gain below this share is not worth the time to decode.
-constexpr double kMinGain = 0.015;
+// A gain below this share is not worth the time of a slower coder; raw is by far the fastest.
+constexpr double kMinGain = 0.025;
+constexpr double kMinGainOverRaw = 0.05;
 
 // n * log2(n), from a table: a logarithm for each of 256 counters of each plane would take longer
 // than the sample itself.
@@ -74,15 +75,26 @@ double SparseBits(const PlaneStats& stats) {
   return stats.total / 8.0 * std::min(bitmap * 1.02, 8.0) + values;
 }
 
+// Of half bytes that are coded two by two.
+double PairBits(const Entropy& halves) {
+  const double p = static_cast<double>(halves.largest) / std::max(halves.total, 1u);
+  const double pair = p * p;  // of the commonest pair, which costs a bit at least
+  const double floor = pair > 0.5 ? halves.total / 2.0 * (1.0 - BinaryEntropy(pair)) : 0.0;
+  return halves.bits + floor;
+}
+
 double NibbleBits(const PlaneStats& stats) {
   uint32_t folded[16] = {};
   std::copy_n(stats.counts.begin(), 15, folded);
   for (size_t i = 15; i < 256; ++i) folded[15] += stats.counts[i];
-  const Entropy halves = EntropyOf(folded, 0, 16);
-  const double p = static_cast<double>(halves.largest) / std::max(halves.total, 1u);
-  const double pair = p * p;  // of the commonest pair, which costs a bit at least
-  const double floor = pair > 0.5 ? halves.total / 2.0 * (1.0 - BinaryEntropy(pair)) : 0.0;
-  return halves.bits + floor + 8.0 * folded[15];
+  return PairBits(EntropyOf(folded, 0, 16)) + 8.0 * folded[15];
+}
+
+// The low halves are stored raw; otherwise this coder would be no faster than plain Huffman.
+double HalvesBits(const PlaneStats& stats) {
+  uint32_t high[16] = {};
+  for (size_t i = 0; i < 256; ++i) high[i / 16] += stats.counts[i];
+  return PairBits(EntropyOf(high, 0, 16)) + 4.0 * stats.total;
 }
 
 }  // namespace
@@ -109,10 +121,10 @@ void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats) {
 bool LooksRandom(const PlaneStats& stats) {
   // The chance that two bytes are equal is 1/256 for random bytes and more for all others; it needs
   // no logarithm and, unlike the entropy of a sample, is not biased.
-  double pairs = 0;
-  for (const uint32_t count : stats.counts) pairs += static_cast<double>(count) * count;
+  uint32_t pairs = 0;  // at most kMaxSample squared
+  for (const uint32_t count : stats.counts) pairs += count * count;
   const double total = stats.total;
-  return (pairs - total) * 256.0 < total * (total - 1.0) * 1.12;
+  return (pairs - total) * 256.0 < total * (total - 1.0) * 1.15;
 }
 
 Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
@@ -122,12 +134,14 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
   if (entropy.largest == stats.total) return {.coder = StreamCoder::kConstant, .bits = 0.01};
   if (num_bytes < 64) return best;
   const auto consider = [&](StreamCoder coder, double sample_bits, double overhead_bytes) {
-    const double bits = sample_bits / stats.total + 8.0 * overhead_bytes / static_cast<double>(num_bytes);
-    const double gain = best.coder == StreamCoder::kRaw ? kMinGain : 0.01;
+    const double bits =
+        sample_bits / stats.total + 8.0 * overhead_bytes / static_cast<double>(num_bytes);
+    const double gain = best.coder == StreamCoder::kRaw ? kMinGainOverRaw : kMinGain;
     if (bits < best.bits * (1.0 - gain)) best = {.coder = coder, .bits = bits};
   };
-  // Nibbles first: at equal size they are the fastest to code and to decode.
+  // The faster ones first: the next must be smaller by more than kMinGain.
   consider(StreamCoder::kNibbles, NibbleBits(stats), kNibblesOverhead);
+  consider(StreamCoder::kHalves, HalvesBits(stats), kNibblesOverhead);
   consider(StreamCoder::kZstd, HuffmanBits(entropy), kZstdOverhead);
   if (4 * stats.counts[0] > stats.total) {
     consider(StreamCoder::kSparse, SparseBits(stats), kSparseOverhead);

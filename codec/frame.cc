@@ -7,11 +7,16 @@ namespace varve {
 
 std::string_view PredictorName(Predictor predictor) {
   switch (predictor) {
-    case Predictor::kRaw: return "raw";
-    case Predictor::kKeyframe: return "keyframe";
-    case Predictor::kDelta: return "delta";
-    case Predictor::kScaledDelta: return "scaled delta";
-    case Predictor::kReplay: return "replay";
+    case Predictor::kRaw:
+      return "raw";
+    case Predictor::kKeyframe:
+      return "keyframe";
+    case Predictor::kDelta:
+      return "delta";
+    case Predictor::kScaledDelta:
+      return "scaled delta";
+    case Predictor::kReplay:
+      return "replay";
   }
   return "?";
 }

@@ -37,14 +37,17 @@ Status CheckTransform(const FrameInfo& info, const TransformArgs& args) {
   const Transform transform = args.transform;
   bool fits = false;
   switch (info.predictor) {
-    case Predictor::kKeyframe: fits = transform <= Transform::kRotate; break;
+    case Predictor::kKeyframe:
+      fits = transform <= Transform::kRotate;
+      break;
     case Predictor::kDelta:
       fits = transform == Transform::kSubtract || transform == Transform::kSubtractOrd;
       break;
     case Predictor::kScaledDelta:
       fits = transform == Transform::kSubtractScale && info.dtype == DType::kF32;
       break;
-    default: break;
+    default:
+      break;
   }
   if (fits) return Status::Ok();
   return Status::Corruption("transform is " + std::to_string(static_cast<int>(transform)) +
@@ -137,10 +140,11 @@ Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const st
   uint8_t* const room = scratch_->planes.Room(out.size());
   const uint8_t* pointers[kMaxPlanes];
   for (size_t p = 0; p < unit_bytes; ++p) {
-    VARVE_RETURN_IF_ERROR(
-        scratch_->DecodePlane(&reader, info, header, base_raw,
-                              std::span(room + p * num_units, num_units), &pointers[p])
-            .WithContext("plane " + std::to_string(p)));
+    VARVE_RETURN_IF_ERROR(scratch_
+                              ->DecodePlane(&reader, info, header, base_raw,
+                                            std::span(room + p * num_units, num_units),
+                                            &pointers[p])
+                              .WithContext("plane " + std::to_string(p)));
   }
   if (!reader.rest().empty()) return SizeError("rest of the payload", reader.rest().size(), 0);
   scratch_->JoinResidual(header, pointers, base_raw, out);
@@ -172,8 +176,7 @@ Status FrameDecoder::Scratch::DecodePlane(ByteReader* reader, const FrameInfo& i
 }
 
 Status FrameDecoder::Scratch::DecodeByClass(std::span<const std::byte> body,
-                                            const PayloadHeader& header,
-                                            std::span<uint8_t> plane) {
+                                            const PayloadHeader& header, std::span<uint8_t> plane) {
   const size_t num_classes = header.thresholds.size() + 1;
   parts.Truncate(0);
   uint8_t* room = parts.Room(plane.size() + num_classes * kClassSlack);

@@ -107,17 +107,17 @@ Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* fr
   Scratch& scratch = *scratch_;
   Planner& planner = scratch.planner;
   const bool may_use_base = MayUseBase(input);
-  planner.Look(input.raw, input.dtype);
-  if (!may_use_base && input.codec != Codec::kMax && planner.LooksIncompressible()) {
+  if (!may_use_base && input.codec != Codec::kMax && LooksIncompressible(input.raw, input.dtype)) {
     return store_raw(), Status::Ok();
   }
+  planner.Look(input.raw, input.dtype);
   Plan plan = planner.Keyframe();
   double keyframe_bytes =
       std::min(plan.estimated_bytes, static_cast<double>(input.raw.size())) + kPlainHeaderBytes;
   if (input.codec == Codec::kMax) {
     scratch.EncodePayload(input, plan, &scratch.other_payload);
-    keyframe_bytes = static_cast<double>(
-        kPlainHeaderBytes + std::min(scratch.other_payload.size(), input.raw.size()));
+    keyframe_bytes = static_cast<double>(kPlainHeaderBytes +
+                                         std::min(scratch.other_payload.size(), input.raw.size()));
   }
   if (may_use_base) {
     Plan delta = planner.Delta(input.base->raw);
@@ -134,8 +134,7 @@ Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* fr
       input.codec != Codec::kMax && !IsInteger(input.dtype)) {
     return store_raw(), Status::Ok();
   }
-  ByteBuffer& payload =
-      input.codec == Codec::kMax ? scratch.other_payload : scratch.payload;
+  ByteBuffer& payload = input.codec == Codec::kMax ? scratch.other_payload : scratch.payload;
   if (input.codec != Codec::kMax) scratch.EncodePayload(input, plan, &payload);
   if (payload.size() >= input.raw.size()) return store_raw(), Status::Ok();
   WriteFrame(input, Predictor::kKeyframe, payload.bytes(), frame);
@@ -192,8 +191,7 @@ void FrameEncoder::Scratch::SplitResidual(const EncodeInput& input, const Plan& 
   }
 }
 
-void FrameEncoder::Scratch::Classify(const EncodeInput& input, const Plan& plan,
-                                     size_t num_units) {
+void FrameEncoder::Scratch::Classify(const EncodeInput& input, const Plan& plan, size_t num_units) {
   classes.Truncate(0);
   uint8_t* const ids = classes.Room(num_units);
   ExtractExponents(level, *ContextField(input.dtype), Data(input.base->raw), num_units, ids);

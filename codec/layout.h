@@ -13,8 +13,8 @@ namespace varve {
 
 inline constexpr size_t kMaxPlanes = 8;
 
-// Bytes of the unit that is split into planes: the element, or one for elements of less than a byte.
-// A complex element is two F32.
+// Bytes of the unit that is split into planes: the element, or one for elements of less than a
+// byte. A complex element is two F32.
 inline size_t UnitBytes(DType dtype) {
   if (dtype == DType::kC64) return 4;
   const int bits = DTypeBits(dtype);
@@ -30,18 +30,24 @@ inline bool IsSignedFloat(DType dtype) {
     case DType::kF64:
     case DType::kC64:
     case DType::kF8E4M3:
-    case DType::kF8E5M2: return true;
-    default: return false;
+    case DType::kF8E5M2:
+      return true;
+    default:
+      return false;
   }
 }
 
 // Where the exponent is, for the dtypes whose deltas use it as context.
 inline std::optional<ExponentField> ContextField(DType dtype) {
   switch (dtype) {
-    case DType::kBF16: return ExponentField{.element_bytes = 2, .shift = 7, .mask = 0xFF};
-    case DType::kF16: return ExponentField{.element_bytes = 2, .shift = 10, .mask = 0x1F};
-    case DType::kF32: return ExponentField{.element_bytes = 4, .shift = 23, .mask = 0xFF};
-    default: return std::nullopt;
+    case DType::kBF16:
+      return ExponentField{.element_bytes = 2, .shift = 7, .mask = 0xFF};
+    case DType::kF16:
+      return ExponentField{.element_bytes = 2, .shift = 10, .mask = 0x1F};
+    case DType::kF32:
+      return ExponentField{.element_bytes = 4, .shift = 23, .mask = 0xFF};
+    default:
+      return std::nullopt;
   }
 }
 

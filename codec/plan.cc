@@ -15,12 +15,12 @@ namespace {
 constexpr size_t kRunUnits = 64;
 constexpr size_t kNumRuns = 32;
 constexpr size_t kSampleUnits = kRunUnits * kNumRuns;
-// The first look takes every other run; it decides about data that is stored as it is.
-constexpr size_t kLookEvery = 2;
+// The first look takes fewer runs: it must cost next to nothing when the data is stored as it is.
+constexpr size_t kLookRuns = 8;
 // Elements of the sample that the scale is fitted to.
-constexpr size_t kFitUnits = 256;
+constexpr size_t kFitUnits = 512;
 // Classes smaller than this share are merged with their neighbour.
-constexpr double kMinClassShare = 0.04;
+constexpr double kMinClassShare = 0.1;
 // A plane is coded class by class when that saves this much of it.
 constexpr double kMinClassGain = 0.02;
 
@@ -60,7 +60,40 @@ std::vector<uint8_t> ChooseThresholds(const uint8_t* exponents, size_t n) {
   return thresholds;
 }
 
+// Bits below the leading ones of the residuals of a scale.
+uint64_t ResidualBits(CpuLevel level, float scale, const std::vector<uint8_t>& x,
+                      const std::vector<uint8_t>& base) {
+  uint32_t residual[kFitUnits + 1];
+  const size_t count = std::min(x.size() / 4, kFitUnits + 1);
+  const TransformArgs args{
+      .transform = Transform::kSubtractScale, .element_bytes = 4, .scale = scale};
+  ForwardTransform(level, args, x.data(), base.data(), count, reinterpret_cast<uint8_t*>(residual));
+  uint64_t bits = 0;
+  for (size_t i = 0; i < count; ++i) bits += static_cast<uint64_t>(std::bit_width(residual[i]));
+  return bits;
+}
+
 }  // namespace
+
+bool LooksIncompressible(std::span<const std::byte> raw, DType dtype) {
+  const size_t unit_bytes = UnitBytes(dtype);
+  const size_t num_units = raw.size() / unit_bytes;
+  if (num_units < kSampleUnits) return false;
+  std::array<PlaneStats, kMaxPlanes> stats;
+  const auto* const data = reinterpret_cast<const uint8_t*>(raw.data());
+  const size_t last = num_units - kRunUnits;
+  for (size_t run = 0; run < kLookRuns; ++run) {
+    const uint8_t* const from = data + last * run / (kLookRuns - 1) * unit_bytes;
+    for (size_t i = 0; i < kRunUnits; ++i) {
+      for (size_t p = 0; p < unit_bytes; ++p) ++stats[p].counts[from[i * unit_bytes + p]];
+    }
+  }
+  for (size_t p = 0; p < unit_bytes; ++p) {
+    stats[p].total = kLookRuns * kRunUnits;
+    if (!LooksRandom(stats[p])) return false;
+  }
+  return true;
+}
 
 void Planner::Look(std::span<const std::byte> raw, DType dtype) {
   dtype_ = dtype;
@@ -68,20 +101,6 @@ void Planner::Look(std::span<const std::byte> raw, DType dtype) {
   num_units_ = raw.size() / unit_bytes_;
   Gather(raw, unit_bytes_, &raw_);
   sample_units_ = raw_.size() / unit_bytes_;
-}
-
-bool Planner::LooksIncompressible() const {
-  if (sample_units_ < kSampleUnits) return false;
-  for (size_t p = 0; p < unit_bytes_; ++p) {
-    PlaneStats stats;
-    for (size_t run = 0; run < kNumRuns; run += kLookEvery) {
-      const uint8_t* const from = raw_.data() + run * kRunUnits * unit_bytes_ + p;
-      for (size_t i = 0; i < kRunUnits; ++i) ++stats.counts[from[i * unit_bytes_]];
-      stats.total += kRunUnits;
-    }
-    if (!LooksRandom(stats)) return false;
-  }
-  return true;
 }
 
 Plan Planner::Keyframe() {
@@ -118,21 +137,28 @@ Plan Planner::Subtract() {
   Plan plan;
   plan.predictor = Predictor::kDelta;
   plan.transform.element_bytes = unit_bytes_;
-  plan.transform.transform =
-      IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
+  plan.transform.transform = IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
   Evaluate(&plan);
   return plan;
 }
 
 Plan Planner::Scaled(const Plan& subtract) {
-  Plan plan = subtract;
-  const float scale = FitScale();
-  if (scale == 1.0f) return plan;
-  plan.predictor = Predictor::kScaledDelta;
-  plan.transform.transform = Transform::kSubtractScale;
-  plan.transform.scale = scale;
-  Evaluate(&plan);
-  return plan;
+  const float fitted = FitScale();
+  // Decay rates are round numbers, which predict best, and which a sample only comes near to: from
+  // above when what is added to the moment is positive.
+  const float candidates[] = {fitted, std::floor(fitted * 100.0f) / 100.0f,
+                              std::round(fitted * 1000.0f) / 1000.0f};
+  Plan best = subtract;
+  for (const float scale : candidates) {
+    if (scale == 1.0f || !(scale > 0.0f) || scale == best.transform.scale) continue;
+    Plan plan = subtract;
+    plan.predictor = Predictor::kScaledDelta;
+    plan.transform.transform = Transform::kSubtractScale;
+    plan.transform.scale = scale;
+    Evaluate(&plan);
+    if (plan.estimated_bytes < best.estimated_bytes) best = plan;
+  }
+  return best;
 }
 
 float Planner::FitScale() {
@@ -156,25 +182,18 @@ float Planner::FitScale() {
   // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
   // and in their middle when it has either sign.
   std::vector<float> candidates = {1.0f};
-  for (const double quantile : {0.02, 0.08, 0.15, 0.3, 0.5, 0.7}) {
-    candidates.push_back(ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
+  for (const double quantile : {0.01, 0.03, 0.08, 0.2, 0.5, 0.75}) {
+    candidates.push_back(
+        ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
   }
-  std::vector<uint8_t> residual(x.size());
   float best = 1.0f;
   uint64_t best_bits = ~uint64_t{0};
-  for (const float scale : candidates) {
-    const TransformArgs args{
-        .transform = Transform::kSubtractScale, .element_bytes = 4, .scale = scale};
-    ForwardTransform(level_, args, x.data(), b.data(), count, residual.data());
-    uint64_t bits = 0;
-    for (size_t i = 0; i < count; ++i) {
-      uint32_t value;
-      std::memcpy(&value, &residual[4 * i], 4);
-      bits += static_cast<uint64_t>(std::bit_width(value));
-    }
+  const auto consider = [&](float scale) {
+    const uint64_t bits = ResidualBits(level_, scale, x, b);
     if (bits < best_bits) best = scale;
     best_bits = std::min(best_bits, bits);
-  }
+  };
+  for (const float scale : candidates) consider(scale);
   return best;
 }
 

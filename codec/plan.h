@@ -4,8 +4,8 @@
 // decodes to the same bytes.
 //
 //   Planner planner(DetectCpu());
+//   if (LooksIncompressible(raw, dtype)) ...  // store it raw
 //   planner.Look(raw, dtype);
-//   if (planner.LooksIncompressible()) ...
 //   Plan plan = planner.Keyframe();
 //   Plan delta = planner.Delta(base);
 //
@@ -31,11 +31,14 @@ struct Plan {
   TransformArgs transform;
   // Classes of the base's exponents; empty = no context.
   std::vector<uint8_t> thresholds;
-  std::array<bool, kMaxPlanes> by_class{};  // planes that are coded class by class
+  std::array<bool, kMaxPlanes> by_class{};       // planes that are coded class by class
   std::array<StreamCoder, kMaxPlanes> coders{};  // of the planes that are not
   std::array<std::array<StreamCoder, kMaxClasses>, kMaxPlanes> class_coders{};
-  double estimated_bytes = 0;               // of the payload
+  double estimated_bytes = 0;  // of the payload
 };
+
+// True when every plane of a small sample looks random. Costs a few microseconds.
+bool LooksIncompressible(std::span<const std::byte> raw, DType dtype);
 
 class Planner {
  public:
@@ -43,9 +46,6 @@ class Planner {
 
   // Takes the sample of a chunk.
   void Look(std::span<const std::byte> raw, DType dtype);
-  // True when every plane of the sample looks random.
-  bool LooksIncompressible() const;
-
   Plan Keyframe();
   // The best plan against a base of the same size and dtype.
   Plan Delta(std::span<const std::byte> base);

@@ -23,8 +23,7 @@ void SplitRest(const uint8_t* elements, size_t begin, size_t end,
   }
 }
 
-void JoinRest(std::span<const uint8_t* const> planes, size_t begin, size_t end,
-              uint8_t* elements) {
+void JoinRest(std::span<const uint8_t* const> planes, size_t begin, size_t end, uint8_t* elements) {
   const size_t width = planes.size();
   for (size_t i = begin; i < end; ++i) {
     for (size_t p = 0; p < width; ++p) elements[i * width + p] = planes[p][i];
@@ -67,9 +66,9 @@ VARVE_AVX2 size_t Join2Avx2(const uint8_t* low, const uint8_t* high, size_t n, u
 
 // Byte p of four elements to 32-bit lane p of each 128-bit half; its own inverse.
 VARVE_AVX2 inline __m256i Transpose4x4Bytes(__m256i v) {
-  return _mm256_shuffle_epi8(v, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11,
-                                                 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7,
-                                                 11, 15));
+  return _mm256_shuffle_epi8(
+      v, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5,
+                          9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
 }
 
 // The 4x4 transpose of 64-bit lanes; its own inverse.
@@ -106,8 +105,7 @@ VARVE_AVX2 size_t Join4Avx2(std::span<const uint8_t* const> planes, size_t n, ui
     for (size_t p = 0; p < 4; ++p) v[p] = Load256(planes[p] + i);
     Transpose4x4Words(v);
     for (size_t k = 0; k < 4; ++k) {
-      Store256(out + 4 * i + 32 * k,
-               Transpose4x4Bytes(_mm256_permutevar8x32_epi32(v[k], order)));
+      Store256(out + 4 * i + 32 * k, Transpose4x4Bytes(_mm256_permutevar8x32_epi32(v[k], order)));
     }
   }
   return i;
@@ -270,10 +268,15 @@ void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
                  std::span<uint8_t* const> planes) {
   if (num_elements == 0) return;
   switch (planes.size()) {
-    case 1: std::memcpy(planes[0], elements, num_elements); return;
-    case 2: return Split2(level, elements, num_elements, planes);
-    case 4: return Split4(level, elements, num_elements, planes);
-    default: return Split8(level, elements, num_elements, planes);
+    case 1:
+      std::memcpy(planes[0], elements, num_elements);
+      return;
+    case 2:
+      return Split2(level, elements, num_elements, planes);
+    case 4:
+      return Split4(level, elements, num_elements, planes);
+    default:
+      return Split8(level, elements, num_elements, planes);
   }
 }
 
@@ -281,10 +284,15 @@ void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t n
                 uint8_t* elements) {
   if (num_elements == 0) return;
   switch (planes.size()) {
-    case 1: std::memcpy(elements, planes[0], num_elements); return;
-    case 2: return Join2(level, planes, num_elements, elements);
-    case 4: return Join4(level, planes, num_elements, elements);
-    default: return Join8(level, planes, num_elements, elements);
+    case 1:
+      std::memcpy(elements, planes[0], num_elements);
+      return;
+    case 2:
+      return Join2(level, planes, num_elements, elements);
+    case 4:
+      return Join4(level, planes, num_elements, elements);
+    default:
+      return Join8(level, planes, num_elements, elements);
   }
 }
 

@@ -36,7 +36,8 @@ VARVE_INLINE inline T SignMask(T u) {
   return static_cast<T>(static_cast<Signed>(u) >> kTopBit<T>);
 }
 
-// Maps the bits of floats to integers in the order of their values, -0 just below +0. An involution.
+// Maps the bits of floats to integers in the order of their values, -0 just below +0. An
+// involution.
 template <typename T>
 VARVE_INLINE inline T Ord(T u) {
   return static_cast<T>(u ^ (SignMask(u) & static_cast<T>(~(T{1} << kTopBit<T>))));
@@ -95,26 +96,38 @@ template <typename T>
 void Forward(CpuLevel level, const TransformArgs& args, const uint8_t* in, const uint8_t* base,
              size_t n, uint8_t* out) {
   switch (args.transform) {
-    case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
+    case Transform::kPlain:
+      std::memmove(out, in, n * sizeof(T));
+      return;
     case Transform::kRotate:
-      return RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          const T x = Get<T>(from, i);
-          Set<T>(to, i, static_cast<T>(static_cast<T>(x << 1) | (x >> kTopBit<T>)));
-        }
-      }, in, n, out);
+      return RunAt(
+          level,
+          [](In from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              const T x = Get<T>(from, i);
+              Set<T>(to, i, static_cast<T>(static_cast<T>(x << 1) | (x >> kTopBit<T>)));
+            }
+          },
+          in, n, out);
     case Transform::kSubtract:
-      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          Set<T>(to, i, Zigzag<T>(static_cast<T>(Get<T>(from, i) - Get<T>(base_from, i))));
-        }
-      }, in, base, n, out);
+      return RunAt(
+          level,
+          [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              Set<T>(to, i, Zigzag<T>(static_cast<T>(Get<T>(from, i) - Get<T>(base_from, i))));
+            }
+          },
+          in, base, n, out);
     default:
-      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          Set<T>(to, i, Zigzag<T>(static_cast<T>(Ord(Get<T>(from, i)) - Ord(Get<T>(base_from, i)))));
-        }
-      }, in, base, n, out);
+      return RunAt(
+          level,
+          [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              Set<T>(to, i,
+                     Zigzag<T>(static_cast<T>(Ord(Get<T>(from, i)) - Ord(Get<T>(base_from, i)))));
+            }
+          },
+          in, base, n, out);
   }
 }
 
@@ -122,50 +135,67 @@ template <typename T>
 void Inverse(CpuLevel level, const TransformArgs& args, const uint8_t* in, const uint8_t* base,
              size_t n, uint8_t* out) {
   switch (args.transform) {
-    case Transform::kPlain: std::memmove(out, in, n * sizeof(T)); return;
+    case Transform::kPlain:
+      std::memmove(out, in, n * sizeof(T));
+      return;
     case Transform::kRotate:
-      return RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          const T x = Get<T>(from, i);
-          Set<T>(to, i, static_cast<T>((x >> 1) | static_cast<T>(x << kTopBit<T>)));
-        }
-      }, in, n, out);
+      return RunAt(
+          level,
+          [](In from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              const T x = Get<T>(from, i);
+              Set<T>(to, i, static_cast<T>((x >> 1) | static_cast<T>(x << kTopBit<T>)));
+            }
+          },
+          in, n, out);
     case Transform::kSubtract:
-      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          Set<T>(to, i, static_cast<T>(Unzigzag(Get<T>(from, i)) + Get<T>(base_from, i)));
-        }
-      }, in, base, n, out);
+      return RunAt(
+          level,
+          [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              Set<T>(to, i, static_cast<T>(Unzigzag(Get<T>(from, i)) + Get<T>(base_from, i)));
+            }
+          },
+          in, base, n, out);
     default:
-      return RunAt(level, [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
-        for (size_t i = 0; i < count; ++i) {
-          Set<T>(to, i,
-                 Ord(static_cast<T>(Unzigzag(Get<T>(from, i)) + Ord(Get<T>(base_from, i)))));
-        }
-      }, in, base, n, out);
+      return RunAt(
+          level,
+          [](In from, In base_from, size_t count, Out to) VARVE_INLINE {
+            for (size_t i = 0; i < count; ++i) {
+              Set<T>(to, i,
+                     Ord(static_cast<T>(Unzigzag(Get<T>(from, i)) + Ord(Get<T>(base_from, i)))));
+            }
+          },
+          in, base, n, out);
   }
 }
 
 void ForwardScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
                    uint8_t* out) {
   const DefaultFloatEnvironment environment;
-  RunAt(level, [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
-      Set<uint32_t>(to, i, Zigzag(Ord(Get<uint32_t>(from, i)) - Ord(prediction)));
-    }
-  }, scale, in, base, n, out);
+  RunAt(
+      level,
+      [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
+          Set<uint32_t>(to, i, Zigzag(Ord(Get<uint32_t>(from, i)) - Ord(prediction)));
+        }
+      },
+      scale, in, base, n, out);
 }
 
 void InverseScaled(CpuLevel level, float scale, const uint8_t* in, const uint8_t* base, size_t n,
                    uint8_t* out) {
   const DefaultFloatEnvironment environment;
-  RunAt(level, [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
-      Set<uint32_t>(to, i, Ord(Unzigzag(Get<uint32_t>(from, i)) + Ord(prediction)));
-    }
-  }, scale, in, base, n, out);
+  RunAt(
+      level,
+      [](float scale_by, In from, In base_from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          const uint32_t prediction = ScaledBits(scale_by, Get<uint32_t>(base_from, i));
+          Set<uint32_t>(to, i, Ord(Unzigzag(Get<uint32_t>(from, i)) + Ord(prediction)));
+        }
+      },
+      scale, in, base, n, out);
 }
 
 }  // namespace
@@ -177,10 +207,14 @@ void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
     return ForwardScaled(level, args.scale, in, base, num_elements, out);
   }
   switch (args.element_bytes) {
-    case 1: return Forward<uint8_t>(level, args, in, base, num_elements, out);
-    case 2: return Forward<uint16_t>(level, args, in, base, num_elements, out);
-    case 4: return Forward<uint32_t>(level, args, in, base, num_elements, out);
-    default: return Forward<uint64_t>(level, args, in, base, num_elements, out);
+    case 1:
+      return Forward<uint8_t>(level, args, in, base, num_elements, out);
+    case 2:
+      return Forward<uint16_t>(level, args, in, base, num_elements, out);
+    case 4:
+      return Forward<uint32_t>(level, args, in, base, num_elements, out);
+    default:
+      return Forward<uint64_t>(level, args, in, base, num_elements, out);
   }
 }
 
@@ -191,10 +225,14 @@ void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
     return InverseScaled(level, args.scale, in, base, num_elements, out);
   }
   switch (args.element_bytes) {
-    case 1: return Inverse<uint8_t>(level, args, in, base, num_elements, out);
-    case 2: return Inverse<uint16_t>(level, args, in, base, num_elements, out);
-    case 4: return Inverse<uint32_t>(level, args, in, base, num_elements, out);
-    default: return Inverse<uint64_t>(level, args, in, base, num_elements, out);
+    case 1:
+      return Inverse<uint8_t>(level, args, in, base, num_elements, out);
+    case 2:
+      return Inverse<uint16_t>(level, args, in, base, num_elements, out);
+    case 4:
+      return Inverse<uint32_t>(level, args, in, base, num_elements, out);
+    default:
+      return Inverse<uint64_t>(level, args, in, base, num_elements, out);
   }
 }
 

@@ -26,7 +26,8 @@ VARVE_INLINE inline uint16_t ToBf16(uint32_t bits) {
 uint16_t ToF16(uint32_t bits) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | ((bits >> 13) & 0x1FFu));
+  if (magnitude > 0x7F800000u)
+    return static_cast<uint16_t>(sign | 0x7E00u | ((bits >> 13) & 0x1FFu));
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // rounds to infinity
   if (magnitude >= 0x38800000u) {  // normal: rebias the exponent, round at bit 13
     const uint32_t rebased = magnitude - 0x38000000u;
@@ -42,14 +43,17 @@ uint16_t ToF16(uint32_t bits) {
 }
 
 void RoundBf16(CpuLevel level, const std::byte* source, size_t n, std::byte* copy) {
-  RunAt(level, [](In from, size_t count, Out to) VARVE_INLINE {
-    for (size_t i = 0; i < count; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, from + 4 * i, 4);
-      const uint16_t rounded = ToBf16(bits);
-      std::memcpy(to + 2 * i, &rounded, 2);
-    }
-  }, reinterpret_cast<const uint8_t*>(source), n, reinterpret_cast<uint8_t*>(copy));
+  RunAt(
+      level,
+      [](In from, size_t count, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < count; ++i) {
+          uint32_t bits;
+          std::memcpy(&bits, from + 4 * i, 4);
+          const uint16_t rounded = ToBf16(bits);
+          std::memcpy(to + 2 * i, &rounded, 2);
+        }
+      },
+      reinterpret_cast<const uint8_t*>(source), n, reinterpret_cast<uint8_t*>(copy));
 }
 
 #if VARVE_X86
@@ -64,8 +68,7 @@ VARVE_AVX2 size_t RoundF16Avx2(const std::byte* source, size_t n, std::byte* cop
 }
 #endif
 
-void RoundF16([[maybe_unused]] CpuLevel level, const std::byte* source, size_t n,
-              std::byte* copy) {
+void RoundF16([[maybe_unused]] CpuLevel level, const std::byte* source, size_t n, std::byte* copy) {
   size_t i = 0;
 #if VARVE_X86
   // The instruction ignores flush-to-zero for its results, but takes denormal sources as zero when
@@ -84,8 +87,8 @@ void RoundF16([[maybe_unused]] CpuLevel level, const std::byte* source, size_t n
 
 bool HasRoundedCopy(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 
-bool IsRoundedCopy(DType dtype, std::span<const std::byte> source,
-                   std::span<const std::byte> copy, CpuLevel level) {
+bool IsRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<const std::byte> copy,
+                   CpuLevel level) {
   if (!HasRoundedCopy(dtype) || source.size() != 2 * copy.size() || copy.size() % 2 != 0) {
     return false;
   }

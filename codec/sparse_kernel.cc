@@ -135,8 +135,7 @@ VARVE_AVX2 Progress PackNonZerosAvx2(const uint8_t* data, size_t n, uint8_t* bit
                                      uint8_t* values) {
   Progress at;
   for (; at.elements + 32 <= n; at.elements += 32) {
-    const __m256i bytes =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
     const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
     const uint32_t mask = ~static_cast<uint32_t>(_mm256_movemask_epi8(zero));
     std::memcpy(bitmap + at.elements / 8, &mask, 4);
@@ -173,8 +172,7 @@ VARVE_AVX2 Progress PackNibblesAvx2(const uint8_t* data, size_t n, uint8_t* pair
   const __m256i low = _mm256_set1_epi16(0xFF);
   Progress at;
   for (; at.elements + 32 <= n; at.elements += 32) {
-    const __m256i bytes =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
     const __m256i halves = _mm256_min_epu8(bytes, limit);
     const __m256i joined =
         _mm256_and_si256(_mm256_or_si256(halves, _mm256_srli_epi16(halves, 4)), low);
@@ -211,8 +209,8 @@ VARVE_AVX2 Progress UnpackNibblesAvx2(const uint8_t* pairs, const uint8_t* escap
 
 }  // namespace
 
-size_t PackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t n,
-                    uint8_t* bitmap, uint8_t* values) {
+size_t PackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t n, uint8_t* bitmap,
+                    uint8_t* values) {
   Progress at;
 #if VARVE_X86
   if (level == CpuLevel::kAvx512) at = PackNonZerosAvx512(data, n, bitmap, values);
@@ -223,15 +221,18 @@ size_t PackNonZeros([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t
 
 size_t CountNonZeros(CpuLevel level, const uint8_t* bitmap, size_t n) {
   size_t sum = 0;
-  RunAt(level, [](In from, size_t words, size_t* to) VARVE_INLINE {
-    size_t found = 0;
-    for (size_t i = 0; i < words; ++i) {
-      uint64_t word;
-      std::memcpy(&word, from + 8 * i, 8);
-      found += static_cast<size_t>(std::popcount(word));
-    }
-    *to = found;
-  }, bitmap, n / 64, &sum);
+  RunAt(
+      level,
+      [](In from, size_t words, size_t* to) VARVE_INLINE {
+        size_t found = 0;
+        for (size_t i = 0; i < words; ++i) {
+          uint64_t word;
+          std::memcpy(&word, from + 8 * i, 8);
+          found += static_cast<size_t>(std::popcount(word));
+        }
+        *to = found;
+      },
+      bitmap, n / 64, &sum);
   for (size_t i = n / 64 * 8; i < (n + 7) / 8; ++i) {
     sum += static_cast<size_t>(std::popcount(bitmap[i]));
   }
@@ -261,13 +262,17 @@ size_t PackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* data, size_t 
 size_t CountEscapes(CpuLevel level, const uint8_t* pairs, size_t n) {
   const size_t bytes = n / 2;
   uint32_t sum = 0;
-  RunAt(level, [](In from, size_t count, uint32_t* to) VARVE_INLINE {
-    uint32_t found = 0;
-    for (size_t i = 0; i < count; ++i) {
-      found += static_cast<uint32_t>((from[i] & 15) == 15) + static_cast<uint32_t>(from[i] >= 0xF0);
-    }
-    *to = found;
-  }, pairs, bytes, &sum);
+  RunAt(
+      level,
+      [](In from, size_t count, uint32_t* to) VARVE_INLINE {
+        uint32_t found = 0;
+        for (size_t i = 0; i < count; ++i) {
+          found +=
+              static_cast<uint32_t>((from[i] & 15) == 15) + static_cast<uint32_t>(from[i] >= 0xF0);
+        }
+        *to = found;
+      },
+      pairs, bytes, &sum);
   return sum + (n % 2 != 0 && (pairs[bytes] & 15) == 15);
 }
 
@@ -279,6 +284,40 @@ void UnpackNibbles([[maybe_unused]] CpuLevel level, const uint8_t* pairs, const 
   if (level == CpuLevel::kAvx2) at = UnpackNibblesAvx2(pairs, escapes, n, data);
 #endif
   UnpackNibblesRest(at, pairs, escapes, n, data);
+}
+
+void SplitHalves(CpuLevel level, const uint8_t* data, size_t n, uint8_t* low, uint8_t* high) {
+  RunAt(
+      level,
+      [](In from, size_t pairs, Out to_low, Out to_high) VARVE_INLINE {
+        for (size_t i = 0; i < pairs; ++i) {
+          uint16_t pair;
+          std::memcpy(&pair, from + 2 * i, 2);
+          to_low[i] = static_cast<uint8_t>((pair & 0x0F) | ((pair >> 4) & 0xF0));
+          to_high[i] = static_cast<uint8_t>(((pair >> 4) & 0x0F) | ((pair >> 8) & 0xF0));
+        }
+      },
+      data, n / 2, low, high);
+  if (n % 2 == 0) return;
+  low[n / 2] = data[n - 1] & 0x0F;
+  high[n / 2] = data[n - 1] >> 4;
+}
+
+void JoinHalves(CpuLevel level, const uint8_t* low, const uint8_t* high, size_t n, uint8_t* data) {
+  RunAt(
+      level,
+      [](In from_low, In from_high, size_t pairs, Out to) VARVE_INLINE {
+        for (size_t i = 0; i < pairs; ++i) {
+          const unsigned l = from_low[i];
+          const unsigned h = from_high[i];
+          const auto pair = static_cast<uint16_t>((l & 0x0F) | ((l & 0xF0) << 4) |
+                                                  ((h & 0x0F) << 4) | ((h & 0xF0) << 8));
+          std::memcpy(to + 2 * i, &pair, 2);
+        }
+      },
+      low, high, n / 2, data);
+  if (n % 2 == 0) return;
+  data[n - 1] = static_cast<uint8_t>((low[n / 2] & 0x0F) | (high[n / 2] << 4));
 }
 
 }  // namespace varve

@@ -5,16 +5,26 @@ namespace varve {
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kNotFound: return "not found";
-    case StatusCode::kAlreadyExists: return "already exists";
-    case StatusCode::kInvalidArgument: return "invalid argument";
-    case StatusCode::kCorruption: return "corruption";
-    case StatusCode::kIOError: return "I/O error";
-    case StatusCode::kLocked: return "locked";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kFailedPrecondition: return "failed precondition";
-    case StatusCode::kAborted: return "aborted";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kNotFound:
+      return "not found";
+    case StatusCode::kAlreadyExists:
+      return "already exists";
+    case StatusCode::kInvalidArgument:
+      return "invalid argument";
+    case StatusCode::kCorruption:
+      return "corruption";
+    case StatusCode::kIOError:
+      return "I/O error";
+    case StatusCode::kLocked:
+      return "locked";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kFailedPrecondition:
+      return "failed precondition";
+    case StatusCode::kAborted:
+      return "aborted";
   }
   return "unknown";
 }

@@ -37,7 +37,8 @@ Status StreamDecoder::TakeStream(ByteReader* reader, StreamCoder* coder,
   if (!reader->Take(coder) || !reader->Take(&body_bytes)) {
     return Status::Corruption("stream header is cut short");
   }
-  if (!reader->TakeSpan(body_bytes, body)) return SizeError("rest", reader->rest().size(), body_bytes);
+  if (!reader->TakeSpan(body_bytes, body))
+    return SizeError("rest", reader->rest().size(), body_bytes);
   return Status::Ok();
 }
 
@@ -59,18 +60,27 @@ Status StreamDecoder::DecodeBodyAt(int depth, StreamCoder coder, std::span<const
       if (body.size() != 1) return SizeError("constant stream", body.size(), 1);
       if (!out.empty()) std::memset(out.data(), std::to_integer<int>(body[0]), out.size());
       return Status::Ok();
-    case StreamCoder::kZstd: return zstd_.Decompress(body, std::as_writable_bytes(out));
+    case StreamCoder::kZstd:
+      return zstd_.Decompress(body, std::as_writable_bytes(out));
     case StreamCoder::kSparse:
     case StreamCoder::kNibbles:
-      if (depth + 1 >= kMaxStreamDepth) {
-        return Status::Corruption("streams nest deeper than " + std::to_string(kMaxStreamDepth));
-      }
-      return coder == StreamCoder::kSparse ? DecodeSparse(depth, body, out)
-                                           : DecodeNibbles(depth, body, out);
-    case StreamCoder::kClasses: return Status::Corruption("stream of classes inside a stream");
+    case StreamCoder::kHalves:
+      return DecodeNested(depth, coder, body, out);
+    case StreamCoder::kClasses:
+      return Status::Corruption("stream of classes inside a stream");
   }
   return Status::Corruption("stream coder is " + std::to_string(static_cast<int>(coder)) +
                             ", expected 0 to " + std::to_string(kNumStreamCoders - 1));
+}
+
+Status StreamDecoder::DecodeNested(int depth, StreamCoder coder, std::span<const std::byte> body,
+                                   std::span<uint8_t> out) {
+  if (depth + 1 >= kMaxStreamDepth) {
+    return Status::Corruption("streams nest deeper than " + std::to_string(kMaxStreamDepth));
+  }
+  if (coder == StreamCoder::kSparse) return DecodeSparse(depth, body, out);
+  if (coder == StreamCoder::kNibbles) return DecodeNibbles(depth, body, out);
+  return DecodeHalves(depth, body, out);
 }
 
 Status StreamDecoder::DecodeSparse(int depth, std::span<const std::byte> body,
@@ -102,6 +112,19 @@ Status StreamDecoder::DecodeNibbles(int depth, std::span<const std::byte> body,
   VARVE_RETURN_IF_ERROR(DecodeAt(depth + 1, &reader, escapes));
   VARVE_RETURN_IF_ERROR(ExpectEnd(reader, "nibble stream"));
   UnpackNibbles(level_, pairs.data(), escapes.data(), out.size(), out.data());
+  return Status::Ok();
+}
+
+Status StreamDecoder::DecodeHalves(int depth, std::span<const std::byte> body,
+                                   std::span<uint8_t> out) {
+  Parts& parts = parts_[static_cast<size_t>(depth)];
+  ByteReader reader(body);
+  const std::span<uint8_t> low = RoomFor((out.size() + 1) / 2, 0, &parts.first);
+  const std::span<uint8_t> high = RoomFor((out.size() + 1) / 2, 0, &parts.second);
+  VARVE_RETURN_IF_ERROR(DecodeAt(depth + 1, &reader, low));
+  VARVE_RETURN_IF_ERROR(DecodeAt(depth + 1, &reader, high));
+  VARVE_RETURN_IF_ERROR(ExpectEnd(reader, "halves stream"));
+  JoinHalves(level_, low.data(), high.data(), out.size(), out.data());
   return Status::Ok();
 }
 

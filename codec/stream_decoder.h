@@ -42,6 +42,9 @@ class StreamDecoder {
                       std::span<uint8_t> out);
   Status DecodeSparse(int depth, std::span<const std::byte> body, std::span<uint8_t> out);
   Status DecodeNibbles(int depth, std::span<const std::byte> body, std::span<uint8_t> out);
+  Status DecodeHalves(int depth, std::span<const std::byte> body, std::span<uint8_t> out);
+  Status DecodeNested(int depth, StreamCoder coder, std::span<const std::byte> body,
+                      std::span<uint8_t> out);
 
   struct Parts {
     ByteBuffer first;

@@ -89,10 +89,12 @@ void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, 
     // Otherwise there are a few bytes that no sample met, which sparse is made for.
     if (!done) coder = n > 0 && data[0] == 0 ? StreamCoder::kSparse : StreamCoder::kZstd;
   }
-  const bool nests = coder == StreamCoder::kSparse || coder == StreamCoder::kNibbles;
+  const bool nests = coder == StreamCoder::kSparse || coder == StreamCoder::kNibbles ||
+                     coder == StreamCoder::kHalves;
   if (nests && !may_nest) coder = StreamCoder::kZstd;
   if (!done && coder == StreamCoder::kSparse) done = AppendSparse(depth, data, n, out);
   if (!done && coder == StreamCoder::kNibbles) done = AppendNibbles(depth, data, n, out);
+  if (!done && coder == StreamCoder::kHalves) done = AppendHalves(depth, data, n, out);
   if (!done && coder == StreamCoder::kZstd) done = AppendZstd(data, n, out, /*matches=*/false);
   if (!done) AppendRaw(data, n, out);
 }
@@ -107,8 +109,7 @@ bool StreamEncoder::AppendConstant(const uint8_t* data, size_t n, ByteBuffer* ou
 bool StreamEncoder::AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches) {
   const size_t start = out->size();
   AppendHeader(StreamCoder::kZstd, 0, out);
-  const std::span<std::byte> room =
-      std::as_writable_bytes(std::span(out->Room(n), n));
+  const std::span<std::byte> room = std::as_writable_bytes(std::span(out->Room(n), n));
   const size_t bytes = matches ? zstd_.CompressMatches(AsBytes(data, n), room)
                                : zstd_.CompressLiterals(AsBytes(data, n), room);
   if (bytes == 0) {
@@ -146,6 +147,21 @@ bool StreamEncoder::AppendNibbles(int depth, const uint8_t* data, size_t n, Byte
   AppendHeader(StreamCoder::kNibbles, 0, out);
   AppendAt(depth + 1, pairs, pair_bytes, out);
   AppendAt(depth + 1, escapes, num_escapes, out);
+  return FinishNested(start, n, out);
+}
+
+bool StreamEncoder::AppendHalves(int depth, const uint8_t* data, size_t n, ByteBuffer* out) {
+  Parts& parts = parts_[static_cast<size_t>(depth)];
+  const size_t pair_bytes = (n + 1) / 2;
+  parts.first.Truncate(0);
+  parts.second.Truncate(0);
+  uint8_t* const low = parts.first.Room(pair_bytes);
+  uint8_t* const high = parts.second.Room(pair_bytes);
+  SplitHalves(level_, data, n, low, high);
+  const size_t start = out->size();
+  AppendHeader(StreamCoder::kHalves, 0, out);
+  AppendAs(depth + 1, StreamCoder::kRaw, low, pair_bytes, out);
+  AppendAt(depth + 1, high, pair_bytes, out);
   return FinishNested(start, n, out);
 }
 

@@ -37,6 +37,7 @@ class StreamEncoder {
   bool AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches);
   bool AppendSparse(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendNibbles(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
+  bool AppendHalves(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
 
   // What a nested stream is made of; one for each depth, since they are alive together.
   struct Parts {

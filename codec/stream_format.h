@@ -16,14 +16,15 @@ enum class StreamCoder : uint8_t {
   kSparse = 3,    // stream of a bitmap of the non-zero bytes, stream of these bytes
   kNibbles = 4,   // stream of pairs of half bytes, stream of the bytes of 15 and above
   kClasses = 5,   // a plane of a delta: one stream for each class of the base's exponents
-  // 6 is kept for the rANS coder.
+  kHalves = 6,    // stream of pairs of low half bytes, stream of pairs of high half bytes
+  // 7 is kept for the rANS coder.
 };
-inline constexpr int kNumStreamCoders = 6;
+inline constexpr int kNumStreamCoders = 7;
 
 // coder 1, body bytes 4.
 inline constexpr size_t kStreamHeaderBytes = 5;
 
-// Sparse and nibble streams hold streams; deeper ones are refused.
+// Sparse, nibble and halves streams hold streams; deeper ones are refused.
 inline constexpr int kMaxStreamDepth = 4;
 
 }  // namespace varve

@@ -13,10 +13,10 @@ struct DTypeEntry {
 
 // In the order of DType's values.
 constexpr std::array<DTypeEntry, kNumDTypes> kDTypes = {{
-    {"BOOL", 8},    {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},
-    {"U32", 32},    {"I32", 32},    {"U64", 64},    {"I64", 64},    {"BF16", 16},
-    {"F16", 16},    {"F32", 32},    {"F64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
-    {"F8_E8M0", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"C64", 64},
+    {"BOOL", 8},    {"U8", 8},   {"I8", 8},      {"U16", 16},    {"I16", 16},
+    {"U32", 32},    {"I32", 32}, {"U64", 64},    {"I64", 64},    {"BF16", 16},
+    {"F16", 16},    {"F32", 32}, {"F64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"C64", 64},
 }};
 
 bool IsDType(DType dtype) { return static_cast<size_t>(dtype) < kDTypes.size(); }

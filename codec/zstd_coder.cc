@@ -60,8 +60,8 @@ ZstdDecompressor::ZstdDecompressor() : context_(std::make_unique<Context>()) {}
 ZstdDecompressor::~ZstdDecompressor() = default;
 
 Status ZstdDecompressor::Decompress(std::span<const std::byte> in, std::span<std::byte> out) {
-  const size_t bytes = ZSTD_decompressDCtx(context_->zstd.get(), out.data(), out.size(), in.data(),
-                                           in.size());
+  const size_t bytes =
+      ZSTD_decompressDCtx(context_->zstd.get(), out.data(), out.size(), in.data(), in.size());
   if (ZSTD_isError(bytes)) {
     return Status::Corruption(std::string("zstd stream: ") + ZSTD_getErrorName(bytes));
   }

@@ -96,8 +96,7 @@ inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base
   Bytes out(info->raw_bytes);
   FrameDecoder decoder;
   const Bytes none;
-  const Status decoded =
-      decoder.Decode(result.frame, info->base.has_value() ? *base : none, out);
+  const Status decoded = decoder.Decode(result.frame, info->base.has_value() ? *base : none, out);
   EXPECT_TRUE(decoded.ok()) << decoded.ToString();
   EXPECT_TRUE(out == raw) << "decoded bytes differ, dtype " << DTypeName(dtype) << ", "
                           << raw.size() << " bytes, " << PredictorName(info->predictor);

@@ -35,8 +35,7 @@ std::vector<uint32_t> GoldenWeights(size_t n) {
   uint32_t state = 1;
   std::vector<uint32_t> bits(n);
   for (uint32_t& value : bits) {
-    const auto exponent =
-        static_cast<uint32_t>(122 - std::countl_zero(Next(&state) | 0x00100000u));
+    const auto exponent = static_cast<uint32_t>(122 - std::countl_zero(Next(&state) | 0x00100000u));
     value = (Next(&state) & 0x80000000u) | exponent << 23 | Next(&state) >> 9;
   }
   return bits;
@@ -71,26 +70,42 @@ std::vector<Golden> Goldens() {
   const std::vector<uint32_t> next = GoldenStep(weights, 12);
   const std::vector<uint32_t> far = GoldenStep(weights, 0);
   Bytes random = testing::RandomBytes(1000, 1);
-  Bytes sparse(5000);
+  Bytes sparse(50000);
   for (size_t i = 0; i < sparse.size(); i += 97) sparse[i] = static_cast<std::byte>(i % 7 + 1);
+  uint32_t state = 4;
+  Bytes small(6001);  // each value half as likely as the one before
+  for (std::byte& value : small) {
+    value = static_cast<std::byte>(std::countl_zero(Next(&state) | 1u) * 9 / 8);
+  }
   std::vector<int32_t> counter(3000);
   for (size_t i = 0; i < counter.size(); ++i) counter[i] = static_cast<int32_t>(i % 300);
   return {
       {"raw_u8", DType::kU8, random, {}, Codec::kNone, Predictor::kRaw},
-      {"constant_f32", DType::kF32, Bytes(4096, std::byte{3}), {}, Codec::kAuto,
+      {"constant_f32",
+       DType::kF32,
+       Bytes(4096, std::byte{3}),
+       {},
+       Codec::kAuto,
        Predictor::kKeyframe},
-      {"keyframe_bf16", DType::kBF16, ToBytes(HighHalves(weights)), {}, Codec::kAuto,
+      {"keyframe_bf16",
+       DType::kBF16,
+       ToBytes(HighHalves(weights)),
+       {},
+       Codec::kAuto,
        Predictor::kKeyframe},
       {"keyframe_f32", DType::kF32, ToBytes(weights), {}, Codec::kAuto, Predictor::kKeyframe},
-      {"keyframe_i32_matches", DType::kI32, ToBytes(counter), {}, Codec::kAuto,
+      {"keyframe_i32_matches",
+       DType::kI32,
+       ToBytes(counter),
+       {},
+       Codec::kAuto,
        Predictor::kKeyframe},
       {"keyframe_u8_sparse", DType::kU8, sparse, {}, Codec::kAuto, Predictor::kKeyframe},
+      {"keyframe_f8_nibbles", DType::kF8E4M3, small, {}, Codec::kAuto, Predictor::kKeyframe},
       {"delta_bf16", DType::kBF16, ToBytes(HighHalves(far)), ToBytes(HighHalves(weights)),
        Codec::kAuto, Predictor::kDelta},
-      {"delta_f32", DType::kF32, ToBytes(next), ToBytes(weights), Codec::kAuto,
-       Predictor::kDelta},
-      {"delta_i32", DType::kI32, ToBytes(next), ToBytes(weights), Codec::kAuto,
-       Predictor::kDelta},
+      {"delta_f32", DType::kF32, ToBytes(next), ToBytes(weights), Codec::kAuto, Predictor::kDelta},
+      {"delta_i32", DType::kI32, ToBytes(next), ToBytes(weights), Codec::kAuto, Predictor::kDelta},
       {"scaled_delta_f32", DType::kF32, ToBytes(Halved(weights)), ToBytes(weights), Codec::kAuto,
        Predictor::kScaledDelta},
   };
@@ -102,9 +117,8 @@ std::filesystem::path PathOf(const Golden& golden) {
 
 void WriteMissing(const Golden& golden) {
   if (std::filesystem::exists(PathOf(golden))) return;
-  const auto trip = testing::EncodeAndCheck(golden.raw, golden.dtype,
-                                            golden.base.empty() ? nullptr : &golden.base,
-                                            golden.codec);
+  const auto trip = testing::EncodeAndCheck(
+      golden.raw, golden.dtype, golden.base.empty() ? nullptr : &golden.base, golden.codec);
   std::ofstream(PathOf(golden), std::ios::binary)
       .write(reinterpret_cast<const char*>(trip.frame.data()),
              static_cast<std::streamsize>(trip.frame.size()));

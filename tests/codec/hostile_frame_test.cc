@@ -25,7 +25,8 @@ Bytes FuzzInput(const testing::RoundTrip& trip) {
   Bytes input(trip.frame.begin() + header_bytes - 5, trip.frame.end());
   input[0] = static_cast<std::byte>(trip.info.predictor);
   input[1] = static_cast<std::byte>(trip.info.dtype);
-  for (size_t i = 0; i < 3; ++i) input[2 + i] = static_cast<std::byte>(trip.info.raw_bytes >> (8 * i));
+  for (size_t i = 0; i < 3; ++i)
+    input[2 + i] = static_cast<std::byte>(trip.info.raw_bytes >> (8 * i));
   return input;
 }
 

@@ -15,9 +15,9 @@
 namespace varve {
 namespace {
 
-const std::vector<size_t> kSizes = {0,  1,  2,   3,   7,   8,   9,    15,   16,   17,   31,  32,
-                                    33, 63, 64,  65,  127, 128, 129,  191,  255,  256,  257, 1023,
-                                    1024, 1025, 4095, 4096, 4097, 5000};
+const std::vector<size_t> kSizes = {0,   1,   2,   3,    7,    8,    9,    15,   16,   17,
+                                    31,  32,  33,  63,   64,   65,   127,  128,  129,  191,
+                                    255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 5000};
 
 std::vector<CpuLevel> Levels() {
   std::vector<CpuLevel> levels = {CpuLevel::kPortable};
@@ -77,8 +77,8 @@ struct TransformCase {
 TEST(ResidualKernelTest, LevelsAgreeAndInvert) {
   std::vector<TransformCase> cases = {{Transform::kSubtractScale, 4}};
   for (const size_t width : {1, 2, 4, 8}) {
-    for (const Transform t : {Transform::kPlain, Transform::kRotate, Transform::kSubtract,
-                              Transform::kSubtractOrd}) {
+    for (const Transform t :
+         {Transform::kPlain, Transform::kRotate, Transform::kSubtract, Transform::kSubtractOrd}) {
       cases.push_back({t, width});
     }
   }
@@ -253,6 +253,24 @@ TEST(SparseKernelTest, NibblesAgreeAndInvert) {
         UnpackNibbles(level, pairs.data(), escapes.data(), n, back.data());
         ASSERT_EQ(back, data) << n;
       }
+    }
+  }
+}
+
+TEST(SparseKernelTest, HalvesAgreeAndInvert) {
+  for (const size_t n : kSizes) {
+    const U8 data = Random(n, n);
+    for (const CpuLevel level : Levels()) {
+      U8 low((n + 1) / 2);
+      U8 high((n + 1) / 2);
+      SplitHalves(level, data.data(), n, low.data(), high.data());
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ((low[i / 2] >> (4 * (i % 2))) & 15, data[i] & 15);
+        ASSERT_EQ((high[i / 2] >> (4 * (i % 2))) & 15, data[i] >> 4);
+      }
+      U8 back(n);
+      JoinHalves(level, low.data(), high.data(), n, back.data());
+      ASSERT_EQ(back, data) << n;
     }
   }
 }

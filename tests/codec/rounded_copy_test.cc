@@ -27,8 +27,8 @@ std::vector<uint16_t> Rounded(DType dtype, const std::vector<uint32_t>& bits, Cp
 std::vector<uint32_t> InterestingBits() {
   std::vector<uint32_t> bits;
   for (uint32_t high = 0; high < 65536; ++high) {
-    for (const uint32_t low : {0x0000u, 0x0001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu, 0x1000u, 0x0FFFu,
-                               0x1001u, 0x2000u, 0x3000u, 0xF000u}) {
+    for (const uint32_t low : {0x0000u, 0x0001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu, 0x1000u,
+                               0x0FFFu, 0x1001u, 0x2000u, 0x3000u, 0xF000u}) {
       bits.push_back(high << 16 | low);
     }
   }
@@ -56,8 +56,8 @@ TEST(RoundedCopyTest, F16IsTheNearestValue) {
   const auto value_of = [](uint16_t half) {
     const int exponent = (half >> 10) & 31;
     const int mantissa = half & 1023;
-    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                           : std::ldexp(1024 + mantissa, exponent - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     return (half & 0x8000) != 0 ? -magnitude : magnitude;
   };
   const std::vector<uint32_t> bits = InterestingBits();

@@ -55,15 +55,16 @@ TEST(StreamTest, PicksACoderForEachKindOfData) {
   for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
   EXPECT_EQ(EncodeAndCheck(noise).coder, StreamCoder::kRaw);
   EXPECT_EQ(EncodeAndCheck(U8(100000, 5)).coder, StreamCoder::kConstant);
-  EXPECT_EQ(EncodeAndCheck(Geometric(100000, 0.9, 1)).coder, StreamCoder::kZstd);
+  EXPECT_EQ(EncodeAndCheck(Geometric(100000, 0.97, 1)).coder, StreamCoder::kHalves);
+  EXPECT_EQ(EncodeAndCheck(Geometric(100000, 0.85, 1)).coder, StreamCoder::kZstd);
   EXPECT_EQ(EncodeAndCheck(Geometric(100000, 0.5, 2)).coder, StreamCoder::kNibbles);
   EXPECT_EQ(EncodeAndCheck(Geometric(100000, 0.01, 3)).coder, StreamCoder::kSparse);
 }
 
 TEST(StreamTest, SizesAroundVectorWidths) {
   for (const double p : {0.001, 0.1, 0.5, 0.9, 0.99}) {
-    for (const size_t n : {1, 2, 7, 8, 9, 63, 64, 65, 66, 127, 128, 129, 255, 256, 257, 4095, 4096,
-                           4097, 131071, 131072, 131073}) {
+    for (const size_t n : {1,   2,   7,   8,   9,    63,   64,   65,     66,     127,   128,
+                           129, 255, 256, 257, 4095, 4096, 4097, 131071, 131072, 131073}) {
       EncodeAndCheck(Geometric(n, p, n));
     }
   }
@@ -84,7 +85,7 @@ TEST(StreamTest, RepeatingDataUsesMatches) {
 
 // The promise to other decoders: a zstd stream is an ordinary frame.
 TEST(StreamTest, ZstdStreamsAreOrdinaryFrames) {
-  const U8 data = Geometric(300000, 0.9, 1);
+  const U8 data = Geometric(300000, 0.85, 1);
   const Encoded encoded = EncodeAndCheck(data);
   ASSERT_EQ(encoded.coder, StreamCoder::kZstd);
   const uint8_t* const frame = encoded.bytes.data() + kStreamHeaderBytes;
@@ -110,7 +111,7 @@ TEST(StreamTest, SaysWhatIsWrong) {
   EXPECT_EQ(DecodeError({0, 9, 0, 0, 0, 1}, 9), "rest holds 1 bytes, expected 9");
   EXPECT_EQ(DecodeError({0, 1, 0, 0, 0, 1}, 2), "raw stream holds 1 bytes, expected 2");
   EXPECT_EQ(DecodeError({1, 2, 0, 0, 0, 1, 1}, 2), "constant stream holds 2 bytes, expected 1");
-  EXPECT_EQ(DecodeError({9, 0, 0, 0, 0}, 2), "stream coder is 9, expected 0 to 5");
+  EXPECT_EQ(DecodeError({9, 0, 0, 0, 0}, 2), "stream coder is 9, expected 0 to 6");
   EXPECT_EQ(DecodeError({5, 0, 0, 0, 0}, 2), "stream of classes inside a stream");
   EXPECT_EQ(DecodeError({2, 1, 0, 0, 0, 1}, 2), "zstd stream: Src size is incorrect");
 }

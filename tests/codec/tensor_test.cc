@@ -36,8 +36,7 @@ TEST(ShapeTest, CountsElements) {
 }
 
 TEST(ShapeTest, RefusesNegativeAxesAndOverflow) {
-  EXPECT_EQ(NumElements(std::vector<int64_t>{0, -1}).status().code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(NumElements(std::vector<int64_t>{0, -1}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(NumElements(std::vector<int64_t>{kMax, 2}).status().code(),
             StatusCode::kInvalidArgument);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decodes hostile frames. The input is a predictor, a dtype, a size and a payload; the header is made
-// around it with a good checksum, which no mutation would ever hit. Nothing may crash, hang or touch
-// memory outside the buffers; any Status is fine.
+// Decodes hostile frames. The input is a predictor, a dtype, a size and a payload; the header is
+// made around it with a good checksum, which no mutation would ever hit. Nothing may crash, hang or
+// touch memory outside the buffers; any Status is fine.
 #include "tests/fuzz/frame_fuzz.h"
 
 #include <algorithm>
