@@ -240,8 +240,9 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, ChunkScratch* scratch,
     whole->resize(bytes);
     target = *whole;
   }
-  const Status status =
-      store_->chunk_reader().Read(job.ref, job.record->dtype, target, scratch);
+  Status status = store_->chunk_reader().Read(job.ref, job.record->dtype, target, scratch);
+  // A frame that its step names is never just absent; Attempt looks whether the step is still there.
+  if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {
     return status.WithContext(Where(job.request->name) + ", chunk " + std::to_string(job.chunk));
   }
