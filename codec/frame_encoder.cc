@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "codec/byte_buffer.h"
 #include "codec/class_kernel.h"
@@ -85,11 +86,15 @@ struct FrameEncoder::Scratch {
   StreamEncoder streams{level};
   ByteBuffer planes;
   ByteBuffer classes;
-  ByteBuffer parts;  // one plane, class by class
-  ByteBuffer payload;
-  ByteBuffer other_payload;
+  ByteBuffer parts;    // one plane, class by class
+  ByteBuffer payload;  // of the frame
+  ByteBuffer trial;    // one that may replace it
   std::array<size_t, kMaxClasses> class_counts{};
 
+  // Leave the payload in `payload` unless they return kRaw. The first follows the estimates of a
+  // sample; the second makes every frame and keeps the smallest.
+  Predictor EncodeEstimated(const EncodeInput& input);
+  Predictor EncodeSmallest(const EncodeInput& input);
   void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);
   void SplitResidual(const EncodeInput& input, const Plan& plan, uint8_t* const* pointers);
   void Classify(const EncodeInput& input, const Plan& plan, size_t num_units);
@@ -102,43 +107,57 @@ FrameEncoder::~FrameEncoder() = default;
 
 Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* frame) {
   VARVE_RETURN_IF_ERROR(CheckInput(input));
-  const auto store_raw = [&] { WriteFrame(input, Predictor::kRaw, input.raw, frame); };
-  if (input.codec == Codec::kNone) return store_raw(), Status::Ok();
-  Scratch& scratch = *scratch_;
-  Planner& planner = scratch.planner;
-  const bool may_use_base = MayUseBase(input);
-  if (!may_use_base && input.codec != Codec::kMax && LooksIncompressible(input.raw, input.dtype)) {
-    return store_raw(), Status::Ok();
+  Predictor predictor = Predictor::kRaw;
+  const bool plain_look = !MayUseBase(input) && input.codec != Codec::kMax;
+  if (input.codec != Codec::kNone && !(plain_look && LooksIncompressible(input.raw, input.dtype))) {
+    scratch_->planner.Look(input.raw, input.dtype);
+    predictor = input.codec == Codec::kMax ? scratch_->EncodeSmallest(input)
+                                           : scratch_->EncodeEstimated(input);
   }
-  planner.Look(input.raw, input.dtype);
-  Plan plan = planner.Keyframe();
-  double keyframe_bytes =
-      std::min(plan.estimated_bytes, static_cast<double>(input.raw.size())) + kPlainHeaderBytes;
-  if (input.codec == Codec::kMax) {
-    scratch.EncodePayload(input, plan, &scratch.other_payload);
-    keyframe_bytes = static_cast<double>(kPlainHeaderBytes +
-                                         std::min(scratch.other_payload.size(), input.raw.size()));
-  }
-  if (may_use_base) {
-    Plan delta = planner.Delta(input.base->raw);
+  WriteFrame(input, predictor, predictor == Predictor::kRaw ? input.raw : scratch_->payload.bytes(),
+             frame);
+  return Status::Ok();
+}
+
+Predictor FrameEncoder::Scratch::EncodeEstimated(const EncodeInput& input) {
+  const auto raw_bytes = static_cast<double>(input.raw.size());
+  const Plan keyframe = planner.Keyframe();
+  if (MayUseBase(input)) {
+    const double keyframe_bytes = std::min(keyframe.estimated_bytes, raw_bytes) + kPlainHeaderBytes;
+    const Plan delta = planner.Delta(input.base->raw);
     if (DeltaPays(input, delta.estimated_bytes + kBaseHeaderBytes, keyframe_bytes)) {
-      scratch.EncodePayload(input, delta, &scratch.payload);
-      const size_t delta_bytes = kBaseHeaderBytes + scratch.payload.size();
+      EncodePayload(input, delta, &payload);
+      const size_t delta_bytes = payload.size() + kBaseHeaderBytes;
       if (DeltaPays(input, static_cast<double>(delta_bytes), keyframe_bytes)) {
-        WriteFrame(input, delta.predictor, scratch.payload.bytes(), frame);
-        return Status::Ok();
+        return delta.predictor;
       }
     }
   }
-  if (plan.estimated_bytes >= 0.99 * static_cast<double>(input.raw.size()) &&
-      input.codec != Codec::kMax && !IsInteger(input.dtype)) {
-    return store_raw(), Status::Ok();
+  // Integers may still repeat themselves, which the estimate does not see.
+  if (keyframe.estimated_bytes >= 0.99 * raw_bytes && !IsInteger(input.dtype)) {
+    return Predictor::kRaw;
   }
-  ByteBuffer& payload = input.codec == Codec::kMax ? scratch.other_payload : scratch.payload;
-  if (input.codec != Codec::kMax) scratch.EncodePayload(input, plan, &payload);
-  if (payload.size() >= input.raw.size()) return store_raw(), Status::Ok();
-  WriteFrame(input, Predictor::kKeyframe, payload.bytes(), frame);
-  return Status::Ok();
+  EncodePayload(input, keyframe, &payload);
+  return payload.size() < input.raw.size() ? Predictor::kKeyframe : Predictor::kRaw;
+}
+
+Predictor FrameEncoder::Scratch::EncodeSmallest(const EncodeInput& input) {
+  EncodePayload(input, planner.Keyframe(), &payload);
+  Predictor best = payload.size() < input.raw.size() ? Predictor::kKeyframe : Predictor::kRaw;
+  if (!MayUseBase(input)) return best;
+  size_t best_bytes = kPlainHeaderBytes + std::min(payload.size(), input.raw.size());
+  const double max_path_bytes = input.max_path_ratio * static_cast<double>(best_bytes);
+  for (const Plan& plan : planner.Deltas(input.base->raw)) {
+    EncodePayload(input, plan, &trial);
+    const size_t bytes = kBaseHeaderBytes + trial.size();
+    const double path_bytes =
+        static_cast<double>(input.base->path_bytes) + static_cast<double>(bytes);
+    if (bytes >= best_bytes || path_bytes > max_path_bytes) continue;
+    std::swap(payload, trial);
+    best_bytes = bytes;
+    best = plan.predictor;
+  }
+  return best;
 }
 
 // transform 1, [scale 4], [number of thresholds 1, thresholds], one stream a plane.

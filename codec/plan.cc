@@ -133,6 +133,17 @@ Plan Planner::Delta(std::span<const std::byte> base) {
   return subtract;
 }
 
+std::vector<Plan> Planner::Deltas(std::span<const std::byte> base) {
+  Gather(base, unit_bytes_, &base_);
+  std::vector<Plan> plans = {Subtract()};
+  AddContext(&plans[0]);
+  if (dtype_ == DType::kF32) {
+    Plan scaled = Scaled(Subtract());
+    if (scaled.predictor == Predictor::kScaledDelta) plans.push_back(std::move(scaled));
+  }
+  return plans;
+}
+
 Plan Planner::Subtract() {
   Plan plan;
   plan.predictor = Predictor::kDelta;

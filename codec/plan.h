@@ -47,8 +47,9 @@ class Planner {
   // Takes the sample of a chunk.
   void Look(std::span<const std::byte> raw, DType dtype);
   Plan Keyframe();
-  // The best plan against a base of the same size and dtype.
+  // The best plan against a base of the same size and dtype, and all of them.
   Plan Delta(std::span<const std::byte> base);
+  std::vector<Plan> Deltas(std::span<const std::byte> base);
 
  private:
   Plan Subtract();

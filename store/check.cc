@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "store/check_state.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -55,6 +56,7 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckLists());
     CheckContents();
     VARVE_RETURN_IF_ERROR(LoadBirths());
+    VARVE_RETURN_IF_ERROR(CheckStateAndMeta());
     CountBases();
     VARVE_RETURN_IF_ERROR(CheckCounts());
     CheckFiles();
@@ -81,6 +83,7 @@ class Checker {
   Status CheckLists();
   void CheckContents();
   Status LoadBirths();
+  Status CheckStateAndMeta();
   void CountBases();
   Status CheckCounts();
   void CheckBirth(uint64_t birth, const BirthRecord& record);
@@ -299,6 +302,15 @@ Status Checker::LoadBirths() {
     }
     return Status::Ok();
   });
+}
+
+Status Checker::CheckStateAndMeta() {
+  uint64_t highest_birth = births_.empty() ? 0 : births_.rbegin()->first;
+  for (const auto& [key, record] : steps_) highest_birth = std::max(highest_birth, record.birth);
+  const CheckedSteps checked{runs_, steps_, [this](StepKey key) { return StepName(key); },
+                             [this](std::string message) { Error(std::move(message)); }};
+  VARVE_RETURN_IF_ERROR(CheckState(*db_, store_->digest_seed(), checked));
+  return CheckMeta(*db_, highest_birth, checked);
 }
 
 // Bases have smaller addresses than their deltas, so going down visits every delta before its base.

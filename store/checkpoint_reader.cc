@@ -100,7 +100,10 @@ TensorInfo MakeTensorInfo(std::string_view name, uint32_t shard, const TensorRec
           .num_chunks = record.NumChunks()};
 }
 
+// After a read: proves that what was read is of this save. Keys that do not name their birth may be of
+// the next one before the step's own record is, while a catch-up is under way.
 Status CheckpointReaderImpl::CheckStillThere() const {
+  store_->database()->AwaitCatchUp();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
   const std::string step = StepName(info_.id.run, info_.id.step);
   if (!record.has_value()) return Status::NotFound(step + " was dropped while it was read");
@@ -138,7 +141,7 @@ Status CheckpointReaderImpl::ListOnce(std::vector<TensorInfo>* out) const {
         }
         return Status::Ok();
       }));
-  if (out->size() == info_.num_tensors) return Status::Ok();
+  if (out->size() == info_.num_tensors) return CheckStillThere();
   return Status::Corruption(StepName(info_.id.run, info_.id.step) + " has " +
                             std::to_string(out->size()) + " tensors, expected " +
                             std::to_string(info_.num_tensors));
@@ -237,8 +240,9 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, ChunkScratch* scratch,
     whole->resize(bytes);
     target = *whole;
   }
-  const Status status =
-      store_->chunk_reader().Read(job.ref, job.record->dtype, target, scratch);
+  Status status = store_->chunk_reader().Read(job.ref, job.record->dtype, target, scratch);
+  // A frame that its step names is never just absent; Attempt looks whether the step is still there.
+  if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {
     return status.WithContext(Where(job.request->name) + ", chunk " + std::to_string(job.chunk));
   }
@@ -296,15 +300,14 @@ Result<std::optional<std::string>> CheckpointReaderImpl::GetState(const std::str
 
 Result<std::vector<std::string>> CheckpointReaderImpl::ListBytes() const {
   std::vector<std::string> names;
-  VARVE_RETURN_IF_ERROR(Attempt([&] {
+  VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
     names.clear();
-    return store_->database()->Scan(Family::kState, keys::ItemPrefix(key_),
-                                    [&](std::string_view key, std::string_view) {
-                                      if (const auto name = keys::ParseItem(key)) {
-                                        names.emplace_back(*name);
-                                      }
-                                      return Status::Ok();
-                                    });
+    VARVE_RETURN_IF_ERROR(store_->database()->Scan(
+        Family::kState, keys::ItemPrefix(key_), [&](std::string_view key, std::string_view) {
+          if (const auto name = keys::ParseItem(key)) names.emplace_back(*name);
+          return Status::Ok();
+        }));
+    return CheckStillThere();
   }));
   return names;
 }

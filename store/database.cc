@@ -13,7 +13,13 @@
 namespace varve {
 namespace {
 
-std::filesystem::path DbPath(const std::filesystem::path& store) { return store / "db"; }
+// One name for one folder: RocksDB's lock knows by name what this process holds, and the system's lock
+// would not keep this process from taking it twice.
+std::filesystem::path DbPath(const std::filesystem::path& store) {
+  std::error_code error;
+  const std::filesystem::path canonical = std::filesystem::canonical(store, error);
+  return (error ? store : canonical) / "db";
+}
 
 // All table files stay open (a reader must keep what the writer unlinks), so the soft limit of
 // descriptors, often 1,024, is raised as far as this process may.
@@ -211,6 +217,8 @@ Status Database::CatchUp() const {
   const std::lock_guard lock(catch_up_mutex_);
   return FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer");
 }
+
+void Database::AwaitCatchUp() const { const std::lock_guard lock(catch_up_mutex_); }
 
 Status Database::Resume() const {
   return FromRocksDb(db_->Resume(), "resuming after a full disk");

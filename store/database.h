@@ -55,6 +55,8 @@ class Database {
 
   // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
   Status CatchUp() const;
+  // Returns when no catch-up is under way: it brings the families up to date one after the other.
+  void AwaitCatchUp() const;
   // Writers: leaves the read-only state that a full disk puts RocksDB into.
   Status Resume() const;
 

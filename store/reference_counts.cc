@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "store/util.h"
+
 namespace varve {
 namespace {
 
@@ -229,8 +231,18 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
   }
   --entry->record.live_chunks;
   births_with_dead_.insert(birth);
-  if (frame.digest.has_value()) batch->Delete(Family::kIndex, keys::Index(*frame.digest));
+  if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
   return true;
+}
+
+// The last to name a frame may be a derived chunk, which has another digest; then the frame tells. One
+// that cannot be read keeps its entry in the index: that is a hint, and costs only space.
+std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
+  if (frame.digest.has_value()) return frame.digest;
+  rocksdb::PinnableSlice bytes;
+  if (!database_->GetFrame(frame.address, &bytes).ok()) return std::nullopt;
+  const Result<FrameInfo> info = ParseFrame(AsBytes({bytes.data(), bytes.size()}));
+  return info.ok() ? std::optional(info->digest) : std::nullopt;
 }
 
 Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {

@@ -66,7 +66,7 @@ class ReferenceCounts {
  private:
   struct Frame {  // what the totals need to know of a chunk
     ChunkAddress address;
-    std::optional<Digest> digest;  // to take its hint out of the index
+    std::optional<Digest> digest;  // to take its hint out of the index; unknown for a derived chunk
     Predictor predictor;
     uint32_t raw_bytes;
     uint32_t stored_bytes;
@@ -92,6 +92,7 @@ class ReferenceCounts {
   // No chunk or list lives and no frame is on disk any more.
   Result<bool> NothingLeft(uint64_t birth, const BirthRecord& record);
   void DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch);
+  std::optional<Digest> DigestOf(const Frame& frame) const;
   static Frame FrameOf(const ChunkRef& ref);
   static Frame FrameOf(const BaseEdge& edge);
 

@@ -64,6 +64,16 @@ class CreateLock {
   Status status_;
 };
 
+// A run without a step is legal, but a reader that opens while the writer replaces a file may see one
+// family empty for a moment: as with anything missing, it looks again before it believes it.
+constexpr std::string_view kNoStep = "no step in run ";
+Status RunHasNoStep(std::string_view run) {
+  return Status::NotFound(std::string(kNoStep) + std::string(run));
+}
+bool IsRunWithoutStep(const Status& status) {
+  return status.code() == StatusCode::kNotFound && status.message().starts_with(kNoStep);
+}
+
 // A folder in which Create may work: new, empty, or left by a Create that did not finish.
 Status PrepareFolder(const fs::path& path) {
   std::error_code error;
@@ -355,11 +365,11 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
 Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view run) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<CheckpointInfo> infos;
-  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+  const Status status = WithCatchUp([&]() -> Status {
     infos.clear();
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
     VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
-    return database_->Scan(
+    VARVE_RETURN_IF_ERROR(database_->Scan(
         Family::kSteps, keys::RunPrefix(found.id),
         [&](std::string_view key, std::string_view value) -> Status {
           const auto step = keys::ParseStep(key);
@@ -368,24 +378,28 @@ Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view 
           VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, *step, record, tags));
           infos.push_back(std::move(info));
           return Status::Ok();
-        });
-  }));
+        }));
+    return infos.empty() ? RunHasNoStep(run) : Status::Ok();
+  });
+  if (!status.ok() && !IsRunWithoutStep(status)) return status;
   return infos;
 }
 
 Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::optional<uint64_t> latest;
-  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+  const Status status = WithCatchUp([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
     const std::unique_ptr<rocksdb::Iterator> it(database_->rocksdb()->NewIterator(
         rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
     it->SeekForPrev(keys::Step({found.id, UINT64_MAX}));
-    if (!it->Valid()) return FromRocksDb(it->status(), "looking for the newest step");
+    VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "looking for the newest step"));
+    if (!it->Valid()) return RunHasNoStep(run);
     const auto step = keys::ParseStep({it->key().data(), it->key().size()});
     if (step.has_value() && step->run == found.id) latest = step->step;
-    return Status::Ok();
-  }));
+    return latest.has_value() ? Status::Ok() : RunHasNoStep(run);
+  });
+  if (!status.ok() && !IsRunWithoutStep(status)) return status;
   return latest;
 }
 

@@ -195,6 +195,16 @@ TEST(FrameTest, FarBasesAreNotTaken) {
   EXPECT_EQ(EncodeAndCheck(raw, DType::kBF16, &base).info.predictor, Predictor::kKeyframe);
 }
 
+TEST(FrameTest, MaxIsNeverLargerThanAuto) {
+  const std::vector<float> weights = Weights(20000, 1);
+  const Bytes base = ToBytes(weights);
+  for (const float lr : {1e-6f, 1e-4f, 1e-2f}) {
+    const Bytes raw = ToBytes(Trained(weights, lr, 2));
+    const size_t fast = EncodeAndCheck(raw, DType::kF32, &base, Codec::kAuto).frame.size();
+    EXPECT_LE(EncodeAndCheck(raw, DType::kF32, &base, Codec::kMax).frame.size(), fast) << lr;
+  }
+}
+
 TEST(FrameTest, FastAndNoneUseNoBase) {
   const Bytes raw = ToBf16(Weights(kChunk, 1));
   const auto fast = EncodeAndCheck(raw, DType::kBF16, &raw, Codec::kFast);

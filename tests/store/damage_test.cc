@@ -74,6 +74,34 @@ TEST_F(DamageTest, FlippedByteOfAChunkIsNamed) {
   EXPECT_THAT(CheckErrors(true), ::testing::HasSubstr("layer.weight at step 4 of run main, chunk 1"));
 }
 
+TEST_F(DamageTest, MissingOrCutChunkFileIsFound) {
+  for (const bool missing : {false, true}) {
+    std::string name;
+    for (const auto& entry : fs::directory_iterator(path() / "db")) {
+      if (entry.path().extension() != ".sst" || entry.file_size() < (1u << 20)) continue;
+      name = entry.path().filename();
+    }
+    ASSERT_NE(name, "");
+    if (missing) {
+      fs::remove(path() / "db" / name);
+    } else {
+      fs::resize_file(path() / "db" / name, 2 << 20);
+    }
+    // RocksDB opens every file before anything is read.
+    const std::string number = name.substr(0, name.find('.'));
+    EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kCorruption, path().string()));
+    EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kCorruption, number));
+    // Beside a writer a file may have gone for good reasons, so that is found when it is read.
+    auto beside = Store::OpenForReading(path()).value();
+    const auto reader = beside->OpenCheckpoint("main", 4).value();
+    std::vector<std::byte> out(tensor_.bytes.size());
+    EXPECT_THAT(reader->Read("layer.weight", out),
+                FailsWith(StatusCode::kCorruption, "tensor layer.weight at step 4 of run main"));
+    EXPECT_THAT(beside->Check().value().errors,
+                ::testing::Contains(::testing::HasSubstr("lies in no file")));
+  }
+}
+
 TEST_F(DamageTest, MissingListIsNamed) {
   Change([&](const Database& database, CommitBatch* batch) {
     batch->Delete(Family::kLists, FirstKey(database, Family::kLists));

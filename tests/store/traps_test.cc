@@ -3,7 +3,7 @@
 // The traps of this RocksDB (docs/durability.md), each held by a test.
 #include <sys/resource.h>
 
-#include "store/database.h"
+#include "store/store_impl.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -18,6 +18,27 @@ TEST_F(TrapsTest, SnapshotBeforeTheFirstIngestLosesNothing) {
   store_.reset();
   auto database = Database::OpenForWriting(path()).value();
   EXPECT_GT(database->rocksdb()->GetLatestSequenceNumber(), 0u);
+}
+
+// The whole trap: a reader's snapshot is taken early, everything after it is ingested and compacted.
+TEST_F(TrapsTest, CompactionUnderAnEarlySnapshotLosesNothing) {
+  auto* db = static_cast<StoreImpl*>(store_.get())->database()->rocksdb();
+  const rocksdb::Snapshot* snapshot = db->GetSnapshot();
+  std::vector<TestTensor> tensors;
+  for (uint64_t step = 1; step <= 20; ++step) {
+    tensors = {RandomTensor("t", DType::kU8, {3000}, step)};
+    VARVE_ASSERT_OK(Save(step, tensors).status());
+  }
+  for (int i = 0; i < kNumFamilies; ++i) {
+    auto* handle = static_cast<StoreImpl*>(store_.get())->database()->handle(static_cast<Family>(i));
+    rocksdb::CompactRangeOptions all;
+    all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+    ASSERT_TRUE(db->CompactRange(all, handle, nullptr, nullptr).ok());
+  }
+  db->ReleaseSnapshot(snapshot);
+  for (uint64_t step = 1; step <= 20; ++step) {
+    ExpectHolds(step, {RandomTensor("t", DType::kU8, {3000}, step)});
+  }
 }
 
 TEST_F(TrapsTest, RocksDbWritesNoLogOfItsOwn) {

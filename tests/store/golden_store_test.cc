@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A store of format version 1 as files (tests/golden/store): what today's code writes must be read by
+// all later code. VARVE_WRITE_GOLDEN=1 makes the files anew, which only a change of the format may.
+#include <cstdlib>
+
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGolden = VARVE_GOLDEN_STORE;
+
+// Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
+std::vector<TestTensor> GoldenStep(int step) {
+  // Integer arithmetic only: the same values with any library's distributions.
+  TestTensor master = RandomTensor("master.w", DType::kF32, {16, 300}, 1);
+  for (size_t i = 0; i < 4800; ++i) {
+    const float value = static_cast<float>((i * 7919) % 4801) * 1e-4f + static_cast<float>(step) * 1e-6f;
+    std::memcpy(&master.bytes[4 * i], &value, 4);
+  }
+  TestTensor model{"model.w", DType::kBF16, {16, 300}, {}, "master.w"};
+  for (size_t i = 0; i < 4800; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &master.bytes[4 * i], 4);
+    const auto rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&rounded);
+    model.bytes.insert(model.bytes.end(), bytes, bytes + 2);
+  }
+  TestTensor zeros{"zeros", DType::kF64, {200}, std::vector<std::byte>(1600), {}};
+  TestTensor scalar{"größe", DType::kI64, {}, std::vector<std::byte>(8, std::byte{0x2a}), {}};
+  TestTensor noise = RandomTensor("noise", DType::kU8, {1500}, 99);
+  return {master, model, zeros, scalar, noise};
+}
+
+void WriteGolden() {
+  fs::remove_all(kGolden);
+  {
+    auto store = Store::Create(kGolden, {.digest_seed = 0x1234567890abcdef}).value();
+    for (const int step : {1, 2, 3}) {
+      auto writer = store->Begin(static_cast<uint64_t>(step)).value();
+      const auto tensors = GoldenStep(step);
+      for (const TestTensor& tensor : tensors) VARVE_ASSERT_OK(writer->Put(tensor.view()));
+      TrainerState state;
+      state.global_step = step;
+      state.lr_scheduler["lr"] = 0.5;
+      VARVE_ASSERT_OK(writer->SetTrainerState(state));
+      VARVE_ASSERT_OK(writer->SetTopology({.tp = 2, .world_size = 2}));
+      VARVE_ASSERT_OK(writer->PutBytes("item", std::as_bytes(std::span("bytes", 5))));
+      VARVE_ASSERT_OK(writer->SetMetric("loss", 1.0 / step));
+      if (step == 2) VARVE_ASSERT_OK(writer->AddTag("middle"));
+      VARVE_ASSERT_OK(writer->Commit().status());
+    }
+    VARVE_ASSERT_OK(store->Drop(std::vector<CheckpointId>{{"main", 1}}).status());
+  }
+  fs::remove(kGolden / "RESERVE");
+  fs::remove_all(kGolden / "incoming");
+  for (const auto& entry : fs::directory_iterator(kGolden / "db")) {
+    const std::string name = entry.path().filename();
+    if (name == "LOCK" || name.rfind("OPTIONS", 0) == 0) fs::remove(entry.path());
+  }
+}
+
+class GoldenStoreTest : public StoreTest {
+ protected:
+  void SetUp() override {
+    if (std::getenv("VARVE_WRITE_GOLDEN") != nullptr) WriteGolden();
+    fs::copy(kGolden, path(), fs::copy_options::recursive);
+  }
+  void ExpectGolden(const Store& store) {
+    const auto steps = store.ListCheckpoints("main").value();
+    ASSERT_EQ(steps.size(), 2u);
+    for (const int step : {2, 3}) ExpectHolds(store, static_cast<uint64_t>(step), GoldenStep(step));
+    EXPECT_EQ(store.FindTag("main", "middle").value(), 2u);
+    EXPECT_EQ(steps[1].metrics.at("loss"), 1.0 / 3);
+    const auto reader = store.OpenCheckpoint("main", 3).value();
+    EXPECT_EQ(reader->ReadTrainerState().value()->global_step, 3);
+    EXPECT_EQ(reader->ReadTopology().value()->tp, 2u);
+    EXPECT_EQ(reader->ReadBytes("item").value().size(), 5u);
+  }
+};
+
+TEST_F(GoldenStoreTest, IsReadAndWrittenOn) {
+  ExpectGolden(*Store::OpenForReading(path()).value());
+  Reopen();
+  ExpectGolden(*store_);
+  VARVE_ASSERT_OK(Save(4, GoldenStep(4)).status());
+  ExpectHolds(4, GoldenStep(4));
+  VARVE_ASSERT_OK(DropSteps({2, 3}));
+  ExpectHolds(4, GoldenStep(4));
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which files reclaiming and merging touch, and what a save in progress may rely on meanwhile.
+#include <thread>
+
+#include "store/save_pipeline.h"
+#include "tests/store/internals.h"
+
+namespace varve::testing {
+namespace {
+
+using ReclaimTest = InternalsTest;
+
+TestTensor Small(uint64_t seed) { return RandomTensor("t", DType::kU8, {3000}, seed); }
+
+// A save that begins first and commits long after its neighbours, when those would have been merged: a
+// file that lies within the range of another cannot be deleted as a whole.
+class LateBirthTest : public InternalsTest {
+ protected:
+  void SetUp() override {
+    InternalsTest::SetUp();
+    VARVE_ASSERT_OK(Save(1, {Small(1)}).status());
+    auto late = store_->Begin(2).value();
+    for (uint64_t step = 3; step < 50; ++step) VARVE_ASSERT_OK(Save(step, {Small(step)}).status());
+    VARVE_ASSERT_OK(late->Put(late_.view()));
+    VARVE_ASSERT_OK(late->Commit().status());
+    for (const TableFile& file : FilesOf(Family::kChunks)) EXPECT_EQ(file.level, 1) << file.path;
+    for (uint64_t step = 50; step < 60; ++step) VARVE_ASSERT_OK(Save(step, {Small(step)}).status());
+    ASSERT_NO_FATAL_FAILURE(WaitForMerge());
+  }
+
+  void WaitForMerge() {
+    for (int i = 0; i < 2000 && FilesOf(Family::kChunks).size() > 40; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ASSERT_LE(FilesOf(Family::kChunks).size(), 40u);
+  }
+
+  const TestTensor late_ = Small(2);
+};
+
+TEST_F(LateBirthTest, IsSoundAndReadable) {
+  ExpectSound();
+  ExpectHolds(2, {late_});
+  for (uint64_t step = 3; step < 60; ++step) ExpectHolds(step, {Small(step)});
+}
+
+TEST_F(LateBirthTest, GoesFromTheDiskWhenItIsDropped) {
+  VARVE_ASSERT_OK(DropSteps({2}));
+  ExpectSound();
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  EXPECT_EQ(GetStats().pending_bytes, 0u);
+  EXPECT_EQ(CountKeys(Family::kChunks), 58u);
+}
+
+TEST_F(LateBirthTest, StaysWhenAllAroundItGo) {
+  std::vector<uint64_t> others = {1};
+  for (uint64_t step = 3; step < 60; ++step) others.push_back(step);
+  VARVE_ASSERT_OK(DropSteps(others));
+  ExpectSound();
+  ExpectHolds(2, {late_});
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  EXPECT_EQ(CountKeys(Family::kChunks), 1u);
+  VARVE_ASSERT_OK(DropSteps({2}));
+  ExpectNoKeys();
+}
+
+// A pipeline that has found what it shares, between its run and its commit.
+class HeldSave {
+ public:
+  HeldSave(StoreImpl* store, uint64_t birth, const TestTensor& tensor)
+      : pipeline_(store, birth, SaveOptions{}) {
+    auto save = std::make_unique<SaveTensor>();
+    save->name = tensor.name;
+    save->dtype = tensor.dtype;
+    save->shape = tensor.shape;
+    save->data = tensor.bytes.data();
+    save->record.dtype = tensor.dtype;
+    save->record.shape = tensor.shape;
+    save->record.elements_per_chunk = 262144;
+    tensors_.push_back(std::move(save));
+    VARVE_EXPECT_OK(pipeline_.Run(&tensors_));
+  }
+  const std::vector<ChunkRef>& refs() const { return tensors_[0]->refs; }
+  uint64_t new_chunks() const { return pipeline_.totals().chunks; }
+
+ private:
+  SavePipeline pipeline_;
+  std::vector<std::unique_ptr<SaveTensor>> tensors_;
+};
+
+// What the commit of a HeldSave does with the counts.
+Status CountAgain(const HeldSave& save, ReferenceCounts* counts) {
+  for (const ChunkRef& ref : save.refs()) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
+  return Status::Ok();
+}
+
+TEST_F(ReclaimTest, AHitThatDiesIsNotReclaimedAndComesBackToLife) {
+  const TestTensor t = RandomTensor("t", DType::kF32, {262144}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  {
+    HeldSave held(impl(), impl()->NewBirth().value(), t);
+    ASSERT_EQ(held.new_chunks(), 0u);
+    VARVE_ASSERT_OK(DropSteps({1}));
+    EXPECT_GT(GetStats().pending_bytes, 0u);  // dead, pinned and on disk
+    ReferenceCounts counts(database());
+    VARVE_EXPECT_OK(CountAgain(held, &counts));
+  }
+  VARVE_ASSERT_OK(store_->Reclaim().status());
+  ExpectNoKeys();
+}
+
+TEST_F(ReclaimTest, AHitPinsTheBasesOfItsFrame) {
+  const TestTensor a = NormalTensor("t", {262144}, 1);
+  const TestTensor b = Drifted(a, 2);
+  VARVE_ASSERT_OK(Save(1, {a}).status());
+  const SaveReport second = Save(2, {b}).value();
+  ASSERT_EQ(second.by_codec.size(), 1u);
+  ASSERT_EQ(second.by_codec[0].codec, "delta");
+  {
+    HeldSave held(impl(), impl()->NewBirth().value(), b);
+    ASSERT_EQ(held.new_chunks(), 0u);
+    VARVE_ASSERT_OK(DropSteps({1, 2}));
+    ReferenceCounts counts(database());
+    VARVE_EXPECT_OK(CountAgain(held, &counts));
+    std::vector<std::byte> out(b.bytes.size());
+    ChunkScratch scratch;
+    VARVE_EXPECT_OK(impl()->chunk_reader().Read(held.refs()[0], DType::kF32, out, &scratch));
+  }
+  VARVE_ASSERT_OK(store_->Reclaim().status());
+  ExpectNoKeys();
+}
+
+TEST_F(ReclaimTest, TheIndexKeepsNothingOfADerivedSource) {
+  const TestTensor master = NormalTensor("a.master", {262144}, 1);
+  TestTensor model{"b.model", DType::kBF16, {262144}, {}, "a.master"};
+  model.bytes.resize(master.bytes.size() / 2);
+  for (size_t i = 0; i < 262144; ++i) {  // round to nearest even
+    uint32_t bits;
+    std::memcpy(&bits, &master.bytes[4 * i], 4);
+    const auto half = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    std::memcpy(&model.bytes[2 * i], &half, 2);
+  }
+  EXPECT_EQ(Save(1, {master, model}).value().new_bytes, master.bytes.size());
+  EXPECT_EQ(Save(2, {model}).value().new_bytes, 0u);
+  VARVE_ASSERT_OK(DropSteps({1}));
+  ExpectHolds(2, {model});
+  VARVE_ASSERT_OK(DropSteps({2}));
+  ExpectNoKeys();
+}
+
+TEST_F(ReclaimTest, EverythingThatWasKeptForDeltasGoes) {
+  TestTensor t = NormalTensor("t", {300000}, 1);
+  for (uint64_t step = 1; step <= 12; ++step) {
+    t = Drifted(t, step);
+    VARVE_ASSERT_OK(Save(step, {t}).status());
+  }
+  VARVE_ASSERT_OK(DropSteps({1, 2, 3, 5, 7, 11}));
+  ExpectSound();
+  VARVE_ASSERT_OK(DropSteps({12, 10, 4, 6, 9, 8}));
+  ExpectNoKeys();
+  EXPECT_TRUE(FilesOf(Family::kChunks).empty());
+}
+
+}  // namespace
+}  // namespace varve::testing
