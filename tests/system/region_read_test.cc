@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A slice costs the chunks that it touches, in bytes read and in memory, however large the tensor.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/support/step_content.h"
+#include "tests/support/temp_folder.h"
+
+namespace varve::testing {
+namespace {
+
+constexpr int64_t kRows = 192;
+constexpr int64_t kColumns = 262'144;  // a row of floats is one chunk of 1 MiB
+constexpr uint64_t kChunkBytes = kColumns * sizeof(float);
+
+std::vector<float> MakeTensor() {
+  std::vector<float> values(kRows * kColumns);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto bits = static_cast<uint32_t>(Mix(71, i));
+    std::memcpy(&values[i], &bits, sizeof(bits));
+  }
+  return values;
+}
+
+// A number of one of the files of /proc/self.
+uint64_t FromProc(const char* file, const std::string& name) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(name)) return std::strtoull(line.c_str() + name.size(), nullptr, 10);
+  }
+  ADD_FAILURE() << file << " has no " << name;
+  return 0;
+}
+
+class Row27Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    tensor_ = MakeTensor();
+    auto store = Store::Create(path_);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    auto writer = (*store)->Begin(1);
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    const int64_t shape[] = {kRows, kColumns};
+    const Status status = (*writer)->Put(
+        {.name = "w", .dtype = DType::kF32, .shape = shape, .data = tensor_.data()});
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE((*writer)->Commit().ok());
+    store->reset();
+    auto reader = Store::OpenForReading(path_);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    store_ = *std::move(reader);
+  }
+
+  // Reads rows by columns, compares, and returns the bytes that the process read meanwhile.
+  uint64_t BytesReadFor(Range rows, Range columns) {
+    const auto reader = store_->OpenCheckpoint("main", 1);
+    EXPECT_TRUE(reader.ok()) << reader.status().ToString();
+    const int64_t width = columns.end - columns.begin;
+    std::vector<float> out((rows.end - rows.begin) * width);
+    const Range slice[] = {rows, columns};
+    const uint64_t before = FromProc("/proc/self/io", "rchar:");
+    const Status status =
+        (*reader)->ReadSlice("w", slice, std::as_writable_bytes(std::span(out)));
+    const uint64_t bytes_read = FromProc("/proc/self/io", "rchar:") - before;
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      EXPECT_EQ(0, std::memcmp(&out[(row - rows.begin) * width],
+                               &tensor_[row * kColumns + columns.begin], width * sizeof(float)));
+    }
+    return bytes_read;
+  }
+
+  const TempFolder folder_;
+  const std::filesystem::path path_ = folder_.path() / "store";
+  std::vector<float> tensor_;
+  std::unique_ptr<Store> store_;
+};
+
+// Records and table indexes come on top of the chunks.
+constexpr uint64_t kSlack = kChunkBytes;
+
+TEST_F(Row27Test, OnlyTheChunksOfASliceAreRead) {
+  EXPECT_LE(BytesReadFor({5, 6}, {0, kColumns}), kChunkBytes + kSlack);
+  EXPECT_LE(BytesReadFor({100, 101}, {17, 18}), kChunkBytes + kSlack);
+  EXPECT_LE(BytesReadFor({50, 53}, {0, 1}), 3 * kChunkBytes + kSlack);
+  EXPECT_LE(BytesReadFor({kRows - 1, kRows}, {kColumns - 1, kColumns}), kChunkBytes + kSlack);
+}
+
+TEST_F(Row27Test, MemoryIsThatOfTheSlice) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins anew
+  const uint64_t before = FromProc("/proc/self/status", "VmRSS:") << 10;
+  BytesReadFor({0, kRows}, {1000, 1010});  // a few bytes of every chunk
+  const uint64_t peak = FromProc("/proc/self/status", "VmHWM:") << 10;
+  EXPECT_LE(peak - before, kRows * kChunkBytes / 3);
+}
+
+}  // namespace
+}  // namespace varve::testing
