@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
-#include "cli/formats/number.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "codec/number.h"
 
 namespace varve::cli {
 namespace {
@@ -41,7 +41,7 @@ void TensorSummary::Add(std::span<const std::byte> bytes) {
     const std::span<const std::byte> block = bytes.first(std::min(bytes.size(), kBlockBytes));
     bytes = bytes.subspan(block.size());
     std::visit([this](const auto& numbers) { AddNumbers(numbers); },
-               formats::DecodeNumbers(dtype_, block));
+               DecodeNumbers(dtype_, block));
   }
 }
 

@@ -200,23 +200,9 @@ Status CheckpointReaderImpl::AddJobs(const ReadRequest& request, const Lookup& l
     if (lookup.runs.Begin(k) >= begin + record.ChunkBytes(chunk)) continue;
     const uint64_t list = chunk / kChunksPerList;
     if (list != loaded) {
-      VARVE_ASSIGN_OR_RETURN(
-          const auto value,
-          store_->database()->Get(Family::kLists, keys::List(record.lists[list])));
-      if (!value.has_value()) {
-        return Status::Corruption(Where(request.name) + ": list " + std::to_string(list) +
-                                  " is missing");
-      }
-      Result<std::vector<ChunkRef>> decoded = DecodeChunkList(*value);
-      if (!decoded.ok()) return decoded.status().WithContext(Where(request.name));
-      refs = *std::move(decoded);
-      const uint64_t expected = std::min<uint64_t>(kChunksPerList,
-                                                   record.NumChunks() - list * kChunksPerList);
-      if (refs.size() != expected) {
-        return Status::Corruption(Where(request.name) + ": list " + std::to_string(list) +
-                                  " names " + std::to_string(refs.size()) + " chunks, expected " +
-                                  std::to_string(expected));
-      }
+      Result<std::vector<ChunkRef>> read = store_->ReadList(record, list);
+      if (!read.ok()) return read.status().WithContext(Where(request.name));
+      refs = *std::move(read);
       loaded = list;
     }
     jobs->push_back(

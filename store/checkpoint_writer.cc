@@ -26,13 +26,6 @@ constexpr size_t kMaxItemBytes = size_t{64} << 20;
 constexpr uint32_t kElementsPerChunk = 262144;
 constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
 
-uint32_t ElementsPerChunk(DType dtype) {
-  // Weights, masters and moments are cut at the same elements whatever their type; tensors of
-  // plain bytes (data, masks) have no such partner and are cut at 1 MiB.
-  const bool bytes = dtype == DType::kU8 || dtype == DType::kI8 || dtype == DType::kBool;
-  return bytes ? kByteElementsPerChunk : kElementsPerChunk;
-}
-
 bool IsDense(const TensorView& view) {
   if (view.strides.empty()) return true;
   int64_t stride = 1;
@@ -43,7 +36,8 @@ bool IsDense(const TensorView& view) {
   return true;
 }
 
-Status ValidateView(const TensorView& view) {
+// `has_data`: the bytes lie in memory, at view.data.
+Status ValidateView(const TensorView& view, bool has_data) {
   VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
   const std::string tensor = "tensor " + std::string(view.name);
   if (DTypeBits(view.dtype) == 0) {
@@ -52,7 +46,7 @@ Status ValidateView(const TensorView& view) {
   }
   const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
   if (!bytes.ok()) return bytes.status().WithContext(tensor);
-  if (*bytes > 0 && view.data == nullptr) {
+  if (has_data && *bytes > 0 && view.data == nullptr) {
     return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
                                    " bytes");
   }
@@ -65,6 +59,20 @@ Status ValidateView(const TensorView& view) {
                                    " tensors must be dense");
   }
   return Status::Ok();
+}
+
+std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
+  auto tensor = std::make_unique<SaveTensor>();
+  tensor->name = view.name;
+  tensor->shard = view.shard;
+  tensor->dtype = view.dtype;
+  tensor->shape.assign(view.shape.begin(), view.shape.end());
+  tensor->derived_from = view.derived_from;
+  tensor->record.dtype = view.dtype;
+  tensor->record.shape = tensor->shape;
+  tensor->record.elements_per_chunk = ElementsPerChunk(view.dtype);
+  tensor->record.derived_from = view.derived_from;
+  return tensor;
 }
 
 // Digest of a tensor's content: of its chunks' digests in order.
@@ -87,7 +95,7 @@ BirthRecord MakeBirth(const SaveTotals& totals, uint32_t num_lists) {
           .live_coders = totals.by_coder};
 }
 
-class CheckpointWriterImpl : public CheckpointWriter {
+class CheckpointWriterImpl : public SourceWriter {
  public:
   CheckpointWriterImpl(StoreImpl* store, uint64_t step, const SaveOptions& options)
       : store_(store),
@@ -99,6 +107,8 @@ class CheckpointWriterImpl : public CheckpointWriter {
   Status Begin();
 
   Status Put(const TensorView& view) override;
+  Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override;
+  void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
   Status SetTopology(const Topology& topology) override;
@@ -109,16 +119,20 @@ class CheckpointWriterImpl : public CheckpointWriter {
 
  private:
   Status RequireOpen() const;
+  Status Add(std::unique_ptr<SaveTensor> tensor);
   Status PinParent(RunId run);
   Status FindParents();
   void LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
+  Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,
+                 CommitBatch* batch);
   Status ResolveRun(CommitBatch* batch, RunId* run);
   Status CountReferences(uint32_t num_lists, const SavePipeline& pipeline, ReferenceCounts* counts);
   uint32_t MakeLists(CommitBatch* batch);
   void PutTensors(StepKey key, CommitBatch* batch);
   void PutState(StepKey key, CommitBatch* batch);
-  void PutStep(StepKey key, const SavePipeline& pipeline, CommitBatch* batch);
+  void PutStep(StepKey key, std::optional<StepKey> parent, const SavePipeline& pipeline,
+               CommitBatch* batch);
   Digest RootDigest() const;
   SaveReport MakeReport(const SavePipeline& pipeline) const;
 
@@ -137,6 +151,7 @@ class CheckpointWriterImpl : public CheckpointWriter {
   std::string topology_;
   std::map<std::string, double> metrics_;
   std::set<std::string> tags_;
+  std::optional<std::chrono::system_clock::time_point> created_;
   uint64_t logical_bytes_ = 0;
 
   // Lists of this save that are shared with the parent, and refs of those that are new.
@@ -193,20 +208,24 @@ Status CheckpointWriterImpl::RequireOpen() const {
 
 Status CheckpointWriterImpl::Put(const TensorView& view) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
-  VARVE_RETURN_IF_ERROR(ValidateView(view));
-  auto tensor = std::make_unique<SaveTensor>();
-  tensor->name = view.name;
-  tensor->shard = view.shard;
-  tensor->dtype = view.dtype;
-  tensor->shape.assign(view.shape.begin(), view.shape.end());
+  VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/true));
+  auto tensor = MakeTensor(view);
   if (!IsDense(view)) tensor->strides.assign(view.strides.begin(), view.strides.end());
   tensor->data = static_cast<const std::byte*>(view.data);
-  tensor->derived_from = view.derived_from;
+  return Add(std::move(tensor));
+}
+
+Status CheckpointWriterImpl::PutSource(const TensorView& view,
+                                       std::shared_ptr<ChunkSource> source) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/false));
+  auto tensor = MakeTensor(view);
+  tensor->chunks = std::move(source);
+  return Add(std::move(tensor));
+}
+
+Status CheckpointWriterImpl::Add(std::unique_ptr<SaveTensor> tensor) {
   tensor->record.birth = birth_;
-  tensor->record.dtype = view.dtype;
-  tensor->record.shape = tensor->shape;
-  tensor->record.elements_per_chunk = ElementsPerChunk(view.dtype);
-  tensor->record.derived_from = view.derived_from;
   if (!by_name_.try_emplace({tensor->name, tensor->shard}, tensor.get()).second) {
     return Status::InvalidArgument("tensor " + tensor->name + " shard " +
                                    std::to_string(tensor->shard) +
@@ -328,11 +347,9 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   const uint32_t num_lists = MakeLists(&batch);
   // References are added before any is released: what both steps share must not die in between.
   VARVE_RETURN_IF_ERROR(CountReferences(num_lists, *pipeline, &counts));
+  std::optional<StepKey> parent = parent_;
   if (existing.has_value()) {
-    if (store_->pins()->NumStepPins(key) > (parent_ == key ? 1 : 0)) {
-      return Status::FailedPrecondition("it is the base of another save in progress");
-    }
-    VARVE_RETURN_IF_ERROR(store_->ReleaseStep(key, &counts, &batch));
+    VARVE_RETURN_IF_ERROR(GiveWay(key, &parent, &counts, &batch));
   }
   for (const auto& [digest, ordinal] : pipeline->new_chunks()) {
     batch.Put(Family::kIndex, keys::Index(digest), EncodeAddress({birth_, ordinal}));
@@ -340,13 +357,39 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
   PutTensors(key, &batch);
   PutState(key, &batch);
-  PutStep(key, *pipeline, &batch);
+  PutStep(key, parent, *pipeline, &batch);
   for (const std::string& tag : tags_) {
     batch.Put(Family::kMeta, keys::Tag(key.run, tag), EncodeNumber(id_.step));
   }
   VARVE_RETURN_IF_ERROR(
       batch.Commit(store_->database(), store_->incoming(), pipeline->files()->paths()));
   store_->NoteCommit(counts.births_with_dead());
+  return Status::Ok();
+}
+
+// The step is there already: it is replaced, or moves to a fork with all later ones.
+Status CheckpointWriterImpl::GiveWay(StepKey key, std::optional<StepKey>* parent,
+                                     ReferenceCounts* counts, CommitBatch* batch) {
+  const auto is_pinned_by_others = [&](uint64_t step) {
+    const StepKey pinned{key.run, step};
+    return store_->pins()->NumStepPins(pinned) > (parent_ == pinned ? 1 : 0);
+  };
+  std::vector<uint64_t> steps{id_.step};
+  if (options_.on_existing == OnExisting::kReplace) {
+    VARVE_RETURN_IF_ERROR(store_->ReleaseStep(key, counts, batch));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(const auto moved,
+                           store_->MoveSteps(id_.run, key.run, id_.step, batch));
+    steps = moved.steps;
+    if (parent->has_value() && (*parent)->run == key.run && (*parent)->step >= id_.step) {
+      (*parent)->run = moved.id;
+    }
+  }
+  for (const uint64_t step : steps) {
+    if (!is_pinned_by_others(step)) continue;
+    return Status::FailedPrecondition(StepName(id_.run, step) +
+                                      " is the base of another save in progress");
+  }
   return Status::Ok();
 }
 
@@ -358,13 +401,7 @@ Status CheckpointWriterImpl::ResolveRun(CommitBatch* batch, RunId* run) {
     return Status::Ok();
   }
   if (found.status().code() != StatusCode::kNotFound) return found.status();
-  VARVE_ASSIGN_OR_RETURN(const auto next,
-                         store_->database()->Get(Family::kMeta, keys::kNextRun));
-  const uint64_t id = next.has_value() ? DecodeNumber(*next).value_or(UINT64_MAX) : 1;
-  if (id >= UINT32_MAX) return Status::Corruption("the store has no run ids left");
-  *run = static_cast<RunId>(id);
-  batch->Put(Family::kMeta, std::string(keys::kNextRun), EncodeNumber(id + 1));
-  batch->Put(Family::kMeta, keys::Run(id_.run), EncodeRunRecord({.id = *run}));
+  VARVE_ASSIGN_OR_RETURN(*run, store_->NewRun(id_.run, std::nullopt, batch));
   return Status::Ok();
 }
 
@@ -432,12 +469,13 @@ void CheckpointWriterImpl::PutState(StepKey key, CommitBatch* batch) {
   }
 }
 
-void CheckpointWriterImpl::PutStep(StepKey key, const SavePipeline& pipeline, CommitBatch* batch) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
+void CheckpointWriterImpl::PutStep(StepKey key, std::optional<StepKey> parent,
+                                   const SavePipeline& pipeline, CommitBatch* batch) {
+  const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   StepRecord record;
   record.birth = birth_;
-  record.created_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-  record.parent = parent_;
+  record.created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count();
+  record.parent = parent;
   record.num_tensors = tensors_.size();
   record.num_items = items_.size();
   record.logical_bytes = logical_bytes_;
@@ -478,6 +516,13 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
 }
 
 }  // namespace
+
+uint32_t ElementsPerChunk(DType dtype) {
+  // Weights, masters and moments are cut at the same elements whatever their type; tensors of
+  // plain bytes (data, masks) have no such partner and are cut at 1 MiB.
+  const bool bytes = dtype == DType::kU8 || dtype == DType::kI8 || dtype == DType::kBool;
+  return bytes ? kByteElementsPerChunk : kElementsPerChunk;
+}
 
 Result<std::unique_ptr<CheckpointWriter>> StoreImpl::Begin(uint64_t step,
                                                            const SaveOptions& options) {

@@ -76,6 +76,19 @@ void RemoveEmptyLogs(const std::filesystem::path& store) {
 
 }  // namespace
 
+Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::path& path) {
+  rocksdb::FileLock* lock = nullptr;
+  const rocksdb::Status status =
+      rocksdb::Env::Default()->LockFile((DbPath(path) / "LOCK").string(), &lock);
+  VARVE_RETURN_IF_ERROR(CheckLock(status, path));
+  if (!status.ok()) return FromRocksDb(status, "locking the database in " + path.string());
+  return std::unique_ptr<DatabaseLock>(new DatabaseLock(lock));
+}
+
+DatabaseLock::~DatabaseLock() {
+  rocksdb::Env::Default()->UnlockFile(lock_).PermitUncheckedError();
+}
+
 Database::~Database() {
   if (db_ == nullptr) return;
   for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();

@@ -21,6 +21,20 @@
 
 namespace varve {
 
+// Keeps every writer out of the database of a store while it lives.
+class DatabaseLock {
+ public:
+  // kLocked as Database::OpenForWriting. The folder `path`/db must exist.
+  static Result<std::unique_ptr<DatabaseLock>> Take(const std::filesystem::path& path);
+  DatabaseLock(const DatabaseLock&) = delete;
+  DatabaseLock& operator=(const DatabaseLock&) = delete;
+  ~DatabaseLock();
+
+ private:
+  explicit DatabaseLock(rocksdb::FileLock* lock) : lock_(lock) {}
+  rocksdb::FileLock* const lock_;
+};
+
 class Database {
  public:
   Database(const Database&) = delete;

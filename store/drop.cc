@@ -35,25 +35,28 @@ Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch
   return Status::Ok();
 }
 
-Result<std::vector<StepKey>> StoreImpl::CheckDroppable(std::span<const CheckpointId> ids) {
+// All steps, each once, in their order; kNotFound names every one that is missing.
+Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> ids) const {
   std::vector<StepKey> steps;
   std::string missing;
   for (const CheckpointId& id : ids) {
-    const std::string name = StepName(id.run, id.step);
-    const Result<RunRecord> run = FindRun(id.run);
-    if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
-    if (!run.ok()) {
-      missing += (missing.empty() ? "" : ", ") + name;
-      continue;
+    const auto found = RequireStep(id);
+    if (found.ok()) {
+      steps.push_back(found->first);
+    } else if (found.status().code() == StatusCode::kNotFound) {
+      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+    } else {
+      return found.status();
     }
-    const StepKey key{run->id, id.step};
-    VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
-    if (!record.has_value()) missing += (missing.empty() ? "" : ", ") + name;
-    steps.push_back(key);
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<StepKey> steps, FindSteps(ids));
   std::string pinned;
   for (const StepKey& key : pins_.BeginDrop(steps)) {
     VARVE_ASSIGN_OR_RETURN(const std::string run, RunName(key.run));
@@ -94,14 +97,59 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps) {
   return Status::Ok();
 }
 
+// A fork without a step is of no use to anyone; other runs stay, and with them their names.
+Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
+  std::set<RunId> candidates;
+  for (const StepKey& step : dropped) candidates.insert(step.run);
+  VARVE_RETURN_IF_ERROR(database_->Scan(Family::kSteps, "", [&](std::string_view key, auto) {
+    if (const auto step = keys::ParseStep(key)) candidates.erase(step->run);
+    return Status::Ok();
+  }));
+  if (candidates.empty()) return Status::Ok();
+  CommitBatch batch;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kMeta, keys::kRunPrefix, [&](std::string_view key, std::string_view value) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const RunRecord run, DecodeRunRecord(value));
+        if (run.forked_from.has_value() && candidates.contains(run.id)) {
+          batch.Delete(Family::kMeta, std::string(key));
+        }
+        return Status::Ok();
+      }));
+  return batch.Commit(database_.get(), incoming(), {});
+}
+
+// Releases the steps as a drop would, and throws the result away.
+Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
+  uint64_t freed = 0;
+  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
+    freed = 0;
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
+    CommitBatch ignored;
+    ReferenceCounts counts(database_.get());
+    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
+    for (const uint64_t birth : counts.births_with_dead()) {
+      VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
+      if (!value.has_value()) {
+        return Status::Corruption("birth " + std::to_string(birth) + " has no record");
+      }
+      VARVE_ASSIGN_OR_RETURN(const BirthRecord before, DecodeBirthRecord(*value));
+      VARVE_ASSIGN_OR_RETURN(const BirthRecord* after, counts.Birth(birth));
+      freed += before.Live().stored_bytes - after->Live().stored_bytes;
+    }
+    return Status::Ok();
+  }));
+  return freed;
+}
+
 Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   DropReport report;
   const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
   {
     const auto lock = LockCommits();
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, CheckDroppable(ids));
-    const Status dropped = DropAll(steps);
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids));
+    Status dropped = DropAll(steps);
+    if (dropped.ok()) dropped = RemoveEmptyForks(steps);
     pins_.EndDrop(steps);
     VARVE_RETURN_IF_ERROR(dropped);
   }

@@ -182,36 +182,26 @@ SavePipeline::Job* SavePipeline::NextJob() {
 
 Status SavePipeline::LoadParent(SaveTensor* tensor) {
   if (!tensor->parent.has_value()) return Status::Ok();
-  for (const ListAddress& list : tensor->parent->lists) {
-    VARVE_ASSIGN_OR_RETURN(const auto value,
-                           store_->database()->Get(Family::kLists, keys::List(list)));
-    if (!value.has_value()) {
-      return Status::Corruption("list " + std::to_string(list.birth) + "/" +
-                                std::to_string(list.number) + " of its last step is missing");
-    }
-    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> refs, DecodeChunkList(*value));
-    std::move(refs.begin(), refs.end(), std::back_inserter(tensor->parent_refs));
+  for (size_t i = 0; i < tensor->parent->lists.size(); ++i) {
+    Result<std::vector<ChunkRef>> refs = store_->ReadList(*tensor->parent, i);
+    if (!refs.ok()) return refs.status().WithContext("its last step");
+    std::move(refs->begin(), refs->end(), std::back_inserter(tensor->parent_refs));
   }
   return Status::Ok();
 }
 
 void SavePipeline::Examine(Job* job, Worker* worker) {
   const SaveTensor& t = *job->tensor;
-  const uint64_t offset = t.record.ChunkOffset(job->chunk);
-  const uint64_t bytes = t.record.ChunkBytes(job->chunk);
-  if (t.strides.empty()) {
-    job->raw = {t.data + offset, bytes};
-  } else {
-    const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
-    job->gathered.resize(bytes);
-    Gather(t, offset / element_bytes, bytes / element_bytes, element_bytes, job->gathered.data());
-    job->raw = job->gathered;
-  }
   ChunkRef& ref = job->ref();
+  ref.raw_bytes = static_cast<uint32_t>(t.record.ChunkBytes(job->chunk));
+  if (SharesKnown(job, worker)) return;
+  if (const Status fetched = FetchRaw(job); !fetched.ok()) {
+    return Fail(fetched.WithContext("tensor " + t.name));
+  }
   ref.digest = ComputeDigest(store_->digest_seed(), job->raw);
-  ref.raw_bytes = static_cast<uint32_t>(bytes);
+  if (t.chunks != nullptr) t.chunks->Learn(job->chunk, ref.digest);
   if (SharesParent(job, worker)) return;
-  if (bytes <= kMaxInlineBytes) {
+  if (job->raw.size() <= kMaxInlineBytes) {
     ref.kind = ChunkKind::kInline;
     ref.literal = AsString(job->raw);
     return;
@@ -223,18 +213,64 @@ void SavePipeline::Examine(Job* job, Worker* worker) {
     return;
   }
   if (t.source != nullptr) {
-    // Whole source tensors only: both are dense and cut at the same elements.
-    const std::span<const std::byte> source(t.source->data + 2 * offset, 2 * bytes);
-    job->is_rounded_copy = IsRoundedCopy(t.dtype, source, job->raw);
+    const Result<bool> rounded = EqualsRoundedSource(*job, worker);
+    if (!rounded.ok()) return Fail(rounded.status().WithContext("tensor " + t.derived_from));
+    job->is_rounded_copy = *rounded;
     if (job->is_rounded_copy) return;
   }
   job->is_new = !SharesIndexed(job, worker);
 }
 
+// A chunk whose digest its source knows need not be read when the store has it.
+bool SavePipeline::SharesKnown(Job* job, Worker* worker) {
+  const SaveTensor& t = *job->tensor;
+  if (t.chunks == nullptr || verify_sharing_) return false;
+  const std::optional<Digest> digest = t.chunks->KnownDigest(job->chunk);
+  if (!digest.has_value()) return false;
+  job->ref().digest = *digest;
+  job->raw = {};
+  return SharesParent(job, worker) || SharesIndexed(job, worker);
+}
+
+Status SavePipeline::FetchRaw(Job* job) const {
+  const SaveTensor& t = *job->tensor;
+  const uint64_t offset = t.record.ChunkOffset(job->chunk);
+  const uint64_t bytes = t.record.ChunkBytes(job->chunk);
+  if (t.chunks != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(job->raw, t.chunks->Read(job->chunk, &job->gathered));
+    if (job->raw.size() == bytes) return Status::Ok();
+    return Status::Corruption("chunk " + std::to_string(job->chunk) + " has " +
+                              std::to_string(job->raw.size()) + " bytes, expected " +
+                              std::to_string(bytes));
+  }
+  if (t.strides.empty()) {
+    job->raw = {t.data + offset, bytes};
+  } else {
+    const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
+    job->gathered.resize(bytes);
+    Gather(t, offset / element_bytes, bytes / element_bytes, element_bytes, job->gathered.data());
+    job->raw = job->gathered;
+  }
+  return Status::Ok();
+}
+
+// Whole source tensors only: both are dense and cut at the same elements.
+Result<bool> SavePipeline::EqualsRoundedSource(const Job& job, Worker* worker) const {
+  const SaveTensor& t = *job.tensor;
+  const SaveTensor& from = *t.source;
+  std::span<const std::byte> source;
+  if (from.chunks != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(source, from.chunks->Read(job.chunk, &worker->compared));
+  } else {
+    source = {from.data + 2 * t.record.ChunkOffset(job.chunk), 2 * job.raw.size()};
+  }
+  return source.size() == 2 * job.raw.size() && IsRoundedCopy(t.dtype, source, job.raw);
+}
+
 bool SavePipeline::SharesParent(Job* job, Worker* worker) {
   const ChunkRef* parent = job->parent();
   if (parent == nullptr || parent->digest != job->ref().digest ||
-      parent->raw_bytes != job->raw.size() ||
+      parent->raw_bytes != job->ref().raw_bytes ||
       (verify_sharing_ && !SameBytes(*parent, job->tensor->dtype, job->raw, worker))) {
     return false;
   }
@@ -323,7 +359,7 @@ void SavePipeline::Place(Job* job) {
 // not gathered again for that: it simply is not shared.
 bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                                 std::span<const std::byte> raw) {
-  return tensor.strides.empty() && tensor.record.ChunkBytes(chunk) == raw.size() &&
+  return tensor.strides.empty() && tensor.chunks == nullptr && tensor.record.ChunkBytes(chunk) == raw.size() &&
          std::memcmp(tensor.data + tensor.record.ChunkOffset(chunk), raw.data(), raw.size()) == 0;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/chunk_files.h"
+#include "store/chunk_source.h"
 #include "store/record.h"
 #include "store/store_impl.h"
 #include "varve/checkpoint.h"
@@ -29,6 +30,7 @@ struct SaveTensor {
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // elements; empty = dense
   const std::byte* data = nullptr;
+  std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
   std::string derived_from;
   const SaveTensor* source = nullptr;  // of derived_from, when it can be one
 
@@ -79,6 +81,9 @@ class SavePipeline {
   void Report(const Job& job);               // serial, after Write
 
   Status LoadParent(SaveTensor* tensor);
+  Status FetchRaw(Job* job) const;
+  bool SharesKnown(Job* job, Worker* worker);
+  Result<bool> EqualsRoundedSource(const Job& job, Worker* worker) const;
   bool SharesParent(Job* job, Worker* worker);
   bool SharesIndexed(Job* job, Worker* worker);
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);

@@ -160,6 +160,9 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->background_ = std::jthread([self, for_writing](std::stop_token stop) {
     for_writing ? self->MergeLoop(stop) : self->CatchUpLoop(stop);
   });
+  if (for_writing) {
+    store->inbox_loop_ = std::jthread([self](std::stop_token stop) { self->InboxLoop(stop); });
+  }
   return store;
 }
 
@@ -283,7 +286,6 @@ Result<std::string> StoreImpl::RunName(RunId id) const {
         if (record.id == id) name = keys::ParseRun(key).value_or("");
         return Status::Ok();
       }));
-  if (name.empty()) return Status::NotFound("no run with id " + std::to_string(id));
   return name;
 }
 
@@ -296,6 +298,19 @@ Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
                                        std::to_string(step.run));
   }
   return std::optional<StepRecord>(*std::move(record));
+}
+
+Result<std::vector<ChunkRef>> StoreImpl::ReadList(const TensorRecord& record, size_t index) const {
+  const ListAddress list = record.lists[index];
+  const std::string name = "list " + std::to_string(list.birth) + "/" + std::to_string(list.number);
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, keys::List(list)));
+  if (!value.has_value()) return Status::Corruption(name + " is missing");
+  VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> refs, DecodeChunkList(*value));
+  const uint64_t expected =
+      std::min<uint64_t>(kChunksPerList, record.NumChunks() - index * kChunksPerList);
+  if (refs.size() == expected) return refs;
+  return Status::Corruption(name + " names " + std::to_string(refs.size()) + " chunks, expected " +
+                            std::to_string(expected));
 }
 
 Result<std::vector<std::pair<std::string, uint64_t>>> StoreImpl::ListTags(RunId run) const {
@@ -324,7 +339,7 @@ Result<CheckpointInfo> StoreImpl::MakeInfo(
     if (record.parent->run != key.run) {
       VARVE_ASSIGN_OR_RETURN(parent_run, RunName(record.parent->run));
     }
-    info.parent = CheckpointId{std::move(parent_run), record.parent->step};
+    if (!parent_run.empty()) info.parent = CheckpointId{std::move(parent_run), record.parent->step};
   }
   info.num_tensors = record.num_tensors;
   info.logical_bytes = record.logical_bytes;
@@ -350,7 +365,7 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
           run.name = keys::ParseRun(key).value_or("");
           if (record.forked_from.has_value()) {
             VARVE_ASSIGN_OR_RETURN(std::string from, RunName(record.forked_from->run));
-            run.forked_from = CheckpointId{std::move(from), record.forked_from->step};
+            if (!from.empty()) run.forked_from = CheckpointId{from, record.forked_from->step};
           }
           return database_->Scan(Family::kSteps, keys::RunPrefix(record.id),
                                  [&](std::string_view, std::string_view) {
@@ -445,6 +460,15 @@ Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
     status = read();
   }
   return status;
+}
+
+Status StoreImpl::WithFrozenView(const std::function<Status()>& read) const {
+  return WithCatchUp([&] {
+    ++frozen_;
+    const Status status = read();
+    --frozen_;
+    return status;
+  });
 }
 
 void StoreImpl::CatchUpLoop(std::stop_token stop) {

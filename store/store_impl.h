@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of a store that its operations share. Each operation is a file of its own:
-// checkpoint_writer.cc, checkpoint_reader.cc, drop.cc, reclaim.cc, check.cc, stats.cc.
+// checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
+// reclaim.cc, check.cc, stats.cc.
 #pragma once
 
 #include <atomic>
@@ -44,6 +45,19 @@ class StoreImpl : public Store {
   Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
   Result<std::optional<uint64_t>> LatestStep(std::string_view run) const override;
   Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const override;
+  Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) override;
+  Status SetTag(const CheckpointId& id, std::string_view tag) override;
+  Status RemoveTag(std::string_view run, std::string_view tag) override;
+  Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
+                        std::optional<uint64_t> at) override;
+  Result<RewindReport> Rewind(std::string_view run, uint64_t to) override;
+  Result<std::vector<TensorChange>> Log(std::string_view run,
+                                        std::string_view tensor) const override;
+  Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
+                              const DiffOptions& options) const override;
+  Result<std::vector<SaveReport>> CopyTo(Store* destination, std::span<const CheckpointId> ids,
+                                         const CopyOptions& options) const override;
+  Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const override;
   Result<DropReport> Drop(std::span<const CheckpointId> ids, const DropOptions& options) override;
   Result<ReclaimReport> Reclaim(const ReclaimOptions& options) override;
   Result<CheckReport> Check(const CheckOptions& options) const override;
@@ -69,14 +83,33 @@ class StoreImpl : public Store {
 
   // kNotFound: no such run.
   Result<RunRecord> FindRun(std::string_view run) const;
+  // Empty: no run has this id any more.
   Result<std::string> RunName(RunId id) const;
   // nullopt: no such step.
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
+  // kNotFound names the step.
+  Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
   // Tags of a run with the step each names.
   Result<std::vector<std::pair<std::string, uint64_t>>> ListTags(RunId run) const;
   Result<CheckpointInfo> MakeInfo(std::string_view run, StepKey key, const StepRecord& record,
                                   const std::vector<std::pair<std::string, uint64_t>>& tags) const;
 
+  // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length than
+  // the tensor's geometry says.
+  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const;
+  // Applies the requests that wait in the inbox, oldest first, and answers them.
+  Status ApplyInbox();
+
+  // Puts a new run into `batch`. Under the commit mutex, once a batch.
+  Result<RunId> NewRun(std::string_view name, std::optional<StepKey> forked_from,
+                       CommitBatch* batch) const;
+  // Puts into `batch` all that moving the steps of a run from `first` on to a new run RUN~k takes.
+  struct Moved {
+    std::string run;  // empty: there was no such step
+    RunId id = 0;
+    std::vector<uint64_t> steps;
+  };
+  Result<Moved> MoveSteps(std::string_view run, RunId id, uint64_t first, CommitBatch* batch) const;
   // Puts into `batch` and `counts` all that removing a step takes.
   Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
   // After a commit: remembers births with dead chunks, wakes the merging thread.
@@ -85,6 +118,8 @@ class StoreImpl : public Store {
   // Runs a read; beside a writer, catches up and tries again when something was not found or could
   // not be read, up to three times.
   Status WithCatchUp(const std::function<Status()>& read) const;
+  // The same for a read that must see one state throughout, however long it takes.
+  Status WithFrozenView(const std::function<Status()>& read) const;
   // Beside a writer: catches up unless that was done within the last tenth of a second.
   Status Refresh() const;
 
@@ -95,13 +130,17 @@ class StoreImpl : public Store {
   Status EnsureReserve() const;
   void ReleaseReserve() const;
   Status RequireWriter() const;
+  Status RenameParents(RunId id, uint64_t first, const Moved& moved, CommitBatch* batch) const;
+  Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
+  Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
   Status DropAll(std::span<const StepKey> steps);
-  Result<std::vector<StepKey>> CheckDroppable(std::span<const CheckpointId> ids);
+  Status RemoveEmptyForks(std::span<const StepKey> dropped) const;
   Status ReclaimLocked(bool all, ReclaimReport* report);
   Result<uint64_t> PendingBytes() const;
   Status CheckOnce(const CheckOptions& options, CheckReport* report) const;
   void MergeLoop(std::stop_token stop);
   void CatchUpLoop(std::stop_token stop);
+  void InboxLoop(std::stop_token stop);
   Status MergeSmallFiles();
 
   // Constant after opening.
@@ -116,7 +155,8 @@ class StoreImpl : public Store {
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
   mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
 
-  // Lock order: maintenance, commit, births.
+  // Lock order: inbox, maintenance, commit, births.
+  std::mutex inbox_mutex_;  // held by whoever applies requests
   mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
   mutable std::mutex commit_mutex_;
   std::set<uint64_t> births_with_dead_;  // guarded by commit_mutex_
@@ -127,7 +167,9 @@ class StoreImpl : public Store {
   std::mutex background_mutex_;
   std::condition_variable_any background_wake_;
   int commits_since_merge_ = INT_MAX / 2;  // merge once after opening; guarded by background_mutex_
-  std::jthread background_;      // last: joins before anything above is destroyed
+  // Last: they join before anything above is destroyed.
+  std::jthread background_;
+  std::jthread inbox_loop_;  // writers
 };
 
 }  // namespace varve

@@ -45,6 +45,7 @@ using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 enum class OnExisting {
   kError,    // kAlreadyExists from Begin
   kReplace,  // the commit swaps the two; a reader sees the old or the new, never a mix
+  kFork,     // the commit moves it and the later steps to a new run RUN~1, ..., as Store::Rewind does
 };
 
 struct SaveOptions {
@@ -56,6 +57,12 @@ struct SaveOptions {
   // might know the store's digest seed; costs one read and one decode for each shared chunk.
   bool verify_sharing = false;
   Progress progress;  // of Commit, in raw bytes
+};
+
+struct CopyOptions {
+  std::string run;  // the run to save in; empty = that of the same name
+  OnExisting on_existing = OnExisting::kError;
+  Progress progress;  // of each checkpoint, in raw bytes
 };
 
 struct DropOptions {

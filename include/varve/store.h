@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "varve/checkpoint.h"
+#include "varve/history.h"
 #include "varve/options.h"
 #include "varve/result.h"
 
@@ -43,6 +45,11 @@ struct ReclaimReport {
 struct DropReport {
   std::vector<CheckpointId> dropped;
   ReclaimReport reclaim;
+};
+
+struct RewindReport {
+  std::string fork;              // the run that holds the later steps now; empty when there were none
+  std::vector<uint64_t> moved;   // those steps, rising
 };
 
 struct CheckReport {
@@ -108,6 +115,41 @@ class Store {
   // The step that a tag names. kNotFound names run and tag.
   virtual Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const = 0;
 
+  // Sets metrics of a committed checkpoint, beside those it has; a name it has already gets the new
+  // value. Durable on return, as all of these. kNotFound names the step.
+  virtual Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) = 0;
+  // Makes `tag` name this checkpoint, and no other of its run any more.
+  virtual Status SetTag(const CheckpointId& id, std::string_view tag) = 0;
+  // kNotFound names run and tag.
+  virtual Status RemoveTag(std::string_view run, std::string_view tag) = 0;
+
+  // Starts a run from a checkpoint of another: `new_run` gets that step, with the same tensors, state
+  // and metrics, and without its tags. Copies no chunk. `at` unset = the newest step. Returns the step
+  // it forked at. kAlreadyExists: there is such a run.
+  virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
+                                std::optional<uint64_t> at = {}) = 0;
+  // Makes `to` the newest step of a run: the later ones, with their tags, move to a new run RUN~1 (or
+  // ~2 ...) in one atomic step. kNotFound: no such step. kFailedPrecondition: one of the later steps
+  // is the base of a save in progress. Readers that have one of them open get kNotFound.
+  virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
+
+  // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.
+  virtual Result<std::vector<TensorChange>> Log(std::string_view run,
+                                                std::string_view tensor) const = 0;
+  // What differs between two checkpoints, of one run or of two.
+  virtual Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
+                                      const DiffOptions& options = {}) const = 0;
+
+  // Saves checkpoints of this store in another one, step by step. What `destination` holds already is
+  // shared there; a chunk is read at most once. Memory is bounded by its pipeline budget. The first
+  // error ends it; what was copied before stays.
+  virtual Result<std::vector<SaveReport>> CopyTo(Store* destination,
+                                                 std::span<const CheckpointId> ids,
+                                                 const CopyOptions& options = {}) const = 0;
+
+  // Encoded bytes of the chunks that would die if these checkpoints were dropped together: what
+  // dropping them gives back, at once or by reclaim. Changes nothing.
+  virtual Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints; bytes shared with others stay. All ids are checked first: kNotFound names
   // every one that is missing, kFailedPrecondition one that a save in progress is based on, and
   // nothing is dropped then. Works on a full disk. Each step goes atomically.

@@ -11,7 +11,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve {
 
 // Real numbers of one tensor; integers and BOOL keep all their bits.
 using Numbers = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>>;
@@ -29,4 +29,4 @@ double DecodeFloat16OrLess(DType dtype, uint32_t bits);
 // below a byte are packed from the low bits up.
 Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes);
 
-}  // namespace varve::formats
+}  // namespace varve

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/formats/number.h"
+#include "codec/number.h"
 
 #include <bit>
 #include <cassert>
 #include <cstring>
 #include <limits>
 
-namespace varve::formats {
+namespace varve {
 namespace {
 
 double DecodeBF16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
@@ -155,4 +155,4 @@ Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes) {
   return {};
 }
 
-}  // namespace varve::formats
+}  // namespace varve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/formats/number.h"
+#include "codec/number.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,12 @@
 #include <limits>
 #include <string_view>
 
-#include "tests/formats/safetensors_builder.h"
-
-namespace varve::formats {
+namespace varve {
 namespace {
+
+std::span<const std::byte> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -93,4 +95,4 @@ TEST(NumberTest, DecodesEveryDtype) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How tensors changed from step to step: what Store::Log and Store::Diff return. Found by comparing
+// chunk lists; a list that both steps name is recognised without reading it. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace varve {
+
+// A step at which a tensor differs from the step before it in the same run (or first appears).
+struct TensorChange {
+  uint64_t step = 0;
+  uint64_t num_chunks = 0;      // of the tensor, all shards
+  uint64_t changed_chunks = 0;  // with other bytes than before, or new
+  uint64_t changed_bytes = 0;   // raw bytes of those
+  uint64_t stored_bytes = 0;    // encoded bytes that this step's save stored for them
+};
+
+// How the elements of a tensor differ. Elements are compared by value as f64, except that two NaN are
+// equal; complex ones part by part.
+struct ValueDiff {
+  uint64_t num_elements = 0;
+  uint64_t changed_elements = 0;
+  double max_abs = 0;        // max |b - a|; infinite when a finite value became infinite or NaN
+  double relative_norm = 0;  // ||b - a|| / ||a||, Euclidean; infinite when a is all zero and b is not
+};
+
+struct TensorDiff {
+  std::string name;
+  uint32_t shard = 0;
+  bool reshaped = false;  // other dtype or shape: all of it counts as changed
+  uint64_t num_chunks = 0;
+  uint64_t changed_chunks = 0;
+  uint64_t changed_bytes = 0;       // raw bytes of those, in the later checkpoint
+  std::optional<ValueDiff> values;  // when asked for, not reshaped, and elements are whole bytes
+};
+
+// Tensors by name, then shard.
+struct CheckpointDiff {
+  std::vector<std::string> added;
+  std::vector<std::string> removed;
+  std::vector<TensorDiff> changed;
+  std::vector<std::string> unchanged;
+};
+
+struct DiffOptions {
+  // Which tensors to look at; unset = all.
+  std::function<bool(std::string_view name)> include;
+  // Read the chunks that changed and compare their elements.
+  bool values = false;
+};
+
+}  // namespace varve

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the bytes of a tensor come from when they do not lie in the caller's memory as a whole: from
+// another store, or from a stage that holds only what changed.
+// Thread rule: any thread, for different chunks at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "codec/digest.h"
+#include "varve/checkpoint.h"
+#include "varve/result.h"
+
+namespace varve {
+
+class ChunkSource {
+ public:
+  ChunkSource() = default;
+  ChunkSource(const ChunkSource&) = delete;
+  ChunkSource& operator=(const ChunkSource&) = delete;
+  virtual ~ChunkSource() = default;
+
+  // The digest of chunk `i`, with the store's seed, when it is known without its bytes. A chunk that
+  // the store has is then shared without being read.
+  virtual std::optional<Digest> KnownDigest(uint64_t i) const = 0;
+  // The raw bytes of chunk `i`: in memory of the source that stays until the end of the save, or in
+  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one.
+  virtual Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) = 0;
+  // The digest of a chunk that has been read.
+  virtual void Learn(uint64_t i, const Digest& digest) = 0;
+};
+
+// A writer that also takes tensors by source. What Store::Begin returns is one.
+class SourceWriter : public CheckpointWriter {
+ public:
+  // As Put; `view.data` and `view.strides` have no meaning. Chunks are cut as the store cuts them
+  // (ElementsPerChunk of the dtype).
+  virtual Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) = 0;
+  // Instead of the time of the commit.
+  virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
+};
+
+// Elements that a chunk of a tensor holds; the last one may hold fewer.
+uint32_t ElementsPerChunk(DType dtype);
+
+}  // namespace varve

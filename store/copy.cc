@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copying checkpoints into another store. Chunks are decoded and verified here and shared or encoded
+// anew there, one at a time on their way: the two stores' digests have different seeds, and a frame
+// names its base by an address that means nothing elsewhere.
+#include <mutex>
+#include <unordered_map>
+
+#include "store/chunk_source.h"
+#include "store/store_impl.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// What a chunk's digest here is there, for chunks that this copy has read: the next step that names one
+// of them need not read it again. 32 bytes a chunk and some overhead. Thread-safe.
+class DigestMap {
+ public:
+  // With equal seeds both stores agree about every digest from the start.
+  explicit DigestMap(bool is_identity) : is_identity_(is_identity) {}
+
+  std::optional<Digest> Find(const Digest& here) const {
+    if (is_identity_) return here;
+    const std::lock_guard lock(mutex_);
+    const auto it = there_.find(here);
+    return it == there_.end() ? std::nullopt : std::optional(it->second);
+  }
+  void Add(const Digest& here, const Digest& there) {
+    if (is_identity_) return;
+    const std::lock_guard lock(mutex_);
+    there_.emplace(here, there);
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const Digest& d) const { return static_cast<size_t>(d.lo); }
+  };
+  const bool is_identity_;
+  mutable std::mutex mutex_;
+  std::unordered_map<Digest, Digest, Hash> there_;
+};
+
+// The chunks of one tensor of the store that is copied from.
+class StoredTensor : public ChunkSource {
+ public:
+  StoredTensor(const ChunkReader* reader, DType dtype, std::vector<ChunkRef> refs, DigestMap* digests)
+      : reader_(reader), dtype_(dtype), refs_(std::move(refs)), digests_(digests) {}
+
+  std::optional<Digest> KnownDigest(uint64_t i) const override {
+    return digests_->Find(refs_[i].digest);
+  }
+  Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
+    thread_local ChunkScratch scratch;
+    buffer->resize(refs_[i].raw_bytes);
+    VARVE_RETURN_IF_ERROR(reader_->Read(refs_[i], dtype_, *buffer, &scratch));
+    return std::span<const std::byte>(*buffer);
+  }
+  void Learn(uint64_t i, const Digest& digest) override { digests_->Add(refs_[i].digest, digest); }
+
+ private:
+  const ChunkReader* const reader_;
+  const DType dtype_;
+  const std::vector<ChunkRef> refs_;
+  DigestMap* const digests_;
+};
+
+class Copier {
+ public:
+  Copier(const StoreImpl* from, StoreImpl* to, const CopyOptions& options)
+      : from_(from),
+        to_(to),
+        options_(options),
+        digests_(from->digest_seed() == to->digest_seed()) {}
+
+  Result<SaveReport> Copy(const CheckpointId& id) {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, from_->OpenCheckpoint(id.run, id.step));
+    SaveOptions save{.run = options_.run.empty() ? id.run : options_.run,
+                     .on_existing = options_.on_existing,
+                     .progress = options_.progress};
+    VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
+    VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
+    auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
+    VARVE_RETURN_IF_ERROR(PutTensors(id, writer));
+    VARVE_RETURN_IF_ERROR(PutRest(*reader, writer));
+    Result<SaveReport> report = writer->Commit();
+    // Chunks that could not be read are no damage when the step has gone meanwhile.
+    if (!report.ok() && !from_->OpenCheckpoint(id.run, id.step).ok()) {
+      return Status::NotFound(StepName(id.run, id.step) + " was dropped while it was copied");
+    }
+    return report;
+  }
+
+ private:
+  // The newest earlier step there is what a step is most like.
+  Result<std::optional<uint64_t>> FindParent(const std::string& run, uint64_t step) const {
+    std::optional<uint64_t> parent;
+    const auto there = to_->ListCheckpoints(run);
+    if (!there.ok() && there.status().code() != StatusCode::kNotFound) return there.status();
+    if (!there.ok()) return parent;
+    for (const CheckpointInfo& info : *there) {
+      if (info.id.step < step) parent = info.id.step;
+    }
+    return parent;
+  }
+
+  Status PutTensors(const CheckpointId& id, SourceWriter* writer) {
+    return from_->WithFrozenView([&]() -> Status {
+      VARVE_ASSIGN_OR_RETURN(const auto step, from_->RequireStep(id));
+      return from_->database()->Scan(
+          Family::kTensors, keys::Step(step.first),
+          [&](std::string_view key, std::string_view value) -> Status {
+            const auto parsed = keys::ParseTensor(key);
+            if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
+            const Status put = PutTensor(parsed->name, parsed->shard, value, writer);
+            return put.ok() ? put : put.WithContext("tensor " + std::string(parsed->name));
+          });
+    });
+  }
+
+  Status PutTensor(std::string_view name, uint32_t shard, std::string_view value,
+                   SourceWriter* writer) {
+    VARVE_ASSIGN_OR_RETURN(const TensorRecord record, DecodeTensorRecord(value));
+    if (record.elements_per_chunk != ElementsPerChunk(record.dtype)) {
+      return Status::FailedPrecondition("is cut into chunks of " +
+                                        std::to_string(record.elements_per_chunk) +
+                                        " elements, expected " +
+                                        std::to_string(ElementsPerChunk(record.dtype)));
+    }
+    std::vector<ChunkRef> refs;
+    for (size_t i = 0; i < record.lists.size(); ++i) {
+      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, from_->ReadList(record, i));
+      std::move(list.begin(), list.end(), std::back_inserter(refs));
+    }
+    const TensorView view{.name = name,
+                          .dtype = record.dtype,
+                          .shape = record.shape,
+                          .derived_from = record.derived_from,
+                          .shard = shard};
+    return writer->PutSource(view, std::make_shared<StoredTensor>(&from_->chunk_reader(),
+                                                                  record.dtype, std::move(refs),
+                                                                  &digests_));
+  }
+
+  static Status PutRest(const CheckpointReader& reader, SourceWriter* writer) {
+    const CheckpointInfo& info = reader.info();
+    writer->SetCreated(info.created);
+    for (const auto& [name, value] : info.metrics) {
+      VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
+    }
+    for (const std::string& tag : info.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
+    VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerState());
+    if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerState(*state));
+    VARVE_ASSIGN_OR_RETURN(const auto topology, reader.ReadTopology());
+    if (topology.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTopology(*topology));
+    VARVE_ASSIGN_OR_RETURN(const auto items, reader.ListBytes());
+    for (const std::string& item : items) {
+      VARVE_ASSIGN_OR_RETURN(const auto value, reader.ReadBytes(item));
+      VARVE_RETURN_IF_ERROR(writer->PutBytes(item, value));
+    }
+    return Status::Ok();
+  }
+
+  const StoreImpl* const from_;
+  StoreImpl* const to_;
+  const CopyOptions& options_;
+  DigestMap digests_;
+};
+
+}  // namespace
+
+Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
+                                                  std::span<const CheckpointId> ids,
+                                                  const CopyOptions& options) const {
+  Copier copier(this, static_cast<StoreImpl*>(destination), options);  // the only kind of store
+  std::vector<SaveReport> reports;
+  for (const CheckpointId& id : ids) {
+    Result<SaveReport> report = copier.Copy(id);
+    if (!report.ok()) return report.status().WithContext("copying " + StepName(id.run, id.step));
+    reports.push_back(*std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace varve

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "varve/backup.h"
+
+#include <fstream>
+
+#include "tests/store/store_fixture.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::FailsWith;
+using testing::NormalTensor;
+using testing::RandomTensor;
+using testing::TestTensor;
+
+class BackupTest : public testing::StoreTest {
+ protected:
+  fs::path copy() const { return folder_.path() / "copy"; }
+  static std::vector<TestTensor> State(uint64_t step) {
+    return {NormalTensor("w", {400000}, step), RandomTensor("frozen", DType::kF32, {700000}, 1)};
+  }
+  void ExpectCopyHolds(const std::vector<uint64_t>& steps) {
+    const auto store = Store::OpenForReading(copy());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    const auto check = (*store)->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    EXPECT_THAT(check->errors, ::testing::IsEmpty());
+    EXPECT_EQ((*store)->ListCheckpoints("main")->size(), steps.size());
+    for (const uint64_t step : steps) ExpectHolds(**store, step, State(step));
+  }
+};
+
+TEST_F(BackupTest, CopiesALiveStoreAndThenWhatIsNew) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  const auto first = BackUp(path(), copy(), {.read_data = true});
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->num_steps, 1);
+  EXPECT_GE(first->copied_bytes, first->total_bytes);
+  ExpectCopyHolds({1});
+
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  const auto second = BackUp(path(), copy());
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(second->num_steps, 2);
+  // The frozen tensor's file is there already.
+  EXPECT_LT(second->copied_bytes, second->total_bytes - 700000 * 4 + 1000000);
+  ExpectCopyHolds({1, 2});
+
+  VARVE_ASSERT_OK(DropSteps({1}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({2});
+  const auto third = BackUp(path(), copy());
+  EXPECT_EQ(third->copied_files, 0);
+  ExpectCopyHolds({2});
+}
+
+TEST_F(BackupTest, TheCopyIsAStoreToTrainOn) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  {
+    auto store = *Store::Open(copy());
+    auto writer = *store->Begin(2);
+    const std::vector<TestTensor> state = State(2);
+    for (const TestTensor& tensor : state) VARVE_ASSERT_OK(writer->Put(tensor.view()));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+  ExpectCopyHolds({1, 2});
+  // Its own step would be lost.
+  VARVE_ASSERT_OK(Save(3, State(3)).status());
+  EXPECT_THAT(BackUp(path(), copy()),
+              FailsWith(StatusCode::kFailedPrecondition, "written to after the last backup"));
+  ExpectCopyHolds({1, 2});
+}
+
+TEST_F(BackupTest, RefusesFoldersOfOthers) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  fs::create_directory(copy());
+  std::ofstream(copy() / "thesis.tex") << "x";
+  EXPECT_THAT(BackUp(path(), copy()), FailsWith(StatusCode::kFailedPrecondition, "not empty"));
+  fs::remove(copy() / "thesis.tex");
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  EXPECT_THAT(BackUp(path(), path()), FailsWith(StatusCode::kInvalidArgument, "into itself"));
+  EXPECT_THAT(BackUp(folder_.path() / "none", copy()), FailsWith(StatusCode::kNotFound, "none"));
+
+  const fs::path other = folder_.path() / "other";
+  VARVE_ASSERT_OK(Store::Create(other).status());
+  EXPECT_THAT(BackUp(other, copy()), FailsWith(StatusCode::kFailedPrecondition, "another store"));
+  {
+    const auto writer = Store::Open(copy());
+    ASSERT_TRUE(writer.ok());
+    EXPECT_THAT(BackUp(path(), copy()), FailsWith(StatusCode::kLocked, "copy"));
+  }
+  std::ofstream(copy() / "BACKUP") << "varve backup 1\nnonsense\n";
+  EXPECT_THAT(BackUp(path(), copy()), FailsWith(StatusCode::kCorruption, "BACKUP"));
+}
+
+// What a crash may leave: debris of a backup that did not finish.
+TEST_F(BackupTest, GoesOnAfterACrash) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  std::ofstream(copy() / "db" / "999999.sst") << "cut";
+  std::ofstream(copy() / "db" / "000001.sst.tmp") << "cut";
+  std::ofstream(copy() / "db" / "MANIFEST-000777") << "cut";
+  fs::create_directories(copy() / "staging" / "db");
+  ExpectCopyHolds({1});
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1, 2});
+  EXPECT_FALSE(fs::exists(copy() / "staging"));
+  EXPECT_FALSE(fs::exists(copy() / "db" / "999999.sst"));
+  EXPECT_FALSE(fs::exists(copy() / "db" / "MANIFEST-000777"));
+}
+
+// A first backup that was cut short leaves no store, and the next one makes it.
+TEST_F(BackupTest, GoesOnAfterACrashOfTheFirst) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  fs::remove(copy() / "FORMAT");
+  fs::remove(copy() / "db" / "CURRENT");
+  EXPECT_THAT(Store::OpenForReading(copy()), FailsWith(StatusCode::kNotFound, "copy"));
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1});
+}
+
+// A file of the copy that is damaged is found before it is published, or copied anew.
+TEST_F(BackupTest, DamageDoesNotReplaceAGoodCopy) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  for (const auto& entry : fs::directory_iterator(copy() / "db")) {
+    if (entry.path().extension() != ".sst") continue;
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) - 1);  // size and time differ: copied anew
+  }
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1});
+}
+
+}  // namespace
+}  // namespace varve

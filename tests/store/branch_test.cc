@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forks and rewinds.
+#include "tests/store/store_fixture.h"
+
+namespace varve {
+namespace {
+
+using testing::FailsWith;
+using testing::NormalTensor;
+using testing::RandomTensor;
+using testing::TestTensor;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// The bf16 copy of an fp32 tensor, rounded to the nearest even.
+TestTensor Rounded(const TestTensor& master, std::string name) {
+  TestTensor tensor{std::move(name), DType::kBF16, master.shape, {}, master.name};
+  for (size_t i = 0; i < master.bytes.size(); i += 4) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &master.bytes[i], 4);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    tensor.bytes.push_back(static_cast<std::byte>(rounded));
+    tensor.bytes.push_back(static_cast<std::byte>(rounded >> 8));
+  }
+  return tensor;
+}
+
+class BranchTest : public testing::StoreTest {
+ protected:
+  // What step `step` holds: a part that changes and one that does not, and a derived tensor.
+  static std::vector<TestTensor> State(uint64_t step) {
+    const TestTensor master = NormalTensor("master", {300000}, step);
+    return {master, Rounded(master, "model"), RandomTensor("frozen", DType::kF32, {70000}, 1)};
+  }
+  std::vector<uint64_t> StepsOf(const std::string& run) {
+    std::vector<uint64_t> steps;
+    const auto infos = store_->ListCheckpoints(run);
+    EXPECT_TRUE(infos.ok()) << infos.status().ToString();
+    for (const CheckpointInfo& info : *infos) steps.push_back(info.id.step);
+    return steps;
+  }
+  std::vector<std::string> Runs() {
+    std::vector<std::string> names;
+    const auto runs = store_->ListRuns();
+    for (const RunInfo& run : *runs) names.push_back(run.name);
+    return names;
+  }
+};
+
+TEST_F(BranchTest, ForkSharesEverything) {
+  for (const uint64_t step : {10, 20, 30}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(store_->SetMetrics({"main", 20}, {{"loss", 3}}));
+  VARVE_ASSERT_OK(store_->SetTag({"main", 20}, "mid"));
+  const auto before = store_->Stats();
+  EXPECT_EQ(*store_->Fork("main", "try", 20), 20);
+  const auto after = store_->Stats();
+  EXPECT_EQ(after->stored_bytes, before->stored_bytes);
+  EXPECT_EQ(after->num_chunks, before->num_chunks);
+  EXPECT_EQ(after->num_steps, before->num_steps + 1);
+  ExpectHolds(*store_, 20, State(20), "try");
+
+  const CheckpointInfo info = (*store_->OpenCheckpoint("try", 20))->info();
+  EXPECT_EQ(info.parent, (CheckpointId{"main", 20}));
+  EXPECT_EQ(info.stored_bytes, 0);
+  EXPECT_EQ(info.metrics.at("loss"), 3);
+  EXPECT_THAT(info.tags, IsEmpty());
+  EXPECT_EQ((*store_->ListRuns())[1].forked_from, (CheckpointId{"main", 20}));
+}
+
+// A fork's derived chunks and delta bases live on when the original goes, and the other way round.
+TEST_F(BranchTest, ForkOutlivesItsOrigin) {
+  for (const uint64_t step : {10, 20}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(store_->Fork("main", "try").status());
+  VARVE_ASSERT_OK(DropSteps({10, 20}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  ExpectHolds(*store_, 20, State(20), "try");
+  VARVE_ASSERT_OK(Save(30, State(30), {.run = "try"}).status());
+  const CheckpointId origin{"try", 20};
+  VARVE_ASSERT_OK(store_->Drop(std::span(&origin, 1)).status());
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  ExpectHolds(*store_, 30, State(30), "try");
+}
+
+TEST_F(BranchTest, ForkCarriesStateAndItems) {
+  auto writer = *store_->Begin(1);
+  VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 77}));
+  VARVE_ASSERT_OK(writer->SetTopology({.dp = 4, .world_size = 4}));
+  const std::string item = "opaque";
+  VARVE_ASSERT_OK(writer->PutBytes("loader", std::as_bytes(std::span(item))));
+  VARVE_ASSERT_OK(writer->Commit().status());
+  VARVE_ASSERT_OK(store_->Fork("main", "try").status());
+  const auto reader = *store_->OpenCheckpoint("try", 1);
+  EXPECT_EQ((*reader->ReadTrainerState())->global_step, 77);
+  EXPECT_EQ((*reader->ReadTopology())->dp, 4);
+  EXPECT_EQ(reader->ReadBytes("loader")->size(), item.size());
+}
+
+TEST_F(BranchTest, ForkRefuses) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  EXPECT_THAT(store_->Fork("main", "main"), FailsWith(StatusCode::kAlreadyExists, "run main"));
+  EXPECT_THAT(store_->Fork("main", "x", 5), FailsWith(StatusCode::kNotFound, "step 5 of run main"));
+  EXPECT_THAT(store_->Fork("none", "x"), FailsWith(StatusCode::kNotFound, "no run none"));
+  EXPECT_THAT(store_->Fork("main", "a@b"), FailsWith(StatusCode::kInvalidArgument, "run"));
+  EXPECT_THAT(Runs(), ElementsAre("main"));
+}
+
+TEST_F(BranchTest, RewindMovesLaterStepsToAFork) {
+  for (const uint64_t step : {10, 20, 30, 40}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(store_->SetTag({"main", 20}, "stays"));
+  VARVE_ASSERT_OK(store_->SetTag({"main", 40}, "goes"));
+  const auto report = store_->Rewind("main", 20);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->fork, "main~1");
+  EXPECT_THAT(report->moved, ElementsAre(30, 40));
+  EXPECT_THAT(StepsOf("main"), ElementsAre(10, 20));
+  EXPECT_THAT(StepsOf("main~1"), ElementsAre(30, 40));
+  EXPECT_EQ(*store_->LatestStep("main"), 20);
+  EXPECT_EQ(*store_->FindTag("main~1", "goes"), 40);
+  EXPECT_THAT(store_->FindTag("main", "goes"), FailsWith(StatusCode::kNotFound, "goes"));
+  EXPECT_EQ(*store_->FindTag("main", "stays"), 20);
+  EXPECT_EQ((*store_->OpenCheckpoint("main~1", 40))->info().parent, (CheckpointId{"main~1", 30}));
+  EXPECT_EQ((*store_->OpenCheckpoint("main~1", 30))->info().parent, (CheckpointId{"main", 20}));
+  ExpectHolds(*store_, 40, State(40), "main~1");
+
+  // The numbers are free again, and a second rewind takes the next name.
+  VARVE_ASSERT_OK(Save(30, State(31)).status());
+  ExpectHolds(30, State(31));
+  EXPECT_EQ(store_->Rewind("main", 20)->fork, "main~2");
+  EXPECT_THAT(store_->Rewind("main", 20)->moved, IsEmpty());
+  EXPECT_THAT(store_->Rewind("main", 30), FailsWith(StatusCode::kNotFound, "step 30"));
+  EXPECT_THAT(Runs(), ElementsAre("main", "main~1", "main~2"));
+}
+
+TEST_F(BranchTest, AForkWithoutStepsGoes) {
+  for (const uint64_t step : {10, 20}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(store_->Rewind("main", 10).status());
+  VARVE_ASSERT_OK(store_->Fork("main~1", "child").status());
+  const CheckpointId id{"main~1", 20};
+  VARVE_ASSERT_OK(store_->Drop(std::span(&id, 1)).status());
+  EXPECT_THAT(Runs(), ElementsAre("child", "main"));
+  EXPECT_EQ((*store_->ListRuns())[0].forked_from, std::nullopt);  // its origin has no name any more
+  EXPECT_EQ((*store_->OpenCheckpoint("child", 20))->info().parent, std::nullopt);
+  VARVE_ASSERT_OK(DropSteps({10}));
+  EXPECT_THAT(Runs(), ElementsAre("child", "main"));  // a run that was not forked keeps its name
+}
+
+TEST_F(BranchTest, RewindWaitsForNoSave) {
+  for (const uint64_t step : {10, 20}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  auto writer = *store_->Begin(30);  // its base is step 20
+  EXPECT_THAT(store_->Rewind("main", 10),
+              FailsWith(StatusCode::kFailedPrecondition, "base of a save in progress"));
+  writer->Abandon();
+  VARVE_EXPECT_OK(store_->Rewind("main", 10).status());
+}
+
+TEST_F(BranchTest, SavingAnExistingStepMayForkIt) {
+  for (const uint64_t step : {10, 20, 30}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(Save(20, State(99), {.on_existing = OnExisting::kFork}).status());
+  EXPECT_THAT(StepsOf("main"), ElementsAre(10, 20));
+  EXPECT_THAT(StepsOf("main~1"), ElementsAre(20, 30));
+  ExpectHolds(20, State(99));
+  ExpectHolds(*store_, 20, State(20), "main~1");
+  ExpectHolds(*store_, 30, State(30), "main~1");
+  // It was compared with the newest step of its time, which has another name by now.
+  EXPECT_EQ((*store_->OpenCheckpoint("main", 20))->info().parent, (CheckpointId{"main~1", 30}));
+}
+
+}  // namespace
+}  // namespace varve
