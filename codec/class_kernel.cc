@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #if VARVE_X86
 #include <immintrin.h>
@@ -128,45 +129,94 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t*
   return i;
 }
 
-size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data, size_t n, uint8_t** parts,
-                       size_t num_parts) {
-  switch (num_parts) {
-    case 2:
-      return PartitionAvx512<2>(classes, data, n, parts);
-    case 3:
-      return PartitionAvx512<3>(classes, data, n, parts);
-    case 4:
-      return PartitionAvx512<4>(classes, data, n, parts);
-    case 5:
-      return PartitionAvx512<5>(classes, data, n, parts);
-    case 6:
-      return PartitionAvx512<6>(classes, data, n, parts);
-    case 7:
-      return PartitionAvx512<7>(classes, data, n, parts);
-    case 8:
-      return PartitionAvx512<8>(classes, data, n, parts);
-    default:
-      return 0;
+// The byte masks of 32 elements of a class, 8 elements a word, with the number of elements of the
+// class in the first 0, 1, 2, 3 and all words.
+struct ClassMasks {
+  alignas(32) uint64_t words[4];
+  size_t before[5];
+};
+VARVE_AVX2 VARVE_INLINE inline ClassMasks MasksOf(__m256i ids, size_t c) {
+  const __m256i equal = _mm256_cmpeq_epi8(ids, _mm256_set1_epi8(static_cast<char>(c)));
+  const auto bits = static_cast<uint32_t>(_mm256_movemask_epi8(equal));
+  ClassMasks masks;
+  _mm256_store_si256(reinterpret_cast<__m256i*>(masks.words), equal);
+  masks.before[0] = 0;
+  for (size_t w = 1; w < 4; ++w) {
+    masks.before[w] = static_cast<size_t>(_mm_popcnt_u32(bits & ((1u << (8 * w)) - 1)));
   }
+  masks.before[4] = static_cast<size_t>(_mm_popcnt_u32(bits));
+  return masks;
 }
 
-size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** parts, size_t num_parts,
-                   uint8_t* data) {
+template <size_t kParts>
+VARVE_AVX2 size_t PartitionAvx2(const uint8_t* classes, const uint8_t* data, size_t n,
+                                uint8_t** parts) {
+  uint8_t* to[kParts];
+  std::copy_n(parts, kParts, to);
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
+    uint64_t bytes[4];
+    std::memcpy(bytes, data + i, sizeof(bytes));
+#pragma GCC unroll 8
+    for (size_t c = 0; c < kParts; ++c) {
+      const ClassMasks masks = MasksOf(ids, c);
+#pragma GCC unroll 4
+      for (size_t w = 0; w < 4; ++w) {
+        const uint64_t packed = _pext_u64(bytes[w], masks.words[w]);
+        std::memcpy(to[c] + masks.before[w], &packed, sizeof(packed));
+      }
+      to[c] += masks.before[4];
+    }
+  }
+  std::copy_n(to, kParts, parts);
+  return i;
+}
+
+template <size_t kParts>
+VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, const uint8_t** parts,
+                            uint8_t* data) {
+  const uint8_t* from[kParts];
+  std::copy_n(parts, kParts, from);
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
+    uint64_t bytes[4] = {};
+#pragma GCC unroll 8
+    for (size_t c = 0; c < kParts; ++c) {
+      const ClassMasks masks = MasksOf(ids, c);
+#pragma GCC unroll 4
+      for (size_t w = 0; w < 4; ++w) {
+        uint64_t packed;
+        std::memcpy(&packed, from[c] + masks.before[w], sizeof(packed));
+        bytes[w] |= _pdep_u64(packed, masks.words[w]);
+      }
+      from[c] += masks.before[4];
+    }
+    std::memcpy(data + i, bytes, sizeof(bytes));
+  }
+  std::copy_n(from, kParts, parts);
+  return i;
+}
+
+// Calls kernel with the number of parts as a constant.
+template <typename Kernel>
+size_t WithParts(size_t num_parts, const Kernel& kernel) {
   switch (num_parts) {
     case 2:
-      return MergeAvx512<2>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 2>());
     case 3:
-      return MergeAvx512<3>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 3>());
     case 4:
-      return MergeAvx512<4>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 4>());
     case 5:
-      return MergeAvx512<5>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 5>());
     case 6:
-      return MergeAvx512<6>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 6>());
     case 7:
-      return MergeAvx512<7>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 7>());
     case 8:
-      return MergeAvx512<8>(classes, n, parts, data);
+      return kernel(std::integral_constant<size_t, 8>());
     default:
       return 0;
   }
@@ -209,8 +259,11 @@ void PartitionByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes, c
   for (size_t c = 0; c < parts.size(); ++c) to[c] = parts[c];
   size_t i = 0;
 #if VARVE_X86
-  if (level == CpuLevel::kAvx512) {
-    i = PartitionAvx512(classes, data, num_elements, to, parts.size());
+  if (level != CpuLevel::kPortable) {
+    i = WithParts(parts.size(), [&](auto n) {
+      return level == CpuLevel::kAvx512 ? PartitionAvx512<n()>(classes, data, num_elements, to)
+                                        : PartitionAvx2<n()>(classes, data, num_elements, to);
+    });
   }
 #endif
   for (; i < num_elements; ++i) *to[classes[i]]++ = data[i];
@@ -222,8 +275,11 @@ void MergeByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes,
   for (size_t c = 0; c < parts.size(); ++c) from[c] = parts[c];
   size_t i = 0;
 #if VARVE_X86
-  if (level == CpuLevel::kAvx512) {
-    i = MergeAvx512(classes, num_elements, from, parts.size(), data);
+  if (level != CpuLevel::kPortable) {
+    i = WithParts(parts.size(), [&](auto n) {
+      return level == CpuLevel::kAvx512 ? MergeAvx512<n()>(classes, num_elements, from, data)
+                                        : MergeAvx2<n()>(classes, num_elements, from, data);
+    });
   }
 #endif
   for (; i < num_elements; ++i) data[i] = *from[classes[i]]++;

@@ -58,7 +58,9 @@ VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
   const float product = scale * value;
   uint32_t bits;
   std::memcpy(&bits, &product, sizeof(bits));
-  return (base & 0x7FFFFFFFu) > 0x7F800000u ? base : bits;
+  // All ones for a NaN. A condition would keep the compiler from multiplying whole vectors.
+  const uint32_t is_nan = SignMask<uint32_t>(0x7F800000u - (base & 0x7FFFFFFFu));
+  return (base & is_nan) | (bits & ~is_nan);
 }
 
 // A trainer may run with denormals flushed or another rounding mode; the prediction must not
