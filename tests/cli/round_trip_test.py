@@ -256,6 +256,31 @@ class RoundTripTest(unittest.TestCase):
         harness.varve(self.store, "import", source, "--step", 1, "--derive", "model.*=master.*")
         self.assertEqual(files.read(self.export()), tensors)
 
+    def test_derived_tensors_without_their_sources(self):
+        generator = numpy.random.default_rng(4)
+        master = generator.standard_normal((3, CHUNK // 2, 2)).astype(numpy.float32)
+        for step in (1, 2):
+            master += generator.standard_normal(master.shape).astype(numpy.float32) * 1e-6
+            model = master.astype(ml_dtypes.bfloat16).view(numpy.uint16)
+            model[1, 7, 0] ^= 1  # so that the second of three chunks is no copy
+            tensors = {"master.w": ("F32", list(master.shape), master.tobytes()),
+                       "model.w": ("BF16", list(model.shape), model.tobytes())}
+            source = files.write(self.folder / "in.safetensors", tensors)
+            report = harness.varve_json(self.store, "import", source, "--step", step,
+                                        "--derive", "model.*=master.*")
+            self.assertEqual(report["new_bytes"], master.nbytes + model.nbytes // 3)
+        del tensors["master.w"]
+        self.assertEqual(self.import_tensors(tensors, 3)["new_bytes"], 0)
+        harness.varve(self.store, "drop", 1, 2)
+        harness.varve(self.store, "reclaim", "--all")
+        self.assertEqual(files.read(self.export(3)), tensors)
+        for _ in range(20):
+            parts = [random_slice(self.rng, size) for size in model.shape]
+            text, index = ",".join(part[0] for part in parts), tuple(part[1] for part in parts)
+            out = self.folder / "x.npy"
+            harness.varve(self.store, "get", 3, "model.w", f"--slice={text}", "-o", out, "--force")
+            numpy.testing.assert_array_equal(numpy.load(out), model[index], text, strict=True)
+
 
 if __name__ == "__main__":
     unittest.main()

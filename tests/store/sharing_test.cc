@@ -7,7 +7,15 @@
 namespace varve::testing {
 namespace {
 
-using SharingTest = StoreTest;
+class SharingTest : public StoreTest {
+ protected:
+  bool HasDeltas() {
+    const std::vector<CodecUse> uses = GetStats().by_codec;
+    return std::any_of(uses.begin(), uses.end(), [](const CodecUse& use) {
+      return use.codec.find("delta") != std::string::npos;
+    });
+  }
+};
 
 TestTensor RoundedCopy(const TestTensor& source, std::string name) {
   TestTensor copy{std::move(name), DType::kBF16, source.shape, {}, source.name};
@@ -118,11 +126,7 @@ std::vector<TestTensor> Walk(int steps) {
 TEST_F(SharingTest, BasesLiveAsLongAsTheirDeltas) {
   const std::vector<TestTensor> walk = Walk(14);
   for (size_t i = 0; i < walk.size(); ++i) VARVE_ASSERT_OK(Save(i, {walk[i]}).status());
-  bool has_delta = false;
-  for (const CodecUse& use : GetStats().by_codec) {
-    has_delta |= use.codec.find("delta") != std::string::npos;
-  }
-  EXPECT_TRUE(has_delta);
+  EXPECT_TRUE(HasDeltas());
   for (size_t i = 0; i < walk.size(); ++i) ExpectHolds(i, {walk[i]});
   // From the front, so that only references of frames keep the bases.
   for (size_t i = 0; i + 1 < walk.size(); ++i) {
@@ -132,6 +136,31 @@ TEST_F(SharingTest, BasesLiveAsLongAsTheirDeltas) {
     ASSERT_THAT(check.errors, ::testing::IsEmpty());
   }
   VARVE_ASSERT_OK(DropSteps({walk.size() - 1}));
+  ExpectEmpty();
+}
+
+// The last step has only the copies: it alone keeps the sources, which are deltas, and their bases.
+TEST_F(SharingTest, CopyOfADeltaOutlivesItsSourceAndTheBase) {
+  const std::vector<TestTensor> walk = Walk(3);
+  std::vector<TestTensor> copies;
+  for (size_t i = 0; i < walk.size(); ++i) {
+    copies.push_back(RoundedCopy(walk[i], "copy"));
+    copies[i].derived_from = "w";
+    VARVE_ASSERT_OK(Save(i, {walk[i], copies[i]}).status());
+  }
+  const TestTensor& copy = copies.back();
+  EXPECT_EQ(Save(3, {copy}).value().new_bytes, 0u);
+  VARVE_ASSERT_OK(DropSteps({0, 1, 2}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  EXPECT_TRUE(HasDeltas());
+  ExpectHolds(3, {copy});
+  const auto reader = store_->OpenCheckpoint("main", 3).value();
+  for (const Range range : {Range{0, 1}, Range{262143, 262145}, Range{299990, 300000}}) {
+    std::vector<std::byte> out(2 * static_cast<size_t>(range.end - range.begin));
+    VARVE_ASSERT_OK(reader->ReadSlice("copy", std::span(&range, 1), out));
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), copy.bytes.begin() + 2 * range.begin));
+  }
+  VARVE_ASSERT_OK(DropSteps({3}));
   ExpectEmpty();
 }
 
