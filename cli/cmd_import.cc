@@ -35,6 +35,7 @@ struct ImportOptions {
   std::vector<std::filesystem::path> files;
   std::string step;
   std::string run = "main";
+  std::string parent;
   std::vector<std::string> tags;
   std::vector<std::string> metrics;
   std::string format = "safetensors";
@@ -51,6 +52,7 @@ struct Metric {
 // What the text options mean, once they are known to be right.
 struct ImportPlan {
   uint64_t step = 0;
+  std::optional<uint64_t> parent;
   std::vector<Metric> metrics;
   std::vector<RenameRule> derive;
 };
@@ -58,6 +60,9 @@ struct ImportPlan {
 Result<ImportPlan> Plan(const ImportOptions& options) {
   ImportPlan plan;
   VARVE_ASSIGN_OR_RETURN(plan.step, ParseNumber("--step", options.step));
+  if (!options.parent.empty()) {
+    VARVE_ASSIGN_OR_RETURN(plan.parent, ParseNumber("--parent", options.parent));
+  }
   for (const std::string& text : options.metrics) {
     VARVE_ASSIGN_OR_RETURN(auto metric, ParseMetric(text));
     plan.metrics.push_back({std::move(metric.first), metric.second});
@@ -137,6 +142,7 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
                         const ImportOptions& options, const ImportPlan& plan, Store* store) {
   SaveOptions save;
   save.run = options.run;
+  save.parent = plan.parent;
   save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
   // Files may come from someone who knows how to build two chunks of one digest.
   save.verify_sharing = true;
@@ -196,6 +202,8 @@ void AddImport(CLI::App& app, Context& context) {
   verb->add_option("--step", options->step, "The step to save")->required();
   verb->add_option("--run", options->run, "The run to save it in, made if new")
       ->capture_default_str();
+  verb->add_option("--parent", options->parent,
+                   "The step of the run to compare with; the newest if not given");
   verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")
       ->allow_extra_args(false);
   verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")

@@ -47,6 +47,7 @@ class ErrorsTest(unittest.TestCase):
                           ["import", self.file, "--step", "2", "--tag", "a@b"],
                           ["import", self.file, "--step", "2", "--run", "a@b"],
                           ["import", self.file, "--step", "2", "--derive", "a"],
+                          ["import", self.file, "--step", "2", "--parent", "latest"],
                           ["import", self.file, "--step", "2", "--on-existing", "keep"],
                           ["get", "1", "w", "--slice", "::2"], ["get", "1", "w", "--slice", ":,:"],
                           ["get", "1", "w", "--slice", "300000"], ["get", "1", "w", "-o", "x.zip"],

@@ -83,6 +83,17 @@ class VerbsTest(unittest.TestCase):
         self.varve("get", 1, "w", "-o", out)
         self.assertEqual(out.read_bytes(), expected)
 
+    def test_import_against_a_chosen_parent(self):
+        for step in (1, 2):
+            self.save(step)
+        self.save(3, "--parent", 1)
+        self.assertEqual(self.json("show", 3)["parent"], {"run": "main", "step": 1})
+        source = self.folder / "in"
+        done = self.varve("import", source, "--step", 4, "--parent", 9, expect=harness.NO_STEP)
+        self.assertIn("step 9", done.stderr)
+        self.varve("import", source, "--run", "new", "--step", 4, "--parent", 1, expect=harness.NO_STEP)
+        self.assertEqual(self.steps(), [("main", 1), ("main", 2), ("main", 3)])
+
     def test_steps_show_and_runs(self):
         self.save(1, "--metric", "loss=2.5", "--metric", "acc=nan", "--tag", "first", "--tag", "v1.0")
         self.save(2, "--metric", "loss=inf")
@@ -207,8 +218,8 @@ class VerbsTest(unittest.TestCase):
         self.assertEqual(stats["disk_bytes"], harness.disk_bytes(self.store))
         text = self.varve("stats").stdout
         self.assertIn("logical  2.3 MiB\n", text)
-        self.assertRegex(text, r"\n\ncodec +chunks +raw +stored +\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
-                               r"\ncoder +planes +raw +stored +\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+        self.assertRegex(text, r"\n\ncodec +chunks +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+                               r"\ncoder +planes +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
                                r"header +0 +0 B +64 B +-\n$")
 
     def test_version_and_help(self):
