@@ -6,6 +6,7 @@
 // to SERIES+000. Tensors are grouped by the part of their name before the first dot. Ratio is
 // encoded bytes / raw bytes; GB/s is raw bytes / CPU time of this thread, best of several passes,
 // in chunks of 262,144 elements. Every method is decoded and compared before it is timed.
+// tests/cli/store_matches_bench.py compares the bytes with what a store reports.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -181,8 +182,9 @@ std::string Predictors(Codec codec, const std::vector<Chunk>& chunks) {
 }
 
 void PrintRow(const char* method, const Measured& m, const std::string& note = "") {
-  std::printf("  %-24s %7.4f %7.2f %7.2f%s\n", method, m.ratio(), m.encode_gbps, m.decode_gbps,
-              note.c_str());
+  std::printf("  %-24s %10llu %7.4f %7.2f %7.2f%s\n", method,
+              static_cast<unsigned long long>(m.encoded_bytes), m.ratio(), m.encode_gbps,
+              m.decode_gbps, note.c_str());
 }
 
 void BenchGroup(const Key& key, std::vector<Chunk> chunks, Results* results) {
@@ -370,7 +372,7 @@ int Main(int argc, char** argv) {
     series[stem.substr(0, plus)][distance] = ReadSafetensors(entry.path());
   }
   if (series.empty()) Fail(std::string(argv[1]) + " has no safetensors files");
-  std::printf("%-26s %7s %7s %7s\n", "", "ratio", "enc", "dec GB/s");
+  std::printf("%-26s %10s %7s %7s %7s\n", "", "bytes", "ratio", "enc", "dec GB/s");
   Results results;
   for (const auto& [name, files] : series) BenchSeries(name, files, &results);
   PrintGoals(results, RawFallbackShare());
