@@ -156,7 +156,8 @@ nlohmann::ordered_json ToObject(const SaveReport& report) {
           {"new_bytes", report.new_bytes},
           {"stored_bytes", report.stored_bytes},
           {"seconds", report.elapsed.count()},
-          {"by_codec", ToJson(report.by_codec)}};
+          {"by_codec", ToJson(report.by_codec)},
+          {"by_coder", ToJson(report.by_coder)}};
 }
 
 std::string ToText(const SaveReport& report) {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -25,17 +26,28 @@ nlohmann::ordered_json ToObject(const StoreStats& stats) {
           {"pending_bytes", stats.pending_bytes},
           {"disk_bytes", stats.disk_bytes},
           {"files", stats.num_files},
-          {"by_codec", ToJson(stats.by_codec)}};
+          {"by_codec", ToJson(stats.by_codec)},
+          {"by_coder", ToJson(stats.by_coder)}};
 }
 
+std::vector<std::string> Row(const std::string& name, uint64_t count, uint64_t raw_bytes,
+                             uint64_t stored_bytes) {
+  return {name, std::to_string(count), HumanBytes(raw_bytes), HumanBytes(stored_bytes),
+          HumanShare(stored_bytes, raw_bytes)};
+}
+
+// Chunks by the codec of their frames, and the planes of these frames by their coder.
 std::string CodecText(const StoreStats& stats) {
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"codec"}, {"chunks", kRight}, {"raw", kRight}, {"stored", kRight}, {"", kRight}});
+  Table codecs({{"codec"}, {"chunks", kRight}, {"raw", kRight}, {"stored", kRight}, {"", kRight}});
   for (const CodecUse& use : stats.by_codec) {
-    table.AddRow({use.codec, std::to_string(use.num_chunks), HumanBytes(use.raw_bytes),
-                  HumanBytes(use.stored_bytes), HumanShare(use.stored_bytes, use.raw_bytes)});
+    codecs.AddRow(Row(use.codec, use.num_chunks, use.raw_bytes, use.stored_bytes));
   }
-  return table.ToString();
+  Table coders({{"coder"}, {"planes", kRight}, {"raw", kRight}, {"stored", kRight}, {"", kRight}});
+  for (const CoderUse& use : stats.by_coder) {
+    coders.AddRow(Row(use.coder, use.num_planes, use.raw_bytes, use.stored_bytes));
+  }
+  return codecs.ToString() + "\n" + coders.ToString();
 }
 
 std::string ToText(const StoreStats& stats) {

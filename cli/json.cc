@@ -111,6 +111,16 @@ ordered_json ToJson(std::span<const CodecUse> uses) {
   return object;
 }
 
+ordered_json ToJson(std::span<const CoderUse> uses) {
+  ordered_json object = ordered_json::object();
+  for (const CoderUse& use : uses) {
+    object[use.coder] = {{"planes", use.num_planes},
+                         {"raw_bytes", use.raw_bytes},
+                         {"stored_bytes", use.stored_bytes}};
+  }
+  return object;
+}
+
 ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report) {
   ordered_json ids = ordered_json::array();
   for (const CheckpointId& id : dropped) ids.push_back(ToJson(id));

@@ -24,6 +24,7 @@ nlohmann::ordered_json ToJson(const CheckpointInfo& info);  // one element of `s
 nlohmann::ordered_json ToJson(const TrainerState& state);   // RNG states as sizes
 nlohmann::ordered_json ToJson(const Topology& topology);
 nlohmann::ordered_json ToJson(std::span<const CodecUse> uses);  // an object by codec
+nlohmann::ordered_json ToJson(std::span<const CoderUse> uses);  // an object by coder
 
 // The report of `drop`, `forget` and `reclaim`.
 nlohmann::ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report);

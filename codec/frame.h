@@ -14,6 +14,7 @@
 // by the caller, who knows the seed.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "codec/digest.h"
+#include "codec/stream_format.h"
 #include "varve/options.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
@@ -103,6 +105,17 @@ class FrameEncoder {
 
 // Reads and checks the header. kCorruption says which field is wrong, found and expected.
 Result<FrameInfo> ParseFrame(std::span<const std::byte> frame);
+
+// The planes of a frame that are stored by one coder.
+struct PlaneUse {
+  uint8_t num_planes = 0;
+  uint32_t bytes = 0;  // of their streams, with what is nested in these
+};
+using PlaneUses = std::array<PlaneUse, kNumStreamCoders>;  // by StreamCoder
+
+// How the planes of a frame are stored, from the headers of its streams alone. A raw frame is one
+// raw plane. What the uses leave over of the frame is headers.
+Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame);
 
 // Thread rule: one thread at a time a decoder.
 class FrameDecoder {

@@ -96,6 +96,30 @@ Status ParsePayload(const FrameInfo& info, ByteReader* reader, PayloadHeader* he
 
 }  // namespace
 
+Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame) {
+  VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
+  PlaneUses uses{};
+  ByteReader reader(frame.subspan(HeaderBytes(info.predictor)));
+  if (info.predictor == Predictor::kRaw) {
+    uses[static_cast<size_t>(StreamCoder::kRaw)] = {
+        .num_planes = 1, .bytes = static_cast<uint32_t>(reader.rest().size())};
+    return uses;
+  }
+  PayloadHeader header;
+  VARVE_RETURN_IF_ERROR(ParsePayload(info, &reader, &header));
+  for (size_t p = 0; p < header.transform.element_bytes; ++p) {
+    StreamCoder coder{};
+    std::span<const std::byte> body;
+    VARVE_RETURN_IF_ERROR(StreamDecoder::TakeStream(&reader, &coder, &body)
+                              .WithContext("plane " + std::to_string(p)));
+    PlaneUse& use = uses[static_cast<size_t>(coder)];
+    ++use.num_planes;
+    use.bytes += static_cast<uint32_t>(kStreamHeaderBytes + body.size());
+  }
+  if (!reader.rest().empty()) return SizeError("rest of the payload", reader.rest().size(), 0);
+  return uses;
+}
+
 struct FrameDecoder::Scratch {
   CpuLevel level = DetectCpu();
   StreamDecoder streams{level};

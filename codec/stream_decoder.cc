@@ -37,6 +37,10 @@ Status StreamDecoder::TakeStream(ByteReader* reader, StreamCoder* coder,
   if (!reader->Take(coder) || !reader->Take(&body_bytes)) {
     return Status::Corruption("stream header is cut short");
   }
+  if (static_cast<int>(*coder) >= kNumStreamCoders) {
+    return Status::Corruption("stream coder is " + std::to_string(static_cast<int>(*coder)) +
+                              ", expected 0 to " + std::to_string(kNumStreamCoders - 1));
+  }
   if (!reader->TakeSpan(body_bytes, body))
     return SizeError("rest", reader->rest().size(), body_bytes);
   return Status::Ok();
@@ -67,10 +71,9 @@ Status StreamDecoder::DecodeBodyAt(int depth, StreamCoder coder, std::span<const
     case StreamCoder::kHalves:
       return DecodeNested(depth, coder, body, out);
     case StreamCoder::kClasses:
-      return Status::Corruption("stream of classes inside a stream");
+      break;
   }
-  return Status::Corruption("stream coder is " + std::to_string(static_cast<int>(coder)) +
-                            ", expected 0 to " + std::to_string(kNumStreamCoders - 1));
+  return Status::Corruption("stream of classes inside a stream");
 }
 
 Status StreamDecoder::DecodeNested(int depth, StreamCoder coder, std::span<const std::byte> body,

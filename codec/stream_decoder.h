@@ -28,7 +28,7 @@ class StreamDecoder {
   explicit StreamDecoder(CpuLevel level) : level_(level) {}
   // Takes one stream of exactly out.size() bytes off the reader. kCorruption otherwise.
   Status Decode(ByteReader* reader, std::span<uint8_t> out);
-  // Takes the header of a stream and its body off the reader.
+  // Takes the header of a stream, whose coder is known then, and its body off the reader.
   static Status TakeStream(ByteReader* reader, StreamCoder* coder,
                            std::span<const std::byte>* body);
   // The same for a stream whose header was taken already.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace varve {
 
@@ -20,6 +21,8 @@ enum class StreamCoder : uint8_t {
   // 7 is kept for the rANS coder.
 };
 inline constexpr int kNumStreamCoders = 7;
+inline constexpr std::string_view kStreamCoderNames[kNumStreamCoders] = {
+    "raw", "constant", "zstd", "sparse", "nibbles", "classes", "halves"};
 
 // coder 1, body bytes 4.
 inline constexpr size_t kStreamHeaderBytes = 5;

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "store/check_planes.h"
 #include "store/check_state.h"
 #include "store/store_impl.h"
 #include "store/util.h"
@@ -277,7 +278,7 @@ Status Checker::LoadBirths() {
       return Status::Ok();
     }
     const std::string where = "birth " + std::to_string(parsed->birth) + ": ";
-    if (!parsed->edges_block.has_value()) {
+    if (!parsed->block.has_value()) {
       Result<BirthRecord> record = DecodeBirthRecord(value);
       if (!record.ok()) {
         Error(where + record.status().message());
@@ -286,12 +287,12 @@ Status Checker::LoadBirths() {
       }
       return Status::Ok();
     }
-    const Result<std::vector<BaseEdge>> edges = DecodeBaseEdges(value);
-    if (!edges.ok()) {
-      Error(where + edges.status().message());
+    const Result<BirthBlock> block = DecodeBirthBlock(value);
+    if (!block.ok()) {
+      Error(where + block.status().message());
       return Status::Ok();
     }
-    for (const BaseEdge& edge : *edges) {
+    for (const BaseEdge& edge : block->edges) {
       const ChunkAddress address{parsed->birth, edge.ordinal};
       if (edge.base >= address) {
         Error("chunk " + Name(address.birth, address.ordinal) + ": its base " +
@@ -361,7 +362,7 @@ void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
   ReferenceCounts counts(db_);
   BirthRecord found = record;
   found.live_chunks = found.live_lists = 0;
-  std::fill(std::begin(found.live), std::end(found.live), CodecTotals{});
+  found.live = {};
   bool dead_on_disk = false;
   for (uint32_t ordinal = 0; ordinal < record.chunks; ++ordinal) {
     const std::string where = "chunk " + Name(birth, ordinal) + ": ";
@@ -381,10 +382,8 @@ void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
     if (names == 0) continue;
     ++found.live_chunks;
     if (!facts->second.ref.has_value()) continue;  // a source whose own list is gone
-    CodecTotals& totals = found.live[static_cast<int>(facts->second.ref->predictor)];
-    ++totals.chunks;
-    totals.raw_bytes += facts->second.ref->raw_bytes;
-    totals.stored_bytes += facts->second.ref->stored_bytes;
+    const ChunkRef& ref = *facts->second.ref;
+    found.live[static_cast<size_t>(ref.predictor)].Add({1, ref.raw_bytes, ref.stored_bytes});
   }
   for (uint32_t number = 0; number < record.lists; ++number) {
     const Result<uint32_t> count = counts.ListCount({birth, number});
@@ -401,10 +400,18 @@ void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
     Error("birth " + std::to_string(birth) + ": says " + std::to_string(record.live_chunks) +
           " live chunks and " + std::to_string(record.live_lists) + " live lists, found " +
           std::to_string(found.live_chunks) + " and " + std::to_string(found.live_lists));
-  } else if (found.LiveStoredBytes() > record.LiveStoredBytes()) {
-    Error("birth " + std::to_string(birth) + ": says " + std::to_string(record.LiveStoredBytes()) +
-          " live bytes, found " + std::to_string(found.LiveStoredBytes()));
+  } else if (found.Live().stored_bytes > record.Live().stored_bytes) {
+    Error("birth " + std::to_string(birth) + ": says " +
+          std::to_string(record.Live().stored_bytes) + " live bytes, found " +
+          std::to_string(found.Live().stored_bytes));
   }
+  const auto live_frame = [&](uint32_t ordinal) -> std::optional<uint32_t> {
+    const auto facts = chunks_.find({birth, ordinal});
+    if (facts == chunks_.end() || facts->second.names == 0) return std::nullopt;
+    return facts->second.ref.has_value() ? facts->second.ref->stored_bytes : UINT32_MAX;
+  };
+  CheckPlanes(*db_, birth, record, live_frame,
+              [this](std::string message) { Error(std::move(message)); });
   if (found.live_chunks == 0 && found.live_lists == 0 && !dead_on_disk) {
     Error("birth " + std::to_string(birth) + ": nothing is left of it, but its record is");
   }

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "store/frame_totals.h"
 #include "store/save_pipeline.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
@@ -80,6 +81,18 @@ Digest ContentDigest(uint64_t seed, const std::vector<ChunkRef>& refs) {
   all.reserve(16 * refs.size());
   for (const ChunkRef& ref : refs) all += keys::Index(ref.digest);
   return ComputeDigest(seed, AsBytes(all));
+}
+
+// What a save stored, all of it alive.
+BirthRecord MakeBirth(const SaveTotals& totals, uint32_t num_lists) {
+  return {.chunks = totals.chunks,
+          .lists = num_lists,
+          .stored_bytes = totals.stored_bytes,
+          .raw_bytes = totals.raw_bytes,
+          .live_chunks = totals.chunks,
+          .live_lists = num_lists,
+          .live = totals.by_codec,
+          .live_coders = totals.by_coder};
 }
 
 class CheckpointWriterImpl : public SourceWriter {
@@ -427,16 +440,9 @@ uint32_t CheckpointWriterImpl::MakeLists(CommitBatch* batch) {
 
 Status CheckpointWriterImpl::CountReferences(uint32_t num_lists, const SavePipeline& pipeline,
                                              ReferenceCounts* counts) {
-  const SaveTotals& totals = pipeline.totals();
-  if (num_lists > 0 || totals.chunks > 0) {
-    BirthRecord birth{.chunks = totals.chunks,
-                      .lists = num_lists,
-                      .stored_bytes = totals.stored_bytes,
-                      .raw_bytes = totals.raw_bytes,
-                      .live_chunks = totals.chunks,
-                      .live_lists = num_lists};
-    std::copy(std::begin(totals.by_codec), std::end(totals.by_codec), std::begin(birth.live));
-    VARVE_RETURN_IF_ERROR(counts->AddBirth(birth_, birth, pipeline.edges()));
+  if (num_lists > 0 || pipeline.totals().chunks > 0) {
+    const BirthRecord birth = MakeBirth(pipeline.totals(), num_lists);
+    VARVE_RETURN_IF_ERROR(counts->AddBirth(birth_, birth, pipeline.frames()));
   }
   for (uint32_t i = 0; i < num_lists; ++i) {
     VARVE_RETURN_IF_ERROR(counts->AddList({birth_, i}));
@@ -502,12 +508,10 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
   report.new_bytes = pipeline.totals().raw_bytes;
   report.stored_bytes = pipeline.totals().stored_bytes;
   report.elapsed = std::chrono::steady_clock::now() - started_;
-  for (int i = 0; i < kNumPredictors; ++i) {
-    const CodecTotals& t = pipeline.totals().by_codec[i];
-    if (t.chunks == 0) continue;
-    report.by_codec.push_back({std::string(PredictorName(static_cast<Predictor>(i))), t.chunks,
-                               t.raw_bytes, t.stored_bytes});
-  }
+  FrameTotals frames;
+  frames.Add(MakeBirth(pipeline.totals(), 0));
+  report.by_codec = frames.CodecRows();
+  report.by_coder = frames.CoderRows();
   return report;
 }
 

@@ -134,7 +134,7 @@ Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) 
       }
       VARVE_ASSIGN_OR_RETURN(const BirthRecord before, DecodeBirthRecord(*value));
       VARVE_ASSIGN_OR_RETURN(const BirthRecord* after, counts.Birth(birth));
-      freed += before.LiveStoredBytes() - after->LiveStoredBytes();
+      freed += before.Live().stored_bytes - after->Live().stored_bytes;
     }
     return Status::Ok();
   }));

@@ -123,13 +123,13 @@ std::optional<ListAddress> ParseList(std::string_view key) {
 std::optional<ChunkAddress> ParseChunk(std::string_view key) { return DecodeAddress(key); }
 
 std::string Birth(uint64_t birth) { return EncodeNumber(birth); }
-std::string BaseEdges(uint64_t birth, uint32_t block) { return BirthAndNumber(birth, block); }
+std::string BirthBlock(uint64_t birth, uint32_t block) { return BirthAndNumber(birth, block); }
 
 std::optional<ParsedBirth> ParseBirth(std::string_view key) {
   if (key.size() != 8 && key.size() != 12) return std::nullopt;
   ParsedBirth parsed;
   parsed.birth = Take<uint64_t>(&key);
-  if (!key.empty()) parsed.edges_block = Take<uint32_t>(&key);
+  if (!key.empty()) parsed.block = Take<uint32_t>(&key);
   return parsed;
 }
 

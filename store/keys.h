@@ -90,10 +90,10 @@ std::optional<ListAddress> ParseList(std::string_view key);
 std::string Chunk(ChunkAddress chunk);
 std::optional<ChunkAddress> ParseChunk(std::string_view key);
 std::string Birth(uint64_t birth);
-std::string BaseEdges(uint64_t birth, uint32_t block);
+std::string BirthBlock(uint64_t birth, uint32_t block);
 struct ParsedBirth {
   uint64_t birth = 0;
-  std::optional<uint32_t> edges_block;  // set for a BaseEdges key
+  std::optional<uint32_t> block;  // set for the key of a BirthBlock
 };
 std::optional<ParsedBirth> ParseBirth(std::string_view key);
 std::string Counts(uint64_t birth, Counted kind, uint32_t block);

@@ -98,7 +98,7 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
     const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
     if (parsed->birth > file.last.birth) break;
-    if (parsed->edges_block.has_value()) continue;
+    if (parsed->block.has_value()) continue;
     VARVE_ASSIGN_OR_RETURN(const BirthRecord* birth, counts->Birth(parsed->birth));
     births.emplace_back(parsed->birth, birth->chunks);
   }

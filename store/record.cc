@@ -3,7 +3,8 @@
 
 #include <flatbuffers/flatbuffers.h>
 
-#include <limits>
+#include <algorithm>
+#include <tuple>
 
 #include "store/schema/record_generated.h"
 #include "store/verified_buffer.h"
@@ -71,6 +72,70 @@ Result<ChunkRef> DecodeRef(const fb::ChunkRef& in, std::string_view literals) {
                                " bytes for a chunk of " + std::to_string(ref.raw_bytes));
   }
   return ref;
+}
+
+// Fills the front of `out`.
+Status DecodeTotals(const flatbuffers::Vector<const fb::CodecTotals*>& in, const char* what,
+                    std::span<CodecTotals> out) {
+  if (in.size() > out.size()) {
+    return Damaged("birth", std::to_string(in.size()) + " " + what + ", expected at most " +
+                                std::to_string(out.size()));
+  }
+  for (uint32_t i = 0; i < in.size(); ++i) {
+    out[i] = {in.Get(i)->count(), in.Get(i)->raw_bytes(), in.Get(i)->stored_bytes()};
+  }
+  return Status::Ok();
+}
+
+// Planes are parts of the live frames.
+Status CheckCoders(const BirthRecord& record) {
+  if (!record.live_coders.has_value()) return Status::Ok();
+  CodecTotals left = record.Live();
+  for (CodecTotals planes : *record.live_coders) {
+    planes.count = 0;
+    if (left.Take(planes)) continue;
+    return Damaged("birth", "more bytes in live planes than in live frames");
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<BaseEdge>> DecodeEdges(const flatbuffers::Vector<const fb::BaseEdge*>& in) {
+  std::vector<BaseEdge> out;
+  for (const fb::BaseEdge* e : in) {
+    BaseEdge edge;
+    edge.ordinal = e->ordinal();
+    edge.base = {e->base_birth(), e->base_ordinal()};
+    edge.base_digest = FromFb(e->base_digest());
+    edge.base_raw_bytes = e->base_raw_bytes();
+    edge.base_stored_bytes = e->base_stored_bytes();
+    VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("birth block", e->base_predictor()));
+    if (!out.empty() && out.back().ordinal >= edge.ordinal) {
+      return Damaged("birth block", "ordinals of deltas do not rise");
+    }
+    out.push_back(edge);
+  }
+  return out;
+}
+
+Result<std::vector<CodedPlanes>> DecodePlanes(
+    const flatbuffers::Vector<const fb::CodedPlanes*>& in) {
+  std::vector<CodedPlanes> out;
+  for (const fb::CodedPlanes* p : in) {
+    if (p->coder() >= kNumStreamCoders || p->num_planes() == 0) {
+      return Damaged("birth block", std::to_string(p->num_planes()) + " planes of coder " +
+                                        std::to_string(p->coder()));
+    }
+    const CodedPlanes planes{.ordinal = p->ordinal(),
+                             .coder = static_cast<StreamCoder>(p->coder()),
+                             .num_planes = p->num_planes(),
+                             .bytes = p->bytes()};
+    if (!out.empty() && std::tie(out.back().ordinal, out.back().coder) >=
+                            std::tie(planes.ordinal, planes.coder)) {
+      return Damaged("birth block", "planes are out of order");
+    }
+    out.push_back(planes);
+  }
+  return out;
 }
 
 }  // namespace
@@ -254,21 +319,43 @@ Result<RunRecord> DecodeRunRecord(std::string_view value) {
   return out;
 }
 
-uint64_t BirthRecord::LiveStoredBytes() const {
-  uint64_t bytes = 0;
-  for (const CodecTotals& totals : live) bytes += totals.stored_bytes;
-  return bytes;
+void CodecTotals::Add(const CodecTotals& other) {
+  count += other.count;
+  raw_bytes += other.raw_bytes;
+  stored_bytes += other.stored_bytes;
+}
+
+bool CodecTotals::Take(const CodecTotals& other) {
+  if (count < other.count || raw_bytes < other.raw_bytes || stored_bytes < other.stored_bytes) {
+    return false;
+  }
+  count -= other.count;
+  raw_bytes -= other.raw_bytes;
+  stored_bytes -= other.stored_bytes;
+  return true;
+}
+
+CodecTotals BirthRecord::Live() const {
+  CodecTotals all;
+  for (const CodecTotals& totals : live) all.Add(totals);
+  return all;
 }
 
 std::string EncodeBirthRecord(const BirthRecord& record) {
   FlatBufferBuilder builder(256);
-  std::vector<fb::CodecTotals> live;
-  for (const CodecTotals& t : record.live) live.emplace_back(t.chunks, t.raw_bytes, t.stored_bytes);
-  const auto live_offset = builder.CreateVectorOfStructs(live);
-  return Finish(&builder, fb::CreateBirthRecord(builder, record.chunks, record.lists,
-                                                record.stored_bytes, record.raw_bytes,
-                                                record.live_chunks, record.live_lists, live_offset)
-                              .Union());
+  const auto add = [&builder](std::span<const CodecTotals> totals) {
+    std::vector<fb::CodecTotals> out;
+    for (const CodecTotals& t : totals) out.emplace_back(t.count, t.raw_bytes, t.stored_bytes);
+    return builder.CreateVectorOfStructs(out);
+  };
+  const auto live = add(record.live);
+  decltype(add(record.live)) live_coders;
+  if (record.live_coders.has_value()) live_coders = add(*record.live_coders);
+  return Finish(&builder,
+                fb::CreateBirthRecord(builder, record.chunks, record.lists, record.stored_bytes,
+                                      record.raw_bytes, record.live_chunks, record.live_lists, live,
+                                      live_coders)
+                    .Union());
 }
 
 Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
@@ -282,13 +369,10 @@ Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
   out.raw_bytes = in->raw_bytes();
   out.live_chunks = in->live_chunks();
   out.live_lists = in->live_lists();
-  if (in->live()->size() > kNumPredictors) {
-    return Damaged("birth", std::to_string(in->live()->size()) + " codecs, expected at most " +
-                                std::to_string(kNumPredictors));
-  }
-  for (uint32_t i = 0; i < in->live()->size(); ++i) {
-    const fb::CodecTotals* t = in->live()->Get(i);
-    out.live[i] = {t->chunks(), t->raw_bytes(), t->stored_bytes()};
+  VARVE_RETURN_IF_ERROR(DecodeTotals(*in->live(), "codecs", out.live));
+  if (in->live_coders() != nullptr) {
+    out.live_coders.emplace();
+    VARVE_RETURN_IF_ERROR(DecodeTotals(*in->live_coders(), "coders", *out.live_coders));
   }
   if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
     return Damaged("birth", "more live than stored");
@@ -299,38 +383,52 @@ Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
     return Damaged("birth", std::to_string(out.chunks) + " chunks in " +
                                 std::to_string(out.stored_bytes) + " bytes");
   }
+  VARVE_RETURN_IF_ERROR(CheckCoders(out));
   return out;
 }
 
-std::string EncodeBaseEdges(const std::vector<BaseEdge>& edges) {
-  FlatBufferBuilder builder(edges.size() * sizeof(fb::BaseEdge) + 64);
-  std::vector<fb::BaseEdge> out;
-  out.reserve(edges.size());
-  for (const BaseEdge& e : edges) {
-    out.emplace_back(ToFb(e.base_digest), e.base.birth, e.base.ordinal, e.ordinal,
-                     e.base_raw_bytes, e.base_stored_bytes, static_cast<uint8_t>(e.base_predictor));
+CoderTotals BirthBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
+  const auto begin = std::ranges::lower_bound(planes, ordinal, {}, &CodedPlanes::ordinal);
+  uint64_t num_planes = 0;
+  auto end = begin;
+  for (; end != planes.end() && end->ordinal == ordinal; ++end) num_planes += end->num_planes;
+  CoderTotals totals{};
+  for (auto it = begin; it != end; ++it) {
+    // All planes of a frame have one length.
+    totals[static_cast<size_t>(it->coder)] = {
+        it->num_planes, uint64_t{raw_bytes} * it->num_planes / num_planes, it->bytes};
   }
-  const auto offset = builder.CreateVectorOfStructs(out);
-  return Finish(&builder, fb::CreateBaseEdges(builder, offset).Union());
+  return totals;
 }
 
-Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value) {
-  const VerifiedBuffer<fb::BaseEdges> buffer(value);
+std::string EncodeBirthBlock(const BirthBlock& block) {
+  FlatBufferBuilder builder(block.edges.size() * sizeof(fb::BaseEdge) +
+                            block.planes.size() * sizeof(fb::CodedPlanes) + 64);
+  std::vector<fb::BaseEdge> edges;
+  edges.reserve(block.edges.size());
+  for (const BaseEdge& e : block.edges) {
+    edges.emplace_back(ToFb(e.base_digest), e.base.birth, e.base.ordinal, e.ordinal,
+                       e.base_raw_bytes, e.base_stored_bytes,
+                       static_cast<uint8_t>(e.base_predictor));
+  }
+  std::vector<fb::CodedPlanes> planes;
+  planes.reserve(block.planes.size());
+  for (const CodedPlanes& p : block.planes) {
+    planes.emplace_back(p.ordinal, p.bytes, static_cast<uint8_t>(p.coder), p.num_planes);
+  }
+  const auto edges_offset = builder.CreateVectorOfStructs(edges);
+  const auto planes_offset = builder.CreateVectorOfStructs(planes);
+  return Finish(&builder, fb::CreateBirthBlock(builder, edges_offset, planes_offset).Union());
+}
+
+Result<BirthBlock> DecodeBirthBlock(std::string_view value) {
+  const VerifiedBuffer<fb::BirthBlock> buffer(value);
   const auto* in = buffer.root();
-  if (in == nullptr || in->edges() == nullptr) return NotABuffer("base edges");
-  std::vector<BaseEdge> out;
-  for (const fb::BaseEdge* e : *in->edges()) {
-    BaseEdge edge;
-    edge.ordinal = e->ordinal();
-    edge.base = {e->base_birth(), e->base_ordinal()};
-    edge.base_digest = FromFb(e->base_digest());
-    edge.base_raw_bytes = e->base_raw_bytes();
-    edge.base_stored_bytes = e->base_stored_bytes();
-    VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("base edges", e->base_predictor()));
-    if (!out.empty() && out.back().ordinal >= edge.ordinal) {
-      return Damaged("base edges", "ordinals do not rise");
-    }
-    out.push_back(edge);
+  if (in == nullptr || in->edges() == nullptr) return NotABuffer("birth block");
+  BirthBlock out;
+  VARVE_ASSIGN_OR_RETURN(out.edges, DecodeEdges(*in->edges()));
+  if (in->planes() != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(out.planes, DecodePlanes(*in->planes()));
   }
   return out;
 }

@@ -5,6 +5,7 @@
 // kCorruption says which field is wrong. All types are plain values, all functions stateless.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -88,11 +89,16 @@ std::string EncodeRunRecord(const RunRecord& record);
 Result<RunRecord> DecodeRunRecord(std::string_view value);
 
 struct CodecTotals {
-  uint64_t chunks = 0;
+  uint64_t count = 0;  // chunks, or planes
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
+  void Add(const CodecTotals& other);
+  // False, and nothing is taken, when there is not as much.
+  [[nodiscard]] bool Take(const CodecTotals& other);
   bool operator==(const CodecTotals&) const = default;
 };
+using PredictorTotals = std::array<CodecTotals, kNumPredictors>;  // of chunks
+using CoderTotals = std::array<CodecTotals, kNumStreamCoders>;    // of planes
 
 // What one save stored, and how much of it lives.
 struct BirthRecord {
@@ -102,9 +108,12 @@ struct BirthRecord {
   uint64_t raw_bytes = 0;
   uint32_t live_chunks = 0;
   uint32_t live_lists = 0;
-  CodecTotals live[kNumPredictors];
+  PredictorTotals live{};
+  // Their planes; the bytes that are missing to those of `live` are headers of frames. Not known of
+  // births that a varve has written which did not count them.
+  std::optional<CoderTotals> live_coders;
 
-  uint64_t LiveStoredBytes() const;
+  CodecTotals Live() const;  // all of `live`
   bool operator==(const BirthRecord&) const = default;
 };
 std::string EncodeBirthRecord(const BirthRecord& record);
@@ -119,8 +128,25 @@ struct BaseEdge {
   uint32_t base_stored_bytes = 0;
   Predictor base_predictor = Predictor::kRaw;
 };
-std::string EncodeBaseEdges(const std::vector<BaseEdge>& edges);
-Result<std::vector<BaseEdge>> DecodeBaseEdges(std::string_view value);
+
+// Of the planes of the frame at `ordinal`, those of one coder.
+struct CodedPlanes {
+  uint32_t ordinal = 0;
+  StreamCoder coder = StreamCoder::kRaw;
+  uint8_t num_planes = 0;
+  uint32_t bytes = 0;  // of their streams
+};
+
+// What 4,096 frames of a birth are made of.
+struct BirthBlock {
+  std::vector<BaseEdge> edges;      // by rising ordinal
+  std::vector<CodedPlanes> planes;  // by rising ordinal, then coder; empty when not known
+
+  // The planes of a frame that holds `raw_bytes`.
+  CoderTotals PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const;
+};
+std::string EncodeBirthBlock(const BirthBlock& block);
+Result<BirthBlock> DecodeBirthBlock(std::string_view value);
 
 struct ItemRecord {
   Digest digest;

@@ -13,23 +13,6 @@ std::string Describe(uint64_t birth, Counted kind, uint32_t number) {
          std::to_string(number);
 }
 
-void AddTotals(CodecTotals* totals, uint64_t raw_bytes, uint64_t stored_bytes) {
-  ++totals->chunks;
-  totals->raw_bytes += raw_bytes;
-  totals->stored_bytes += stored_bytes;
-}
-
-// False when the totals are too small to give that much.
-bool TakeTotals(CodecTotals* totals, uint64_t raw_bytes, uint64_t stored_bytes) {
-  if (totals->chunks == 0 || totals->raw_bytes < raw_bytes || totals->stored_bytes < stored_bytes) {
-    return false;
-  }
-  --totals->chunks;
-  totals->raw_bytes -= raw_bytes;
-  totals->stored_bytes -= stored_bytes;
-  return true;
-}
-
 }  // namespace
 
 Result<std::vector<uint32_t>> DecodeCounts(std::string_view value) {
@@ -102,22 +85,24 @@ Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t 
   return &it->second.counts[number % kCountsPerBlock];
 }
 
-Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
-  const uint32_t block = address.ordinal / kCountsPerBlock;
-  auto it = edges_.find({address.birth, block});
-  if (it == edges_.end()) {
-    std::vector<BaseEdge> edges;
-    VARVE_ASSIGN_OR_RETURN(
-        const auto value, database_->Get(Family::kBirths, keys::BaseEdges(address.birth, block)));
-    if (value.has_value()) {
-      VARVE_ASSIGN_OR_RETURN(edges, DecodeBaseEdges(*value));
-    }
-    it = edges_.emplace(std::pair{address.birth, block}, std::move(edges)).first;
+Result<const BirthBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
+  const uint32_t number = address.ordinal / kCountsPerBlock;
+  const auto it = birth_blocks_.find({address.birth, number});
+  if (it != birth_blocks_.end()) return &it->second;
+  BirthBlock block;
+  VARVE_ASSIGN_OR_RETURN(
+      const auto value, database_->Get(Family::kBirths, keys::BirthBlock(address.birth, number)));
+  if (value.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(block, DecodeBirthBlock(*value));
   }
-  const auto edge = std::lower_bound(
-      it->second.begin(), it->second.end(), address.ordinal,
-      [](const BaseEdge& e, uint32_t ordinal) { return e.ordinal < ordinal; });
-  if (edge == it->second.end() || edge->ordinal != address.ordinal) return nullptr;
+  return &birth_blocks_.emplace(std::pair{address.birth, number}, std::move(block)).first->second;
+}
+
+Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(address));
+  const auto edge =
+      std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
+  if (edge == block->edges.end() || edge->ordinal != address.ordinal) return nullptr;
   if (edge->base >= address) {
     return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
                               ": its base has no smaller address");
@@ -125,8 +110,43 @@ Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
   return &*edge;
 }
 
+Result<CoderTotals> ReferenceCounts::PlanesOf(const Frame& frame) {
+  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(frame.address));
+  return block->PlanesOf(frame.address.ordinal, frame.raw_bytes);
+}
+
+Status ReferenceCounts::AddToTotals(const Frame& frame, BirthEntry* entry) {
+  BirthRecord& record = entry->record;
+  entry->changed = true;
+  ++record.live_chunks;
+  record.live[static_cast<size_t>(frame.predictor)].Add({1, frame.raw_bytes, frame.stored_bytes});
+  if (!record.live_coders.has_value()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const CoderTotals planes, PlanesOf(frame));
+  for (size_t c = 0; c < planes.size(); ++c) (*record.live_coders)[c].Add(planes[c]);
+  return Status::Ok();
+}
+
+Status ReferenceCounts::TakeFromTotals(const Frame& frame, BirthEntry* entry) {
+  BirthRecord& record = entry->record;
+  entry->changed = true;
+  bool enough =
+      record.live_chunks > 0 && record.live[static_cast<size_t>(frame.predictor)].Take(
+                                    {1, frame.raw_bytes, frame.stored_bytes});
+  if (enough && record.live_coders.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const CoderTotals planes, PlanesOf(frame));
+    for (size_t c = 0; c < planes.size(); ++c) enough &= (*record.live_coders)[c].Take(planes[c]);
+  }
+  if (!enough) {
+    return Status::Corruption("birth " + std::to_string(frame.address.birth) +
+                              " has fewer live bytes than " +
+                              Describe(frame.address.birth, Counted::kChunk, frame.address.ordinal));
+  }
+  --record.live_chunks;
+  return Status::Ok();
+}
+
 Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
-                                 const std::vector<BaseEdge>& edges) {
+                                 const BirthBlock& frames) {
   births_[birth] = {record, true, true};
   const auto add_blocks = [&](Counted kind, uint32_t n) {
     for (uint32_t first = 0; first < n; first += kCountsPerBlock) {
@@ -138,10 +158,13 @@ Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
   };
   add_blocks(Counted::kChunk, record.chunks);
   add_blocks(Counted::kList, record.lists);
-  for (const BaseEdge& edge : edges) {
-    edges_[{birth, edge.ordinal / kCountsPerBlock}].push_back(edge);
+  for (const BaseEdge& edge : frames.edges) {
+    birth_blocks_[{birth, edge.ordinal / kCountsPerBlock}].edges.push_back(edge);
   }
-  for (const BaseEdge& edge : edges) VARVE_RETURN_IF_ERROR(AddFrame(FrameOf(edge)));
+  for (const CodedPlanes& planes : frames.planes) {
+    birth_blocks_[{birth, planes.ordinal / kCountsPerBlock}].planes.push_back(planes);
+  }
+  for (const BaseEdge& edge : frames.edges) VARVE_RETURN_IF_ERROR(AddFrame(FrameOf(edge)));
   return Status::Ok();
 }
 
@@ -181,10 +204,7 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
   rocksdb::PinnableSlice on_disk;
   VARVE_RETURN_IF_ERROR(database_->GetFrame(frame.address, &on_disk));
   *count = 1;
-  entry->changed = true;
-  ++entry->record.live_chunks;
-  AddTotals(&entry->record.live[static_cast<int>(frame.predictor)], frame.raw_bytes,
-            frame.stored_bytes);
+  VARVE_RETURN_IF_ERROR(AddToTotals(frame, entry));
   return true;
 }
 
@@ -222,14 +242,7 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
   if (--*count > 0) return false;
   *count = kDeadBit | frame.stored_bytes;
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
-  entry->changed = true;
-  if (entry->record.live_chunks == 0 ||
-      !TakeTotals(&entry->record.live[static_cast<int>(frame.predictor)], frame.raw_bytes,
-                  frame.stored_bytes)) {
-    return Status::Corruption("birth " + std::to_string(birth) + " has fewer live bytes than " +
-                              Describe(birth, Counted::kChunk, number));
-  }
-  --entry->record.live_chunks;
+  VARVE_RETURN_IF_ERROR(TakeFromTotals(frame, entry));
   births_with_dead_.insert(birth);
   if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
   return true;
@@ -305,11 +318,10 @@ Result<const BirthRecord*> ReferenceCounts::Birth(uint64_t birth) {
 Status ReferenceCounts::WriteTo(CommitBatch* batch) {
   for (auto& [birth, entry] : births_) {
     if (entry.is_new) {
-      for (auto it = edges_.lower_bound({birth, 0}); it != edges_.end() && it->first.first == birth;
-           ++it) {
-        if (it->second.empty()) continue;
-        batch->Put(Family::kBirths, keys::BaseEdges(birth, it->first.second),
-                   EncodeBaseEdges(it->second));
+      for (auto it = birth_blocks_.lower_bound({birth, 0});
+           it != birth_blocks_.end() && it->first.first == birth; ++it) {
+        batch->Put(Family::kBirths, keys::BirthBlock(birth, it->first.second),
+                   EncodeBirthBlock(it->second));
       }
     }
     if (!entry.changed) continue;
@@ -347,7 +359,7 @@ void ReferenceCounts::DeleteBirth(uint64_t birth, const BirthRecord& record, Com
   const auto blocks = [](uint32_t n) { return (n + kCountsPerBlock - 1) / kCountsPerBlock; };
   for (uint32_t i = 0; i < blocks(record.chunks); ++i) {
     batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kChunk, i));
-    batch->Delete(Family::kBirths, keys::BaseEdges(birth, i));
+    batch->Delete(Family::kBirths, keys::BirthBlock(birth, i));
   }
   for (uint32_t i = 0; i < blocks(record.lists); ++i) {
     batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kList, i));

@@ -35,9 +35,10 @@ class ReferenceCounts {
  public:
   explicit ReferenceCounts(const Database* database) : database_(database) {}
 
-  // Registers a birth of this very commit: its record (with everything live) and its deltas, by
-  // rising ordinal. Its chunks and lists start with count 0, to be added below.
-  Status AddBirth(uint64_t birth, const BirthRecord& record, const std::vector<BaseEdge>& edges);
+  // Registers a birth of this very commit: its record (with everything live), and the deltas and
+  // planes of all its frames, by rising ordinal. Its chunks and lists start with count 0, to be added
+  // below.
+  Status AddBirth(uint64_t birth, const BirthRecord& record, const BirthBlock& frames);
 
   // One more reference. A dead chunk that is still on disk comes back to life, with its bases.
   // kNotFound when it is gone.
@@ -84,7 +85,12 @@ class ReferenceCounts {
 
   Result<uint32_t*> Count(uint64_t birth, Counted kind, uint32_t number);
   Result<BirthEntry*> FindBirth(uint64_t birth);
+  Result<const BirthBlock*> FindBlock(ChunkAddress address);
   Result<const BaseEdge*> FindEdge(ChunkAddress address);
+  Result<CoderTotals> PlanesOf(const Frame& frame);
+  // Moves a frame into the live totals of its birth, and out of them.
+  Status AddToTotals(const Frame& frame, BirthEntry* entry);
+  Status TakeFromTotals(const Frame& frame, BirthEntry* entry);
   Status AddFrame(const Frame& frame);
   Result<bool> AddOne(const Frame& frame);  // true: it came back to life
   Status ReleaseFrame(const Frame& frame, CommitBatch* batch);
@@ -99,7 +105,7 @@ class ReferenceCounts {
   const Database* const database_;
   std::map<BlockKey, Block> blocks_;
   std::map<uint64_t, BirthEntry> births_;
-  std::map<std::pair<uint64_t, uint32_t>, std::vector<BaseEdge>> edges_;
+  std::map<std::pair<uint64_t, uint32_t>, BirthBlock> birth_blocks_;
   std::set<uint64_t> births_with_dead_;
   std::set<uint64_t> deleted_births_;
 };

@@ -429,20 +429,32 @@ void SavePipeline::Write(Job* job) {
   }
   if (!job->is_new) return;
   const Result<FrameInfo> info = ParseFrame(job->frame);
-  Status status = info.status();
+  const Result<PlaneUses> planes = ParsePlanes(job->frame);
+  Status status = info.ok() ? planes.status() : info.status();
   if (status.ok()) status = files_.Add(ref.address, job->frame);
   if (!status.ok()) return Fail(status.WithContext("tensor " + job->tensor->name));
   ref.predictor = info->predictor;
   ref.stored_bytes = static_cast<uint32_t>(job->frame.size());
-  if (info->base.has_value()) edges_.push_back(*job->edge);
+  if (info->base.has_value()) frames_.edges.push_back(*job->edge);
   new_chunks_.emplace_back(ref.digest, ref.address.ordinal);
   ++totals_.chunks;
   totals_.raw_bytes += ref.raw_bytes;
   totals_.stored_bytes += ref.stored_bytes;
-  CodecTotals& codec = totals_.by_codec[static_cast<int>(info->predictor)];
-  ++codec.chunks;
-  codec.raw_bytes += ref.raw_bytes;
-  codec.stored_bytes += ref.stored_bytes;
+  totals_.by_codec[static_cast<size_t>(info->predictor)].Add({1, ref.raw_bytes, ref.stored_bytes});
+  NotePlanes(ref, *planes);
+}
+
+void SavePipeline::NotePlanes(const ChunkRef& ref, const PlaneUses& uses) {
+  const uint32_t ordinal = ref.address.ordinal;
+  for (size_t c = 0; c < uses.size(); ++c) {
+    if (uses[c].num_planes == 0) continue;
+    frames_.planes.push_back({.ordinal = ordinal,
+                              .coder = static_cast<StreamCoder>(c),
+                              .num_planes = uses[c].num_planes,
+                              .bytes = uses[c].bytes});
+  }
+  const CoderTotals planes = frames_.PlanesOf(ordinal, ref.raw_bytes);
+  for (size_t c = 0; c < planes.size(); ++c) totals_.by_coder[c].Add(planes[c]);
 }
 
 void SavePipeline::Report(const Job& job) {

@@ -45,7 +45,8 @@ struct SaveTotals {
   uint32_t chunks = 0;  // new frames
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
-  CodecTotals by_codec[kNumPredictors];
+  PredictorTotals by_codec{};
+  CoderTotals by_coder{};
 };
 
 class SavePipeline {
@@ -57,7 +58,8 @@ class SavePipeline {
   Status Run(std::vector<std::unique_ptr<SaveTensor>>* tensors);
 
   const SaveTotals& totals() const { return totals_; }
-  const std::vector<BaseEdge>& edges() const { return edges_; }
+  // The deltas and the planes of all new frames.
+  const BirthBlock& frames() const { return frames_; }
   ChunkFiles* files() { return &files_; }
   // Digest and address of every new frame, for the index.
   const std::vector<std::pair<Digest, uint32_t>>& new_chunks() const { return new_chunks_; }
@@ -75,6 +77,7 @@ class SavePipeline {
   void Place(Job* job);                      // serial: derived, repeated within the save, ordinal
   void Encode(Job* job, Worker* worker);     // parallel
   void Write(Job* job);                      // serial
+  void NotePlanes(const ChunkRef& ref, const PlaneUses& uses);
   void Report(const Job& job);               // serial, after Write
 
   Status LoadParent(SaveTensor* tensor);
@@ -103,7 +106,7 @@ class SavePipeline {
   uint32_t next_ordinal_ = 0;  // of Place
   std::unordered_map<Digest, std::pair<SaveTensor*, uint64_t>, DigestHash> placed_;  // of Place
   SaveTotals totals_;                                                               // of Write
-  std::vector<BaseEdge> edges_;
+  BirthBlock frames_;
   uint64_t done_bytes_ = 0;                                                         // of Report
   uint64_t total_bytes_ = 0;
   std::chrono::steady_clock::time_point reported_;

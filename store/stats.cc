@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "store/frame_totals.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -7,10 +8,10 @@ namespace varve {
 Result<StoreStats> StoreImpl::Stats() const {
   VARVE_RETURN_IF_ERROR(Refresh());
   StoreStats stats;
-  CodecTotals totals[kNumPredictors];
+  FrameTotals totals;
   VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
     stats = StoreStats{};
-    std::fill(std::begin(totals), std::end(totals), CodecTotals{});
+    totals = FrameTotals{};
     VARVE_RETURN_IF_ERROR(database_->Scan(Family::kMeta, keys::kRunPrefix,
                                           [&](std::string_view, std::string_view) {
                                             ++stats.num_runs;
@@ -27,26 +28,21 @@ Result<StoreStats> StoreImpl::Stats() const {
         Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
           const auto parsed = keys::ParseBirth(key);
           if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
-          if (parsed->edges_block.has_value()) return Status::Ok();
+          if (parsed->block.has_value()) return Status::Ok();
           VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
-          for (int i = 0; i < kNumPredictors; ++i) {
-            totals[i].chunks += record.live[i].chunks;
-            totals[i].raw_bytes += record.live[i].raw_bytes;
-            totals[i].stored_bytes += record.live[i].stored_bytes;
-          }
+          totals.Add(record);
           return Status::Ok();
         }));
     VARVE_ASSIGN_OR_RETURN(stats.pending_bytes, PendingBytes());
     return Status::Ok();
   }));
   stats.format_version = format_.version;
-  for (int i = 0; i < kNumPredictors; ++i) {
-    if (totals[i].chunks == 0) continue;
-    stats.num_chunks += totals[i].chunks;
-    stats.unique_bytes += totals[i].raw_bytes;
-    stats.stored_bytes += totals[i].stored_bytes;
-    stats.by_codec.push_back({std::string(PredictorName(static_cast<Predictor>(i))),
-                              totals[i].chunks, totals[i].raw_bytes, totals[i].stored_bytes});
+  stats.by_codec = totals.CodecRows();
+  stats.by_coder = totals.CoderRows();
+  for (const CodecUse& use : stats.by_codec) {
+    stats.num_chunks += use.num_chunks;
+    stats.unique_bytes += use.raw_bytes;
+    stats.stored_bytes += use.stored_bytes;
   }
   const FolderUse use = MeasureFolder(path_);
   stats.disk_bytes = use.allocated_bytes;

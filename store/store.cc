@@ -198,7 +198,7 @@ Status StoreImpl::SweepOrphans() {
   VARVE_RETURN_IF_ERROR(database_->Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
-        if (!parsed.has_value() || parsed->edges_block.has_value()) return Status::Ok();
+        if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
         VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
         births.insert(parsed->birth);
         if (record.live_chunks < record.chunks) births_with_dead_.insert(parsed->birth);

@@ -48,10 +48,20 @@ struct CheckpointInfo {
   std::vector<std::string> tags;
 };
 
-// Bytes of the chunks that a save wrote, by codec ("raw", "planes", "delta", ...).
+// Bytes of chunks, by how their frames predict them ("raw", "keyframe", "delta", "scaled delta").
 struct CodecUse {
   std::string codec;
   uint64_t num_chunks = 0;
+  uint64_t raw_bytes = 0;
+  uint64_t stored_bytes = 0;
+};
+
+// The same bytes by the coder of each plane ("raw", "zstd", "sparse", ...). What frames hold beside
+// planes is "header"; "unknown" is the whole of frames that a varve has stored which did not count
+// coders. All rows together are all bytes of the frames.
+struct CoderUse {
+  std::string coder;
+  uint64_t num_planes = 0;
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
 };
@@ -63,7 +73,8 @@ struct SaveReport {
   uint64_t new_bytes = 0;
   uint64_t stored_bytes = 0;
   std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
-  std::vector<CodecUse> by_codec;
+  std::vector<CodecUse> by_codec;  // of the chunks that it wrote
+  std::vector<CoderUse> by_coder;  // of the same
 };
 
 // Collects one checkpoint and makes it visible in one atomic step. Made by Store::Begin.

@@ -73,6 +73,7 @@ struct StoreStats {
   uint64_t disk_bytes = 0;     // bytes the file system has allocated to the store
   uint64_t num_files = 0;
   std::vector<CodecUse> by_codec;  // of live chunks
+  std::vector<CoderUse> by_coder;  // of the same
 };
 
 class Store {

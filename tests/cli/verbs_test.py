@@ -37,6 +37,12 @@ class VerbsTest(unittest.TestCase):
         source = files.write(self.folder / "in", {"w": files.random_tensor(rng, "F32", [300_000])})
         return self.json("import", source, "--init", "--step", step, *arguments)
 
+    def assert_adds_up(self, report, raw):
+        """Codecs and coders each hold every byte of the frames once."""
+        for uses in (report["by_codec"].values(), report["by_coder"].values()):
+            self.assertEqual(sum(use["raw_bytes"] for use in uses), report[raw])
+            self.assertEqual(sum(use["stored_bytes"] for use in uses), report["stored_bytes"])
+
     def steps(self, *arguments):
         return [(step["run"], step["step"]) for step in self.json("steps", *arguments)]
 
@@ -53,8 +59,10 @@ class VerbsTest(unittest.TestCase):
         self.assertEqual((first["logical_bytes"], first["new_bytes"]), (BYTES, BYTES))
         self.assertGreater(first["stored_bytes"], 0)
         self.assertGreater(first["seconds"], 0)
+        self.assert_adds_up(first, "new_bytes")
         same = self.save(2, seed=1)
         self.assertEqual((same["logical_bytes"], same["new_bytes"], same["stored_bytes"]), (BYTES, 0, 0))
+        self.assertEqual((same["by_codec"], same["by_coder"]), ({}, {}))
 
     def test_import_as_text(self):
         source = files.write(self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [2048])})
@@ -193,9 +201,15 @@ class VerbsTest(unittest.TestCase):
                               "unique_bytes", "stored_bytes", "disk_bytes", "by_codec"}, set(stats))
         self.assertEqual((stats["runs"], stats["steps"]), (1, 2))
         self.assertEqual((stats["logical_bytes"], stats["unique_bytes"]), (2 * BYTES, BYTES))
-        self.assertEqual(sum(use["raw_bytes"] for use in stats["by_codec"].values()), BYTES)
+        self.assert_adds_up(stats, "unique_bytes")
+        self.assertEqual(stats["by_coder"]["raw"]["planes"], stats["by_codec"]["raw"]["chunks"])
+        self.assertEqual(stats["by_coder"]["header"]["stored_bytes"], 32 * stats["chunks"])
         self.assertEqual(stats["disk_bytes"], harness.disk_bytes(self.store))
-        self.assertIn("logical  2.3 MiB\n", self.varve("stats").stdout)
+        text = self.varve("stats").stdout
+        self.assertIn("logical  2.3 MiB\n", text)
+        self.assertRegex(text, r"\n\ncodec +chunks +raw +stored +\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+                               r"\ncoder +planes +raw +stored +\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+                               r"header +0 +0 B +64 B +-\n$")
 
     def test_version_and_help(self):
         self.save(1)

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "codec/frame.h"
+#include "codec/frame_header.h"
+#include "codec/layout.h"
 #include "codec/rounded_copy.h"
 
 namespace varve::testing {
@@ -66,6 +68,22 @@ struct RoundTrip {
   FrameInfo info;
 };
 
+// A frame is a header, the front of its payload (transform, scale, thresholds) and a stream a plane.
+inline void ExpectPlanesAddUp(const Bytes& frame, const FrameInfo& info) {
+  const Result<PlaneUses> uses = ParsePlanes(frame);
+  ASSERT_TRUE(uses.ok()) << uses.status().ToString();
+  size_t num_planes = 0;
+  size_t bytes = HeaderBytes(info.predictor);
+  for (const PlaneUse& use : *uses) {
+    num_planes += use.num_planes;
+    bytes += use.bytes;
+  }
+  const bool raw = info.predictor == Predictor::kRaw;
+  EXPECT_EQ(num_planes, raw ? 1 : UnitBytes(info.dtype));
+  EXPECT_GE(frame.size(), bytes + (raw ? 0 : 1));
+  EXPECT_LE(frame.size(), bytes + (raw ? 0 : 1 + 4 + kMaxClasses));
+}
+
 // Encodes, parses, decodes and compares.
 inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base = nullptr,
                                 Codec codec = Codec::kAuto) {
@@ -100,6 +118,7 @@ inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base
   EXPECT_TRUE(decoded.ok()) << decoded.ToString();
   EXPECT_TRUE(out == raw) << "decoded bytes differ, dtype " << DTypeName(dtype) << ", "
                           << raw.size() << " bytes, " << PredictorName(info->predictor);
+  ExpectPlanesAddUp(result.frame, *info);
   return result;
 }
 

@@ -307,6 +307,46 @@ TEST(FrameTest, IsConstantLooksAtWholeElements) {
   EXPECT_TRUE(IsConstant({}, 4));
 }
 
+// What ParsePlanes says of a frame, as "1 raw 1 zstd".
+std::string PlanesText(const Bytes& frame) {
+  const PlaneUses uses = ParsePlanes(frame).value();
+  std::string text;
+  for (size_t c = 0; c < uses.size(); ++c) {
+    if (uses[c].num_planes == 0) continue;
+    text += (text.empty() ? "" : " ") + std::to_string(uses[c].num_planes) + " " +
+            std::string(kStreamCoderNames[c]);
+  }
+  return text;
+}
+
+TEST(FrameTest, PlanesAreCountedByCoder) {
+  const std::vector<float> weights = Weights(kChunk, 1);
+  const Bytes bf16 = ToBf16(weights);
+  EXPECT_EQ(PlanesText(EncodeAndCheck(RandomBytes(1 << 20, 1), DType::kF32).frame), "1 raw");
+  EXPECT_EQ(PlanesText(EncodeAndCheck(bf16, DType::kBF16).frame), "1 raw 1 zstd");
+  EXPECT_EQ(PlanesText(EncodeAndCheck(ToBytes(weights), DType::kF32).frame), "3 raw 1 zstd");
+  EXPECT_EQ(PlanesText(EncodeAndCheck(Bytes(1 << 20, std::byte{7}), DType::kF64).frame),
+            "8 constant");
+  const Bytes next = ToBf16(Trained(weights, 1e-5f, 2));
+  EXPECT_EQ(PlanesText(EncodeAndCheck(next, DType::kBF16, &bf16).frame), "1 sparse 1 classes");
+  Bytes lone(1 << 20);
+  lone[70001] = std::byte{1};
+  EXPECT_EQ(PlanesText(EncodeAndCheck(lone, DType::kF32).frame), "3 constant 1 sparse");
+}
+
+TEST(FrameTest, PlanesOfADamagedFrameAreRefused) {
+  const Bytes good = EncodeAndCheck(ToBf16(Weights(5000, 1)), DType::kBF16).frame;
+  for (size_t n = 0; n < good.size(); ++n) {
+    EXPECT_EQ(ParsePlanes(std::span(good).first(n)).status().code(), StatusCode::kCorruption);
+  }
+  Bytes bad = good;
+  bad[33] = std::byte{7};
+  EXPECT_EQ(ParsePlanes(bad).status().message(), "plane 0: stream coder is 7, expected 0 to 6");
+  bad = good;
+  bad.push_back(std::byte{0});
+  EXPECT_EQ(ParsePlanes(bad).status().message(), "rest of the payload has 1 bytes, expected 0");
+}
+
 TEST(FrameTest, EveryPredictorHasAName) {
   for (int p = 0; p < kNumPredictors; ++p) {
     EXPECT_NE(PredictorName(static_cast<Predictor>(p)), "?");

@@ -6,6 +6,7 @@
 #include "tests/fuzz/frame_fuzz.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "codec/frame_header.h"
@@ -35,9 +36,11 @@ void DecodeHostilePayload(std::span<const std::byte> input) {
   std::vector<std::byte> base(info.raw_bytes);
   for (size_t i = 0; i < base.size(); ++i) base[i] = static_cast<std::byte>(i * 37 >> 3);
   const std::unique_ptr<std::byte[]> out(new std::byte[info.raw_bytes]);
+  const std::span<const std::byte> bytes(frame.get(), header_bytes + payload.size());
+  const bool has_planes = ParsePlanes(bytes).ok();
   FrameDecoder decoder;
-  decoder.Decode({frame.get(), header_bytes + payload.size()}, base, {out.get(), info.raw_bytes})
-      .IgnoreError();
+  const Status decoded = decoder.Decode(bytes, base, {out.get(), info.raw_bytes});
+  if (decoded.ok() && !has_planes) std::abort();  // a frame that decodes has planes
 }
 
 }  // namespace varve::fuzz

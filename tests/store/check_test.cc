@@ -163,12 +163,37 @@ TEST_F(CheckTest, ChunkInNoFile) {
 }
 
 TEST_F(CheckTest, BaseThatIsNotOlder) {
-  const std::string key = keys::BaseEdges(2, 0);
-  std::vector<BaseEdge> edges = DecodeBaseEdges(Value(Family::kBirths, key)).value();
-  ASSERT_FALSE(edges.empty());
-  edges[0].base = {2, edges[0].ordinal};
-  Change(Family::kBirths, key, EncodeBaseEdges(edges));
+  const std::string key = keys::BirthBlock(2, 0);
+  BirthBlock block = DecodeBirthBlock(Value(Family::kBirths, key)).value();
+  ASSERT_FALSE(block.edges.empty());
+  block.edges[0].base = {2, block.edges[0].ordinal};
+  Change(Family::kBirths, key, EncodeBirthBlock(block));
   ExpectError("has no smaller address");
+}
+
+TEST_F(CheckTest, WrongPlanes) {
+  const std::string key = keys::BirthBlock(1, 0);
+  BirthBlock block = DecodeBirthBlock(Value(Family::kBirths, key)).value();
+  ASSERT_FALSE(block.planes.empty());
+  ++block.planes[0].bytes;
+  Change(Family::kBirths, key, EncodeBirthBlock(block));
+  ExpectError("birth 1: says 6 live planes of coder raw in ");
+  block.planes[0].bytes = 1 << 20;
+  Change(Family::kBirths, key, EncodeBirthBlock(block));
+  ExpectError("chunk 1/0: has planes of ");
+  Change(Family::kBirths, key, std::nullopt);
+  ExpectError("birth 1: says 2 live planes of coder zstd in ");
+  ExpectError("chunk 1/1: has planes of 0 bytes in a frame of ");
+}
+
+TEST_F(CheckTest, UnknownPlanesAreNoError) {
+  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(1))).value();
+  ASSERT_TRUE(record.live_coders.has_value());
+  record.live_coders.reset();  // as an older varve writes it
+  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
+  ExpectSound();
+  VARVE_ASSERT_OK(DropSteps({4}));
+  ExpectSound();
 }
 
 }  // namespace

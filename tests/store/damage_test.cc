@@ -164,7 +164,7 @@ TEST_F(DamageTest, EveryFlippedByteOfARecordIsSafe) {
         (void)DecodeChunkList(bad).ok();
         (void)DecodeBirthRecord(bad).ok();
         (void)DecodeRunRecord(bad).ok();
-        (void)DecodeBaseEdges(bad).ok();
+        (void)DecodeBirthBlock(bad).ok();
         (void)DecodeItemRecord(bad).ok();
         (void)DecodeCounts(bad).ok();
       }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A store of format version 1 as files (tests/golden/store): what today's code writes must be read by
-// all later code. VARVE_WRITE_GOLDEN=1 makes the files anew, which only a change of the format may.
+// Stores as files (tests/golden): what the code of one day wrote must be read and written on by all
+// later code. A change of the format adds one here; VARVE_WRITE_GOLDEN=1 makes the newest anew.
+//   store         format version 1 as it was first
+//   store_planes  births know the planes of their frames
 #include <cstdlib>
 
 #include "tests/store/store_fixture.h"
@@ -11,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = VARVE_GOLDEN_STORE;
+const fs::path kGolden = VARVE_GOLDEN_STORES;
+constexpr const char* kNewest = "store_planes";
 
 // Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
 std::vector<TestTensor> GoldenStep(int step) {
@@ -35,10 +38,10 @@ std::vector<TestTensor> GoldenStep(int step) {
   return {master, model, zeros, scalar, noise};
 }
 
-void WriteGolden() {
-  fs::remove_all(kGolden);
+void WriteGolden(const fs::path& path) {
+  fs::remove_all(path);
   {
-    auto store = Store::Create(kGolden, {.digest_seed = 0x1234567890abcdef}).value();
+    auto store = Store::Create(path, {.digest_seed = 0x1234567890abcdef}).value();
     for (const int step : {1, 2, 3}) {
       auto writer = store->Begin(static_cast<uint64_t>(step)).value();
       const auto tensors = GoldenStep(step);
@@ -55,19 +58,22 @@ void WriteGolden() {
     }
     VARVE_ASSERT_OK(store->Drop(std::vector<CheckpointId>{{"main", 1}}).status());
   }
-  fs::remove(kGolden / "RESERVE");
-  fs::remove_all(kGolden / "incoming");
-  for (const auto& entry : fs::directory_iterator(kGolden / "db")) {
+  fs::remove(path / "RESERVE");
+  fs::remove_all(path / "incoming");
+  for (const auto& entry : fs::directory_iterator(path / "db")) {
     const std::string name = entry.path().filename();
     if (name == "LOCK" || name.rfind("OPTIONS", 0) == 0) fs::remove(entry.path());
   }
 }
 
-class GoldenStoreTest : public StoreTest {
+class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<const char*> {
  protected:
+  static bool is_newest() { return GetParam() == std::string_view(kNewest); }
   void SetUp() override {
-    if (std::getenv("VARVE_WRITE_GOLDEN") != nullptr) WriteGolden();
-    fs::copy(kGolden, path(), fs::copy_options::recursive);
+    if (is_newest() && std::getenv("VARVE_WRITE_GOLDEN") != nullptr) {
+      WriteGolden(kGolden / GetParam());
+    }
+    fs::copy(kGolden / GetParam(), path(), fs::copy_options::recursive);
   }
   void ExpectGolden(const Store& store) {
     const auto steps = store.ListCheckpoints("main").value();
@@ -79,18 +85,32 @@ class GoldenStoreTest : public StoreTest {
     EXPECT_EQ(reader->ReadTrainerState().value()->global_step, 3);
     EXPECT_EQ(reader->ReadTopology().value()->tp, 2u);
     EXPECT_EQ(reader->ReadBytes("item").value().size(), 5u);
+    EXPECT_THAT(store.Check({.read_data = true}).value().errors, ::testing::IsEmpty());
+  }
+  // Stored bytes of frames whose planes are not known.
+  uint64_t UnknownBytes() {
+    for (const CoderUse& use : GetStats().by_coder) {
+      if (use.coder == "unknown") return use.stored_bytes;
+    }
+    return 0;
   }
 };
 
-TEST_F(GoldenStoreTest, IsReadAndWrittenOn) {
+TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
   ExpectGolden(*Store::OpenForReading(path()).value());
   Reopen();
   ExpectGolden(*store_);
+  const uint64_t unknown = is_newest() ? 0 : GetStats().stored_bytes;
+  EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(Save(4, GoldenStep(4)).status());
   ExpectHolds(4, GoldenStep(4));
+  EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(DropSteps({2, 3}));
   ExpectHolds(4, GoldenStep(4));
 }
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest, ::testing::Values("store", kNewest),
+                         [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace
 }  // namespace varve::testing

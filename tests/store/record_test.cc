@@ -90,6 +90,79 @@ TEST(ChunkListTest, RoundTrip) {
   EXPECT_THAT(DecodeChunkList(EncodeChunkList({})), FailsWith(StatusCode::kCorruption, "0 chunks"));
 }
 
+BirthRecord SomeBirth() {
+  BirthRecord record{.chunks = 3, .lists = 1, .stored_bytes = 900, .raw_bytes = 3000,
+                     .live_chunks = 2, .live_lists = 1};
+  record.live[1] = {2, 2000, 600};
+  record.live_coders.emplace();
+  (*record.live_coders)[0] = {6, 1500, 400};
+  (*record.live_coders)[2] = {2, 500, 130};
+  return record;
+}
+
+TEST(BirthRecordTest, RoundTrip) {
+  BirthRecord record = SomeBirth();
+  EXPECT_EQ(DecodeBirthRecord(EncodeBirthRecord(record)).value(), record);
+  record.live_coders.reset();
+  EXPECT_EQ(DecodeBirthRecord(EncodeBirthRecord(record)).value(), record);
+}
+
+TEST(BirthRecordTest, RefusesWhatCannotBe) {
+  const auto refused = [](const BirthRecord& record, const char* text) {
+    EXPECT_THAT(DecodeBirthRecord(EncodeBirthRecord(record)),
+                FailsWith(StatusCode::kCorruption, text));
+  };
+  BirthRecord record = SomeBirth();
+  record.live_chunks = 4;
+  refused(record, "more live than stored");
+  record = SomeBirth();
+  (*record.live_coders)[6] = {1, 0, 71};
+  refused(record, "more bytes in live planes than in live frames");
+  (*record.live_coders)[6] = {1, 1, 70};
+  refused(record, "more bytes in live planes than in live frames");
+}
+
+BirthBlock SomeBlock() {
+  BirthBlock block;
+  block.edges = {{.ordinal = 5, .base = {3, 9}, .base_digest = {1, 2}, .base_raw_bytes = 800}};
+  block.planes = {{.ordinal = 4, .coder = StreamCoder::kRaw, .num_planes = 1, .bytes = 800},
+                  {.ordinal = 5, .coder = StreamCoder::kRaw, .num_planes = 3, .bytes = 615},
+                  {.ordinal = 5, .coder = StreamCoder::kZstd, .num_planes = 1, .bytes = 70}};
+  return block;
+}
+
+TEST(BirthBlockTest, RoundTrip) {
+  const BirthBlock block = DecodeBirthBlock(EncodeBirthBlock(SomeBlock())).value();
+  ASSERT_EQ(block.edges.size(), 1u);
+  EXPECT_EQ(block.edges[0].base, (ChunkAddress{3, 9}));
+  CoderTotals expected{};
+  expected[0] = {3, 600, 615};
+  expected[2] = {1, 200, 70};
+  EXPECT_EQ(block.PlanesOf(5, 800), expected);
+  EXPECT_EQ(block.PlanesOf(6, 800), CoderTotals{});
+  EXPECT_TRUE(DecodeBirthBlock(EncodeBirthBlock({}))->planes.empty());
+}
+
+TEST(BirthBlockTest, RefusesWhatCannotBe) {
+  const auto refused = [](const BirthBlock& block, const char* text) {
+    EXPECT_THAT(DecodeBirthBlock(EncodeBirthBlock(block)),
+                FailsWith(StatusCode::kCorruption, text));
+  };
+  BirthBlock block = SomeBlock();
+  block.edges.push_back(block.edges[0]);
+  refused(block, "ordinals of deltas do not rise");
+  block = SomeBlock();
+  std::swap(block.planes[1], block.planes[2]);
+  refused(block, "planes are out of order");
+  block = SomeBlock();
+  block.planes[0].num_planes = 0;
+  refused(block, "0 planes of coder 0");
+  block = SomeBlock();
+  block.planes[0].coder = static_cast<StreamCoder>(7);
+  refused(block, "1 planes of coder 7");
+  EXPECT_THAT(DecodeBirthBlock("x"), FailsWith(StatusCode::kCorruption, "flatbuffer"));
+}
+
 TEST(CountsTest, RoundTrip) {
   EXPECT_EQ(EncodeCounts({1, 1, 1}), "");
   EXPECT_EQ(DecodeCounts(EncodeCounts({0, 2, kDeadBit | 77, 1, 1})).value(),

@@ -94,6 +94,24 @@ class StoreTest : public ::testing::Test {
     ASSERT_TRUE(check.ok()) << check.status().ToString();
     EXPECT_THAT(check->errors, ::testing::IsEmpty());
     EXPECT_TRUE(std::filesystem::is_empty(path() / "incoming"));
+    const StoreStats stats = GetStats();
+    ExpectAddsUp(stats, stats.unique_bytes, stats.stored_bytes);
+  }
+
+  // Both tables of a report hold every byte of the frames once.
+  template <typename Report>
+  static void ExpectAddsUp(const Report& report, uint64_t raw_bytes, uint64_t stored_bytes) {
+    const auto expect = [&](const auto& uses) {
+      uint64_t raw = 0, stored = 0;
+      for (const auto& use : uses) {
+        raw += use.raw_bytes;
+        stored += use.stored_bytes;
+      }
+      EXPECT_EQ(raw, raw_bytes);
+      EXPECT_EQ(stored, stored_bytes);
+    };
+    expect(report.by_codec);
+    expect(report.by_coder);
   }
 
   std::filesystem::path path() const { return folder_.path() / "store"; }
@@ -118,7 +136,9 @@ class StoreTest : public ::testing::Test {
                           const SaveOptions& options = {}) {
     VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(step, options));
     for (const TestTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
-    return writer->Commit();
+    Result<SaveReport> report = writer->Commit();
+    if (report.ok()) ExpectAddsUp(*report, report->new_bytes, report->stored_bytes);
+    return report;
   }
 
   Status DropSteps(const std::vector<uint64_t>& steps, const DropOptions& options = {}) {
