@@ -37,6 +37,12 @@ Outcome RunDrop(const Context& context, Store& store, const DropVerbOptions& opt
   return {};
 }
 
+constexpr char kNotes[] =
+    R"(All of them exist, or none is dropped. Bytes that other checkpoints share stay.
+
+JSON: dropped[run step] freed_bytes rewritten_bytes pending_bytes
+disk_bytes_before disk_bytes_after)";
+
 }  // namespace
 
 void AddDrop(CLI::App& app, Context& context) {
@@ -44,6 +50,7 @@ void AddDrop(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("drop", "Drop checkpoints and reclaim their space");
   verb->add_option("STEP", options->steps, kStepHelp)->required();
   verb->add_flag("--no-reclaim", options->no_reclaim, "Leave the space to a later reclaim");
+  verb->footer(kNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunDrop(context, store, *options); });
 }

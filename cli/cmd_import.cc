@@ -187,30 +187,44 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   return {};
 }
 
+constexpr char kNotes[] =
+    R"(Files must not change meanwhile. The __metadata__ of a safetensors file is kept
+in the trainer state's extra, under keys that begin with "safetensors.", and
+export writes it back.
+
+--derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
+copy of the FP32 tensor master.X: chunks of which that is true are not stored.
+
+JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec)";
+
 }  // namespace
 
 void AddImport(CLI::App& app, Context& context) {
   auto options = std::make_shared<ImportOptions>();
   CLI::App* verb = app.add_subcommand("import", "Save a checkpoint from files");
   verb->add_option("FILE", options->files, "safetensors files, or their *.index.json")->required();
-  verb->add_option("--step", options->step, "The step to save")->required();
+  verb->add_option("--step", options->step, "The step to save")->type_name("N")->required();
   verb->add_option("--run", options->run, "The run to save it in, made if new")
+      ->type_name("RUN")
       ->capture_default_str();
   verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")
+      ->type_name("TAG")
       ->allow_extra_args(false);
-  verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")
+  verb->add_option("--metric", options->metrics, "A metric of the step; may be repeated")
+      ->type_name("METRIC=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--format", options->format, "The format of the files")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
-  verb->add_option("--on-existing", options->on_existing, "If the step exists: error or replace")
+  verb->add_option("--on-existing", options->on_existing, "What to do if the step exists")
       ->check(CLI::IsMember({"error", "replace"}))
       ->capture_default_str();
   verb->add_option("--derive", options->derive,
-                   "'model.*=master.*': 16-bit tensors on the left are rounded copies of fp32 ones "
-                   "on the right")
+                   "16-bit tensors on the left are rounded copies of FP32 ones on the right")
+      ->type_name("GLOB=GLOB")
       ->allow_extra_args(false);
   verb->add_flag("--init", options->init, "Make the store if there is none");
+  verb->footer(kNotes);
   context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
 }
 

@@ -82,6 +82,8 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   return {};
 }
 
+constexpr char kNotes[] = R"(JSON: array of name dtype shape shards logical_bytes)";
+
 }  // namespace
 
 void AddLs(CLI::App& app, Context& context) {
@@ -89,6 +91,7 @@ void AddLs(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
 }

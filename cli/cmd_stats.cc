@@ -72,10 +72,15 @@ Outcome RunStats(const Context& context, const Store& store) {
   return {};
 }
 
+constexpr char kNotes[] =
+    R"(JSON: format_version runs steps chunks logical_bytes unique_bytes stored_bytes
+pending_bytes disk_bytes files by_codec)";
+
 }  // namespace
 
 void AddStats(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("stats", "Show sizes, sharing and codecs");
+  verb->footer(kNotes);
   context.OnReading(verb, [&context](const Store& store) { return RunStats(context, store); });
 }
 

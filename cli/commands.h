@@ -25,6 +25,7 @@ void AddReclaim(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
+void AddCompletion(CLI::App& app, Context& context);
 void AddHelp(CLI::App& app, Context& context);
 
 }  // namespace varve::cli

@@ -13,7 +13,9 @@
 namespace varve::cli {
 
 void Context::AddGlobalOptions(CLI::App* app) {
-  app->add_option("-s,--store", store_path_, "Folder of the store")->envname("VARVE_STORE");
+  app->add_option("-s,--store", store_path_, "Folder of the store")
+      ->type_name("PATH")
+      ->envname("VARVE_STORE");
   app->add_flag("--json", json_, "Print one JSON value on standard output");
   app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
 }
