@@ -53,6 +53,7 @@ struct ImportPlan {
   uint64_t step = 0;
   std::vector<Metric> metrics;
   std::vector<RenameRule> derive;
+  OnExisting on_existing = OnExisting::kError;
 };
 
 Result<ImportPlan> Plan(const ImportOptions& options) {
@@ -66,6 +67,7 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
     VARVE_ASSIGN_OR_RETURN(RenameRule rule, RenameRule::Parse(text));
     plan.derive.push_back(std::move(rule));
   }
+  VARVE_ASSIGN_OR_RETURN(plan.on_existing, ParseOnExisting(options.on_existing));
   for (const std::string& tag : options.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   return plan;
@@ -137,7 +139,7 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
                         const ImportOptions& options, const ImportPlan& plan, Store* store) {
   SaveOptions save;
   save.run = options.run;
-  save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
+  save.on_existing = plan.on_existing;
   // Files may come from someone who knows how to build two chunks of one digest.
   save.verify_sharing = true;
   ProgressBar progress("import", context.quiet());
@@ -146,25 +148,6 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
   VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));
   return writer->Commit();
-}
-
-nlohmann::ordered_json ToObject(const SaveReport& report) {
-  return {{"run", report.id.run},
-          {"step", report.id.step},
-          {"tensors", report.num_tensors},
-          {"logical_bytes", report.logical_bytes},
-          {"new_bytes", report.new_bytes},
-          {"stored_bytes", report.stored_bytes},
-          {"seconds", report.elapsed.count()},
-          {"by_codec", ToJson(report.by_codec)},
-          {"by_coder", ToJson(report.by_coder)}};
-}
-
-std::string ToText(const SaveReport& report) {
-  return "step " + Printable(HumanId(report.id)) + ": " + Count(report.num_tensors, "tensor") +
-         ", " + HumanBytes(report.logical_bytes) + ", of which " + HumanBytes(report.new_bytes) +
-         " new, stored in " + HumanBytes(report.stored_bytes) + " (" +
-         HumanDuration(report.elapsed) + ")\n";
 }
 
 Outcome RunImport(const Context& context, const ImportOptions& options) {
@@ -180,9 +163,9 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   const Result<SaveReport> report = Save(context, *files, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.PrintJson(ToObject(*report));
+    context.PrintJson(ToJson(*report));
   } else if (!context.quiet()) {
-    context.PrintText(ToText(*report));
+    context.PrintText(SaveText(*report) + "\n");
   }
   return {};
 }
@@ -195,7 +178,8 @@ export writes it back.
 --derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
 copy of the FP32 tensor master.X: chunks of which that is true are not stored.
 
-JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec)";
+JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec
+by_coder)";
 
 }  // namespace
 
@@ -216,9 +200,7 @@ void AddImport(CLI::App& app, Context& context) {
   verb->add_option("--format", options->format, "The format of the files")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
-  verb->add_option("--on-existing", options->on_existing, "What to do if the step exists")
-      ->check(CLI::IsMember({"error", "replace"}))
-      ->capture_default_str();
+  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)->capture_default_str();
   verb->add_option("--derive", options->derive,
                    "16-bit tensors on the left are rounded copies of FP32 ones on the right")
       ->type_name("GLOB=GLOB")

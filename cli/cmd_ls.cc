@@ -74,10 +74,7 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   const auto tensors = (*reader)->List();
   if (!tensors.ok()) return tensors.status();
   const std::vector<LsEntry> entries = Gather(*tensors, options.glob);
-  // A pattern may match nothing; a plain name should be there.
-  if (entries.empty() && options.glob.find('*') == std::string::npos) {
-    return (*reader)->Find(options.glob).status();
-  }
+  if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
   context.json() ? context.PrintJson(ToArray(entries)) : context.PrintText(ToText(entries));
   return {};
 }

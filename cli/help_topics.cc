@@ -19,7 +19,11 @@ constexpr char kStores[] =
 are not a verb's own may stand before or after the verb.
 
 Verbs that only read take no lock and work beside a live writer, also on a
-read-only mount. Verbs that write need the store for themselves.
+read-only mount. Verbs that write need the store for themselves, except tag,
+untag, metric, drop and forget: a live writer does these for them, within
+seconds; the command waits for that and says what happened. With --no-wait it
+does not, and whether the request could be applied is then not known. If the
+writer ends meanwhile, the command does it itself.
 
 Output files appear whole or not at all, and replace an existing file only with
 --force. Long work shows a progress bar on a terminal, and nothing when piped.)";
@@ -49,7 +53,11 @@ strings "NaN", "Infinity" and "-Infinity".
   unique_bytes   raw bytes of all distinct live chunks
   pending_bytes  encoded bytes of dead chunks that are still on disk
   disk_bytes     bytes that the file system has allocated to the store
-  by_codec       an object by codec, of chunks raw_bytes stored_bytes)";
+  by_codec       an object by codec, of chunks raw_bytes stored_bytes
+  by_coder       an object by coder of their planes, of planes raw_bytes
+                 stored_bytes
+  applied_by     caller (this command), writer (a live one), or nobody: it was not
+                 waited for, or there was nothing to do)";
 
 constexpr HelpTopic kTopics[] = {
     {"words", "Words on the command line", kWords},

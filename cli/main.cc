@@ -24,8 +24,18 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddLs(app, context);
   AddShow(app, context);
   AddGet(app, context);
+  AddDiff(app, context);
+  AddLog(app, context);
+  AddTag(app, context);
+  AddUntag(app, context);
+  AddMetric(app, context);
+  AddFork(app, context);
+  AddRewind(app, context);
   AddDrop(app, context);
+  AddForget(app, context);
   AddReclaim(app, context);
+  AddCopy(app, context);
+  AddBackup(app, context);
   AddCheck(app, context);
   AddStats(app, context);
   AddVersion(app, context);
