@@ -67,6 +67,13 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
   return {ExitCode::kDamaged, "the store is damaged: " + Count(report->errors.size(), "error")};
 }
 
+constexpr char kNotes[] =
+    R"(Without an option it verifies records, counts and that each chunk is there. It
+changes nothing. Exit code 3 means that the store is damaged; docs/operations.md
+says what to do then.
+
+JSON: ok errors[] steps tensors chunks bytes_read)";
+
 }  // namespace
 
 void AddCheck(CLI::App& app, Context& context) {
@@ -74,7 +81,9 @@ void AddCheck(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("check", "Verify the store");
   verb->add_flag("--read-data", options->read_data, "Read every chunk and verify its digest");
   verb->add_option("--read-data-subset", options->subset,
-                   "Read only this share of the chunks, chosen at random: 5%");
+                   "Read only this share of the chunks, chosen at random: 5%")
+      ->type_name("PERCENT");
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
 }

@@ -9,10 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
-#include "cli/json.h"
-#include "cli/print.h"
-#include "cli/step_expr.h"
-#include "varve/store.h"
+#include "cli/request.h"
 
 namespace varve::cli {
 namespace {
@@ -20,22 +17,31 @@ namespace {
 struct DropVerbOptions {
   std::vector<std::string> steps;
   bool no_reclaim = false;
+  bool no_wait = false;
 };
 
-Outcome RunDrop(const Context& context, Store& store, const DropVerbOptions& options) {
+Outcome RunDrop(const Context& context, const DropVerbOptions& options) {
   // All are resolved before any goes: "latest 5" means the latest of now.
-  const auto ids = ResolveSteps(store, options.steps);
-  if (!ids.ok()) return ids.status();
-  const auto report = store.Drop(*ids, {.reclaim = !options.no_reclaim});
-  if (!report.ok()) return report.status();
+  DropRequest request{.ids = {}, .reclaim = !options.no_reclaim};
+  if (Outcome outcome = FindSteps(context, options.steps, &request.ids); !outcome.ok()) {
+    return outcome;
+  }
+  SubmitReport report;
+  Outcome outcome = SubmitRequest(context, request, options.no_wait, &report);
+  if (!outcome.ok()) return outcome;
   if (context.json()) {
-    context.PrintJson(ToJson(report->dropped, report->reclaim));
+    context.PrintJson(ToJson(report));
   } else if (!context.quiet()) {
-    context.PrintText(Count(report->dropped.size(), "step") + " dropped; " +
-                      ReclaimText(report->reclaim) + "\n");
+    context.PrintText(DropText(report));
   }
   return {};
 }
+
+constexpr char kNotes[] =
+    R"(All of them exist, or none is dropped. Bytes that other checkpoints share stay.
+
+JSON: dropped[run step] freed_bytes rewritten_bytes pending_bytes
+disk_bytes_before disk_bytes_after applied_by)";
 
 }  // namespace
 
@@ -44,8 +50,9 @@ void AddDrop(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("drop", "Drop checkpoints and reclaim their space");
   verb->add_option("STEP", options->steps, kStepHelp)->required();
   verb->add_flag("--no-reclaim", options->no_reclaim, "Leave the space to a later reclaim");
-  context.OnWriting(
-      verb, [&context, options](Store& store) { return RunDrop(context, store, *options); });
+  verb->footer(kNotes);
+  AddNoWait(verb, &options->no_wait);
+  context.OnAnything(verb, [&context, options] { return RunDrop(context, *options); });
 }
 
 }  // namespace varve::cli

@@ -202,6 +202,12 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
   return {};
 }
 
+constexpr char kNotes[] =
+    R"(With --max-shard-size and more than one file, an index is written last. Files
+appear whole or not at all.
+
+JSON: run step tensors logical_bytes files)";
+
 }  // namespace
 
 void AddExport(CLI::App& app, Context& context) {
@@ -209,17 +215,22 @@ void AddExport(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("export", "Write a checkpoint in a format others read");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("-o,--output", options->out, "The file, or a folder for model.safetensors")
+      ->type_name("OUT")
       ->required();
   verb->add_option("--format", options->format, "The format to write")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
   verb->add_option("--include", options->include, "Only tensors that match; may be repeated")
+      ->type_name("GLOB")
       ->allow_extra_args(false);
   verb->add_option("--exclude", options->exclude, "No tensors that match; may be repeated")
+      ->type_name("GLOB")
       ->allow_extra_args(false);
   verb->add_option("--max-shard-size", options->max_shard_size,
-                   "Cut into files of at most so many bytes of tensors, with an index: 5GB");
+                   "Cut into files of at most so many bytes of tensors: 5GB")
+      ->type_name("BYTES");
   verb->add_flag("--force", options->force, "Overwrite existing files");
+  verb->footer(kNotes);
   context.OnReading(verb, [&context, options](const Store& store) {
     return RunExport(context, store, *options);
   });

@@ -173,6 +173,14 @@ Outcome RunGet(const Context& context, const Store& store, const GetOptions& opt
                              : Save(context, **reader, *selection, options);
 }
 
+constexpr char kNotes[] =
+    R"(Without -o it prints the smallest, the largest, the mean and the first values. A
+type that NumPy lacks (bf16, fp8, and those below a byte) goes into .npy as its
+raw bits in unsigned integers, with a remark on standard error.
+
+JSON: name dtype shape logical_bytes, and min max mean nan values or, with -o,
+file)";
+
 }  // namespace
 
 void AddGet(CLI::App& app, Context& context) {
@@ -180,10 +188,14 @@ void AddGet(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("get", "Read one tensor or a slice of it");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("NAME", options->name, "The tensor")->required();
-  verb->add_option("--slice", options->slice, "As in NumPy, without steps: \"0:10,:,-3:\"");
-  verb->add_option("--shard", options->shard, "Which shard, when the tensor has several");
-  verb->add_option("-o,--output", options->out, "x.npy, x.safetensors or x.bin (raw bytes)");
+  verb->add_option("--slice", options->slice, "As in NumPy, without steps: \"0:10,:,-3:\"")
+      ->type_name("SLICE");
+  verb->add_option("--shard", options->shard, "Which shard, when the tensor has several")
+      ->type_name("N");
+  verb->add_option("-o,--output", options->out, "x.npy, x.safetensors or x.bin (raw bytes)")
+      ->type_name("OUT");
   verb->add_flag("--force", options->force, "Overwrite an existing file");
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunGet(context, store, *options); });
 }

@@ -55,6 +55,7 @@ struct ImportPlan {
   std::optional<uint64_t> parent;
   std::vector<Metric> metrics;
   std::vector<RenameRule> derive;
+  OnExisting on_existing = OnExisting::kError;
 };
 
 Result<ImportPlan> Plan(const ImportOptions& options) {
@@ -71,6 +72,7 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
     VARVE_ASSIGN_OR_RETURN(RenameRule rule, RenameRule::Parse(text));
     plan.derive.push_back(std::move(rule));
   }
+  VARVE_ASSIGN_OR_RETURN(plan.on_existing, ParseOnExisting(options.on_existing));
   for (const std::string& tag : options.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   return plan;
@@ -143,7 +145,7 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   SaveOptions save;
   save.run = options.run;
   save.parent = plan.parent;
-  save.on_existing = options.on_existing == "replace" ? OnExisting::kReplace : OnExisting::kError;
+  save.on_existing = plan.on_existing;
   // Files may come from someone who knows how to build two chunks of one digest.
   save.verify_sharing = true;
   ProgressBar progress("import", context.quiet());
@@ -152,25 +154,6 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
   VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));
   return writer->Commit();
-}
-
-nlohmann::ordered_json ToObject(const SaveReport& report) {
-  return {{"run", report.id.run},
-          {"step", report.id.step},
-          {"tensors", report.num_tensors},
-          {"logical_bytes", report.logical_bytes},
-          {"new_bytes", report.new_bytes},
-          {"stored_bytes", report.stored_bytes},
-          {"seconds", report.elapsed.count()},
-          {"by_codec", ToJson(report.by_codec)},
-          {"by_coder", ToJson(report.by_coder)}};
-}
-
-std::string ToText(const SaveReport& report) {
-  return "step " + Printable(HumanId(report.id)) + ": " + Count(report.num_tensors, "tensor") +
-         ", " + HumanBytes(report.logical_bytes) + ", of which " + HumanBytes(report.new_bytes) +
-         " new, stored in " + HumanBytes(report.stored_bytes) + " (" +
-         HumanDuration(report.elapsed) + ")\n";
 }
 
 Outcome RunImport(const Context& context, const ImportOptions& options) {
@@ -186,12 +169,23 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   const Result<SaveReport> report = Save(context, *files, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.PrintJson(ToObject(*report));
+    context.PrintJson(ToJson(*report));
   } else if (!context.quiet()) {
-    context.PrintText(ToText(*report));
+    context.PrintText(SaveText(*report) + "\n");
   }
   return {};
 }
+
+constexpr char kNotes[] =
+    R"(Files must not change meanwhile. The __metadata__ of a safetensors file is kept
+in the trainer state's extra, under keys that begin with "safetensors.", and
+export writes it back.
+
+--derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
+copy of the FP32 tensor master.X: chunks of which that is true are not stored.
+
+JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec
+by_coder)";
 
 }  // namespace
 
@@ -199,26 +193,29 @@ void AddImport(CLI::App& app, Context& context) {
   auto options = std::make_shared<ImportOptions>();
   CLI::App* verb = app.add_subcommand("import", "Save a checkpoint from files");
   verb->add_option("FILE", options->files, "safetensors files, or their *.index.json")->required();
-  verb->add_option("--step", options->step, "The step to save")->required();
+  verb->add_option("--step", options->step, "The step to save")->type_name("N")->required();
   verb->add_option("--run", options->run, "The run to save it in, made if new")
+      ->type_name("RUN")
       ->capture_default_str();
   verb->add_option("--parent", options->parent,
-                   "The step of the run to compare with; the newest if not given");
+                   "The step of the run to take deltas against; if not given, its newest")
+      ->type_name("N");
   verb->add_option("--tag", options->tags, "A tag for the step; may be repeated")
+      ->type_name("TAG")
       ->allow_extra_args(false);
-  verb->add_option("--metric", options->metrics, "METRIC=VALUE; may be repeated")
+  verb->add_option("--metric", options->metrics, "A metric of the step; may be repeated")
+      ->type_name("METRIC=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--format", options->format, "The format of the files")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
-  verb->add_option("--on-existing", options->on_existing, "If the step exists: error or replace")
-      ->check(CLI::IsMember({"error", "replace"}))
-      ->capture_default_str();
+  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)->capture_default_str();
   verb->add_option("--derive", options->derive,
-                   "'model.*=master.*': 16-bit tensors on the left are rounded copies of fp32 ones "
-                   "on the right")
+                   "16-bit tensors on the left are rounded copies of FP32 ones on the right")
+      ->type_name("GLOB=GLOB")
       ->allow_extra_args(false);
   verb->add_flag("--init", options->init, "Make the store if there is none");
+  verb->footer(kNotes);
   context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
 }
 

@@ -25,10 +25,15 @@ Outcome RunInit(const Context& context) {
   return {};
 }
 
+constexpr char kNotes[] = R"(The folder must not exist yet, or be empty.
+
+JSON: store)";
+
 }  // namespace
 
 void AddInit(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("init", "Make an empty store");
+  verb->footer(kNotes);
   context.OnAnything(verb, [&context] { return RunInit(context); });
 }
 

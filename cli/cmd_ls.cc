@@ -74,13 +74,12 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   const auto tensors = (*reader)->List();
   if (!tensors.ok()) return tensors.status();
   const std::vector<LsEntry> entries = Gather(*tensors, options.glob);
-  // A pattern may match nothing; a plain name should be there.
-  if (entries.empty() && options.glob.find('*') == std::string::npos) {
-    return (*reader)->Find(options.glob).status();
-  }
+  if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
   context.json() ? context.PrintJson(ToArray(entries)) : context.PrintText(ToText(entries));
   return {};
 }
+
+constexpr char kNotes[] = R"(JSON: array of name dtype shape shards logical_bytes)";
 
 }  // namespace
 
@@ -89,6 +88,7 @@ void AddLs(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
 }

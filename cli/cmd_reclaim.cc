@@ -25,12 +25,16 @@ Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& o
   return {};
 }
 
+constexpr char kNotes[] = R"(JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
+disk_bytes_before disk_bytes_after)";
+
 }  // namespace
 
 void AddReclaim(CLI::App& app, Context& context) {
   auto options = std::make_shared<ReclaimOptions>();
   CLI::App* verb = app.add_subcommand("reclaim", "Give back the space of dropped checkpoints");
   verb->add_flag("--all", options->all, "Rewrite also files that are mostly alive");
+  verb->footer(kNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunReclaim(context, store, *options); });
 }

@@ -99,6 +99,10 @@ Outcome RunShow(const Context& context, const Store& store, const ShowOptions& o
   return {};
 }
 
+constexpr char kNotes[] =
+    R"(JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
+metrics tags trainer_state topology items)";
+
 }  // namespace
 
 void AddShow(CLI::App& app, Context& context) {
@@ -106,6 +110,7 @@ void AddShow(CLI::App& app, Context& context) {
   CLI::App* verb =
       app.add_subcommand("show", "Show a checkpoint's trainer state, topology, metrics and sizes");
   verb->add_option("STEP", options->step, kStepHelp)->required();
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunShow(context, store, *options); });
 }

@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve stats: what the store holds and how well it shares.
+// varve stats: what the store holds and how well it shares, in numbers and as a picture.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/formats/output_file.h"
 #include "cli/json.h"
+#include "cli/plot.h"
 #include "cli/print.h"
+#include "cli/sharing.h"
 #include "varve/store.h"
 
 namespace varve::cli {
 namespace {
+
+struct StatsOptions {
+  std::filesystem::path plot;
+  bool force = false;
+};
 
 nlohmann::ordered_json ToObject(const StoreStats& stats) {
   return {{"format_version", stats.format_version},
@@ -65,18 +76,75 @@ std::string ToText(const StoreStats& stats) {
   return stats.by_codec.empty() ? text : text + "\n" + CodecText(stats);
 }
 
-Outcome RunStats(const Context& context, const Store& store) {
+Result<std::vector<CheckpointInfo>> ListBySaving(const Store& store) {
+  std::vector<CheckpointInfo> all;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<RunInfo> runs, store.ListRuns());
+  for (const RunInfo& run : runs) {
+    VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run.name));
+    all.insert(all.end(), steps.begin(), steps.end());
+  }
+  std::stable_sort(all.begin(), all.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.created < b.created;
+  });
+  return all;
+}
+
+Status WritePlot(const std::string& path, const Store& store, const StoreStats& stats,
+                 const StatsOptions& options) {
+  PlotData data;
+  data.title = "varve store " + path;
+  data.stats = stats;
+  VARVE_ASSIGN_OR_RETURN(data.checkpoints, ListBySaving(store));
+  VARVE_ASSIGN_OR_RETURN(data.sharing, MeasureSharing(store));
+  const bool is_page = options.plot.extension() == ".html";
+  VARVE_ASSIGN_OR_RETURN(auto file, formats::OutputFile::Create(options.plot, options.force));
+  VARVE_RETURN_IF_ERROR(file.Append(is_page ? PlotHtml(data) : PlotSvg(data)));
+  return file.Commit();
+}
+
+Outcome RunStats(const Context& context, const std::string& path, const Store& store,
+                 const StatsOptions& options) {
   const auto stats = store.Stats();
   if (!stats.ok()) return stats.status();
-  context.json() ? context.PrintJson(ToObject(*stats)) : context.PrintText(ToText(*stats));
+  nlohmann::ordered_json object = ToObject(*stats);
+  std::string text = ToText(*stats);
+  if (!options.plot.empty()) {
+    const Status status = WritePlot(path, store, *stats, options);
+    if (status.code() == StatusCode::kAlreadyExists) {
+      return status.WithContext("use --force to overwrite");
+    }
+    if (!status.ok()) return status;
+    object["plot"] = options.plot.string();
+    text += "\npicture in " + Printable(options.plot.string()) + "\n";
+  }
+  context.json() ? context.PrintJson(object) : context.PrintText(text);
   return {};
+}
+
+constexpr char kNotes[] =
+    R"(JSON: format_version runs steps chunks logical_bytes unique_bytes stored_bytes
+pending_bytes disk_bytes files by_codec by_coder; with --plot also plot)";
+
+Outcome RunStats(const Context& context, const StatsOptions& options) {
+  const auto extension = options.plot.extension();
+  if (!options.plot.empty() && extension != ".svg" && extension != ".html") {
+    return Outcome::Usage("--plot: " + options.plot.string() + " ends in neither .svg nor .html");
+  }
+  std::string path;
+  if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
+  return context.Read([&](const Store& store) { return RunStats(context, path, store, options); });
 }
 
 }  // namespace
 
 void AddStats(CLI::App& app, Context& context) {
+  auto options = std::make_shared<StatsOptions>();
   CLI::App* verb = app.add_subcommand("stats", "Show sizes, sharing and codecs");
-  context.OnReading(verb, [&context](const Store& store) { return RunStats(context, store); });
+  verb->footer(kNotes);
+  verb->add_option("--plot", options->plot,
+                   "Also draw bytes by step, sharing by tensor group and codecs: x.svg or x.html");
+  verb->add_flag("--force", options->force, "Overwrite an existing picture");
+  context.OnAnything(verb, [&context, options] { return RunStats(context, *options); });
 }
 
 }  // namespace varve::cli

@@ -63,12 +63,16 @@ Outcome RunSteps(const Context& context, const Store& store, const StepsOptions&
   return {};
 }
 
+constexpr char kNotes[] = R"(JSON: array of run step created parent tensors logical_bytes new_bytes
+stored_bytes metrics tags)";
+
 }  // namespace
 
 void AddSteps(CLI::App& app, Context& context) {
   auto options = std::make_shared<StepsOptions>();
   CLI::App* verb = app.add_subcommand("steps", "List the checkpoints of a run, or of all");
-  verb->add_option("--run", options->run, "Only this run");
+  verb->add_option("--run", options->run, "Only this run")->type_name("RUN");
+  verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunSteps(context, store, *options); });
 }

@@ -9,9 +9,15 @@
 #include "varve/version.h"
 
 namespace varve::cli {
+namespace {
+
+constexpr char kNotes[] = R"(JSON: version)";
+
+}  // namespace
 
 void AddVersion(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("version", "Print the version of this command");
+  verb->footer(kNotes);
   context.OnAnything(verb, [&context]() -> Outcome {
     if (context.json()) {
       context.PrintJson(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});

@@ -20,11 +20,22 @@ void AddSteps(CLI::App& app, Context& context);
 void AddLs(CLI::App& app, Context& context);
 void AddShow(CLI::App& app, Context& context);
 void AddGet(CLI::App& app, Context& context);
+void AddDiff(CLI::App& app, Context& context);
+void AddLog(CLI::App& app, Context& context);
+void AddTag(CLI::App& app, Context& context);
+void AddUntag(CLI::App& app, Context& context);
+void AddMetric(CLI::App& app, Context& context);
+void AddFork(CLI::App& app, Context& context);
+void AddRewind(CLI::App& app, Context& context);
 void AddDrop(CLI::App& app, Context& context);
+void AddForget(CLI::App& app, Context& context);
 void AddReclaim(CLI::App& app, Context& context);
+void AddCopy(CLI::App& app, Context& context);
+void AddBackup(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
+void AddCompletion(CLI::App& app, Context& context);
 void AddHelp(CLI::App& app, Context& context);
 
 }  // namespace varve::cli

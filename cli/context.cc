@@ -13,18 +13,15 @@
 namespace varve::cli {
 
 void Context::AddGlobalOptions(CLI::App* app) {
-  app->add_option("-s,--store", store_path_, "Folder of the store")->envname("VARVE_STORE");
+  app->add_option("-s,--store", store_path_, "Folder of the store")
+      ->type_name("PATH")
+      ->envname("VARVE_STORE");
   app->add_flag("--json", json_, "Print one JSON value on standard output");
   app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
 }
 
 void Context::OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run) {
-  OnAnything(verb, [this, run = std::move(run)]() -> Outcome {
-    std::string path;
-    if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
-    const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path);
-    return store.ok() ? run(**store) : OpenOutcome(store.status());
-  });
+  OnAnything(verb, [this, run = std::move(run)] { return Read(run); });
 }
 
 void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
@@ -39,6 +36,13 @@ void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
 void Context::OnAnything(CLI::App* verb, std::function<Outcome()> run) {
   // CLI11 calls this while it still parses; the verb itself runs after all is known to be right.
   verb->callback([this, run = std::move(run)] { action_ = run; });
+}
+
+Outcome Context::Read(const std::function<Outcome(const Store&)>& look) const {
+  std::string path;
+  if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
+  const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path);
+  return store.ok() ? look(**store) : OpenOutcome(store.status());
 }
 
 Outcome Context::StorePath(std::string* path) const {

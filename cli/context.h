@@ -46,6 +46,10 @@ class Context {
   void OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run);
   void OnAnything(CLI::App* verb, std::function<Outcome()> run);
 
+  // Opens the store for reading, lets `look` look, and closes it: for verbs that act without it
+  // then.
+  Outcome Read(const std::function<Outcome(const Store&)>& look) const;
+
   // Runs what the command line asked for. Precondition: it was parsed and names a verb.
   Outcome Run() const { return action_(); }
 

@@ -20,6 +20,8 @@ std::vector<std::string_view> SplitAtStars(std::string_view glob) {
 
 }  // namespace
 
+bool IsGlob(std::string_view text) { return text.find('*') != std::string_view::npos; }
+
 bool MatchesGlob(std::string_view glob, std::string_view text) {
   return CaptureGlob(glob, text).has_value();
 }

@@ -13,6 +13,10 @@
 
 namespace varve::cli {
 
+// Whether the text stands for more than one name: a plain one should be there, a pattern may match
+// nothing.
+bool IsGlob(std::string_view text);
+
 bool MatchesGlob(std::string_view glob, std::string_view text);
 
 // What each `*` stands for, or nullopt when the text does not match. Where there is a choice, an

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <variant>
@@ -38,12 +37,6 @@ ordered_json ToJson(const std::map<std::string, StateValue>& values) {
   return object;
 }
 
-ordered_json ToJson(const std::map<std::string, double>& metrics) {
-  ordered_json object = ordered_json::object();
-  for (const auto& [name, value] : metrics) object[name] = cli::ToJson(value);
-  return object;
-}
-
 ordered_json ToJson(const std::vector<RngState>& states) {
   ordered_json array = ordered_json::array();
   for (const RngState& state : states) {
@@ -62,6 +55,12 @@ ordered_json ToJson(double value) {
 }
 
 ordered_json ToJson(const CheckpointId& id) { return {{"run", id.run}, {"step", id.step}}; }
+
+ordered_json ToJson(const std::map<std::string, double>& metrics) {
+  ordered_json object = ordered_json::object();
+  for (const auto& [name, value] : metrics) object[name] = ToJson(value);
+  return object;
+}
 
 ordered_json ToJson(const CheckpointInfo& info) {
   return {{"run", info.id.run},
@@ -119,6 +118,18 @@ ordered_json ToJson(std::span<const CoderUse> uses) {
                          {"stored_bytes", use.stored_bytes}};
   }
   return object;
+}
+
+ordered_json ToJson(const SaveReport& report) {
+  return {{"run", report.id.run},
+          {"step", report.id.step},
+          {"tensors", report.num_tensors},
+          {"logical_bytes", report.logical_bytes},
+          {"new_bytes", report.new_bytes},
+          {"stored_bytes", report.stored_bytes},
+          {"seconds", report.elapsed.count()},
+          {"by_codec", ToJson(report.by_codec)},
+          {"by_coder", ToJson(report.by_coder)}};
 }
 
 ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ nlohmann::ordered_json ToJson(const TrainerState& state);   // RNG states as siz
 nlohmann::ordered_json ToJson(const Topology& topology);
 nlohmann::ordered_json ToJson(std::span<const CodecUse> uses);  // an object by codec
 nlohmann::ordered_json ToJson(std::span<const CoderUse> uses);  // an object by coder
+nlohmann::ordered_json ToJson(const std::map<std::string, double>& metrics);
+nlohmann::ordered_json ToJson(const SaveReport& report);  // of `import`, and of each step of `copy`
 
 // The report of `drop`, `forget` and `reclaim`.
 nlohmann::ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report);

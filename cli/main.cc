@@ -7,16 +7,13 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/manual.h"
 #include "cli/outcome.h"
 #include "cli/print.h"
 #include "varve/version.h"
 
 namespace varve::cli {
 namespace {
-
-constexpr char kExitCodes[] =
-    "Exit codes: 0 done; 1 failed; 2 usage; 3 the data is damaged; 10 no store there;\n"
-    "11 locked by another writer; 12 no such step, run or tensor; 13 already exists.";
 
 void AddVerbs(CLI::App& app, Context& context) {
   AddInit(app, context);
@@ -27,11 +24,22 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddLs(app, context);
   AddShow(app, context);
   AddGet(app, context);
+  AddDiff(app, context);
+  AddLog(app, context);
+  AddTag(app, context);
+  AddUntag(app, context);
+  AddMetric(app, context);
+  AddFork(app, context);
+  AddRewind(app, context);
   AddDrop(app, context);
+  AddForget(app, context);
   AddReclaim(app, context);
+  AddCopy(app, context);
+  AddBackup(app, context);
   AddCheck(app, context);
   AddStats(app, context);
   AddVersion(app, context);
+  AddCompletion(app, context);
   AddHelp(app, context);
 }
 
@@ -48,10 +56,13 @@ Outcome RunCommand(int argc, char** argv) {
   CLI::App app("Embedded checkpoint store for machine-learning training", "varve");
   Context context;
   context.AddGlobalOptions(&app);
+  app.formatter_fn([](const CLI::App* command, const std::string&, CLI::AppFormatMode) {
+    return HelpText(DescribeCommand(*command));
+  });
+  app.set_help_flag("-h,--help", "Explain the command, or the verb that it follows");
   app.require_subcommand(0, 1);  // none is refused below, with better words
-  app.set_version_flag("--version", "varve " VARVE_VERSION_STRING);
+  app.set_version_flag("--version", "varve " VARVE_VERSION_STRING, "Print the version");
   app.fallthrough();  // global options may also follow the verb
-  app.footer(kExitCodes);
   AddVerbs(app, context);
   try {
     app.parse(argc, argv);

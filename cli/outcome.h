@@ -10,7 +10,7 @@
 
 namespace varve::cli {
 
-// The contract with scripts; never renumber.
+// The contract with scripts; never renumber. The topic exit-codes of the help explains them.
 enum class ExitCode {
   kDone = 0,
   kFailed = 1,

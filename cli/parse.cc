@@ -28,6 +28,16 @@ constexpr std::array kUnits = {Unit{"", 1},
                                Unit{"GiB", 1073741824.0},
                                Unit{"TiB", 1099511627776.0}};
 
+struct TimeUnit {
+  char letter;
+  int64_t seconds;
+};
+constexpr int64_t kDay = 24 * 3600;
+constexpr std::array kTimeUnits = {TimeUnit{'s', 1},        TimeUnit{'m', 60},
+                                   TimeUnit{'h', 3600},     TimeUnit{'d', kDay},
+                                   TimeUnit{'w', 7 * kDay}, TimeUnit{'y', 365 * kDay}};
+constexpr int64_t kMaxSeconds = 100 * 365 * kDay;
+
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 // A leading decimal number; `text` keeps what follows it.
@@ -37,6 +47,21 @@ std::optional<double> TakeNumber(std::string_view* text) {
   if (error != std::errc()) return std::nullopt;
   text->remove_prefix(static_cast<size_t>(end - text->data()));
   return value;
+}
+
+// The seconds of a leading "12h"; `text` keeps what follows it. Nothing above kMaxSeconds, so that
+// sums do not overflow.
+std::optional<int64_t> TakeTime(std::string_view* text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  text->remove_prefix(static_cast<size_t>(end - text->data()));
+  if (error != std::errc() || number < 0 || text->empty()) return std::nullopt;
+  for (const TimeUnit& unit : kTimeUnits) {
+    if (text->front() != unit.letter || number > kMaxSeconds / unit.seconds) continue;
+    text->remove_prefix(1);
+    return number * unit.seconds;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -79,6 +104,46 @@ Result<std::pair<std::string, double>> ParseMetric(std::string_view text) {
     return Status::InvalidArgument(Quoted(text) + ": the value is no number");
   }
   return std::pair(std::string(text.substr(0, equals)), *value);
+}
+
+Result<std::chrono::seconds> ParseDuration(std::string_view text) {
+  int64_t sum = 0;
+  std::optional<int64_t> part = 0;
+  for (std::string_view rest = text; part && !rest.empty() && sum <= kMaxSeconds;) {
+    part = TakeTime(&rest);
+    sum += part.value_or(0);
+  }
+  if (part && sum > 0 && sum <= kMaxSeconds) return std::chrono::seconds(sum);
+  return Status::InvalidArgument(
+      Quoted(text) + " is no time such as 90s, 45m, 12h, 7d, 4w, 1y or 1d12h (at most 100y)");
+}
+
+Result<KeepBest> ParseKeepBest(std::string_view text) {
+  const auto bad = [text](std::string_view problem) {
+    return Status::InvalidArgument(
+        Quoted(text) + " is not of the form METRIC[:max|:min]:N: " + std::string(problem));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad("how many?");
+  KeepBest best;
+  VARVE_ASSIGN_OR_RETURN(best.count, ParseNumber(Quoted(text), text.substr(colon + 1)));
+  if (best.count == 0) return bad("0 keeps nothing");
+  std::string_view metric = text.substr(0, colon);
+  if (metric.ends_with(":max") || metric.ends_with(":min")) {
+    best.highest = metric.ends_with(":max");
+    metric.remove_suffix(4);
+  }
+  if (metric.empty()) return bad("the metric has no name");
+  best.metric = metric;
+  return best;
+}
+
+Result<OnExisting> ParseOnExisting(std::string_view text) {
+  if (text == "error") return OnExisting::kError;
+  if (text == "replace") return OnExisting::kReplace;
+  if (text == "fork") return OnExisting::kFork;
+  return Status::InvalidArgument("--on-existing: " + Quoted(text) +
+                                 " is none of error, replace and fork");
 }
 
 }  // namespace varve::cli

@@ -4,12 +4,15 @@
 // expected. Functions are stateless.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "varve/options.h"
 #include "varve/result.h"
+#include "varve/retention.h"
 
 namespace varve::cli {
 
@@ -22,5 +25,15 @@ Result<uint64_t> ParseByteSize(std::string_view text);
 Result<double> ParsePercent(std::string_view text);
 // "loss=2.5", also with inf and nan.
 Result<std::pair<std::string, double>> ParseMetric(std::string_view text);
+// "90s", "45m", "12h", "7d", "4w", "1y" (365 days), or several together: "1d12h". More than
+// nothing, at most 100 years.
+Result<std::chrono::seconds> ParseDuration(std::string_view text);
+// "loss:3", "accuracy:max:1", "loss:min:2".
+Result<KeepBest> ParseKeepBest(std::string_view text);
+
+inline constexpr char kOnExistingHelp[] =
+    "If the step exists: error; replace it; or fork: move it and the later steps to a run RUN~1";
+// "error", "replace" or "fork".
+Result<OnExisting> ParseOnExisting(std::string_view text);
 
 }  // namespace varve::cli

@@ -111,10 +111,21 @@ std::string Count(uint64_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
+std::string CountOf(uint64_t part, uint64_t whole) {
+  return std::to_string(part) + " of " + std::to_string(whole);
+}
+
 std::string ReclaimText(const ReclaimReport& report) {
   return HumanBytes(report.freed_bytes) + " freed, " + HumanBytes(report.pending_bytes) +
          " pending, disk " + HumanBytes(report.disk_bytes_before) + " -> " +
          HumanBytes(report.disk_bytes_after);
+}
+
+std::string SaveText(const SaveReport& report) {
+  return "step " + Printable(HumanId(report.id)) + ": " + Count(report.num_tensors, "tensor") +
+         ", " + HumanBytes(report.logical_bytes) + ", of which " + HumanBytes(report.new_bytes) +
+         " new, stored in " + HumanBytes(report.stored_bytes) + " (" +
+         HumanDuration(report.elapsed) + ")";
 }
 
 std::string Join(std::span<const std::string> parts, std::string_view separator) {

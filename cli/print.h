@@ -38,8 +38,12 @@ std::string HumanMetrics(const std::map<std::string, double>& metrics);
 std::string HumanId(const CheckpointId& id);
 // "1 step", "3 steps".
 std::string Count(uint64_t count, std::string_view noun);
+// "3 of 12".
+std::string CountOf(uint64_t part, uint64_t whole);
 // "1.2 GiB freed, 3.0 MiB pending, disk 4.0 GiB -> 2.8 GiB".
 std::string ReclaimText(const ReclaimReport& report);
+// "step 5: 3 tensors, 1.2 GiB, of which 3.0 MiB new, stored in 1.0 MiB (340 ms)".
+std::string SaveText(const SaveReport& report);
 // "a, b".
 std::string Join(std::span<const std::string> parts, std::string_view separator);
 

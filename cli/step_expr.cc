@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
+#include "varve/retention.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -45,7 +45,7 @@ Result<uint64_t> FindLatest(const Store& store, const std::string& run) {
 
 Result<uint64_t> FindBestOf(const Store& store, const std::string& run, const BestStep& best) {
   VARVE_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> checkpoints, store.ListCheckpoints(run));
-  const std::optional<uint64_t> step = FindBest(checkpoints, best);
+  const std::optional<uint64_t> step = FindBest(checkpoints, best.metric, best.highest);
   if (!step) return NoStep(run, "step with a number for the metric \"" + best.metric + "\"");
   return *step;
 }
@@ -59,6 +59,11 @@ Result<uint64_t> FindStep(const Store& store, const StepExpr& expr) {
     return store.FindTag(expr.run, tagged->tag);
   }
   return FindLatest(store, expr.run);
+}
+
+Result<CheckpointId> Resolve(const Store& store, const StepExpr& expr) {
+  VARVE_ASSIGN_OR_RETURN(const uint64_t step, FindStep(store, expr));
+  return CheckpointId{expr.run, step};
 }
 
 }  // namespace
@@ -90,25 +95,27 @@ Result<StepExpr> ParseStep(std::string_view text) {
   return expr;
 }
 
-std::optional<uint64_t> FindBest(std::span<const CheckpointInfo> checkpoints,
-                                 const BestStep& best) {
-  std::optional<uint64_t> step;
-  double value = 0;
-  for (const CheckpointInfo& info : checkpoints) {
-    const auto metric = info.metrics.find(best.metric);
-    if (metric == info.metrics.end() || std::isnan(metric->second)) continue;
-    const bool wins = best.highest ? metric->second >= value : metric->second <= value;
-    if (step && !wins) continue;
-    step = info.id.step;
-    value = metric->second;
+Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text) {
+  VARVE_RETURN_IF_ERROR(ValidateRun(run));
+  VARVE_ASSIGN_OR_RETURN(StepExpr expr, ParseStep(text));
+  const bool names_a_run = text.find('@') != std::string_view::npos;
+  if (names_a_run && expr.run != run) {
+    return Status::InvalidArgument("\"" + std::string(text) + "\" is not of run \"" +
+                                   std::string(run) + "\"");
   }
-  return step;
+  expr.run = run;
+  return expr;
 }
 
 Result<CheckpointId> ResolveStep(const Store& store, std::string_view text) {
   VARVE_ASSIGN_OR_RETURN(const StepExpr expr, ParseStep(text));
-  VARVE_ASSIGN_OR_RETURN(const uint64_t step, FindStep(store, expr));
-  return CheckpointId{expr.run, step};
+  return Resolve(store, expr);
+}
+
+Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
+                                      std::string_view text) {
+  VARVE_ASSIGN_OR_RETURN(const StepExpr expr, ParseStepOfRun(run, text));
+  return Resolve(store, expr);
 }
 
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,

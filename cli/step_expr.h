@@ -42,14 +42,14 @@ struct StepExpr {
 
 // kInvalidArgument says which part is wrong and what would be right.
 Result<StepExpr> ParseStep(std::string_view text);
-
-// The best of `checkpoints` (by rising step): NaN never wins, ties go to the newest. nullopt when
-// none has a number for the metric.
-std::optional<uint64_t> FindBest(std::span<const CheckpointInfo> checkpoints, const BestStep& best);
+// A step of this run: "RUN@" may be left out, and another run is kInvalidArgument.
+Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text);
 
 // Parses and asks the store. kNotFound names what is missing. A plain number is not looked up: what
 // the caller does next finds out whether it is there.
 Result<CheckpointId> ResolveStep(const Store& store, std::string_view text);
+Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
+                                      std::string_view text);
 // The same for several, without repetitions, in the order given.
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts);

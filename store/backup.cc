@@ -8,8 +8,8 @@
 //   3. the new state is opened in a staging folder of links, and checked;
 //   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit;
 //   5. files that only the earlier state needed are removed.
-// Beside a live writer a table file may vanish between the copy of the manifest and its own; 3 notices
-// that, and all begins again with what is there by then.
+// Beside a live writer a table file may vanish between the copy of the manifest and its own; opening
+// notices that, and all begins again with what is there by then.
 #include "varve/backup.h"
 
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "store/store_impl.h"
@@ -32,6 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int kMaxAttempts = 20;
+constexpr auto kBetweenAttempts = std::chrono::milliseconds(50);
 constexpr std::string_view kManifestPrefix = "MANIFEST-";
 constexpr std::string_view kMarkerName = "BACKUP";
 constexpr std::string_view kMarkerTitle = "varve backup 1";
@@ -155,13 +155,14 @@ class Backup {
  private:
   Status PrepareDestination();
   Status CheckUntouched() const;
-  Status CopyAttempt(bool* complete);
+  Result<std::pair<std::string, File>> OpenManifest() const;
+  Status CopyAll();
   Result<std::vector<std::pair<std::string, File>>> OpenMissing() const;
   Status CopyFile(const std::string& name, const File& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
   Status CopyManifest(const File& source);
   Status Stage() const;
-  Status CheckStaged(bool* complete);
+  Status CheckStaged();
   Status Publish();
   void RemoveLeftovers() const;
 
@@ -174,7 +175,7 @@ class Backup {
   FormatFile format_;
   Marker marker_;
   std::string manifest_;  // of the new state, in the copy
-  std::set<std::string> tables_;  // of the new state
+  Database::TableFiles tables_;  // of the new state
   BackupReport report_;
 };
 
@@ -184,14 +185,21 @@ Result<BackupReport> Backup::Run() {
   VARVE_RETURN_IF_ERROR(PrepareDestination());
   VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(destination_));
   VARVE_RETURN_IF_ERROR(CheckUntouched());
-  bool complete = false;
-  for (int attempt = 0; !complete; ++attempt) {
-    if (attempt == kMaxAttempts) {
-      return Status::Aborted("the files of " + store_.string() + " changed faster than they could be " +
-                             "copied, " + std::to_string(attempt) + " times");
+  for (int attempt = 1;; ++attempt) {
+    VARVE_RETURN_IF_ERROR(CopyAll());
+    Result<Database::TableFiles> tables = Database::FindTableFiles(staging_);
+    if (tables.ok()) {
+      tables_ = *std::move(tables);
+      break;
     }
-    VARVE_RETURN_IF_ERROR(CopyAttempt(&complete));
+    if (attempt == kMaxAttempts) {
+      return tables.status().WithContext("in " + std::to_string(attempt) + " attempts no copy of " +
+                                         store_.string() + " was whole, because it is damaged or " +
+                                         "changes too fast");
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
   }
+  VARVE_RETURN_IF_ERROR(CheckStaged());
   VARVE_RETURN_IF_ERROR(Publish());
   RemoveLeftovers();
   report_.elapsed = std::chrono::steady_clock::now() - started;
@@ -242,20 +250,26 @@ Status Backup::CheckUntouched() const {
                                     "its own steps would be lost. Back up into another folder");
 }
 
+// The manifest in use, with its name. The writer may replace it between our looking and opening.
+Result<std::pair<std::string, File>> Backup::OpenManifest() const {
+  for (int attempt = 1;; ++attempt) {
+    VARVE_ASSIGN_OR_RETURN(std::string name, ReadCurrent(from_));
+    File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.fd() >= 0) return std::pair(std::move(name), std::move(file));
+    if (errno != ENOENT || attempt == kMaxAttempts) return ErrnoStatus("open", from_ / name, errno);
+  }
+}
+
 // Files that are long there are copied first; then those that came meanwhile are few, and all of them
 // can be opened in a moment after the manifest is read: what is open may vanish.
-Status Backup::CopyAttempt(bool* complete) {
+Status Backup::CopyAll() {
   {
     VARVE_ASSIGN_OR_RETURN(const auto missing, OpenMissing());
     for (const auto& [name, file] : missing) VARVE_RETURN_IF_ERROR(CopyFile(name, file));
   }
-  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(from_));
-  const File manifest(::open((from_ / current).c_str(), O_RDONLY | O_CLOEXEC));
-  if (manifest.fd() < 0) {
-    if (errno == ENOENT) return Status::Ok();  // replaced at this moment: again
-    return ErrnoStatus("open", from_ / current, errno);
-  }
-  uint64_t number = ManifestNumber(current);
+  VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
+  const auto& [current_name, manifest] = current;
+  uint64_t number = ManifestNumber(current_name);
   for (const auto& [name, bytes] : marker_.manifests) {
     number = std::max(number, ManifestNumber(name) + 1);
   }
@@ -267,8 +281,7 @@ Status Backup::CopyAttempt(bool* complete) {
   VARVE_ASSIGN_OR_RETURN(const auto missing, OpenMissing());
   for (const auto& [table, file] : missing) VARVE_RETURN_IF_ERROR(CopyFile(table, file));
   VARVE_RETURN_IF_ERROR(SyncFolder(to_));
-  VARVE_RETURN_IF_ERROR(Stage());
-  return CheckStaged(complete);
+  return Stage();
 }
 
 // The table files that the copy lacks, open. One that vanishes is left out.
@@ -365,28 +378,15 @@ Status Backup::Stage() const {
   return WriteFormatFile(staging_, format_);
 }
 
-// Opening fails when a table file of the new state is missing or has another size.
-Status Backup::CheckStaged(bool* complete) {
-  Result<std::unique_ptr<StoreImpl>> opened =
-      StoreImpl::OpenPath(staging_, {}, /*for_writing=*/false);
-  if (!opened.ok()) return Status::Ok();  // not complete
-  const StoreImpl& staged = **opened;
+Status Backup::CheckStaged() {
+  VARVE_ASSIGN_OR_RETURN(const auto staged,
+                         StoreImpl::OpenPath(staging_, {}, /*for_writing=*/false));
   VARVE_ASSIGN_OR_RETURN(const CheckReport check,
-                         staged.Check({.read_data = options_.read_data}));
-  if (!check.ok()) {
-    return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
-  }
+                         staged->Check({.read_data = options_.read_data}));
   report_.num_steps = check.num_steps;
-  tables_.clear();
-  report_.total_bytes = 0;
-  std::vector<rocksdb::LiveFileMetaData> files;
-  staged.database()->rocksdb()->GetLiveFilesMetaData(&files);
-  for (const rocksdb::LiveFileMetaData& file : files) {
-    tables_.insert(fs::path(file.name).filename());
-    report_.total_bytes += file.size;
-  }
-  *complete = true;
-  return Status::Ok();
+  report_.total_bytes = tables_.bytes;
+  if (check.ok()) return Status::Ok();
+  return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
 }
 
 Status Backup::Publish() {
@@ -410,7 +410,7 @@ void Backup::RemoveLeftovers() const {
   fs::remove_all(staging_, ignored);
   for (const fs::directory_entry& entry : fs::directory_iterator(to_, ignored)) {
     const std::string name = entry.path().filename();
-    const bool unused_table = entry.path().extension() == ".sst" && !tables_.contains(name);
+    const bool unused_table = entry.path().extension() == ".sst" && !tables_.names.contains(name);
     const bool unused_manifest = name.starts_with(kManifestPrefix) && name != manifest_;
     if (unused_table || unused_manifest || entry.path().extension() == ".tmp") {
       fs::remove(entry.path(), ignored);

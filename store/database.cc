@@ -74,6 +74,25 @@ void RemoveEmptyLogs(const std::filesystem::path& store) {
   }
 }
 
+// Ours in the order of Family, then those that we do not know: they must be opened, too.
+Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
+    const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
+    const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
+  std::vector<std::string> names;
+  const rocksdb::Status status =
+      rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
+  if (!status.ok()) return FromRocksDb(status, "opening the database in " + store.string());
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (int i = 0; i < kNumFamilies; ++i) {
+    families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
+  }
+  for (const std::string& name : names) {
+    if (std::find(std::begin(kFamilyNames), std::end(kFamilyNames), name) == std::end(kFamilyNames))
+      families.emplace_back(name, family_options[0]);
+  }
+  return families;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::path& path) {
@@ -142,6 +161,27 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
   return last;
 }
 
+Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::path& path) {
+  const rocksdb::DBOptions options = MakeDbOptions();
+  VARVE_ASSIGN_OR_RETURN(const auto families,
+                         FindFamilies(path, options, MakeFamilyOptions(nullptr)));
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, DbPath(path).string(), families, &handles, &raw);
+  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db->GetLiveFilesMetaData(&files);
+  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  TableFiles found;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    found.names.insert(std::filesystem::path(file.name).filename());
+    found.bytes += file.size;
+  }
+  return found;
+}
+
 Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   RaiseDescriptorLimit();
   for_writing_ = for_writing;
@@ -155,17 +195,8 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
     db_options_.env = env_.get();
   }
 
-  std::vector<std::string> names;
-  rocksdb::Status status = rocksdb::DB::ListColumnFamilies(db_options_, db_path, &names);
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  for (int i = 0; i < kNumFamilies; ++i) {
-    families.emplace_back(std::string(kFamilyNames[i]), family_options_[static_cast<size_t>(i)]);
-  }
-  for (const std::string& name : names) {  // a writer must open families it does not know, too
-    if (std::find(std::begin(kFamilyNames), std::end(kFamilyNames), name) == std::end(kFamilyNames))
-      families.emplace_back(name, family_options_[0]);
-  }
+  VARVE_ASSIGN_OR_RETURN(const auto families, FindFamilies(path, db_options_, family_options_));
+  rocksdb::Status status;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   if (for_writing) {

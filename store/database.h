@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,15 @@ class Database {
   static Result<std::unique_ptr<Database>> OpenForWriting(const std::filesystem::path& path);
   // Opens beside a writer: no lock, no write, files that the writer removes stay readable.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
+
+  // The table files of the database in `path`/db, which nobody changes meanwhile, and their bytes.
+  // Fails unless every one is there and has its size; OpenForReading makes do with an older state of
+  // the families that lack one.
+  struct TableFiles {
+    std::set<std::string> names;
+    uint64_t bytes = 0;
+  };
+  static Result<TableFiles> FindTableFiles(const std::filesystem::path& path);
 
   bool for_writing() const { return for_writing_; }
   rocksdb::DB* rocksdb() const { return db_.get(); }

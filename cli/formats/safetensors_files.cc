@@ -12,6 +12,13 @@ constexpr std::string_view kIndexSuffix = ".index.json";
 
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
+// One for all ways to write a path. A link stays what it is called: an index names links, too.
+std::filesystem::path Place(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto folder = std::filesystem::absolute(path, ignored).parent_path();
+  return std::filesystem::weakly_canonical(folder, ignored) / path.filename();
+}
+
 }  // namespace
 
 Result<SafetensorsFiles> SafetensorsFiles::Open(std::span<const std::filesystem::path> paths) {
@@ -24,6 +31,8 @@ Result<SafetensorsFiles> SafetensorsFiles::Open(std::span<const std::filesystem:
 }
 
 Status SafetensorsFiles::AddFile(const std::filesystem::path& path) {
+  const std::filesystem::path place = Place(path);
+  if (!places_.insert(place).second) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   Result<SafetensorsHeader> header = ParseSafetensors(file.bytes());
   if (!header.ok()) return header.status().WithContext(path.string());
@@ -31,18 +40,18 @@ Status SafetensorsFiles::AddFile(const std::filesystem::path& path) {
   files_.push_back(std::move(file));
   for (SafetensorsTensor& tensor : header->tensors) {
     VARVE_RETURN_IF_ERROR(
-        AddTensor(path, {std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
-                         data.subspan(tensor.begin, tensor.end - tensor.begin)}));
+        AddTensor(place, {std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+                          data.subspan(tensor.begin, tensor.end - tensor.begin)}));
   }
   AddMetadata(header->metadata);
   return Status::Ok();
 }
 
-Status SafetensorsFiles::AddTensor(const std::filesystem::path& path, MappedTensor tensor) {
-  const auto [entry, is_new] = file_of_.emplace(tensor.name, path);
+Status SafetensorsFiles::AddTensor(const std::filesystem::path& place, MappedTensor tensor) {
+  const auto [entry, is_new] = file_of_.emplace(tensor.name, place);
   if (!is_new) {
     return Status::InvalidArgument("tensor " + Quoted(tensor.name) + " is in two files: " +
-                                   entry->second.string() + " and " + path.string());
+                                   entry->second.string() + " and " + place.string());
   }
   tensors_.push_back(std::move(tensor));
   return Status::Ok();
@@ -63,23 +72,26 @@ Status SafetensorsFiles::AddIndex(const std::filesystem::path& path) {
   if (!weight_map.ok()) return weight_map.status().WithContext(path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : *weight_map) names.insert(file);
-  const size_t first_tensor = tensors_.size();
   for (const std::string& name : names) {
     Status status = AddFile(path.parent_path() / name);
     if (!status.ok()) return status.WithContext(path.string());
   }
-  return CheckIndex(path, *weight_map, first_tensor);
+  return CheckIndex(path, *weight_map);
 }
 
 // No tensor is in two files by now; so index and files agree when each tensor that was read is in
-// the file that the index says, and as many were read as the index names.
-Status SafetensorsFiles::CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map,
-                                    size_t first_tensor) const {
+// the file that the index says, and as many were read as the index names. Tensors of other files
+// are none of its business.
+Status SafetensorsFiles::CheckIndex(const std::filesystem::path& path,
+                                    const WeightMap& weight_map) const {
+  std::set<std::filesystem::path> places;
+  const std::filesystem::path folder = Place(path).parent_path();
+  for (const auto& [name, file] : weight_map) places.insert(folder / file);
   std::set<std::string_view> read;
-  for (size_t i = first_tensor; i < tensors_.size(); ++i) {
-    const std::string& name = tensors_[i].name;
+  for (const auto& [name, place] : file_of_) {
+    if (!places.contains(place)) continue;
     read.insert(name);
-    const std::string file = file_of_.at(name).filename().string();
+    const std::string file = place.filename().string();
     const auto entry = weight_map.find(name);
     if (entry != weight_map.end() && entry->second == file) continue;
     return Status::InvalidArgument(

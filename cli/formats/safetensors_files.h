@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +29,8 @@ struct MappedTensor {
 
 class SafetensorsFiles {
  public:
-  // Every error names the file. kNotFound: no such file; kInvalidArgument: a file is malformed, a
+  // A file that is named twice, by an index and by itself perhaps, is read once. Every error names
+  // the file. kNotFound: no such file; kInvalidArgument: a file is malformed, a
   // tensor is in two files, or an index and its files disagree.
   static Result<SafetensorsFiles> Open(std::span<const std::filesystem::path> paths);
 
@@ -42,14 +44,14 @@ class SafetensorsFiles {
  private:
   Status AddFile(const std::filesystem::path& path);
   Status AddIndex(const std::filesystem::path& path);
-  Status AddTensor(const std::filesystem::path& path, MappedTensor tensor);
+  Status AddTensor(const std::filesystem::path& place, MappedTensor tensor);
   void AddMetadata(const SafetensorsMetadata& metadata);
-  Status CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map,
-                    size_t first_tensor) const;
+  Status CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map) const;
 
   std::vector<MappedFile> files_;
   std::vector<MappedTensor> tensors_;
-  std::map<std::string, std::filesystem::path> file_of_;  // by tensor name
+  std::set<std::filesystem::path> places_;                // of all files
+  std::map<std::string, std::filesystem::path> file_of_;  // the place, by tensor name
   SafetensorsMetadata metadata_;
   std::vector<std::string> conflicts_;
 };

@@ -10,6 +10,13 @@
 namespace varve::cli {
 namespace {
 
+TEST(GlobTest, KnowsAPatternFromAName) {
+  EXPECT_TRUE(IsGlob("*"));
+  EXPECT_TRUE(IsGlob("a.*.b"));
+  EXPECT_FALSE(IsGlob("a.b"));
+  EXPECT_FALSE(IsGlob(""));
+}
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -62,5 +62,56 @@ TEST(ParseTest, RejectsBadMetrics) {
   }
 }
 
+TEST(ParseTest, ReadsDurations) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(ParseDuration("90s").value(), 90s);
+  EXPECT_EQ(ParseDuration("45m").value(), 45min);
+  EXPECT_EQ(ParseDuration("12h").value(), 12h);
+  EXPECT_EQ(ParseDuration("7d").value(), 7 * 24h);
+  EXPECT_EQ(ParseDuration("4w").value(), 28 * 24h);
+  EXPECT_EQ(ParseDuration("1y").value(), 365 * 24h);
+  EXPECT_EQ(ParseDuration("1d12h").value(), 36h);
+  EXPECT_EQ(ParseDuration("1w2d3h4m5s").value(), (7 + 2) * 24h + 3h + 4min + 5s);
+  EXPECT_EQ(ParseDuration("100y").value(), 36500 * 24h);
+}
+
+TEST(ParseTest, RejectsBadDurations) {
+  for (const char* text :
+       {"", "0s", "7", "d", "-1d", "1.5d", "7 d", "7D", "1d12", "7days", "1d-1h", "101y", "100y1s",
+        "9223372036854775807s", "99999999999999999999s", "3153600001s", "50y50y50y"}) {
+    EXPECT_THAT(ParseDuration(text).status().message(), HasSubstr("is no time such as")) << text;
+  }
+}
+
+TEST(ParseTest, ReadsWhatToKeepAsBest) {
+  const auto expect = [](const char* text, const char* metric, bool highest, uint64_t count) {
+    const Result<KeepBest> best = ParseKeepBest(text);
+    ASSERT_TRUE(best.ok()) << best.status().ToString();
+    EXPECT_EQ(best->metric, metric) << text;
+    EXPECT_EQ(best->highest, highest) << text;
+    EXPECT_EQ(best->count, count) << text;
+  };
+  expect("loss:3", "loss", false, 3);
+  expect("loss:min:2", "loss", false, 2);
+  expect("accuracy:max:1", "accuracy", true, 1);
+  expect("max:1", "max", false, 1);
+  expect("eval:top:5:max:1", "eval:top:5", true, 1);
+}
+
+TEST(ParseTest, RejectsWhatKeepsNothingAsBest) {
+  for (const char* text : {"", "loss", "loss:", "loss:0", "loss:x", "loss:-1", ":3", ":max:3",
+                           "loss:max", "loss:3:max", "loss:1.5"}) {
+    EXPECT_EQ(ParseKeepBest(text).status().code(), StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(ParseKeepBest("loss").status().message(), HasSubstr("METRIC[:max|:min]:N"));
+}
+
+TEST(ParseTest, ReadsWhatToDoWithAnExistingStep) {
+  EXPECT_EQ(ParseOnExisting("error").value(), OnExisting::kError);
+  EXPECT_EQ(ParseOnExisting("replace").value(), OnExisting::kReplace);
+  EXPECT_EQ(ParseOnExisting("fork").value(), OnExisting::kFork);
+  EXPECT_THAT(ParseOnExisting("keep").status().message(), HasSubstr("\"keep\" is none of"));
+}
+
 }  // namespace
 }  // namespace varve::cli

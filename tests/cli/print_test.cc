@@ -11,6 +11,19 @@ namespace {
 
 using std::chrono::duration;
 
+TEST(PrintTest, Sentences) {
+  EXPECT_EQ(CountOf(3, 12), "3 of 12");
+  SaveReport report;
+  report.id = {"exp\n", 5};
+  report.num_tensors = 1;
+  report.logical_bytes = 2048;
+  report.new_bytes = 1024;
+  report.stored_bytes = 10;
+  report.elapsed = std::chrono::milliseconds(340);
+  EXPECT_EQ(SaveText(report),
+            "step exp\\n@5: 1 tensor, 2.0 KiB, of which 1.0 KiB new, stored in 10 B (340 ms)");
+}
+
 TEST(PrintTest, HumanBytes) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1023), "1023 B");

@@ -47,31 +47,15 @@ TEST(StepExprTest, RejectsWhatNamesNoStep) {
   }
 }
 
-CheckpointInfo Step(uint64_t step, double loss) {
-  CheckpointInfo info;
-  info.id = {"main", step};
-  info.metrics["loss"] = loss;
-  return info;
-}
-
-TEST(FindBestTest, TakesTheLowestOrTheHighest) {
-  const CheckpointInfo steps[] = {Step(1, 3), Step(2, 1), Step(3, 2)};
-  EXPECT_EQ(FindBest(steps, {"loss", false}), 2u);
-  EXPECT_EQ(FindBest(steps, {"loss", true}), 1u);
-  EXPECT_EQ(FindBest(steps, {"other", true}), std::nullopt);
-  EXPECT_EQ(FindBest({}, {"loss", true}), std::nullopt);
-}
-
-TEST(FindBestTest, TiesGoToTheNewest) {
-  const CheckpointInfo steps[] = {Step(1, 1), Step(2, 1), Step(3, 2)};
-  EXPECT_EQ(FindBest(steps, {"loss", false}), 2u);
-}
-
-TEST(FindBestTest, NaNNeverWins) {
-  const CheckpointInfo steps[] = {Step(1, NAN), Step(2, 5), Step(3, NAN), Step(4, INFINITY)};
-  EXPECT_EQ(FindBest(steps, {"loss", false}), 2u);
-  EXPECT_EQ(FindBest(steps, {"loss", true}), 4u);
-  EXPECT_EQ(FindBest(std::span(steps).first(1), {"loss", false}), std::nullopt);
+TEST(StepExprTest, ReadsAStepOfARun) {
+  EXPECT_EQ(ParseStepOfRun("exp", "5").value(), (StepExpr{"exp", uint64_t{5}}));
+  EXPECT_EQ(ParseStepOfRun("exp", "exp@best:x").value(), (StepExpr{"exp", BestStep{"x", false}}));
+  EXPECT_EQ(ParseStepOfRun("main", "main@v1").value(), (StepExpr{"main", TaggedStep{"v1"}}));
+  EXPECT_THAT(ParseStepOfRun("exp", "main@5").status().message(),
+              HasSubstr("\"main@5\" is not of run \"exp\""));
+  for (const char* run : {"", "a@b", "a b"}) {
+    EXPECT_EQ(ParseStepOfRun(run, "5").status().code(), StatusCode::kInvalidArgument) << run;
+  }
 }
 
 class ResolveStepTest : public ::testing::Test {
@@ -123,6 +107,12 @@ TEST_F(ResolveStepTest, FindsEveryForm) {
   EXPECT_EQ(Resolve("exp@first"), (CheckpointId{"exp", 5}));
   EXPECT_EQ(Resolve("exp@latest"), (CheckpointId{"exp", 5}));
   EXPECT_EQ(Resolve("77"), (CheckpointId{"main", 77}));
+}
+
+TEST_F(ResolveStepTest, LooksInTheRunGiven) {
+  EXPECT_EQ(ResolveStepOfRun(*store_, "exp", "first").value(), (CheckpointId{"exp", 5}));
+  EXPECT_EQ(ResolveStepOfRun(*store_, "exp", "latest").value(), (CheckpointId{"exp", 5}));
+  EXPECT_EQ(ResolveStepOfRun(*store_, "exp", "last").status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(ResolveStepTest, NamesWhatIsMissing) {

@@ -9,43 +9,14 @@ import unittest
 
 import harness
 import safetensors_bytes as files
+import verb_case
 
 STEP_KEYS = {"run", "step", "created", "parent", "logical_bytes", "new_bytes", "stored_bytes",
              "metrics", "tags"}
 BYTES = 4 * 300_000  # of one step
 
 
-class VerbsTest(unittest.TestCase):
-    def setUp(self):
-        self.rng = random.Random(21)
-        self.folder = self.enterContext(harness.clean_folder())
-        self.store = self.folder / "store"
-
-    def tearDown(self):
-        harness.check(self.store)
-
-    def varve(self, *arguments, **options):
-        return harness.varve(self.store, *arguments, **options)
-
-    def json(self, *arguments, **options):
-        done = harness.varve(self.store, "--json", *arguments, **options)
-        self.assertEqual(done.stderr, "")
-        return harness.json.loads(done.stdout)
-
-    def save(self, step, *arguments, seed=None):
-        rng = random.Random(step if seed is None else seed)
-        source = files.write(self.folder / "in", {"w": files.random_tensor(rng, "F32", [300_000])})
-        return self.json("import", source, "--init", "--step", step, *arguments)
-
-    def assert_adds_up(self, report, raw):
-        """Codecs and coders each hold every byte of the frames once."""
-        for uses in (report["by_codec"].values(), report["by_coder"].values()):
-            self.assertEqual(sum(use["raw_bytes"] for use in uses), report[raw])
-            self.assertEqual(sum(use["stored_bytes"] for use in uses), report["stored_bytes"])
-
-    def steps(self, *arguments):
-        return [(step["run"], step["step"]) for step in self.json("steps", *arguments)]
-
+class VerbsTest(verb_case.VerbCase):
     def test_init(self):
         self.assertEqual(self.json("init"), {"store": str(self.store)})
         self.assertEqual(self.json("steps"), [])
@@ -227,12 +198,13 @@ class VerbsTest(unittest.TestCase):
         self.assertRegex(self.varve("version").stdout, r"^varve \d+\.\d+\.\d+\n$")
         self.assertEqual(set(self.json("version")), {"version"})
         text = self.varve("help").stdout
-        verbs = ("init import export runs steps ls show get drop reclaim check stats version help")
+        verbs = ("init import export runs steps ls show get diff log tag untag metric fork rewind drop "
+                 "forget reclaim copy backup check stats version completion help")
         for verb in verbs.split():
             self.assertRegex(text, rf"\n  {verb} ")
             self.assertIn(f"Usage: varve {verb}", self.varve("help", verb).stdout)
             self.assertEqual(self.varve(verb, "--help").stdout, self.varve("help", verb).stdout)
-        self.assertIn("Exit codes: 0 done;", text)
+        self.assertRegex(self.varve("help", "exit-codes").stdout, r"^ +0  done\n")
 
     def test_the_store_may_come_from_the_environment(self):
         self.save(1)

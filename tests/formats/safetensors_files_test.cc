@@ -54,6 +54,29 @@ TEST_F(SafetensorsFilesTest, FollowsAnIndex) {
   EXPECT_EQ(files->tensors().size(), 2u);
 }
 
+TEST_F(SafetensorsFilesTest, MixesFilesAndAnIndexInAnyOrder) {
+  folder_.Write("1", OneTensorFile("a", "one"));
+  folder_.Write("2", OneTensorFile("b", "two"));
+  folder_.Write("3", OneTensorFile("c", "three"));
+  folder_.Write("m.index.json", R"({"weight_map":{"a":"1","b":"2"}})");
+  for (const auto& names :
+       {std::vector<std::string>{"3", "m.index.json"},
+        {"m.index.json", "3"},
+        {"1", "2", "3", "m.index.json"},
+        {"m.index.json", "3", "2", "1"},
+        {"1", "./1", "m.index.json", "../" + folder_.path().filename().string() + "/3"}}) {
+    const Result<SafetensorsFiles> files = Open(names);
+    ASSERT_TRUE(files.ok()) << files.status().ToString();
+    EXPECT_EQ(files->tensors().size(), 3u);
+  }
+}
+
+TEST_F(SafetensorsFilesTest, ChecksAnIndexAlsoAgainstFilesReadBefore) {
+  folder_.Write("1", OneTensorFile("a", "one"));
+  folder_.Write("m.index.json", R"({"weight_map":{"b":"1"}})");
+  EXPECT_THAT(ErrorOf({"1", "m.index.json"}), HasSubstr("but the index does not name it"));
+}
+
 TEST_F(SafetensorsFilesTest, NamesTheMalformedFile) {
   folder_.Write("bad", "{}");
   EXPECT_THAT(ErrorOf({"bad"}), HasSubstr("bad: the file has 2 bytes"));

@@ -56,6 +56,13 @@ def run(name, *arguments, expect=0, **options):
     return done.stdout
 
 
+def command(*arguments, **options):
+    """Runs any command, which must succeed, and returns what it printed."""
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{arguments} exited {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
 @contextlib.contextmanager
 def clean_folder():
     """A new folder in $VARVE_TEST_DIR or the system's; kept when the test fails."""

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both sides of the test of readers beside a writer. Step and content number are always equal.
+// Both sides of the tests of readers and backups beside a writer. Step and content number are always
+// equal.
 //
 //   churn write STORE          saves and drops as fast as it can until its standard input ends
 //   churn open  STORE COUNT    opens the store COUNT times, each time reads the newest step whole
 //   churn follow STORE COUNT   opens it once and reads the newest step COUNT times
+//   churn backup STORE COPY COUNT  backs it up COUNT times, each time checks and reads all of the copy
 //
 // A reader prints each anomaly and, last, `opens N whole N vanished N anomalies N`. A step that is
 // dropped while it is read may vanish; nothing else may happen to it.
@@ -127,12 +129,60 @@ int Follow(const char* path, int count) {
   return reader.Finish();
 }
 
+// The copy is a state that the store had: its steps are whole, follow each other, and the newest one is
+// not older than at the last backup.
+Status CheckCopy(const char* path, uint64_t* newest) {
+  VARVE_ASSIGN_OR_RETURN(const auto copy, Store::OpenForReading(path));
+  VARVE_ASSIGN_OR_RETURN(const CheckReport check, copy->Check({.read_data = true}));
+  if (!check.ok()) return Status::Corruption("check: " + check.errors[0]);
+  VARVE_ASSIGN_OR_RETURN(const auto infos, copy->ListCheckpoints("main"));
+  if (infos.empty()) return Status::Corruption("the copy has no step");
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const uint64_t step = infos[i].id.step;
+    if (step != infos[0].id.step + i) {
+      return Status::Corruption("step " + std::to_string(step) + " does not follow the one before");
+    }
+    VARVE_ASSIGN_OR_RETURN(const auto reader, copy->OpenCheckpoint("main", step));
+    VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(*reader));
+    if (content != step) return Status::Corruption("this is the content of another step");
+    VARVE_RETURN_IF_ERROR(VerifyContent(*reader, kPlan));
+  }
+  if (infos.back().id.step < *newest) return Status::Corruption("the newest step went back");
+  *newest = infos.back().id.step;
+  return Status::Ok();
+}
+
+int BackUpAndCheck(const char* path, const char* copy, int count) {
+  uint64_t newest = 0, grown = 0, copied = 0, total = 0;
+  int anomalies = 0;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t before = newest;
+    const auto report = BackUp(path, copy);
+    const Status status = report.ok() ? CheckCopy(copy, &newest) : report.status();
+    if (!status.ok()) {
+      ++anomalies;
+      std::printf("anomaly at backup %d: %s\n", i, status.ToString().c_str());
+      continue;
+    }
+    grown += newest > before ? 1 : 0;
+    copied += report->copied_bytes;
+    total += report->total_bytes;
+  }
+  std::printf("backups %d grown %llu copied %llu of %llu bytes anomalies %d\n", count,
+              static_cast<unsigned long long>(grown), static_cast<unsigned long long>(copied),
+              static_cast<unsigned long long>(total), anomalies);
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const std::string_view verb = argc > 2 ? argv[1] : "";
   if (verb == "write") return Write(argv[2]);
   if (verb == "open" && argc == 4) return OpenAndRead(argv[2], std::atoi(argv[3]));
   if (verb == "follow" && argc == 4) return Follow(argv[2], std::atoi(argv[3]));
-  std::fputs("usage: churn write STORE | open STORE COUNT | follow STORE COUNT\n", stderr);
+  if (verb == "backup" && argc == 5) return BackUpAndCheck(argv[2], argv[3], std::atoi(argv[4]));
+  std::fputs(
+      "usage: churn write STORE | open STORE COUNT | follow STORE COUNT | backup STORE COPY COUNT\n",
+      stderr);
   return 2;
 }
 

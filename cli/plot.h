@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The picture of `varve stats --plot`: bytes by step, sharing by group of tensors, and codecs, in
+// one self-contained file that can be read without colour. Functions are stateless.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/sharing.h"
+#include "varve/checkpoint.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+
+struct PlotData {
+  std::string title;
+  std::vector<CheckpointInfo> checkpoints;  // in the order in which they were saved
+  Sharing sharing;
+  StoreStats stats;
+};
+
+std::string PlotSvg(const PlotData& data);
+// The same on a page of its own.
+std::string PlotHtml(const PlotData& data);
+
+// What one mark of the picture stands for: a checkpoint, or the mean of several that follow each
+// other.
+struct PlotBin {
+  std::string first;  // "5" or "exp@5"
+  double logical_bytes = 0;
+  double stored_bytes = 0;
+};
+inline constexpr size_t kMaxPlotBins = 200;
+// At most kMaxPlotBins, of `*per_bin` checkpoints each (the last may have fewer).
+std::vector<PlotBin> BinCheckpoints(const std::vector<CheckpointInfo>& checkpoints,
+                                    size_t* per_bin);
+
+// Places bytes on an axis that doubles at equal distances, with a place of its own for nothing.
+class LogAxis {
+ public:
+  // `smallest` and `largest` are of what is not zero. From `zero_y`, where nothing is, up to
+  // `top_y`.
+  LogAxis(double smallest, double largest, double zero_y, double top_y);
+
+  double Place(double bytes) const;
+  // At most some eight, powers of two.
+  std::vector<double> Ticks() const;
+
+ private:
+  int low_ = 0;  // powers of two at both ends
+  int high_ = 0;
+  int step_ = 1;  // between two ticks
+  double zero_y_;
+  double bottom_y_;
+  double top_y_;
+};
+
+}  // namespace varve::cli

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/request.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/json.h"
+#include "cli/print.h"
+#include "cli/step_expr.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
+  std::vector<std::string> missing;
+  for (const CheckpointId& id : ids) {
+    const Status status = store.OpenCheckpoint(id.run, id.step).status();
+    if (status.code() == StatusCode::kNotFound) {
+      missing.push_back(status.message());
+    } else if (!status.ok()) {
+      return status;
+    }
+  }
+  return missing.empty() ? Status::Ok() : Status::NotFound(Join(missing, "; "));
+}
+
+}  // namespace
+
+void AddNoWait(CLI::App* verb, bool* no_wait) {
+  verb->add_flag(
+      "--no-wait", *no_wait,
+      "Beside a live writer: hand it over and return at once, without knowing the result");
+}
+
+Outcome FindSteps(const Context& context, std::span<const std::string> texts,
+                  std::vector<CheckpointId>* ids) {
+  return context.Read([texts, ids](const Store& store) -> Outcome {
+    auto found = ResolveSteps(store, texts);
+    if (!found.ok()) return found.status();
+    *ids = *std::move(found);
+    return CheckAllThere(store, *ids);
+  });
+}
+
+Outcome SubmitRequest(const Context& context, const Request& request, bool no_wait,
+                      SubmitReport* report) {
+  std::string path;
+  if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
+  SubmitOptions options;
+  options.wait = !no_wait;
+  auto submitted = Submit(path, request, options);
+  if (!submitted.ok()) return submitted.status();
+  *report = *std::move(submitted);
+  return {};
+}
+
+std::string AppliedByName(AppliedBy applied_by) {
+  switch (applied_by) {
+    case AppliedBy::kCaller:
+      return "caller";
+    case AppliedBy::kWriter:
+      return "writer";
+    case AppliedBy::kNobody:
+      break;
+  }
+  return "nobody";
+}
+
+std::string AppliedByText(AppliedBy applied_by) {
+  switch (applied_by) {
+    case AppliedBy::kCaller:
+      return "";
+    case AppliedBy::kWriter:
+      return " by the live writer";
+    case AppliedBy::kNobody:
+      break;
+  }
+  return ": handed to the live writer, not waited for";
+}
+
+nlohmann::ordered_json ToJson(const SubmitReport& report) {
+  nlohmann::ordered_json object = ToJson(report.drop.dropped, report.drop.reclaim);
+  object["applied_by"] = AppliedByName(report.applied_by);
+  return object;
+}
+
+std::string DropText(const SubmitReport& report) {
+  if (report.applied_by == AppliedBy::kNobody) {
+    return "drop" + AppliedByText(report.applied_by) + "\n";
+  }
+  return Count(report.drop.dropped.size(), "step") + " dropped" + AppliedByText(report.applied_by) +
+         "; " + ReclaimText(report.drop.reclaim) + "\n";
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `cpack` in the build folder makes two Debian packages: varve, the command, which depends on the
+# libraries that it was linked with; and libvarve-dev, to build programs with.
+include_guard()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME varve)
+set(CPACK_PACKAGE_VENDOR "The varve developers")
+set(CPACK_PACKAGE_CONTACT "The varve developers <varve@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL runtime development)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME varve)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libvarve-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+    "librocksdb-dev (>= 7.8), libtbb-dev, libzstd-dev, libxxhash-dev, pkg-config")
+include(CPack)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace varve::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+SubmitReport TwoDropped(AppliedBy applied_by) {
+  SubmitReport report{.applied_by = applied_by};
+  report.drop.dropped = {{"main", 1}, {"exp", 2}};
+  report.drop.reclaim.freed_bytes = 1024;
+  return report;
+}
+
+TEST(RequestTest, SaysWhoDidIt) {
+  EXPECT_THAT(DropText(TwoDropped(AppliedBy::kCaller)),
+              HasSubstr("2 steps dropped; 1.0 KiB freed"));
+  EXPECT_THAT(DropText(TwoDropped(AppliedBy::kWriter)),
+              HasSubstr("2 steps dropped by the live writer; 1.0 KiB freed"));
+  EXPECT_EQ(DropText({}), "drop: handed to the live writer, not waited for\n");
+}
+
+TEST(RequestTest, JsonHasTheKeysOfTheContract) {
+  const nlohmann::ordered_json json = ToJson(TwoDropped(AppliedBy::kWriter));
+  EXPECT_EQ(json["dropped"].dump(), R"([{"run":"main","step":1},{"run":"exp","step":2}])");
+  EXPECT_EQ(json["freed_bytes"], 1024);
+  for (const char* key : {"pending_bytes", "disk_bytes_before", "disk_bytes_after"}) {
+    EXPECT_TRUE(json[key].is_number_unsigned()) << key;
+  }
+  EXPECT_EQ(json["applied_by"], "writer");
+  EXPECT_EQ(ToJson(SubmitReport{})["applied_by"], "nobody");
+  EXPECT_EQ(ToJson(TwoDropped(AppliedBy::kCaller))["applied_by"], "caller");
+}
+
+}  // namespace
+}  // namespace varve::cli
