@@ -104,6 +104,10 @@ class FrameEncoder {
 // Reads and checks the header. kCorruption says which field is wrong, found and expected.
 Result<FrameInfo> ParseFrame(std::span<const std::byte> frame);
 
+// The raw bytes within a frame that holds them as they are, so that they can be used where they lie;
+// empty for all other frames. kCorruption as ParseFrame, or when the size is not the header's.
+Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame);
+
 // Thread rule: one thread at a time a decoder.
 class FrameDecoder {
  public:
