@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/digest.h"
 
+// The dispatching functions use what vectors this processor has; the plain ones of a distribution
+// are compiled for the least of them.
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
 #include <xxhash.h>
 
 #include <cinttypes>

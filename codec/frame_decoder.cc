@@ -141,6 +141,16 @@ struct FrameDecoder::Scratch {
 FrameDecoder::FrameDecoder() : scratch_(std::make_unique<Scratch>()) {}
 FrameDecoder::~FrameDecoder() = default;
 
+Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame) {
+  VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
+  if (info.predictor != Predictor::kRaw) return std::span<const std::byte>();
+  const std::span<const std::byte> payload = frame.subspan(HeaderBytes(info.predictor));
+  if (payload.size() != info.raw_bytes) {
+    return SizeError("raw payload", payload.size(), info.raw_bytes);
+  }
+  return payload;
+}
+
 Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const std::byte> base_raw,
                             std::span<std::byte> out) {
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
@@ -148,13 +158,12 @@ Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const st
   if (HasBase(info.predictor) && base_raw.size() != out.size()) {
     return SizeError("base", base_raw.size(), out.size());
   }
-  const std::span<const std::byte> payload = frame.subspan(HeaderBytes(info.predictor));
   if (info.predictor == Predictor::kRaw) {
-    if (payload.size() != out.size()) return SizeError("raw payload", payload.size(), out.size());
+    VARVE_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, RawPayload(frame));
     std::memcpy(out.data(), payload.data(), out.size());
     return Status::Ok();
   }
-  ByteReader reader(payload);
+  ByteReader reader(frame.subspan(HeaderBytes(info.predictor)));
   PayloadHeader header;
   VARVE_RETURN_IF_ERROR(ParsePayload(info, &reader, &header));
   const size_t unit_bytes = header.transform.element_bytes;

@@ -253,7 +253,10 @@ void Planner::AddContext(Plan* plan) {
       const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
       stats[c].groups = 1000;
       stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
-      const Estimate estimate = EstimateStream(stats[c], static_cast<size_t>(class_units));
+      // Of random bytes, a sample as small as a class's looks compressible to an entropy.
+      const Estimate estimate = LooksRandom(stats[c])
+                                    ? Estimate{}
+                                    : EstimateStream(stats[c], static_cast<size_t>(class_units));
       plan->class_coders[p][c] = estimate.coder;
       bits += estimate.bits * class_units;
     }

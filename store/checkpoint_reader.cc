@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <tuple>
 
 #include "store/slice.h"
 #include "store/store_impl.h"
@@ -23,6 +24,12 @@ struct ChunkJob {
   const TensorRecord* record = nullptr;
   uint64_t chunk = 0;
   ChunkRef ref;
+};
+
+// What a thread reuses.
+struct Worker {
+  ChunkScratch scratch;
+  std::vector<std::byte> whole;
 };
 
 // A request with everything looked up.
@@ -43,6 +50,36 @@ void Scatter(const SliceRuns& runs, uint64_t chunk_begin, std::span<const std::b
     std::memcpy(out.data() + k * runs.run_bytes() + (from - run_begin),
                 chunk.data() + (from - chunk_begin), to - from);
   }
+}
+
+// Where in the caller's buffer the chunk belongs, when the slice has all of it in one piece.
+std::span<std::byte> DirectTarget(const ChunkJob& job) {
+  const uint64_t begin = job.record->ChunkOffset(job.chunk);
+  const uint64_t bytes = job.record->ChunkBytes(job.chunk);
+  const uint64_t k = job.runs->FirstRunAfter(begin);
+  const uint64_t run_begin = job.runs->Begin(k);
+  if (begin < run_begin || run_begin + job.runs->run_bytes() < begin + bytes) return {};
+  return job.request->out.subspan(k * job.runs->run_bytes() + (begin - run_begin), bytes);
+}
+
+// In the order of the files, so that the disk reads ahead; a chunk before its rounded copies.
+bool ReadsBefore(const ChunkJob& a, const ChunkJob& b) {
+  return std::tie(a.ref.address, a.ref.kind) < std::tie(b.ref.address, b.ref.kind);
+}
+
+// Splits sorted jobs into chunks with their rounded copies.
+std::vector<std::span<const ChunkJob>> GroupWithCopies(std::span<const ChunkJob> jobs) {
+  std::vector<std::span<const ChunkJob>> groups;
+  for (size_t begin = 0; begin < jobs.size();) {
+    size_t end = begin + 1;
+    while (end < jobs.size() && jobs[end].ref.kind == ChunkKind::kDerived &&
+           jobs[end].ref.address == jobs[begin].ref.address) {
+      ++end;
+    }
+    groups.push_back(jobs.subspan(begin, end - begin));
+    begin = end;
+  }
+  return groups;
 }
 
 class CheckpointReaderImpl : public CheckpointReader {
@@ -79,7 +116,8 @@ class CheckpointReaderImpl : public CheckpointReader {
   Status AddJobs(const ReadRequest& request, const Lookup& lookup,
                  std::vector<ChunkJob>* jobs) const;
   Status ReadManyOnce(std::span<const ReadRequest> requests) const;
-  Status RunJob(const ChunkJob& job, ChunkScratch* scratch, std::vector<std::byte>* whole) const;
+  Status RunJob(const ChunkJob& job, std::span<const std::byte> source, Worker* worker) const;
+  Status RunGroup(std::span<const ChunkJob> group, Worker* worker) const;
   Result<std::optional<std::string>> GetState(const std::string& key) const;
   std::string Where(std::string_view name) const {
     return "tensor " + std::string(name) + " at " + StepName(info_.id.run, info_.id.step);
@@ -211,28 +249,35 @@ Status CheckpointReaderImpl::AddJobs(const ReadRequest& request, const Lookup& l
   return Status::Ok();
 }
 
-Status CheckpointReaderImpl::RunJob(const ChunkJob& job, ChunkScratch* scratch,
-                                    std::vector<std::byte>* whole) const {
-  const uint64_t begin = job.record->ChunkOffset(job.chunk);
-  const uint64_t bytes = job.record->ChunkBytes(job.chunk);
-  const uint64_t k = job.runs->FirstRunAfter(begin);
-  const uint64_t run_begin = job.runs->Begin(k);
-  // A chunk that lies within one run is decoded straight into the caller's buffer.
-  const bool direct = run_begin <= begin && begin + bytes <= run_begin + job.runs->run_bytes();
-  std::span<std::byte> target;
-  if (direct) {
-    target = job.request->out.subspan(k * job.runs->run_bytes() + (begin - run_begin), bytes);
-  } else {
-    whole->resize(bytes);
-    target = *whole;
+Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::byte> source,
+                                    Worker* worker) const {
+  std::span<std::byte> target = DirectTarget(job);
+  const bool direct = !target.empty();
+  if (!direct) {
+    worker->whole.resize(job.record->ChunkBytes(job.chunk));
+    target = worker->whole;
   }
-  Status status = store_->chunk_reader().Read(job.ref, job.record->dtype, target, scratch);
+  const ChunkReader& reader = store_->chunk_reader();
+  const DType dtype = job.record->dtype;
+  Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
+                      ? reader.MakeDerived(job.ref, dtype, source, target)
+                      : reader.Read(job.ref, dtype, target, &worker->scratch);
   // A frame that its step names is never just absent; Attempt looks whether the step is still there.
   if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {
     return status.WithContext(Where(job.request->name) + ", chunk " + std::to_string(job.chunk));
   }
-  if (!direct) Scatter(*job.runs, begin, target, job.request->out);
+  if (!direct) Scatter(*job.runs, job.record->ChunkOffset(job.chunk), target, job.request->out);
+  return Status::Ok();
+}
+
+// A chunk that has been decoded into the caller's buffer is the source of its rounded copies.
+Status CheckpointReaderImpl::RunGroup(std::span<const ChunkJob> group, Worker* worker) const {
+  std::span<const std::byte> source;
+  for (const ChunkJob& job : group) {
+    VARVE_RETURN_IF_ERROR(RunJob(job, source, worker));
+    if (job.ref.kind == ChunkKind::kStored && source.empty()) source = DirectTarget(job);
+  }
   return Status::Ok();
 }
 
@@ -245,17 +290,11 @@ Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests)
     lookups.push_back(std::move(lookup));
     VARVE_RETURN_IF_ERROR(AddJobs(request, lookups.back(), &jobs));
   }
-  // In the order of the files, so that the disk reads ahead.
-  std::stable_sort(jobs.begin(), jobs.end(), [](const ChunkJob& a, const ChunkJob& b) {
-    return a.ref.address < b.ref.address;
-  });
-  struct Worker {
-    ChunkScratch scratch;
-    std::vector<std::byte> whole;
-  };
-  if (jobs.size() == 1) {
+  std::stable_sort(jobs.begin(), jobs.end(), ReadsBefore);
+  const auto groups = GroupWithCopies(jobs);
+  if (groups.size() == 1) {
     Worker worker;
-    return RunJob(jobs[0], &worker.scratch, &worker.whole);
+    return RunGroup(groups[0], &worker);
   }
   tbb::enumerable_thread_specific<Worker> workers;
   std::atomic<bool> failed{false};
@@ -263,10 +302,9 @@ Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests)
   Status error;
   tbb::task_arena arena(store_->num_threads());
   arena.execute([&] {
-    tbb::parallel_for(size_t{0}, jobs.size(), [&](size_t i) {
+    tbb::parallel_for(size_t{0}, groups.size(), [&](size_t i) {
       if (failed) return;
-      Worker& worker = workers.local();
-      const Status status = RunJob(jobs[i], &worker.scratch, &worker.whole);
+      const Status status = RunGroup(groups[i], &workers.local());
       if (status.ok()) return;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) error = status;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "codec/copy_kernel.h"
 #include "codec/rounded_copy.h"
 #include "store/util.h"
 
@@ -86,9 +87,25 @@ Result<std::vector<ChunkReader::Link>> ChunkReader::FetchChain(ChunkAddress addr
 Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>& expected,
                               std::span<std::byte> out, ChunkScratch* scratch) const {
   VARVE_ASSIGN_OR_RETURN(const std::vector<Link> chain, FetchChain(address));
+  if (chain.front().info.raw_bytes != out.size()) {
+    return Status::Corruption(FrameName(address) + " holds " +
+                              std::to_string(chain.front().info.raw_bytes) +
+                              " raw bytes, expected " + std::to_string(out.size()));
+  }
   std::span<const std::byte> base;
   for (size_t i = chain.size(); i-- > 0;) {
     const Link& link = chain[i];
+    const Digest wanted =
+        i > 0 ? chain[i - 1].info.base_digest : expected.value_or(link.info.digest);
+    if (link.info.predictor == Predictor::kRaw) {
+      const Result<std::span<const std::byte>> raw = RawPayload(FrameBytes(link.frame));
+      if (!raw.ok()) return raw.status().WithContext(FrameName(link.address));
+      // Checked where it lies, which is in the cache, before it is copied past that.
+      VARVE_RETURN_IF_ERROR(CheckDigest(link.address, *raw, wanted));
+      if (i == 0) CopyPastCache(*raw, out);
+      base = *raw;
+      continue;
+    }
     std::span<std::byte> target = out;
     if (i > 0) {
       // Two buffers in turn: the base being read, and the chunk being made from it.
@@ -96,15 +113,8 @@ Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>&
       scratch->bytes.resize(link.info.raw_bytes);
       target = scratch->bytes;
     }
-    if (link.info.raw_bytes != target.size()) {
-      return Status::Corruption(FrameName(link.address) + " holds " +
-                                std::to_string(link.info.raw_bytes) + " raw bytes, expected " +
-                                std::to_string(target.size()));
-    }
     const Status decoded = scratch->decoder.Decode(FrameBytes(link.frame), base, target);
     if (!decoded.ok()) return decoded.WithContext(FrameName(link.address));
-    const Digest wanted =
-        i > 0 ? chain[i - 1].info.base_digest : expected.value_or(link.info.digest);
     VARVE_RETURN_IF_ERROR(CheckDigest(link.address, target, wanted));
     base = target;
   }
@@ -113,15 +123,27 @@ Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>&
 
 Status ChunkReader::ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
                                 ChunkScratch* scratch) const {
-  if (dtype != DType::kBF16 && dtype != DType::kF16) {
-    return Status::Corruption("a derived chunk in a tensor of type " +
-                              std::string(DTypeName(dtype)));
-  }
   std::vector<std::byte> source = std::move(scratch->source);
   source.resize(2 * out.size());
   VARVE_RETURN_IF_ERROR(ReadFrame(ref.address, std::nullopt, source, scratch));
-  MakeRoundedCopy(dtype, source, out);
+  const Status made = MakeDerived(ref, dtype, source, out);
   scratch->source = std::move(source);
+  return made;
+}
+
+Status ChunkReader::MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
+                                std::span<std::byte> out) const {
+  if (!HasRoundedCopy(dtype)) {
+    return Status::Corruption("a derived chunk in a tensor of type " +
+                              std::string(DTypeName(dtype)));
+  }
+  if (source.size() != 2 * out.size() || out.size() != ref.raw_bytes) {
+    return Status::Corruption("a derived chunk of " + std::to_string(ref.raw_bytes) +
+                              " bytes in a tensor that leaves room for " +
+                              std::to_string(out.size()) + ", from a source of " +
+                              std::to_string(source.size()));
+  }
+  MakeRoundedCopy(dtype, source, out);
   return CheckDigest(ref.address, out, ref.digest);
 }
 

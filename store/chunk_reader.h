@@ -46,6 +46,10 @@ class ChunkReader {
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
 
+  // As Read, for a derived chunk whose source, verified, is in memory already.
+  Status MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
+                     std::span<std::byte> out) const;
+
   // The frame at an address, decoded and verified against its own header, and then its base, the
   // base's base and so on down to the keyframe: result.front() is the frame itself.
   Result<std::vector<StoredChunk>> ReadChain(ChunkAddress address, ChunkScratch* scratch) const;

@@ -233,7 +233,6 @@ Result<std::optional<std::string>> Database::Get(Family family, std::string_view
 Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const {
   rocksdb::ReadOptions options;
   options.verify_checksums = false;
-  options.fill_cache = false;
   frame->Reset();
   const rocksdb::Status status =
       db_->Get(options, handle(Family::kChunks), keys::Chunk(address), frame);

@@ -58,10 +58,11 @@ rocksdb::ColumnFamilyOptions MetadataFamilyOptions(const std::shared_ptr<rocksdb
   return options;
 }
 
-rocksdb::ColumnFamilyOptions ChunkFamilyOptions(const std::shared_ptr<rocksdb::Cache>& cache,
-                                                std::shared_ptr<DeadChunkFilterFactory> filter) {
+rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterFactory> filter) {
   rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache;
+  // A cache that keeps nothing: a frame lies in it while somebody reads it, and only from there does
+  // RocksDB give it out without a copy.
+  table.block_cache = rocksdb::NewLRUCache(/*capacity=*/1, /*num_shard_bits=*/0);
   table.block_size = 16 << 10;
   table.format_version = 5;
   table.checksum = rocksdb::kXXH3;  // this build's crc32c is software: 1.5 GB/s a core
@@ -103,6 +104,7 @@ rocksdb::DBOptions MakeDbOptions() {
   options.max_manifest_file_size = 4 << 20;  // read in full at each open
   options.bytes_per_sync = 8 << 20;          // start write-back early: the final sync is short
   options.writable_file_max_buffer_size = 1 << 20;
+  options.advise_random_on_open = false;     // or the system would not read ahead of a restore
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.skip_stats_update_on_db_open = true;
@@ -113,7 +115,7 @@ std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
     std::shared_ptr<DeadChunkFilterFactory> filter) {
   const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(8 << 20);
   std::vector<rocksdb::ColumnFamilyOptions> options(kNumFamilies, MetadataFamilyOptions(cache));
-  options[static_cast<int>(Family::kChunks)] = ChunkFamilyOptions(cache, std::move(filter));
+  options[static_cast<int>(Family::kChunks)] = ChunkFamilyOptions(std::move(filter));
   return options;
 }
 

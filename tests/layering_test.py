@@ -32,7 +32,7 @@ BORDERS = [
     (["rocksdb/*"], ["store/*"]),
     (["flatbuffers/*", "*_generated.h"], ["store/*"]),
     (["zstd.h", "zdict.h", "zstd_errors.h"], ["codec/zstd*.cc"]),
-    (["xxhash.h"], ["codec/*", "cuda/*"]),
+    (["xxhash.h", "xxh_x86dispatch.h"], ["codec/*", "cuda/*"]),
     (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*", "examples/*"]),
     (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h"]),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codec/class_kernel.h"
+#include "codec/copy_kernel.h"
 #include "codec/plane_kernel.h"
 #include "codec/residual_kernel.h"
 #include "codec/sparse_kernel.h"
@@ -65,6 +66,21 @@ TEST(PlaneKernelTest, LevelsAgreeAndInvert) {
         JoinPlanes(level, from, n, joined.data());
         ASSERT_EQ(joined, elements) << width << " " << n;
       }
+    }
+  }
+}
+
+TEST(CopyKernelTest, CopiesAnySizeToAnyAddress) {
+  for (const size_t n : kSizes) {
+    for (const size_t shift : {0, 1, 15, 16, 63}) {
+      const U8 from = Random(n + shift, n);
+      U8 to(n + 2 * 64 + shift, 0xEE);
+      U8 expected = to;
+      std::copy_n(from.begin() + static_cast<ptrdiff_t>(shift), n,
+                  expected.begin() + static_cast<ptrdiff_t>(64 + shift));
+      CopyPastCache(std::as_bytes(std::span(from)).subspan(shift),
+                    std::as_writable_bytes(std::span(to)).subspan(64 + shift, n));
+      ASSERT_EQ(to, expected) << n << " " << shift;
     }
   }
 }

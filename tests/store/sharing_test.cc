@@ -97,6 +97,27 @@ TEST_F(SharingTest, DerivedTensorCostsNothingAndOutlivesItsSource) {
   ExpectEmpty();
 }
 
+// Read in one call, a copy is made from its source where that is at hand.
+TEST_F(SharingTest, DerivedTensorIsReadWithItsSourceWholeOrInPart) {
+  const int64_t n = 2 * 262144 + 777;
+  const TestTensor master = NormalTensor("master", {n}, 1);
+  const TestTensor model = RoundedCopy(master, "model");
+  VARVE_ASSERT_OK(Save(1, {model, master}).status());
+  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  // The first chunk of both; the second of both, but only a part of the source's; the third of one.
+  const std::vector<Range> model_part = {{0, 2 * 262144}};
+  const std::vector<Range> master_part = {{0, 262144 + 100}};
+  const std::vector<Range> model_rest = {{2 * 262144, n}};
+  std::vector<std::byte> a(2 * 2 * 262144), b(4 * (262144 + 100)), c(2 * 777);
+  const std::vector<ReadRequest> requests = {{.name = "model", .out = a, .slice = model_part},
+                                             {.name = "master", .out = b, .slice = master_part},
+                                             {.name = "model", .out = c, .slice = model_rest}};
+  VARVE_ASSERT_OK(reader->ReadMany(requests));
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), model.bytes.begin()));
+  EXPECT_TRUE(std::equal(b.begin(), b.end(), master.bytes.begin()));
+  EXPECT_TRUE(std::equal(c.begin(), c.end(), model.bytes.end() - 2 * 777));
+}
+
 TEST_F(SharingTest, WrongHintIsHarmless) {
   const TestTensor master = NormalTensor("master", {300000}, 1);
   TestTensor model = RoundedCopy(master, "model");

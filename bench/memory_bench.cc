@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The most memory that a save holds beside the state. It is the process's, so each of these
+// benchmarks is to run in a process of its own (as scripts/bench does).
+#include <malloc.h>
+
+#include <fstream>
+
+#include "bench/measure.h"
+#include "bench/subjects.h"
+#include "bench/workplace.h"
+
+namespace varve::bench {
+namespace {
+
+// The largest resident memory of this process since ResetPeak.
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+double PeakBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) {
+      return static_cast<double>(std::strtoull(line.c_str() + 6, nullptr, 10)) * 1024;
+    }
+  }
+  Fail("/proc/self/status has no VmHWM");
+}
+
+class SaveMemory : public Measure {
+ public:
+  SaveMemory(const Params& params, uint64_t bytes)
+      : params_(params), place_(params.folder), bytes_(bytes) {}
+
+  // A full save, then one in which every chunk has changed and is offered its last content as base.
+  Sample Once() override {
+    State state = MakeTrained(bytes_, 14);
+    const auto store = Must(Store::Create(place_.NewPath("store"), WithThreads(params_)));
+    double above = 0;
+    double seconds = 0;
+    for (uint64_t step = 0; step < 2; ++step) {
+      if (step > 0) Drift(&state, step);
+      malloc_trim(0);
+      ResetPeak();
+      seconds += Seconds([&] { Save(store.get(), state, step); });
+      above = std::max(above, PeakBytes() - static_cast<double>(state.bytes()));
+    }
+    RequireRestores(*store, 1, state);
+    const double chunks = static_cast<double>(state.bytes()) / static_cast<double>(kChunkBytes);
+    const auto budget = static_cast<double>(WithThreads(params_).store.pipeline_budget_bytes);
+    return {seconds,
+            {{"above_state_mib", above / static_cast<double>(kMiB)},
+             {"allowed_mib", (budget + 64 * chunks) / static_cast<double>(kMiB)}}};
+  }
+
+ private:
+  const Params params_;
+  Workplace place_;
+  const uint64_t bytes_;
+};
+
+}  // namespace
+
+void RegisterMemory(const Params& params) {
+  for (const bool large : {false, true}) {
+    const uint64_t bytes = large ? params.memory_bytes : params.memory_bytes / 4;
+    Register(std::string("memory/") + (large ? "large" : "quarter"), {.times = 1, .warm_up = false},
+             [=] { return std::make_unique<SaveMemory>(params, bytes); });
+  }
+}
+
+}  // namespace varve::bench

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks at sizes that mean nothing: every row is there and the JSON says what the table says."""
+
+import json
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import harness
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import bench_table  # noqa: E402
+
+TABLE = Path(bench_table.__file__)
+
+# A word of each target of the design.
+ROWS = [
+    "full save, incompressible", "full save, training state", "stored bytes", "1 % of chunks changed",
+    "nothing changed: digest pass", "nothing changed: added on disk", "restore, raw-stored, warm",
+    "restore, raw-stored, cold", "restore, compressed, warm", "query of 1 MiB, 1,000 steps, raw",
+    "query of 1 MiB, 1,000 steps, deltas", "drop of 1 step", "whole-dead files", "garbage",
+    "memory of a save", "open, 10,000 steps", "descriptors", "GPU", "crash",
+]
+
+
+class BenchTest(unittest.TestCase):
+    def test_every_row_is_in_the_table_and_in_the_json(self):
+        with harness.clean_folder() as folder:
+            out = folder / "bench.json"
+            done = subprocess.run(
+                [sys.executable, TABLE, "--quick", "--dir", folder / "stores", "--json", out,
+                 "--program", harness.program("store_bench")],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            document = json.loads(out.read_text())
+            self.assertEqual(list((folder / "stores").iterdir()), [], "stores are left behind")
+        table = [[cell.strip() for cell in line.strip("|\n").split("|")]
+                 for line in done.stdout.splitlines() if line.startswith("|")]
+        self.assertEqual(table[0], ["what", "target", "measured", "verdict"])
+        rows = [[row[column].strip() for column in table[0]] for row in document["rows"]]
+        self.assertEqual(table[2:], rows)
+        for name in ROWS:
+            self.assertEqual(sum(name in row[0] for row in rows), 1, name)
+        # Small sizes prove nothing, and what was not measured is not called met.
+        self.assertTrue(document["quick"])
+        self.assertEqual({row["met"] for row in document["rows"]}, {None})
+        self.assertEqual({row[3] for row in rows}, {"not judged", "for information", "needs a GPU",
+                                                    "see tests/crash"})
+        for key in ("cpu", "cores", "memory_gib", "kernel", "file_system", "device"):
+            self.assertTrue(document["machine"][key], key)
+
+    def test_a_row_is_judged_by_its_limit(self):
+        counters = {"ratio": 1.15, "ms": 115, "pread_ms": 100}
+        row = bench_table.ratio_row("what", "target", 1.15, counters, "pread_ms")
+        self.assertEqual((row["met"], row["verdict"]), (True, "met"))
+        row = bench_table.ratio_row("what", "target", 1.14, counters, "pread_ms")
+        self.assertEqual((row["met"], row["verdict"]), (False, "NOT MET"))
+
+    def test_medians_are_of_single_pairs(self):
+        results = bench_table.Results()
+        runs = [{"run_type": "iteration", "run_name": "save/x/iterations:1", "real_time": ms,
+                 "ratio": ratio} for ms, ratio in ((1, 9), (2, 1), (6, 2))]
+        runs.append({"run_type": "aggregate", "run_name": "save/x/iterations:1", "real_time": 99,
+                     "ratio": 99})
+        results.add({"benchmarks": runs})
+        self.assertEqual(results["save/x"], {"ms": 2, "ratio": 2})
+        self.assertEqual(results.spread()["save/x"]["ratio"],
+                         {"median": 2, "min": 1, "max": 9, "samples": 3})
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
