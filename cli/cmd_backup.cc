@@ -69,7 +69,7 @@ void AddBackup(CLI::App& app, Context& context) {
   auto options = std::make_shared<BackupVerbOptions>();
   CLI::App* verb = app.add_subcommand(
       "backup",
-      "Make a consistent, verified copy of the store, or bring an earlier one up to date");
+      "Make a verified copy of the store, or bring an earlier one up to date");
   verb->add_option("DEST", options->destination,
                    "Folder of the copy: new, empty, or an earlier copy")
       ->required();

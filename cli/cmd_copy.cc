@@ -97,7 +97,9 @@ void AddCopy(CLI::App& app, Context& context) {
   verb->add_option("STEP", options->words, kStepHelp)->required();
   verb->add_option("DEST", "Folder of the other store; the last word");
   verb->add_option("--run", options->run, "The run to save in; without it that of the same name");
-  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)->capture_default_str();
+  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
+      ->check(CLI::IsMember({"error", "replace", "fork"}))
+      ->capture_default_str();
   verb->add_flag("--init", options->init, "Make the other store if there is none");
   verb->footer(kNotes);
   context.OnReading(

@@ -209,7 +209,9 @@ void AddImport(CLI::App& app, Context& context) {
   verb->add_option("--format", options->format, "The format of the files")
       ->check(CLI::IsMember({"safetensors"}))
       ->capture_default_str();
-  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)->capture_default_str();
+  verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
+      ->check(CLI::IsMember({"error", "replace", "fork"}))
+      ->capture_default_str();
   verb->add_option("--derive", options->derive,
                    "16-bit tensors on the left are rounded copies of FP32 ones on the right")
       ->type_name("GLOB=GLOB")

@@ -32,7 +32,7 @@ Result<std::chrono::seconds> ParseDuration(std::string_view text);
 Result<KeepBest> ParseKeepBest(std::string_view text);
 
 inline constexpr char kOnExistingHelp[] =
-    "If the step exists: error; replace it; or fork: move it and the later steps to a run RUN~1";
+    "If the step exists: an error; replace it; or fork, which moves it and later ones to a new run";
 // "error", "replace" or "fork".
 Result<OnExisting> ParseOnExisting(std::string_view text);
 

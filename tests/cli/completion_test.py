@@ -47,7 +47,7 @@ class BashTest(unittest.TestCase):
 
     def test_values(self):
         self.assertEqual(self.complete("import", "--on-existing", "r"), ["replace"])
-        self.assertEqual(self.complete("import", "--on-existing", "="), ["error", "replace"])
+        self.assertEqual(self.complete("import", "--on-existing", "="), ["error", "replace", "fork"])
         self.assertEqual(self.complete("import", "--run", ""), [])
         self.assertEqual(self.complete("completion", ""), ["bash", "zsh", "fish"])
 
