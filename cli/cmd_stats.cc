@@ -121,10 +121,6 @@ Outcome RunStats(const Context& context, const std::string& path, const Store& s
   return {};
 }
 
-constexpr char kNotes[] =
-    R"(JSON: format_version runs steps chunks logical_bytes unique_bytes stored_bytes
-pending_bytes disk_bytes files by_codec by_coder; with --plot also plot)";
-
 Outcome RunStats(const Context& context, const StatsOptions& options) {
   const auto extension = options.plot.extension();
   if (!options.plot.empty() && extension != ".svg" && extension != ".html") {
@@ -135,14 +131,23 @@ Outcome RunStats(const Context& context, const StatsOptions& options) {
   return context.Read([&](const Store& store) { return RunStats(context, path, store, options); });
 }
 
+constexpr char kNotes[] =
+    R"(--plot draws, by step, what a checkpoint is and what it added to the store; by
+group of tensors, how much of a checkpoint is shared with the one before it; and
+raw and stored bytes by codec and coder. The file stands alone, opens in any
+browser, and can be read without colour.
+
+JSON: format_version runs steps chunks logical_bytes unique_bytes stored_bytes
+pending_bytes disk_bytes files by_codec by_coder; with --plot also plot)";
+
 }  // namespace
 
 void AddStats(CLI::App& app, Context& context) {
   auto options = std::make_shared<StatsOptions>();
   CLI::App* verb = app.add_subcommand("stats", "Show sizes, sharing and codecs");
   verb->footer(kNotes);
-  verb->add_option("--plot", options->plot,
-                   "Also draw bytes by step, sharing by tensor group and codecs: x.svg or x.html");
+  verb->add_option("--plot", options->plot, "Also draw a picture: x.svg or x.html")
+      ->type_name("FILE");
   verb->add_flag("--force", options->force, "Overwrite an existing picture");
   context.OnAnything(verb, [&context, options] { return RunStats(context, *options); });
 }

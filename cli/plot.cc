@@ -243,19 +243,35 @@ double AddSharing(Svg* svg, double y, const Sharing& sharing) {
   return AddBars(svg, y + 36, bars, "bytes of one checkpoint");
 }
 
-double AddCodecs(Svg* svg, double y, const std::vector<CodecUse>& uses) {
-  std::vector<Bar> bars;
-  for (const CodecUse& use : uses) {
-    bars.push_back({use.codec, static_cast<double>(use.raw_bytes),
-                    static_cast<double>(use.stored_bytes),
-                    HumanBytes(use.stored_bytes) + " of " + HumanBytes(use.raw_bytes) + " (" +
-                        HumanShare(use.stored_bytes, use.raw_bytes) + ")"});
-  }
-  y = AddHead(svg, y, "Codecs",
-              {"All distinct chunks that some step needs, by the codec of their frame."});
+Bar StoredBar(const std::string& name, uint64_t raw_bytes, uint64_t stored_bytes) {
+  return {name, static_cast<double>(raw_bytes), static_cast<double>(stored_bytes),
+          HumanBytes(stored_bytes) + " of " + HumanBytes(raw_bytes) + " (" +
+              HumanShare(stored_bytes, raw_bytes) + ")"};
+}
+
+double AddStored(Svg* svg, double y, const std::string& head, const std::string& note,
+                 const std::vector<Bar>& bars) {
+  y = AddHead(svg, y, head, {note});
   if (bars.empty()) return svg->Text({kLeft, y}, "no chunks", "label"), y + 40;
   AddKey(svg, y, "raw", "stored");
   return AddBars(svg, y + 36, bars, "bytes of all chunks");
+}
+
+double AddCodecs(Svg* svg, double y, const StoreStats& stats) {
+  std::vector<Bar> codecs;
+  for (const CodecUse& use : stats.by_codec) {
+    codecs.push_back(StoredBar(use.codec, use.raw_bytes, use.stored_bytes));
+  }
+  std::vector<Bar> coders;
+  for (const CoderUse& use : stats.by_coder) {
+    coders.push_back(StoredBar(use.coder, use.raw_bytes, use.stored_bytes));
+  }
+  y = AddStored(svg, y, "Codecs",
+                "All distinct chunks that some step needs, by the codec of their frames.", codecs);
+  return AddStored(svg, y, "Coders",
+                   "The same bytes by the coder of each plane of these frames; header is what "
+                   "frames hold beside planes.",
+                   coders);
 }
 
 std::string Summary(const StoreStats& stats) {
@@ -311,7 +327,7 @@ std::string PlotSvg(const PlotData& data) {
   svg.Text({20, 52}, Summary(data.stats), "note");
   double y = AddSteps(&svg, 92, data.checkpoints);
   y = AddSharing(&svg, y, data.sharing);
-  y = AddCodecs(&svg, y, data.stats.by_codec);
+  y = AddCodecs(&svg, y, data.stats);
   return svg.ToString(kWidth, y, data.title);
 }
 

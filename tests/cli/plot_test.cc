@@ -123,7 +123,10 @@ TEST(PlotTest, BarsSayWhatTheyShow) {
   data.sharing.groups = {{"model <1>", 1 << 20, 1 << 18}, {"a.very.long.name.of.a.tensor", 1, 0}};
   data.sharing.num_checkpoints = 3;
   data.stats.by_codec = {{"planes", 7, 1 << 20, 1 << 19}};
+  data.stats.by_coder = {{"zstd", 7, 1 << 20, 1 << 18}};
   const std::string svg = PlotSvg(data);
+  EXPECT_THAT(svg, HasSubstr(">zstd</text>"));
+  EXPECT_THAT(svg, HasSubstr(">256 KiB of 1.0 MiB (25.0 %)</text>"));
   EXPECT_THAT(svg, HasSubstr(">model &lt;1&gt;</text>"));
   EXPECT_THAT(svg, HasSubstr(">1.0 MiB, 25.0 % new</text>"));
   EXPECT_THAT(svg, HasSubstr(">a.very.long.\u2026of.a.tensor</text>"));

@@ -36,7 +36,7 @@ class PlotTest(verb_case.VerbCase):
         texts = self.texts(picture)
         self.assertEqual(picture.tag, f"{SVG}svg")
         self.assertEqual(picture.find(f"{SVG}title").text, f"varve store {self.store}")
-        for head in ("Bytes by step", "Sharing by tensor group", "Codecs", "logical", "stored", "new", "raw"):
+        for head in ("Bytes by step", "Sharing by tensor group", "Codecs", "Coders", "logical", "stored", "new", "raw"):
             self.assertIn(head, texts)
         for step in ("10", "20", "30", "exp@7"):
             self.assertIn(step, texts)
@@ -44,9 +44,9 @@ class PlotTest(verb_case.VerbCase):
             self.assertIn(group, texts)
         self.assertIn("2.9 KiB, 0.0 % new", texts)  # frozen
         self.assertIn("9.8 KiB, 100.0 % new", texts)  # model.wte
-        for codec, use in self.json("stats")["by_codec"].items():
-            self.assertIn(codec, texts)
-            self.assertGreater(use["chunks"], 0)
+        stats = self.json("stats")
+        for row in (*stats["by_codec"], *stats["by_coder"]):
+            self.assertIn(row, texts)
         self.assertEqual(len(list(picture.iter(f"{SVG}circle"))), 8)  # four steps, two lines
 
     def test_one_step(self):
