@@ -104,42 +104,60 @@ class Copier {
     return parent;
   }
 
+  struct Tensor {
+    std::string name;
+    uint32_t shard = 0;
+    TensorRecord record;
+    std::vector<ChunkRef> refs;
+  };
+
   Status PutTensors(const CheckpointId& id, SourceWriter* writer) {
-    return from_->WithFrozenView([&]() -> Status {
-      VARVE_ASSIGN_OR_RETURN(const auto step, from_->RequireStep(id));
-      return from_->database()->Scan(
-          Family::kTensors, keys::Step(step.first),
-          [&](std::string_view key, std::string_view value) -> Status {
-            const auto parsed = keys::ParseTensor(key);
-            if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
-            const Status put = PutTensor(parsed->name, parsed->shard, value, writer);
-            return put.ok() ? put : put.WithContext("tensor " + std::string(parsed->name));
-          });
-    });
+    std::vector<Tensor> tensors;
+    VARVE_RETURN_IF_ERROR(from_->WithFrozenView([&] { return ReadTensors(id, &tensors); }));
+    for (Tensor& tensor : tensors) {
+      const TensorView view{.name = tensor.name,
+                            .dtype = tensor.record.dtype,
+                            .shape = tensor.record.shape,
+                            .derived_from = tensor.record.derived_from,
+                            .shard = tensor.shard};
+      VARVE_RETURN_IF_ERROR(writer->PutSource(
+          view, std::make_shared<StoredTensor>(&from_->chunk_reader(), tensor.record.dtype,
+                                               std::move(tensor.refs), &digests_)));
+    }
+    return Status::Ok();
   }
 
-  Status PutTensor(std::string_view name, uint32_t shard, std::string_view value,
-                   SourceWriter* writer) {
-    VARVE_ASSIGN_OR_RETURN(const TensorRecord record, DecodeTensorRecord(value));
-    if (record.elements_per_chunk != ElementsPerChunk(record.dtype)) {
-      return Status::FailedPrecondition("is cut into chunks of " +
-                                        std::to_string(record.elements_per_chunk) +
-                                        " elements, expected " +
-                                        std::to_string(ElementsPerChunk(record.dtype)));
+  Status ReadTensors(const CheckpointId& id, std::vector<Tensor>* tensors) const {
+    tensors->clear();  // of an earlier attempt
+    VARVE_ASSIGN_OR_RETURN(const auto step, from_->RequireStep(id));
+    return from_->database()->Scan(
+        Family::kTensors, keys::Step(step.first),
+        [&](std::string_view key, std::string_view value) -> Status {
+          const auto parsed = keys::ParseTensor(key);
+          if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
+          Result<Tensor> tensor = ReadTensor(*parsed, value);
+          if (!tensor.ok()) {
+            return tensor.status().WithContext("tensor " + std::string(parsed->name));
+          }
+          tensors->push_back(*std::move(tensor));
+          return Status::Ok();
+        });
+  }
+
+  Result<Tensor> ReadTensor(const keys::ParsedTensor& key, std::string_view value) const {
+    Tensor tensor{.name = std::string(key.name), .shard = key.shard};
+    VARVE_ASSIGN_OR_RETURN(tensor.record, DecodeTensorRecord(value));
+    const uint32_t expected = ElementsPerChunk(tensor.record.dtype);
+    if (tensor.record.elements_per_chunk != expected) {
+      return Status::FailedPrecondition(
+          "is cut into chunks of " + std::to_string(tensor.record.elements_per_chunk) +
+          " elements, expected " + std::to_string(expected));
     }
-    std::vector<ChunkRef> refs;
-    for (size_t i = 0; i < record.lists.size(); ++i) {
-      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, from_->ReadList(record, i));
-      std::move(list.begin(), list.end(), std::back_inserter(refs));
+    for (size_t i = 0; i < tensor.record.lists.size(); ++i) {
+      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, from_->ReadList(tensor.record, i));
+      std::move(list.begin(), list.end(), std::back_inserter(tensor.refs));
     }
-    const TensorView view{.name = name,
-                          .dtype = record.dtype,
-                          .shape = record.shape,
-                          .derived_from = record.derived_from,
-                          .shard = shard};
-    return writer->PutSource(view, std::make_shared<StoredTensor>(&from_->chunk_reader(),
-                                                                  record.dtype, std::move(refs),
-                                                                  &digests_));
+    return tensor;
   }
 
   static Status PutRest(const CheckpointReader& reader, SourceWriter* writer) {

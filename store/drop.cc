@@ -100,11 +100,10 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps) {
 // A fork without a step is of no use to anyone; other runs stay, and with them their names.
 Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
   std::set<RunId> candidates;
-  for (const StepKey& step : dropped) candidates.insert(step.run);
-  VARVE_RETURN_IF_ERROR(database_->Scan(Family::kSteps, "", [&](std::string_view key, auto) {
-    if (const auto step = keys::ParseStep(key)) candidates.erase(step->run);
-    return Status::Ok();
-  }));
+  for (const StepKey& step : dropped) {
+    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(step.run));
+    if (!left.has_value()) candidates.insert(step.run);
+  }
   if (candidates.empty()) return Status::Ok();
   CommitBatch batch;
   VARVE_RETURN_IF_ERROR(database_->Scan(

@@ -405,17 +405,23 @@ Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) cons
   std::optional<uint64_t> latest;
   const Status status = WithCatchUp([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
-    const std::unique_ptr<rocksdb::Iterator> it(database_->rocksdb()->NewIterator(
-        rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
-    it->SeekForPrev(keys::Step({found.id, UINT64_MAX}));
-    VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "looking for the newest step"));
-    if (!it->Valid()) return RunHasNoStep(run);
-    const auto step = keys::ParseStep({it->key().data(), it->key().size()});
-    if (step.has_value() && step->run == found.id) latest = step->step;
+    VARVE_ASSIGN_OR_RETURN(latest, NewestStep(found.id));
     return latest.has_value() ? Status::Ok() : RunHasNoStep(run);
   });
   if (!status.ok() && !IsRunWithoutStep(status)) return status;
   return latest;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
+  const std::unique_ptr<rocksdb::Iterator> it(database_->rocksdb()->NewIterator(
+      rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
+  it->SeekForPrev(keys::Step({run, UINT64_MAX}));
+  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "looking for the newest step"));
+  std::optional<uint64_t> newest;
+  if (!it->Valid()) return newest;
+  const auto step = keys::ParseStep({it->key().data(), it->key().size()});
+  if (step.has_value() && step->run == run) newest = step->step;
+  return newest;
 }
 
 Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {

@@ -87,6 +87,8 @@ class StoreImpl : public Store {
   Result<std::string> RunName(RunId id) const;
   // nullopt: no such step.
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
+  // nullopt: the run has no steps.
+  Result<std::optional<uint64_t>> NewestStep(RunId run) const;
   // kNotFound names the step.
   Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
   // Tags of a run with the step each names.
