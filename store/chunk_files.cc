@@ -49,7 +49,8 @@ Status ChunkFiles::OpenNext() {
                                 std::to_string(paths_.size()) + ".sst"));
   const rocksdb::Options options = database_->FileOptions(Family::kChunks);
   current_ = std::make_unique<rocksdb::SstFileWriter>(rocksdb::EnvOptions(options), options,
-                                                      database_->handle(Family::kChunks));
+                                                      database_->handle(Family::kChunks),
+                                                      /*invalidate_page_cache=*/false);
   current_bytes_ = 0;
   return FromRocksDb(current_->Open(paths_.back().string()), "creating " + paths_.back().string());
 }

@@ -22,7 +22,8 @@ std::filesystem::path NewFileName(const std::filesystem::path& incoming, std::st
 Status WriteTable(const Database& database, Family family, const std::filesystem::path& path,
                   const std::map<std::string, std::optional<std::string>>& changes) {
   const rocksdb::Options options = database.FileOptions(family);
-  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family));
+  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
+                                /*invalidate_page_cache=*/false);
   rocksdb::Status status = writer.Open(path.string());
   for (auto it = changes.begin(); status.ok() && it != changes.end(); ++it) {
     status = it->second.has_value() ? writer.Put(it->first, *it->second) : writer.Delete(it->first);
