@@ -16,45 +16,6 @@ constexpr auto kAnswerPoll = std::chrono::milliseconds(5);
 constexpr auto kOpenPoll = std::chrono::milliseconds(250);
 constexpr auto kInboxPoll = std::chrono::milliseconds(500);
 
-}  // namespace
-
-Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
-                            const SubmitOptions& options) {
-  using Clock = std::chrono::steady_clock;
-  std::unique_ptr<Store> store;  // once no writer is there: opening it applies what waits
-  const auto try_to_open = [&]() -> Status {
-    Result<std::unique_ptr<Store>> opened = Store::Open(path);
-    if (opened.ok()) store = *std::move(opened);
-    return opened.status().code() == StatusCode::kLocked ? Status::Ok() : opened.status();
-  };
-  VARVE_RETURN_IF_ERROR(try_to_open());
-  const bool wait = options.wait || store != nullptr;
-  const Inbox inbox(path);
-  VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, wait}));
-  if (!wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
-  const auto deadline = Clock::now() + options.timeout;
-  for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
-    VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
-    if (answer.has_value()) {
-      VARVE_RETURN_IF_ERROR(answer->status);
-      return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
-                          std::move(answer->drop)};
-    }
-    if (store != nullptr) {
-      VARVE_RETURN_IF_ERROR(static_cast<StoreImpl*>(store.get())->ApplyInbox());
-    } else if (Clock::now() >= deadline) {
-      return Status::Aborted("the writer of " + path.string() + " did not answer within " +
-                             std::to_string(options.timeout.count()) +
-                             " ms; the request waits in its inbox and may still be applied");
-    } else if (Clock::now() >= next_open) {  // it may have gone meanwhile
-      VARVE_RETURN_IF_ERROR(try_to_open());
-      next_open = Clock::now() + kOpenPoll;
-    }
-  }
-}
-
-namespace {
-
 // A drop that a writer began and did not finish: what has gone already is no error.
 std::vector<CheckpointId> StillThere(const StoreImpl& store, const std::vector<CheckpointId>& ids) {
   std::vector<CheckpointId> there;
@@ -87,6 +48,48 @@ InboxAnswer Apply(StoreImpl* store, const Request& request, bool again) {
 }
 
 }  // namespace
+
+Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
+                            const SubmitOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_ptr<Store> store;  // once no writer is there
+  const auto try_to_open = [&]() -> Status {
+    Result<std::unique_ptr<Store>> opened = Store::Open(path);
+    if (opened.ok()) store = *std::move(opened);
+    return opened.status().code() == StatusCode::kLocked ? Status::Ok() : opened.status();
+  };
+  VARVE_RETURN_IF_ERROR(try_to_open());
+  if (store != nullptr) {
+    auto* const impl = static_cast<StoreImpl*>(store.get());  // the only kind of store
+    impl->ApplyInbox().IgnoreError();                         // what came before goes first
+    // Not by way of the inbox: on a full disk there is no room for a request, but for a drop.
+    InboxAnswer answer = Apply(impl, request, /*again=*/false);
+    VARVE_RETURN_IF_ERROR(answer.status);
+    return SubmitReport{AppliedBy::kCaller, std::move(answer.drop)};
+  }
+  const Inbox inbox(path);
+  VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, options.wait}));
+  if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
+  const auto deadline = Clock::now() + options.timeout;
+  for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
+    VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
+    if (answer.has_value()) {
+      VARVE_RETURN_IF_ERROR(answer->status);
+      return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
+                          std::move(answer->drop)};
+    }
+    if (store != nullptr) {
+      VARVE_RETURN_IF_ERROR(static_cast<StoreImpl*>(store.get())->ApplyInbox());
+    } else if (Clock::now() >= deadline) {
+      return Status::Aborted("the writer of " + path.string() + " did not answer within " +
+                             std::to_string(options.timeout.count()) +
+                             " ms; the request waits in its inbox and may still be applied");
+    } else if (Clock::now() >= next_open) {  // it may have gone meanwhile
+      VARVE_RETURN_IF_ERROR(try_to_open());
+      next_open = Clock::now() + kOpenPoll;
+    }
+  }
+}
 
 Status StoreImpl::ApplyInbox() {
   const std::lock_guard lock(inbox_mutex_);

@@ -5,8 +5,9 @@
 //   auto report = varve::Submit("ckpt", varve::SetTagRequest{{"main", 100}, "release"});
 //
 // A request is a small file in the store's inbox, made there in one atomic step. A live writer applies
-// it within seconds and leaves an answer; when no writer is there, the caller opens the store itself,
-// which applies all that waits. Requests are applied in the order of their times.
+// it within seconds and leaves an answer. When no writer is there, the caller opens the store itself,
+// applies what waits, and then its own, without a file: that needs no byte of a full disk. Requests
+// are applied in the order of their times.
 #pragma once
 
 #include <chrono>
