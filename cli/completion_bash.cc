@@ -112,6 +112,7 @@ std::string ArgumentCases(const CommandManual& verb, const CommandManual& comman
   for (const OptionManual& argument : verb.arguments) {
     const std::string position = argument.repeats ? "[0-9]*" : std::to_string(++number);
     text += ValueCase(std::string(verb.Verb()) + ":" + position, argument, command);
+    if (argument.repeats) break;  // nobody knows where the next one begins
   }
   return text;
 }
