@@ -42,6 +42,7 @@ void StreamLines(const std::byte* from, size_t num_lines, std::byte* to) {
 }  // namespace
 
 void CopyPastCache(std::span<const std::byte> from, std::span<std::byte> to) {
+  if (to.empty()) return;  // then either pointer may be null, which memcpy does not take
   const auto address = reinterpret_cast<uintptr_t>(to.data());
   const size_t head = std::min(to.size(), (kLineBytes - address % kLineBytes) % kLineBytes);
   const size_t num_lines = (to.size() - head) / kLineBytes;
