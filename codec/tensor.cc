@@ -59,6 +59,13 @@ std::string_view DTypeName(DType dtype) {
   return IsDType(dtype) ? kDTypes[static_cast<size_t>(dtype)].name : "?";
 }
 
+std::string_view TensorRoleName(TensorRole role) {
+  constexpr std::array<std::string_view, kNumTensorRoles> kNames = {"other", "parameter", "buffer",
+                                                                    "optimizer"};
+  const auto i = static_cast<size_t>(role);
+  return i < kNames.size() ? kNames[i] : "?";
+}
+
 std::optional<DType> ParseDType(std::string_view name) {
   for (size_t i = 0; i < kDTypes.size(); ++i) {
     if (kDTypes[i].name == name) return static_cast<DType>(i);

@@ -135,7 +135,10 @@ TensorInfo MakeTensorInfo(std::string_view name, uint32_t shard, const TensorRec
           .dtype = record.dtype,
           .shape = record.shape,
           .logical_bytes = record.LogicalBytes(),
-          .num_chunks = record.NumChunks()};
+          .num_chunks = record.NumChunks(),
+          .role = record.role,
+          .alias_of = record.alias_of,
+          .derived_from = record.derived_from};
 }
 
 // After a read: proves that what was read is of this save. Keys that do not name their birth may be of

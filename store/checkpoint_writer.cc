@@ -71,7 +71,9 @@ std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
   tensor->record.dtype = view.dtype;
   tensor->record.shape = tensor->shape;
   tensor->record.elements_per_chunk = ElementsPerChunk(view.dtype);
+  tensor->record.alias_of = view.alias_of;
   tensor->record.derived_from = view.derived_from;
+  tensor->record.role = view.role;
   return tensor;
 }
 

@@ -119,6 +119,8 @@ class Copier {
                             .dtype = tensor.record.dtype,
                             .shape = tensor.record.shape,
                             .derived_from = tensor.record.derived_from,
+                            .alias_of = tensor.record.alias_of,
+                            .role = tensor.record.role,
                             .shard = tensor.shard};
       VARVE_RETURN_IF_ERROR(writer->PutSource(
           view, std::make_shared<StoredTensor>(&from_->chunk_reader(), tensor.record.dtype,

@@ -220,7 +220,8 @@ std::string EncodeTensorRecord(const TensorRecord& record) {
   return Finish(&builder,
                 fb::CreateTensorRecord(builder, record.birth, static_cast<uint8_t>(record.dtype),
                                        record.elements_per_chunk, shape, &content, list_offset,
-                                       /*layout=*/0, alias, derived)
+                                       /*layout=*/0, alias, derived,
+                                       static_cast<uint8_t>(record.role))
                     .Union());
 }
 
@@ -258,6 +259,7 @@ Result<TensorRecord> DecodeTensorRecord(std::string_view value) {
   }
   if (in->alias_of() != nullptr) out.alias_of = in->alias_of()->str();
   if (in->derived_from() != nullptr) out.derived_from = in->derived_from()->str();
+  if (in->role() < kNumTensorRoles) out.role = static_cast<TensorRole>(in->role());
   return out;
 }
 

@@ -54,6 +54,7 @@ struct TensorRecord {
   std::vector<ListAddress> lists;
   std::string alias_of;
   std::string derived_from;
+  TensorRole role = TensorRole::kOther;
 
   uint64_t NumElements() const;
   uint64_t LogicalBytes() const;

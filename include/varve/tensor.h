@@ -60,6 +60,18 @@ inline constexpr size_t kMaxNameBytes = 1024;
 // says which rule is broken and where. `what` names the thing in the message ("tensor name").
 Status ValidateName(std::string_view what, std::string_view name);
 
+// What a tensor is to the trainer, so that a load may leave the optimizer out. Recorded, never guessed
+// from names. The values are stored on disk; never renumber.
+enum class TensorRole : uint8_t {
+  kOther = 0,
+  kParameter = 1,  // what the model computes with
+  kBuffer = 2,     // of the model, not trained
+  kOptimizer = 3,  // FP32 masters, moments, ...
+};
+inline constexpr int kNumTensorRoles = 4;
+// "other", "parameter", "buffer", "optimizer"; "?" for a value that is no role.
+std::string_view TensorRoleName(TensorRole role);
+
 // A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there for
 // how long `data` must live.
 struct TensorView {
@@ -73,6 +85,10 @@ struct TensorView {
   // Hint: this 16-bit tensor is the round-to-nearest-even copy of that FP32 tensor of the same
   // checkpoint. Verified at save: a wrong hint costs space, never bits.
   std::string_view derived_from{};
+  // Hint: this tensor shared its storage with that one, of the same checkpoint; kept for whoever
+  // restores both. What is equal is stored once with or without it.
+  std::string_view alias_of{};
+  TensorRole role = TensorRole::kOther;
   // Several shards of one tensor may be saved under one name; each has its own number.
   uint32_t shard = 0;
 };
@@ -85,6 +101,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;
   uint64_t logical_bytes = 0;  // raw bytes of the shard
   uint64_t num_chunks = 0;
+  TensorRole role = TensorRole::kOther;
+  std::string alias_of;      // as saved; empty: of none
+  std::string derived_from;  // as saved; empty: of none
 };
 
 // A half-open range [begin, end) of indices on one axis.

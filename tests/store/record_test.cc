@@ -16,6 +16,8 @@ TensorRecord SomeTensor() {
   record.content = {1, 2};
   record.lists = {{9, 0}};
   record.derived_from = "master.x";
+  record.alias_of = "y";
+  record.role = TensorRole::kBuffer;
   return record;
 }
 
@@ -27,6 +29,8 @@ TEST(TensorRecordTest, RoundTrip) {
   EXPECT_EQ(out.lists, in.lists);
   EXPECT_EQ(out.content, in.content);
   EXPECT_EQ(out.derived_from, in.derived_from);
+  EXPECT_EQ(out.alias_of, in.alias_of);
+  EXPECT_EQ(out.role, in.role);
   EXPECT_EQ(out.NumChunks(), 4u);
   EXPECT_EQ(out.ChunkBytes(3), 2u * (900000 - 3 * 262144));
 }
@@ -34,6 +38,7 @@ TEST(TensorRecordTest, RoundTrip) {
 TEST(TensorRecordTest, IsSmall) {
   TensorRecord record = SomeTensor();
   record.derived_from.clear();
+  record.alias_of.clear();
   EXPECT_LE(EncodeTensorRecord(record).size(), 160u);
 }
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loads a checkpoint into a trainer's memory: all of it or parts, under other names, in other types.
+// Everything that does not fit is found, and listed at once, before a byte of the target changes.
+//
+//   auto reader = *store->OpenCheckpoint("main", 100);
+//   auto report = *varve::LoadState(*reader, {}, &state);
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/checkpoint.h"
+#include "varve/training_state.h"
+
+namespace varve {
+
+// What to do about names. *Missing*: the target has it, the checkpoint has not. *Unexpected*: the
+// checkpoint has it, the target has not. Named after Megatron's --dist-ckpt-strictness. Another shape,
+// or another dtype without `convert_dtype`, is always an error.
+enum class Strictness {
+  kRaiseAll,            // missing and unexpected are errors
+  kLogUnexpected,       // missing is an error, unexpected is listed in the report
+  kAssumeOkUnexpected,  // missing is an error, unexpected is not looked for
+  kIgnoreAll,           // both are listed in the report; what both have is loaded
+};
+// "raise_all", "log_unexpected", "assume_ok_unexpected", "ignore_all".
+std::string_view StrictnessName(Strictness strictness);
+Result<Strictness> ParseStrictness(std::string_view name);
+
+// Turns the names of a checkpoint into those of the target. Rules are tried in the order in which they
+// were added, and the first that matches decides; a name that no rule matches stays as it is.
+class NameMap {
+ public:
+  // The name itself, or a whole dotted prefix of it: "x_1" turns x_1 and x_1.weight, never x_10.
+  // kInvalidArgument: empty, or another `to` for the same `from`.
+  Status AddPair(std::string_view from, std::string_view to);
+  // ECMAScript, must match the whole name; $1 ... in `to` are its groups. kInvalidArgument says what
+  // is wrong with the expression.
+  Status AddRegex(std::string_view pattern, std::string_view to);
+  // Adds the pairs of a text file: "from to" on a line, separated by white space; empty lines and
+  // those that begin with '#' say nothing. Errors name file and line.
+  Status AddFile(const std::filesystem::path& path);
+
+  std::string Apply(std::string_view name) const;
+  bool empty() const { return rules_.empty(); }
+
+ private:
+  struct Rule;
+  std::vector<std::shared_ptr<const Rule>> rules_;
+};
+
+struct LoadOptions {
+  Strictness strictness = Strictness::kRaiseAll;
+  // False: tensors of role kOptimizer stay as they are, in the target and in the checkpoint, except
+  // that masters are made from the weights that were loaded.
+  bool optimizer = true;
+  // False: the learning-rate schedule of the target stays.
+  bool lr_scheduler = true;
+  // False: of the trainer state and the items nothing is loaded (finetune).
+  bool trainer_state = true;
+  // Globs ('*' is any run of characters) of target names; what they leave out is neither loaded nor
+  // missing nor unexpected. No include = everything.
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  NameMap rename;
+  // Convert between floating types: widening is exact, narrowing rounds to nearest, ties to even.
+  bool convert_dtype = false;
+};
+
+struct LoadReport {
+  CheckpointId id;
+  uint64_t num_tensors = 0;  // of the target that were filled
+  uint64_t bytes = 0;
+  std::vector<std::string> missing;     // see Strictness
+  std::vector<std::string> unexpected;  // names of the checkpoint, after `rename`
+  std::vector<std::string> converted;   // "name: BF16 to F32"
+  std::vector<std::string> made;        // made from their master, or masters from their weights
+  double seconds = 0;
+};
+
+// Loads into the memory of `into->tensors`, and replaces `into->trainer` and `into->items` as the
+// options say; topology, metrics and tags are not touched. Tied tensors of the target must be equal
+// in the checkpoint. kInvalidArgument lists every mismatch, one a line, and nothing has changed;
+// after any other error (kCorruption, kIOError, kNotFound when the step was dropped meanwhile) the
+// contents of the target are unspecified.
+Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
+                             TrainingState* into);
+
+}  // namespace varve

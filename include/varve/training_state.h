@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of a training as its trainer holds it: tensors in the trainer's own memory, and the rest
+// as values. The hooks save it and load into it.
+//
+//   varve::TrainingState state;
+//   state.tensors.push_back({.name = "model.wte", .dtype = varve::DType::kBF16, .shape = {V, C},
+//                            .data = wte, .role = varve::TensorRole::kParameter,
+//                            .derived_from = "master.wte"});
+//   state.tensors.push_back({.name = "exp_avg.wte", .shape = {V, C}, .data = exp_avg,
+//                            .role = varve::TensorRole::kOptimizer});
+//   state.trainer.global_step = step;
+//
+// Optimizer state is named by its parameter, never by an index, so that the order of parameters may
+// change; its shape may differ from its parameter's. A trainer without optimizer state lists none.
+// Plain values without hidden sharing; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "varve/tensor.h"
+#include "varve/trainer_state.h"
+
+namespace varve {
+
+struct StateTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  void* data = nullptr;  // the trainer's; AsyncCheckpointer says how long it must stay
+  std::vector<int64_t> strides{};  // elements; empty = dense row-major
+  TensorRole role = TensorRole::kOther;
+  // This 16-bit tensor is the rounded copy of that FP32 tensor, its master: it is then stored as a
+  // reference, and a load makes the one from the other where a checkpoint has only one of them.
+  std::string derived_from{};
+};
+
+// Opaque bytes, up to 64 MiB: the state of a data loader, a pickled object.
+struct StateItem {
+  std::string name;
+  std::optional<uint32_t> rank;  // unset: of the whole job
+  std::vector<std::byte> value;
+};
+
+// Two tensors of equal data, dtype, shape and strides are tied: staged and stored once, and a load
+// gives both the same values or fails. Tensors whose contents have diverged are two.
+struct TrainingState {
+  std::vector<StateTensor> tensors;
+  std::vector<StateItem> items;
+  TrainerState trainer;
+  std::map<std::string, double> metrics;  // of this step; not loaded
+  std::vector<std::string> tags;          // that will name this step; not loaded
+};
+
+}  // namespace varve
