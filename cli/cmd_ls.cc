@@ -9,9 +9,9 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
-#include "cli/glob.h"
 #include "cli/print.h"
 #include "cli/step_expr.h"
+#include "store/glob.h"
 #include "varve/store.h"
 
 namespace varve::cli {
