@@ -12,9 +12,9 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
-#include "cli/glob.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "store/glob.h"
 #include "store/step_expr.h"
 #include "varve/store.h"
 

@@ -17,13 +17,13 @@
 #include "cli/formats/output_file.h"
 #include "cli/formats/safetensors.h"
 #include "cli/formats/safetensors_index.h"
-#include "cli/glob.h"
 #include "cli/metadata.h"
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "store/step_expr.h"
 #include "cli/tensor_stream.h"
+#include "store/glob.h"
 #include "varve/store.h"
 
 namespace varve::cli {

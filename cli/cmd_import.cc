@@ -17,12 +17,12 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/formats/safetensors_files.h"
-#include "cli/glob.h"
 #include "cli/json.h"
 #include "cli/metadata.h"
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "store/glob.h"
 #include "varve/store.h"
 
 namespace varve::cli {

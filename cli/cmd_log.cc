@@ -12,8 +12,8 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
-#include "cli/glob.h"
 #include "cli/print.h"
+#include "store/glob.h"
 #include "varve/store.h"
 
 namespace varve::cli {

@@ -7,8 +7,11 @@
 //   auto report = *varve::LoadState(*reader, {}, &state);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,21 +40,26 @@ Result<Strictness> ParseStrictness(std::string_view name);
 class NameMap {
  public:
   // The name itself, or a whole dotted prefix of it: "x_1" turns x_1 and x_1.weight, never x_10.
-  // kInvalidArgument: empty, or another `to` for the same `from`.
+  // kInvalidArgument: one of them is empty, or another `to` for the same `from`.
   Status AddPair(std::string_view from, std::string_view to);
   // ECMAScript, must match the whole name; $1 ... in `to` are its groups. kInvalidArgument says what
-  // is wrong with the expression.
+  // is wrong with the expression, or which group it does not have.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space; empty lines and
-  // those that begin with '#' say nothing. Errors name file and line.
+  // those that begin with '#' say nothing. Errors name file and line; nothing is added then.
   Status AddFile(const std::filesystem::path& path);
 
   std::string Apply(std::string_view name) const;
-  bool empty() const { return rules_.empty(); }
+  bool empty() const { return pairs_.empty() && regexes_.empty(); }
 
  private:
-  struct Rule;
-  std::vector<std::shared_ptr<const Rule>> rules_;
+  struct Pair {
+    std::string to;
+    size_t order;  // among all rules
+  };
+  struct Regex;
+  std::map<std::string, Pair, std::less<>> pairs_;  // by `from`
+  std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
 struct LoadOptions {

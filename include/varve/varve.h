@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything a user of the store needs.
+// Everything a user of varve needs: the store, and the hooks of a trainer.
 #pragma once
 
 #include "varve/backup.h"
 #include "varve/checkpoint.h"
 #include "varve/history.h"
+#include "varve/load.h"
 #include "varve/options.h"
 #include "varve/request.h"
 #include "varve/result.h"
@@ -14,4 +15,5 @@
 #include "varve/store.h"
 #include "varve/tensor.h"
 #include "varve/trainer_state.h"
+#include "varve/training_state.h"
 #include "varve/version.h"

@@ -46,8 +46,8 @@ class PackageTest(unittest.TestCase):
 
     def test_the_libraries(self):
         files = self.unpack("libvarve-dev")
-        for file in ("include/varve/varve.h", "lib/libvarve_store.a", "lib/pkgconfig/varve.pc",
-                     "lib/cmake/varve/varveConfig.cmake"):
+        for file in ("include/varve/varve.h", "lib/libvarve_hooks.a", "lib/libvarve_store.a",
+                     "lib/pkgconfig/varve.pc", "lib/cmake/varve/varveConfig.cmake"):
             self.assertTrue((files / file).exists(), file)
         self.assertFalse((files / "bin").exists())
         self.assertIn("librocksdb-dev", self.field("libvarve-dev", "Depends"))

@@ -11,7 +11,7 @@
 
 #include "varve/result.h"
 
-namespace varve::cli {
+namespace varve {
 
 // Whether the text stands for more than one name: a plain one should be there, a pattern may match
 // nothing.
@@ -40,4 +40,4 @@ class RenameRule {
   std::string right_;
 };
 
-}  // namespace varve::cli
+}  // namespace varve

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/glob.h"
+#include "store/glob.h"
 
 #include <algorithm>
 #include <cstddef>
 
-namespace varve::cli {
+namespace varve {
 namespace {
 
 // The pieces between the stars; one more than there are stars.
@@ -76,4 +76,4 @@ std::optional<std::string> RenameRule::Apply(std::string_view name) const {
   return renamed;
 }
 
-}  // namespace varve::cli
+}  // namespace varve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/glob.h"
+#include "store/glob.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-namespace varve::cli {
+namespace varve {
 namespace {
 
 TEST(GlobTest, KnowsAPatternFromAName) {
@@ -98,4 +98,4 @@ TEST(RenameRuleTest, RejectsWhatIsNoRule) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve
