@@ -28,31 +28,6 @@ constexpr size_t kMaxItemBytes = size_t{64} << 20;
 constexpr uint32_t kElementsPerChunk = 262144;
 constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
 
-// `has_data`: the bytes lie in memory, at view.data.
-Status ValidateView(const TensorView& view, bool has_data) {
-  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
-  const std::string tensor = "tensor " + std::string(view.name);
-  if (DTypeBits(view.dtype) == 0) {
-    return Status::InvalidArgument(tensor + ": dtype " +
-                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
-  }
-  const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
-  if (!bytes.ok()) return bytes.status().WithContext(tensor);
-  if (has_data && *bytes > 0 && view.data == nullptr) {
-    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
-                                   " bytes");
-  }
-  if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
-    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
-                                   " strides for " + std::to_string(view.shape.size()) + " axes");
-  }
-  if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
-    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
-                                   " tensors must be dense");
-  }
-  return Status::Ok();
-}
-
 std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
   auto tensor = std::make_unique<SaveTensor>();
   tensor->name = view.name;
@@ -539,6 +514,30 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
 }
 
 }  // namespace
+
+Status ValidateView(const TensorView& view, bool has_data) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
+  const std::string tensor = "tensor " + std::string(view.name);
+  if (DTypeBits(view.dtype) == 0) {
+    return Status::InvalidArgument(tensor + ": dtype " +
+                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
+  }
+  const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
+  if (!bytes.ok()) return bytes.status().WithContext(tensor);
+  if (has_data && *bytes > 0 && view.data == nullptr) {
+    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
+                                   " bytes");
+  }
+  if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
+    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
+                                   " strides for " + std::to_string(view.shape.size()) + " axes");
+  }
+  if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
+    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
+                                   " tensors must be dense");
+  }
+  return Status::Ok();
+}
 
 uint32_t ElementsPerChunk(DType dtype) {
   // Weights, masters and moments are cut at the same elements whatever their type; tensors of

@@ -53,6 +53,9 @@ class SourceWriter : public CheckpointWriter {
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };
 
+// kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at view.data.
+Status ValidateView(const TensorView& view, bool has_data);
+
 // Elements that a chunk of a tensor holds; the last one may hold fewer.
 uint32_t ElementsPerChunk(DType dtype);
 
