@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A load goes plan, check, read; only the last changes the target. The trainer state and the items
+// are read before the tensors and put into the target after them, so that they are the old or the
+// new.
+#include "varve/load.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "store/util.h"
+#include "trainer_hooks/fill.h"
+#include "trainer_hooks/item_name.h"
+#include "trainer_hooks/load_plan.h"
+
+namespace varve {
+namespace {
+
+// All that is not a tensor.
+struct Rest {
+  std::optional<TrainerState> trainer;
+  std::vector<StateItem> items;
+};
+
+Result<Rest> ReadRest(const CheckpointReader& reader) {
+  Rest rest;
+  VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
+  for (const std::string& stored : names) {
+    ItemName item = DecodeItemName(stored);
+    VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
+    rest.items.push_back({std::move(item.name), item.rank, std::move(value)});
+  }
+  return rest;
+}
+
+void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
+  if (rest.trainer.has_value()) {
+    if (!options.lr_scheduler) rest.trainer->lr_scheduler = std::move(into->trainer.lr_scheduler);
+    into->trainer = *std::move(rest.trainer);
+  }
+  into->items = std::move(rest.items);
+}
+
+Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults) {
+  std::string message = StepName(id.run, id.step) + " does not fit:";
+  for (const std::string& fault : faults) message += "\n" + fault;
+  return Status::InvalidArgument(std::move(message));
+}
+
+}  // namespace
+
+Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
+                             TrainingState* into) {
+  const auto started = std::chrono::steady_clock::now();
+  VARVE_ASSIGN_OR_RETURN(const auto stored, reader.List());
+  LoadPlan plan = PlanLoad(stored, options, *into);
+  VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
+  const CheckpointId& id = reader.info().id;
+  if (!plan.faults.empty()) return AllFaults(id, plan.faults);
+  Rest rest;
+  if (options.trainer_state) {
+    VARVE_ASSIGN_OR_RETURN(rest, ReadRest(reader));
+  }
+  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan));
+  if (options.trainer_state) Replace(std::move(rest), options, into);
+  LoadReport report = std::move(plan.report);
+  report.id = id;
+  report.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return report;
+}
+
+}  // namespace varve

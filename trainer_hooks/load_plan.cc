@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/load_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "store/glob.h"
+#include "trainer_hooks/convert.h"
+
+namespace varve {
+namespace {
+
+// A tensor of the checkpoint under its name in the target.
+struct Stored {
+  const TensorInfo* info;
+  uint32_t num_shards = 1;
+  bool used = false;
+};
+
+// Targets in one place of memory.
+using Tied = std::vector<const LoadTarget*>;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// "BF16 [2, 3]"
+template <typename Tensor>
+std::string Describe(const Tensor& tensor) {
+  return std::string(DTypeName(tensor.dtype)) + " " + ShapeText(tensor.shape);
+}
+
+std::string TensorText(const std::string& name) { return "tensor " + name; }
+
+// Says also how the checkpoint calls it.
+std::string TensorText(const std::string& name, const TensorInfo& info) {
+  if (info.name == name) return TensorText(name);
+  return TensorText(name) + " (" + info.name + " in the checkpoint)";
+}
+
+bool MatchesAny(const std::vector<std::string>& globs, std::string_view name) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return MatchesGlob(glob, name); });
+}
+
+// The caller's own mistakes.
+Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
+  VARVE_RETURN_IF_ERROR(ValidateName("name", tensor.name));
+  if (DTypeBits(tensor.dtype) == 0) {
+    return Status::InvalidArgument("dtype " + std::to_string(static_cast<int>(tensor.dtype)) +
+                                   " is unknown");
+  }
+  VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
+  VARVE_ASSIGN_OR_RETURN(const int64_t elements, NumElements(tensor.shape));
+  if (bytes > 0 && tensor.data == nullptr) {
+    return Status::InvalidArgument("data is null, expected " + std::to_string(bytes) + " bytes");
+  }
+  if (!tensor.strides.empty() && tensor.strides.size() != tensor.shape.size()) {
+    return Status::InvalidArgument(std::to_string(tensor.strides.size()) + " strides, expected " +
+                                   std::to_string(tensor.shape.size()));
+  }
+  const Strides strides(tensor.shape, tensor.strides);
+  if (strides.HasZero()) {
+    return Status::InvalidArgument(
+        "a stride is 0, so that elements share their place; a load needs "
+        "one for each");
+  }
+  if (!strides.IsDense() && DTypeBits(tensor.dtype) % 8 != 0) {
+    return Status::InvalidArgument("has strides, expected dense " + Describe(tensor));
+  }
+  return LoadTarget{&tensor, strides, elements, bytes};
+}
+
+// True when the checkpoint says that the two shared their storage.
+bool IsRecordedTie(const TensorInfo& a, const TensorInfo& b) {
+  return a.alias_of == b.name || b.alias_of == a.name ||
+         (!a.alias_of.empty() && a.alias_of == b.alias_of);
+}
+
+class Planner {
+ public:
+  Planner(const LoadOptions& options, const TrainingState& into) : options_(options), into_(into) {}
+
+  LoadPlan Plan(std::span<const TensorInfo> stored) && {
+    IndexStored(stored);
+    CheckTargets();
+    for (const Tied& tied : GroupTied()) PlanPlace(tied);
+    PlanMasters();
+    if (options_.strictness != Strictness::kAssumeOkUnexpected) NoteUnexpected();
+    return std::move(plan_);
+  }
+
+ private:
+  void IndexStored(std::span<const TensorInfo> stored);
+  void CheckTargets();
+  std::vector<Tied> GroupTied() const;
+  void PlanPlace(const Tied& tied);
+  bool Fits(const StateTensor& target, const Stored& stored);
+  void PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& found);
+  void PlanMissing(const Tied& tied);
+  bool PlanFromPartner(const Tied& tied, const LoadTarget& target, std::string* why_not);
+  std::vector<std::string> PartnersOf(const StateTensor& target) const;
+  void PlanMasters();
+  void NoteUnexpected();
+
+  void NoteFilled(const LoadTarget& target);
+  void Fault(std::string text) { plan_.faults.push_back(std::move(text)); }
+  bool IsWanted(std::string_view name) const {
+    return (options_.include.empty() || MatchesAny(options_.include, name)) &&
+           !MatchesAny(options_.exclude, name);
+  }
+  bool IsInScope(const StateTensor& target) const {
+    return IsWanted(target.name) && (options_.optimizer || target.role != TensorRole::kOptimizer);
+  }
+  Stored* Find(const std::string& name) {
+    const auto it = stored_.find(name);
+    return it == stored_.end() ? nullptr : &it->second;
+  }
+
+  const LoadOptions& options_;
+  const TrainingState& into_;
+  LoadPlan plan_;
+  std::map<std::string, Stored> stored_;                // by name in the target
+  std::map<std::string, LoadTarget> targets_;           // by name
+  std::multimap<std::string, std::string> weights_of_;  // by master, as either side knows
+  std::set<const StateTensor*> filled_;
+};
+
+void Planner::IndexStored(std::span<const TensorInfo> stored) {
+  for (const TensorInfo& info : stored) {
+    const std::string name = options_.rename.Apply(info.name);
+    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info});
+    if (!is_new && it->second.info->name == info.name) {
+      ++it->second.num_shards;
+    } else if (!is_new) {
+      Fault(TensorText(name) + ": both " + it->second.info->name + " and " + info.name +
+            " of the checkpoint get this name, expected one");
+    }
+    if (!info.derived_from.empty()) {
+      weights_of_.emplace(options_.rename.Apply(info.derived_from), name);
+    }
+  }
+}
+
+void Planner::CheckTargets() {
+  for (const StateTensor& tensor : into_.tensors) {
+    Result<LoadTarget> target = CheckTarget(tensor);
+    if (!target.ok()) {
+      Fault(TensorText(tensor.name) + " of the target: " + target.status().message());
+    } else if (!targets_.try_emplace(tensor.name, *target).second) {
+      Fault(TensorText(tensor.name) + " of the target: is there twice, expected once");
+    }
+    if (!tensor.derived_from.empty()) weights_of_.emplace(tensor.derived_from, tensor.name);
+  }
+}
+
+std::vector<Tied> Planner::GroupTied() const {
+  using Place = std::tuple<const void*, DType, std::vector<int64_t>, Strides>;
+  std::map<Place, size_t> places;
+  std::vector<Tied> groups;
+  for (const StateTensor& tensor : into_.tensors) {
+    const auto it = targets_.find(tensor.name);
+    if (it == targets_.end() || it->second.tensor != &tensor || !IsInScope(tensor)) continue;
+    const LoadTarget& target = it->second;
+    size_t group = groups.size();
+    if (target.bytes > 0) {
+      const Place place(tensor.data, tensor.dtype, tensor.shape, target.strides);
+      group = places.try_emplace(place, group).first->second;
+    }
+    if (group == groups.size()) groups.emplace_back();
+    groups[group].push_back(&target);
+  }
+  return groups;
+}
+
+void Planner::PlanPlace(const Tied& tied) {
+  std::vector<const LoadTarget*> found;
+  bool fit = true;
+  for (const LoadTarget* target : tied) {
+    Stored* stored = Find(target->tensor->name);
+    if (stored == nullptr) continue;
+    stored->used = true;
+    found.push_back(target);
+    if (!Fits(*target->tensor, *stored)) fit = false;
+  }
+  if (found.empty()) return PlanMissing(tied);
+  if (fit) PlanFill(tied, found);
+}
+
+bool Planner::Fits(const StateTensor& target, const Stored& stored) {
+  const TensorInfo& info = *stored.info;
+  const std::string tensor = TensorText(target.name, info);
+  const size_t faults_before = plan_.faults.size();
+  if (stored.num_shards > 1 || info.shard != 0) {
+    Fault(tensor + ": is in shards, expected a whole tensor");
+  } else if (info.shape != target.shape) {
+    Fault(tensor + ": shape " + ShapeText(info.shape) + ", expected " + ShapeText(target.shape));
+  }
+  if (info.dtype != target.dtype &&
+      !(options_.convert_dtype && CanConvert(info.dtype, target.dtype))) {
+    Fault(tensor + ": dtype " + std::string(DTypeName(info.dtype)) + ", expected " +
+          std::string(DTypeName(target.dtype)) +
+          (options_.convert_dtype ? ", which it cannot be converted to" : ""));
+  }
+  return plan_.faults.size() == faults_before;
+}
+
+void Planner::PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& found) {
+  const auto source = [this](const LoadTarget* target) { return Find(target->tensor->name)->info; };
+  plan_.fills.push_back({*found[0], source(found[0])});
+  for (const LoadTarget* target : found) {
+    const StateTensor& tensor = *target->tensor;
+    if (source(target)->dtype != tensor.dtype) {
+      plan_.report.converted.push_back(tensor.name + ": " +
+                                       std::string(DTypeName(source(target)->dtype)) + " to " +
+                                       std::string(DTypeName(tensor.dtype)));
+    }
+    if (target != found[0] && !IsRecordedTie(*source(found[0]), *source(target))) {
+      plan_.ties.push_back({found[0]->tensor, &tensor, source(found[0]), source(target)});
+    }
+  }
+  for (const LoadTarget* target : tied) NoteFilled(*target);
+  plan_.report.bytes += tied[0]->bytes;
+}
+
+// Its master, and the weights of which it is the master.
+std::vector<std::string> Planner::PartnersOf(const StateTensor& target) const {
+  std::vector<std::string> names;
+  if (!target.derived_from.empty()) names.push_back(target.derived_from);
+  const auto [begin, end] = weights_of_.equal_range(target.name);
+  for (auto it = begin; it != end; ++it) names.push_back(it->second);
+  return names;
+}
+
+bool Planner::PlanFromPartner(const Tied& tied, const LoadTarget& target, std::string* why_not) {
+  for (const std::string& name : PartnersOf(*target.tensor)) {
+    Stored* stored = Find(name);
+    if (stored == nullptr) continue;
+    stored->used = true;
+    const TensorInfo& info = *stored->info;
+    if (stored->num_shards > 1 || info.shape != target.tensor->shape ||
+        !CanConvert(info.dtype, target.tensor->dtype)) {
+      *why_not = "; cannot be made from " + info.name + ", which is " + Describe(info);
+      continue;
+    }
+    plan_.fills.push_back({target, &info});
+    for (const LoadTarget* made : tied) {
+      plan_.report.made.push_back(made->tensor->name);
+      NoteFilled(*made);
+    }
+    plan_.report.bytes += target.bytes;
+    return true;
+  }
+  return false;
+}
+
+void Planner::PlanMissing(const Tied& tied) {
+  std::string why_not;
+  for (const LoadTarget* target : tied) {
+    if (PlanFromPartner(tied, *target, &why_not)) return;
+  }
+  for (const LoadTarget* target : tied) {
+    if (options_.strictness == Strictness::kIgnoreAll) {
+      plan_.report.missing.push_back(target->tensor->name);
+    } else {
+      Fault(TensorText(target->tensor->name) + ": missing in the checkpoint, expected " +
+            Describe(*target->tensor) + why_not);
+    }
+  }
+}
+
+// A master that stays as it is would undo the load of its weight at the next step of the optimizer.
+void Planner::PlanMasters() {
+  std::set<const void*> places;
+  for (const StateTensor& weight : into_.tensors) {
+    const auto it = targets_.find(weight.derived_from);
+    if (it == targets_.end() || !filled_.contains(&weight)) continue;
+    const LoadTarget& master = it->second;
+    if (IsInScope(*master.tensor) || filled_.contains(master.tensor)) continue;
+    if (weight.shape != master.tensor->shape || !CanConvert(weight.dtype, master.tensor->dtype)) {
+      Fault(TensorText(master.tensor->name) + " of the target: is " + Describe(*master.tensor) +
+            ", expected a master of " + weight.name + ", which is " + Describe(weight));
+      continue;
+    }
+    plan_.report.made.push_back(master.tensor->name);
+    NoteFilled(master);
+    if (!places.insert(master.tensor->data).second) continue;  // of a tied weight
+    plan_.masters.push_back({targets_.at(weight.name), master});
+    plan_.report.bytes += master.bytes;
+  }
+}
+
+void Planner::NoteFilled(const LoadTarget& target) {
+  filled_.insert(target.tensor);
+  ++plan_.report.num_tensors;
+}
+
+void Planner::NoteUnexpected() {
+  for (const auto& [name, stored] : stored_) {
+    const TensorInfo& info = *stored.info;
+    const bool is_left_out = !options_.optimizer && info.role == TensorRole::kOptimizer;
+    if (stored.used || is_left_out || targets_.contains(name) || !IsWanted(name)) continue;
+    if (options_.strictness == Strictness::kRaiseAll) {
+      Fault(TensorText(name, info) + ": unexpected " + Describe(info) +
+            ", the target has no such tensor");
+    } else {
+      plan_.report.unexpected.push_back(name);
+    }
+  }
+}
+
+}  // namespace
+
+LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
+                  const TrainingState& into) {
+  return Planner(options, into).Plan(stored);
+}
+
+}  // namespace varve
