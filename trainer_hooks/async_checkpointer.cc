@@ -150,6 +150,8 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   Status SaveJob(Job* job);
   Status PrepareLineage(uint64_t step);
   SaveOptions MakeSaveOptions(const Job& job) const;
+  bool ShouldRetry(const Status& status, int attempt) const;
+  Result<std::unique_ptr<CheckpointWriter>> BeginOnce(const Job& job, const SaveOptions& options);
   Result<std::unique_ptr<CheckpointWriter>> Begin(const Job& job, const SaveOptions& options);
   void StageOnAllThreads(Job* job);
   void ChooseCodec(const Job& job, SaveOptions* options) const;
@@ -280,7 +282,7 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
   {
     const std::lock_guard lock(mutex_);
     is_awaited_ = true;
-    job->metrics.staging_wait_seconds = Seconds(end - copied);
+    if (!job->stage.is_all_staged()) job->metrics.staging_wait_seconds = Seconds(end - copied);
     job->metrics.stall_seconds += Seconds(end - start);
     job->metrics.staged_seconds = Seconds(end - job->begun);
     if (phase_ == Phase::kIdle) last_metrics_ = job->metrics;
@@ -433,8 +435,8 @@ SaveOptions AsyncCheckpointerImpl::MakeSaveOptions(const Job& job) const {
           .low_priority = !in_a_hurry};
 }
 
-Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Begin(const Job& job,
-                                                                       const SaveOptions& options) {
+Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::BeginOnce(
+    const Job& job, const SaveOptions& options) {
   VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(job.step, options));
   for (const StateItem& item : job.state.items) {
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
@@ -482,6 +484,24 @@ Status AsyncCheckpointerImpl::CheckSpace(const Job& job) const {
                          std::to_string(space.available) + " are free");
 }
 
+// Whether to try again after this result, having waited.
+bool AsyncCheckpointerImpl::ShouldRetry(const Status& status, int attempt) const {
+  if (status.code() != StatusCode::kIOError || attempt > options_.retries) return false;
+  std::this_thread::sleep_for(std::chrono::seconds(1 << std::min(attempt - 1, 6)));
+  return true;
+}
+
+Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Begin(const Job& job,
+                                                                       const SaveOptions& options) {
+  for (int attempt = 1;; ++attempt) {
+    Result<std::unique_ptr<CheckpointWriter>> writer = BeginOnce(job, options);
+    if (writer.ok()) return writer;
+    if (!ShouldRetry(writer.status(), attempt)) {
+      return writer.status().WithContext("saving step " + std::to_string(job.step));
+    }
+  }
+}
+
 Result<SaveReport> AsyncCheckpointerImpl::Commit(Job* job, std::unique_ptr<CheckpointWriter> writer,
                                                  const SaveOptions& options) {
   for (int attempt = 1;; ++attempt) {
@@ -493,10 +513,8 @@ Result<SaveReport> AsyncCheckpointerImpl::Commit(Job* job, std::unique_ptr<Check
       const std::lock_guard lock(mutex_);
       job->metrics.attempts = attempt;
     }
-    const bool may_retry = report.status().code() == StatusCode::kIOError &&
-                           attempt <= options_.retries && job->stage.is_all_staged();
-    if (!may_retry) return report;
-    std::this_thread::sleep_for(std::chrono::seconds(1 << std::min(attempt - 1, 6)));
+    // What was not staged may have changed since.
+    if (!job->stage.is_all_staged() || !ShouldRetry(report.status(), attempt)) return report;
     VARVE_ASSIGN_OR_RETURN(writer, Begin(*job, options));
   }
 }
