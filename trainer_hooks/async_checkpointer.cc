@@ -21,6 +21,7 @@
 #include "store/step_expr.h"
 #include "trainer_hooks/item_name.h"
 #include "trainer_hooks/stage.h"
+#include "trainer_hooks/state_bytes.h"
 
 namespace varve {
 namespace {
@@ -47,18 +48,6 @@ Status Validate(const TrainingState& state) {
   }
   for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
   return Status::Ok();
-}
-
-// Bytes of all tensors, those that are tied once. Precondition: Validate.
-uint64_t StateBytes(const TrainingState& state) {
-  std::map<const void*, uint64_t> bytes;
-  for (const StateTensor& tensor : state.tensors) {
-    uint64_t& largest = bytes[tensor.data];
-    largest = std::max(largest, NumBytes(tensor.dtype, tensor.shape).value());
-  }
-  uint64_t sum = 0;
-  for (const auto& [data, size] : bytes) sum += size;
-  return sum;
 }
 
 // How fast saves have been, and how small their data becomes: what the estimates need.

@@ -204,13 +204,20 @@ TEST_F(AsyncCheckpointerTest, AFailureMayBeTolerated) {
 }
 
 TEST_F(AsyncCheckpointerTest, AnIOErrorIsTriedAgain) {
-  Open({.retries = 3});
+  Open({.retries = 5});
   TestState state;
-  state.Add(NormalTensor("t", {1'000'000}, 1));
-  std::filesystem::rename(path() / "incoming", path() / "gone");
+  TestTensor* const t = state.Add(NormalTensor("t", {1'000'000}, 1));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
-  std::filesystem::rename(path() / "gone", path() / "incoming");  // within the first second
-  ExpectSaved(1, state.Snapshot());
+  VARVE_ASSERT_OK(ckpt_->Wait());
+  t->bytes[0] ^= std::byte{1};
+  const auto snapshot = state.Snapshot();
+  std::filesystem::rename(path() / "incoming", path() / "gone");
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(2, state.state())));
+  std::fill(t->bytes.begin(), t->bytes.end(), std::byte{7});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the first attempt has failed
+  std::filesystem::rename(path() / "gone", path() / "incoming");
+  ExpectSaved(2, snapshot);
+  EXPECT_GT(ckpt_->last_metrics().value().attempts, 1);
 }
 
 TEST_F(AsyncCheckpointerTest, Row02_RetentionRunsAfterTheCommitByNumber) {
