@@ -5,7 +5,7 @@
 #include <latch>
 #include <thread>
 
-#include "tests/hooks/state_fixture.h"
+#include "tests/hooks/test_state.h"
 
 namespace varve::testing {
 namespace {
