@@ -172,7 +172,7 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
   Require(checkpointer->Close());
 }
 
-// BeginSave, a step of a second on all cores, AwaitStaged.
+// BeginSave, a step of a second on all cores, AwaitStaged: the stall beside what Save may take.
 void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, double share) {
   auto checkpointer = Open(place->NewPath("overlap"), *trainer);
   Require(checkpointer->Save(1, trainer->view()).status());
@@ -188,7 +188,7 @@ void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, doub
     Require(checkpointer->Wait());
     place->Settle();
     stalls.push_back(stall);
-    ratios.push_back(stall / floor);
+    ratios.push_back(stall / (1.25 * floor));
   }
   Row("stall around a step of 1 s, " + std::to_string(std::lround(100 * share)) + " % changed",
       Quantile(ratios, 0.5), 0.1, Milliseconds(Quantile(stalls, 0.5)));
