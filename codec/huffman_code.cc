@@ -146,7 +146,7 @@ bool ReadFse(ByteReader* reader, size_t body_bytes, Weights* weights) {
   if (!ReadDistribution(bits, &begin, &distribution)) return false;
   const FseTable table = MakeFseTable(distribution);
   size_t end = 8 * (body_bytes - 1) + static_cast<size_t>(std::bit_width(mark)) - 1;
-  if (end < begin + 2 * distribution.log) return false;
+  if (end < begin + size_t{2} * distribution.log) return false;
   unsigned states[2];
   for (unsigned& state : states) state = bits.At(end -= distribution.log, distribution.log);
   for (size_t turn = 0; weights->count + 2 <= kMaxWeights; turn ^= 1) {
