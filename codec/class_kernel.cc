@@ -124,14 +124,15 @@ VARVE_AVX512 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data,
                                     Parts<uint8_t>* parts) {
   uint8_t* to[kParts];
   std::copy_n(parts->at, kParts, to);
+  __m512i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
     const __m512i bytes = _mm512_loadu_si512(data + i);
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
-      const __m512i id = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
-      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id);
+      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
       // A compress to memory is many times slower than one to a register with a whole store.
       _mm512_storeu_si512(to[k], _mm512_maskz_compress_epi8(mask, bytes));
       to[k] += _mm_popcnt_u64(mask);
@@ -146,6 +147,8 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, Parts<const ui
                                 uint8_t* data) {
   const uint8_t* from[kParts];
   std::copy_n(parts->at, kParts, from);
+  __m512i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
@@ -153,8 +156,7 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, Parts<const ui
     __m512i odd = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
-      const __m512i id = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
-      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id);
+      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
       __m512i& sum = k % 2 == 0 ? even : odd;
       sum = _mm512_mask_expand_epi8(sum, mask, _mm512_loadu_si512(from[k]));
       from[k] += _mm_popcnt_u64(mask);
@@ -165,17 +167,13 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, Parts<const ui
   return i;
 }
 
-// Which of 32 elements are of a class.
-VARVE_AVX2 VARVE_INLINE inline uint32_t MaskOf(__m256i ids, uint8_t id) {
-  const __m256i equal = _mm256_cmpeq_epi8(ids, _mm256_set1_epi8(static_cast<char>(id)));
-  return static_cast<uint32_t>(_mm256_movemask_epi8(equal));
-}
-
 template <size_t kParts>
 VARVE_AVX2 size_t PartitionAvx2(const uint8_t* classes, const uint8_t* data, size_t n,
                                 Parts<uint8_t>* parts) {
   uint8_t* to[kParts];
   std::copy_n(parts->at, kParts, to);
+  __m256i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm256_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
@@ -183,7 +181,8 @@ VARVE_AVX2 size_t PartitionAvx2(const uint8_t* classes, const uint8_t* data, siz
     const __m128i second = Load128(data + i + 16);
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
-      const uint32_t mask = MaskOf(ids, parts->ids[k]);
+      const __m256i equal = _mm256_cmpeq_epi8(ids, id[k]);
+      const auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(equal));
       Compress16(first, mask, to[k]);
       Compress16(second, mask >> 16, to[k] + CountBits(mask & 0xFFFF));
       to[k] += CountBits(mask);
@@ -198,14 +197,15 @@ VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, Parts<const uint8_
                             uint8_t* data) {
   const uint8_t* from[kParts];
   std::copy_n(parts->at, kParts, from);
+  __m256i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm256_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
     __m256i merged = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
-      const __m256i id = _mm256_set1_epi8(static_cast<char>(parts->ids[k]));
-      merged = _mm256_or_si256(merged, Expand32(_mm256_cmpeq_epi8(ids, id), &from[k]));
+      merged = _mm256_or_si256(merged, Expand32(_mm256_cmpeq_epi8(ids, id[k]), &from[k]));
     }
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(data + i), merged);
   }

@@ -243,6 +243,10 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
                                          std::span<std::byte> out) {
   const size_t unit_bytes = header.transform.element_bytes;
   const size_t num_units = out.size() / unit_bytes;
+  if (header.transform.transform == Transform::kRotate && (unit_bytes == 2 || unit_bytes == 4)) {
+    return JoinRotated(level, std::span(pointers, unit_bytes), num_units,
+                       reinterpret_cast<uint8_t*>(out.data()));
+  }
   const size_t round_units = kRoundBytes / unit_bytes;
   alignas(64) uint8_t residual[kRoundBytes];
   for (size_t i = 0; i < num_units; i += round_units) {

@@ -70,6 +70,26 @@ TEST(PlaneKernelTest, LevelsAgreeAndInvert) {
   }
 }
 
+TEST(PlaneKernelTest, JoinRotatedIsJoinAndRotate) {
+  for (const size_t width : {2, 4}) {
+    const TransformArgs rotate{.transform = Transform::kRotate, .element_bytes = width};
+    for (const size_t n : kSizes) {
+      const U8 planes = Random(n * width, n + width);
+      std::vector<const uint8_t*> from;
+      for (size_t p = 0; p < width; ++p) from.push_back(planes.data() + p * n);
+      U8 joined(n * width);
+      U8 expected(n * width);
+      JoinPlanes(CpuLevel::kPortable, from, n, joined.data());
+      InverseTransform(CpuLevel::kPortable, rotate, joined.data(), nullptr, n, expected.data());
+      for (const CpuLevel level : Levels()) {
+        U8 rotated(n * width);
+        JoinRotated(level, from, n, rotated.data());
+        ASSERT_EQ(rotated, expected) << width << " " << n;
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, CopiesAnySizeToAnyAddress) {
   for (const size_t n : kSizes) {
     for (const size_t shift : {0, 1, 15, 16, 63}) {
