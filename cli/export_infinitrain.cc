@@ -73,6 +73,22 @@ Result<std::optional<std::string>> StateText(const CheckpointReader& reader) {
   return text;
 }
 
+// A file of another checkpoint beside those of this one would be taken for a part of it.
+Status RefuseLeftovers(const ExportRequest& request, const ExportPlan& plan) {
+  for (const std::string_view name : {kModelCkpt, kOptimizerCkpt, formats::kTrainerStateJson}) {
+    const std::filesystem::path path = request.out / name;
+    const bool is_written =
+        std::any_of(plan.files.begin(), plan.files.end(),
+                    [&path](const ExportFile& file) { return file.path == path; });
+    std::error_code ignored;
+    if (is_written || !std::filesystem::exists(path, ignored)) continue;
+    return Status::FailedPrecondition(path.string() +
+                                      " is there, and this export has no such file; "
+                                      "remove it or choose another folder");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
@@ -87,6 +103,7 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
   // Last, so that a folder which has it is whole.
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> state, StateText(request.reader));
   if (state) plan.Add(request.out / formats::kTrainerStateJson, *std::move(state));
+  VARVE_RETURN_IF_ERROR(RefuseLeftovers(request, plan));
   VARVE_RETURN_IF_ERROR(NoteItems(request.reader, "infinitrain", kInfiniTrainItems, &plan));
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/export_plan.h"
+#include "cli/formats/byte_reader.h"
 #include "cli/formats/llmc_model.h"
 #include "cli/formats/llmc_state.h"
 #include "cli/llmc_items.h"
@@ -95,25 +96,22 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
   return file;
 }
 
-// No file when its first vector was not chosen.
-Result<std::optional<ExportFile>> StateFile(const CheckpointReader& reader, const std::string& name,
-                                            Chosen* chosen) {
-  VARVE_ASSIGN_OR_RETURN(std::optional<std::string> item, FindItem(reader, name));
-  const Result<formats::LlmcStateHeader> header = formats::ParseLlmcStateHeader(AsBytes(*item));
-  if (!header.ok()) return Damaged(name, header.status());
-  if (chosen->Find(header->VectorNames()[0], header->rank) == nullptr) {
+// The file of a process from its item; nothing when its first vector was not chosen.
+Result<std::optional<ExportFile>> StateFile(std::string_view item, uint64_t step, Chosen* chosen) {
+  VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader header,
+                         formats::ParseLlmcStateHeader(std::as_bytes(std::span(item))));
+  if (chosen->Find(header.VectorNames()[0], header.rank) == nullptr) {
     return std::optional<ExportFile>();
   }
   ExportFile file;
-  file.parts.emplace_back(item->substr(0, formats::kLlmcHeaderBytes));
-  for (const std::string_view vector : header->VectorNames()) {
+  file.path = FileName("state_%08" PRIu64 "_%05" PRIu32 ".bin", step, header.rank);
+  file.parts.emplace_back(std::string(item.substr(0, formats::kLlmcHeaderBytes)));
+  for (const std::string_view vector : header.VectorNames()) {
     VARVE_ASSIGN_OR_RETURN(TensorInfo taken,
-                           chosen->Take(vector, header->rank, DType::kF32, nullptr));
+                           chosen->Take(vector, header.rank, DType::kF32, nullptr));
     file.parts.emplace_back(std::move(taken));
   }
-  file.parts.emplace_back(item->substr(formats::kLlmcHeaderBytes));
-  file.path =
-      FileName("state_%08" PRIu64 "_%05" PRIu32 ".bin", reader.info().id.step, header->rank);
+  file.parts.emplace_back(std::string(item.substr(formats::kLlmcHeaderBytes)));
   return std::optional<ExportFile>(std::move(file));
 }
 
@@ -121,8 +119,12 @@ Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* pla
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> items, reader.ListBytes());
   for (const std::string& name : items) {
     if (!name.starts_with(kLlmcStateItems)) continue;
-    VARVE_ASSIGN_OR_RETURN(std::optional<ExportFile> file, StateFile(reader, name, chosen));
-    if (file) plan->files.push_back(*std::move(file));
+    VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> item, reader.ReadBytes(name));
+    Result<std::optional<ExportFile>> file =
+        StateFile(formats::AsText(item), reader.info().id.step, chosen);
+    if (file.status().code() == StatusCode::kInvalidArgument) return Damaged(name, file.status());
+    if (!file.ok()) return file.status();
+    if (file->has_value()) plan->files.push_back(**std::move(file));
   }
   return Status::Ok();
 }

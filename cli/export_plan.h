@@ -55,8 +55,9 @@ Result<std::optional<std::string>> FindItem(const CheckpointReader& reader, std:
 // One file, or several and an index of them, which comes last.
 Result<ExportPlan> PlanSafetensors(ExportRequest request);
 // A folder of model.ckpt, optimizer.ckpt and trainer_state.json, as far as there is anything for
-// them. An imported checkpoint gives the bytes that it came from. kInvalidArgument: a tensor that
-// the format cannot hold.
+// them. An imported checkpoint gives the bytes that it came from. kFailedPrecondition: a tensor
+// that the format cannot hold, or a file in the folder that would be taken for a part of this
+// checkpoint.
 Result<ExportPlan> PlanInfiniTrain(ExportRequest request);
 // A model file, and the state files of all processes. kFailedPrecondition: the checkpoint was not
 // imported from llm.c, or not all tensors of its files were chosen.

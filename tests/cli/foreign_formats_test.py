@@ -161,6 +161,9 @@ class Row34InfiniTrainTest(ForeignCase):
         self.varve("import", self.folder / "in", "--format", "infinitrain", "--step", 1)
         self.fails(harness.EXISTS, "export", 1, "--format", "infinitrain", "-o", self.folder / "in", says="--force")
         self.varve("export", 1, "--format", "infinitrain", "-o", self.folder / "in", "--force")
+        self.write("in/optimizer.ckpt", b"of another step")
+        self.fails(harness.FAILED, "export", 1, "--format", "infinitrain", "-o", self.folder / "in", "--force",
+                   says="optimizer.ckpt is there")
 
 
 class Row34LlmcTest(ForeignCase):
