@@ -14,7 +14,7 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

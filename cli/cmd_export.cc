@@ -21,7 +21,7 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "cli/tensor_stream.h"
 #include "store/glob.h"
 #include "varve/store.h"

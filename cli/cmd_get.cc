@@ -18,7 +18,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/slice.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "cli/tensor_stream.h"
 #include "cli/tensor_summary.h"
 #include "varve/store.h"

@@ -10,8 +10,8 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
-#include "cli/step_expr.h"
 #include "store/glob.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

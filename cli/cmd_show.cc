@@ -13,7 +13,7 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

@@ -11,7 +11,7 @@
 #include "cli/context.h"
 #include "cli/print.h"
 #include "cli/request.h"
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

@@ -12,8 +12,10 @@
 #include <cmath>
 #include <set>
 #include <thread>
+#include <unordered_map>
 
 #include "store/frame_totals.h"
+#include "store/gather.h"
 #include "store/save_pipeline.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
@@ -25,41 +27,6 @@ namespace {
 constexpr size_t kMaxItemBytes = size_t{64} << 20;
 constexpr uint32_t kElementsPerChunk = 262144;
 constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
-
-bool IsDense(const TensorView& view) {
-  if (view.strides.empty()) return true;
-  int64_t stride = 1;
-  for (size_t i = view.shape.size(); i-- > 0;) {
-    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
-    stride *= view.shape[i];
-  }
-  return true;
-}
-
-// `has_data`: the bytes lie in memory, at view.data.
-Status ValidateView(const TensorView& view, bool has_data) {
-  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
-  const std::string tensor = "tensor " + std::string(view.name);
-  if (DTypeBits(view.dtype) == 0) {
-    return Status::InvalidArgument(tensor + ": dtype " +
-                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
-  }
-  const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
-  if (!bytes.ok()) return bytes.status().WithContext(tensor);
-  if (has_data && *bytes > 0 && view.data == nullptr) {
-    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
-                                   " bytes");
-  }
-  if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
-    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
-                                   " strides for " + std::to_string(view.shape.size()) + " axes");
-  }
-  if (!IsDense(view) && DTypeBits(view.dtype) % 8 != 0) {
-    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
-                                   " tensors must be dense");
-  }
-  return Status::Ok();
-}
 
 std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
   auto tensor = std::make_unique<SaveTensor>();
@@ -110,6 +77,8 @@ class CheckpointWriterImpl : public SourceWriter {
 
   Status Put(const TensorView& view) override;
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override;
+  Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
+  uint64_t digest_seed() const override { return store_->digest_seed(); }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -123,6 +92,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Status RequireOpen() const;
   Status Add(std::unique_ptr<SaveTensor> tensor);
   Status PinParent(RunId run);
+  Result<std::optional<TensorRecord>> FindParent(const SaveTensor& tensor) const;
   Status FindParents();
   void LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
@@ -212,7 +182,7 @@ Status CheckpointWriterImpl::Put(const TensorView& view) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/true));
   auto tensor = MakeTensor(view);
-  if (!IsDense(view)) tensor->strides.assign(view.strides.begin(), view.strides.end());
+  if (!IsDense(view.shape, view.strides)) tensor->strides.assign(view.strides.begin(), view.strides.end());
   tensor->data = static_cast<const std::byte*>(view.data);
   return Add(std::move(tensor));
 }
@@ -301,27 +271,47 @@ Result<SaveReport> CheckpointWriterImpl::Commit() {
   return MakeReport(pipeline);
 }
 
+// The tensor's record one step ago; nullopt when it had another dtype or cut, or was not there.
+Result<std::optional<TensorRecord>> CheckpointWriterImpl::FindParent(
+    const SaveTensor& tensor) const {
+  std::optional<TensorRecord> parent;
+  if (!parent_.has_value()) return parent;
+  VARVE_ASSIGN_OR_RETURN(
+      const auto value,
+      store_->database()->Get(Family::kTensors, keys::Tensor(*parent_, tensor.name, tensor.shard)));
+  if (!value.has_value()) return parent;
+  Result<TensorRecord> record = DecodeTensorRecord(*value);
+  if (!record.ok()) return record.status().WithContext("tensor " + tensor.name);
+  if (record->dtype == tensor.dtype &&
+      record->elements_per_chunk == tensor.record.elements_per_chunk) {
+    parent = *std::move(record);
+  }
+  return parent;
+}
+
 Status CheckpointWriterImpl::FindParents() {
-  if (!parent_.has_value()) return Status::Ok();
   for (const auto& tensor : tensors_) {
-    VARVE_ASSIGN_OR_RETURN(const auto value,
-                           store_->database()->Get(Family::kTensors,
-                                                   keys::Tensor(*parent_, tensor->name,
-                                                                tensor->shard)));
-    if (!value.has_value()) continue;
-    Result<TensorRecord> record = DecodeTensorRecord(*value);
-    if (!record.ok()) return record.status().WithContext("tensor " + tensor->name);
-    if (record->dtype == tensor->dtype &&
-        record->elements_per_chunk == tensor->record.elements_per_chunk) {
-      tensor->parent = *std::move(record);
-    }
+    VARVE_ASSIGN_OR_RETURN(tensor->parent, FindParent(*tensor));
   }
   return Status::Ok();
 }
 
-// Connects derived tensors with their sources and puts them last, so that a source is placed first.
+Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(const TensorView& view) const {
+  VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/false));
+  VARVE_ASSIGN_OR_RETURN(const auto parent, FindParent(*MakeTensor(view)));
+  std::vector<Digest> digests;
+  if (!parent.has_value()) return digests;
+  for (size_t i = 0; i < parent->lists.size(); ++i) {
+    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkRef> refs, store_->ReadList(*parent, i));
+    for (const ChunkRef& ref : refs) digests.push_back(ref.digest);
+  }
+  return digests;
+}
+
+// Connects derived tensors with their sources, and puts each behind its source: it is placed first, and
+// its bytes are needed no longer than that.
 void CheckpointWriterImpl::LinkSources() {
-  const bool may_derive = store_->options().codec != Codec::kNone;
+  const bool may_derive = options_.codec.value_or(store_->options().codec) != Codec::kNone;
   for (const auto& tensor : tensors_) {
     const auto it = by_name_.find({tensor->derived_from, tensor->shard});
     if (!may_derive || it == by_name_.end()) continue;
@@ -332,8 +322,14 @@ void CheckpointWriterImpl::LinkSources() {
       tensor->source = source;
     }
   }
-  std::stable_partition(tensors_.begin(), tensors_.end(),
-                        [](const auto& tensor) { return tensor->source == nullptr; });
+  std::unordered_map<const SaveTensor*, size_t> place;
+  for (size_t i = 0; i < tensors_.size(); ++i) place[tensors_[i].get()] = i;
+  std::stable_sort(tensors_.begin(), tensors_.end(), [&](const auto& a, const auto& b) {
+    const auto key = [&](const SaveTensor* t) {
+      return std::pair(place[t->source != nullptr ? t->source : t], t->source != nullptr);
+    };
+    return key(a.get()) < key(b.get());
+  });
 }
 
 Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
@@ -518,6 +514,30 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
 }
 
 }  // namespace
+
+Status ValidateView(const TensorView& view, bool has_data) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
+  const std::string tensor = "tensor " + std::string(view.name);
+  if (DTypeBits(view.dtype) == 0) {
+    return Status::InvalidArgument(tensor + ": dtype " +
+                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
+  }
+  const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
+  if (!bytes.ok()) return bytes.status().WithContext(tensor);
+  if (has_data && *bytes > 0 && view.data == nullptr) {
+    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
+                                   " bytes");
+  }
+  if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
+    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
+                                   " strides for " + std::to_string(view.shape.size()) + " axes");
+  }
+  if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
+    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
+                                   " tensors must be dense");
+  }
+  return Status::Ok();
+}
 
 uint32_t ElementsPerChunk(DType dtype) {
   // Weights, masters and moments are cut at the same elements whatever their type; tensors of

@@ -29,10 +29,14 @@ class ChunkSource {
   // the store has is then shared without being read.
   virtual std::optional<Digest> KnownDigest(uint64_t i) const = 0;
   // The raw bytes of chunk `i`: in memory of the source that stays until the end of the save, or in
-  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one.
+  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one;
+  // then kNotFound says that the bytes are not at hand, and the other chunk is stored for itself.
   virtual Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) = 0;
-  // The digest of a chunk that has been read.
-  virtual void Learn(uint64_t i, const Digest& digest) = 0;
+  // The digest of a chunk that has been read. An error fails the save.
+  virtual Status Learn(uint64_t i, const Digest& digest) = 0;
+  // The save needs chunk `i` of this tensor no more. Called once a chunk, in the order of the chunks,
+  // by one thread at a time.
+  virtual void Done(uint64_t i) { (void)i; }
 };
 
 // A writer that also takes tensors by source. What Store::Begin returns is one.
@@ -41,9 +45,16 @@ class SourceWriter : public CheckpointWriter {
   // As Put; `view.data` and `view.strides` have no meaning. Chunks are cut as the store cuts them
   // (ElementsPerChunk of the dtype).
   virtual Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) = 0;
+  // The digests of this tensor's chunks in the step that the save is compared with, which is pinned;
+  // empty when it has no such tensor that is cut the same way.
+  virtual Result<std::vector<Digest>> ParentDigests(const TensorView& view) const = 0;
+  virtual uint64_t digest_seed() const = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };
+
+// kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at view.data.
+Status ValidateView(const TensorView& view, bool has_data);
 
 // Elements that a chunk of a tensor holds; the last one may hold fewer.
 uint32_t ElementsPerChunk(DType dtype);

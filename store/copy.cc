@@ -56,7 +56,10 @@ class StoredTensor : public ChunkSource {
     VARVE_RETURN_IF_ERROR(reader_->Read(refs_[i], dtype_, *buffer, &scratch));
     return std::span<const std::byte>(*buffer);
   }
-  void Learn(uint64_t i, const Digest& digest) override { digests_->Add(refs_[i].digest, digest); }
+  Status Learn(uint64_t i, const Digest& digest) override {
+    digests_->Add(refs_[i].digest, digest);
+    return Status::Ok();
+  }
 
  private:
   const ChunkReader* const reader_;

@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "codec/rounded_copy.h"
+#include "store/gather.h"
+#include "store/low_priority.h"
 #include "store/util.h"
 
 namespace varve {
@@ -18,45 +20,6 @@ namespace {
 // frame, RocksDB's copy of that, and slack.
 constexpr uint64_t kBytesInFlightPerRawByte = 4;
 constexpr uint64_t kTypicalChunkBytes = uint64_t{1} << 20;
-
-// Copies `count` elements, from element `first` of the row-major order, out of a strided tensor.
-void Gather(const SaveTensor& t, uint64_t first, uint64_t count, size_t element_bytes,
-            std::byte* out) {
-  const size_t axes = t.shape.size();
-  std::vector<int64_t> index(axes);
-  uint64_t rest = first;
-  int64_t offset = 0;
-  for (size_t i = axes; i-- > 0;) {
-    index[i] = static_cast<int64_t>(rest % static_cast<uint64_t>(t.shape[i]));
-    rest /= static_cast<uint64_t>(t.shape[i]);
-    offset += index[i] * t.strides[i];
-  }
-  const int64_t row = t.shape.back();
-  const int64_t step = t.strides.back();
-  while (count > 0) {
-    const int64_t n = std::min<int64_t>(row - index.back(), static_cast<int64_t>(count));
-    const std::byte* in = t.data + offset * static_cast<int64_t>(element_bytes);
-    if (step == 1) {
-      std::memcpy(out, in, static_cast<size_t>(n) * element_bytes);
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        std::memcpy(out + static_cast<size_t>(i) * element_bytes,
-                    in + i * step * static_cast<int64_t>(element_bytes), element_bytes);
-      }
-    }
-    out += static_cast<size_t>(n) * element_bytes;
-    count -= static_cast<uint64_t>(n);
-    // On to the next row: the innermost index starts again, the others count up.
-    offset -= index.back() * step;
-    index.back() = 0;
-    for (size_t i = axes - 1; i-- > 0;) {
-      offset += t.strides[i];
-      if (++index[i] < t.shape[i]) break;
-      offset -= index[i] * t.strides[i];
-      index[i] = 0;
-    }
-  }
-}
 
 }  // namespace
 
@@ -89,6 +52,9 @@ SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& 
     : store_(store),
       birth_(birth),
       verify_sharing_(options.verify_sharing),
+      num_threads_(options.num_threads > 0 ? options.num_threads : store->num_threads()),
+      low_priority_(options.low_priority),
+      codec_(options.codec.value_or(store->options().codec)),
       progress_(options.progress),
       files_(store->database(), store->incoming(), birth) {}
 
@@ -109,10 +75,12 @@ Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
   const uint64_t budget = store_->options().pipeline_budget_bytes;
   const auto in_flight = static_cast<size_t>(
       std::clamp<uint64_t>(budget / (kBytesInFlightPerRawByte * kTypicalChunkBytes), 2,
-                           4 * static_cast<uint64_t>(store_->num_threads())));
+                           4 * static_cast<uint64_t>(num_threads_)));
   const auto parallel = tbb::filter_mode::parallel;
   const auto in_order = tbb::filter_mode::serial_in_order;
-  tbb::task_arena arena(store_->num_threads());
+  tbb::task_arena arena(num_threads_, low_priority_ ? static_cast<unsigned>(num_threads_) : 1);
+  std::optional<LowPriorityHelpers> helpers;
+  if (low_priority_) helpers.emplace(&arena, num_threads_ - 1);
   arena.execute([&] {
     tbb::parallel_pipeline(
         in_flight,
@@ -139,6 +107,7 @@ Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
                                          }) &
             tbb::make_filter<Job*, void>(in_order, [&](Job* job) {
               if (!failed_) Write(job);
+              if (job->tensor->chunks != nullptr) job->tensor->chunks->Done(job->chunk);
               Report(*job);
               const std::lock_guard lock(mutex_);
               idle_.emplace_back(job);
@@ -199,7 +168,11 @@ void SavePipeline::Examine(Job* job, Worker* worker) {
     return Fail(fetched.WithContext("tensor " + t.name));
   }
   ref.digest = ComputeDigest(store_->digest_seed(), job->raw);
-  if (t.chunks != nullptr) t.chunks->Learn(job->chunk, ref.digest);
+  if (t.chunks != nullptr) {
+    if (const Status learned = t.chunks->Learn(job->chunk, ref.digest); !learned.ok()) {
+      return Fail(learned.WithContext("tensor " + t.name));
+    }
+  }
   if (SharesParent(job, worker)) return;
   if (job->raw.size() <= kMaxInlineBytes) {
     ref.kind = ChunkKind::kInline;
@@ -248,7 +221,8 @@ Status SavePipeline::FetchRaw(Job* job) const {
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
     job->gathered.resize(bytes);
-    Gather(t, offset / element_bytes, bytes / element_bytes, element_bytes, job->gathered.data());
+    Gather(t.shape, t.strides, t.data, offset / element_bytes, bytes / element_bytes, element_bytes,
+           job->gathered.data());
     job->raw = job->gathered;
   }
   return Status::Ok();
@@ -260,7 +234,10 @@ Result<bool> SavePipeline::EqualsRoundedSource(const Job& job, Worker* worker) c
   const SaveTensor& from = *t.source;
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
-    VARVE_ASSIGN_OR_RETURN(source, from.chunks->Read(job.chunk, &worker->compared));
+    const auto read = from.chunks->Read(job.chunk, &worker->compared);
+    if (read.status().code() == StatusCode::kNotFound) return false;
+    if (!read.ok()) return read.status();
+    source = *read;
   } else {
     source = {from.data + 2 * t.record.ChunkOffset(job.chunk), 2 * job.raw.size()};
   }
@@ -371,13 +348,13 @@ void SavePipeline::Encode(Job* job, Worker* worker) {
   EncodeInput input{.raw = job->raw,
                     .dtype = job->tensor->dtype,
                     .digest = job->ref().digest,
-                    .codec = options.codec,
+                    .codec = codec_,
                     .max_depth = options.max_delta_depth,
                     .max_path_ratio = options.max_path_ratio};
   std::vector<StoredChunk> chain;
   FrameBase base;
   const ChunkRef* parent = job->parent();
-  const bool wants_base = options.codec == Codec::kAuto || options.codec == Codec::kMax;
+  const bool wants_base = codec_ == Codec::kAuto || codec_ == Codec::kMax;
   if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
       parent->raw_bytes == job->raw.size() && parent->address.birth < birth_) {
     Result<std::vector<StoredChunk>> read =

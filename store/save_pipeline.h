@@ -97,6 +97,9 @@ class SavePipeline {
   StoreImpl* const store_;
   const uint64_t birth_;
   const bool verify_sharing_;
+  const int num_threads_;
+  const bool low_priority_;
+  const Codec codec_;
   const Progress progress_;
   ChunkFiles files_;
 

@@ -57,6 +57,13 @@ struct SaveOptions {
   // might know the store's digest seed; costs one read and one decode for each shared chunk.
   bool verify_sharing = false;
   Progress progress;  // of Commit, in raw bytes
+  // For this save alone; unset = the store's.
+  std::optional<Codec> codec{};
+  // Worker threads of this save; 0 = the store's.
+  int num_threads = 0;
+  // Work on threads of low priority, none of them TBB's, beside the one that calls Commit: for saves
+  // in the background of a training.
+  bool low_priority = false;
 };
 
 struct CopyOptions {

@@ -3,8 +3,10 @@
 // Everything a user of varve needs: the store, and the hooks of a trainer.
 #pragma once
 
+#include "varve/async_checkpointer.h"
 #include "varve/backup.h"
 #include "varve/checkpoint.h"
+#include "varve/flags.h"
 #include "varve/history.h"
 #include "varve/load.h"
 #include "varve/options.h"
@@ -14,6 +16,7 @@
 #include "varve/status.h"
 #include "varve/store.h"
 #include "varve/tensor.h"
+#include "varve/trainer_hooks.h"
 #include "varve/trainer_state.h"
 #include "varve/training_state.h"
 #include "varve/version.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include "varve/retention.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve {
 namespace {
 
 Status BadStep(std::string_view text, std::string_view problem) {
@@ -128,4 +128,4 @@ Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
   return ids;
 }
 
-}  // namespace varve::cli
+}  // namespace varve

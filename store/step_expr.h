@@ -19,7 +19,7 @@ namespace varve {
 class Store;
 }
 
-namespace varve::cli {
+namespace varve {
 
 struct LatestStep {
   bool operator==(const LatestStep&) const = default;
@@ -54,4 +54,4 @@ Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts);
 
-}  // namespace varve::cli
+}  // namespace varve

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/step_expr.h"
+#include "store/step_expr.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/support/temp_folder.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST_F(ResolveStepTest, ResolvesSeveralWithoutRepetition) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AsyncCheckpointer: saves a training in the background of its next steps.
+//
+//   auto ckpt = *varve::AsyncCheckpointer::Open("ckpt", {});
+//   ckpt->BeginSave(step, state);          // returns at once
+//   ForwardAndBackward();                  // staging goes on meanwhile: the state is only read
+//   ckpt->AwaitStaged();                   // from here on the tensors may change
+//   OptimizerStep();                       // encoding and commit go on meanwhile
+//   ...
+//   ckpt->Close();                         // the last save is durable, or the error is here
+//
+// The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged has
+// returned. They change in the optimizer step and nowhere else, so staging may overlap the next forward
+// and backward. Of the state only what differs from the step before is copied: each chunk is digested
+// where it lies, and staged when its digest is new. The digest of each staged chunk is computed once more
+// before it is encoded, so a chunk that changed while it was staged fails the save, by its tensor's name.
+//
+// Thread rule: one thread at a time, the trainer's. AwaitStaged works on that thread, too.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "varve/load.h"
+#include "varve/options.h"
+#include "varve/retention.h"
+#include "varve/store.h"
+#include "varve/training_state.h"
+
+namespace varve {
+
+// What BeginSave does while the save before is still under way. Commits never overtake one another.
+enum class WhenBusy {
+  kWait,  // for it to be durable
+  kSkip,  // does not save this step
+};
+
+// What one save did and cost. Seconds are counted from BeginSave.
+struct SaveMetrics {
+  uint64_t step = 0;
+  Status status;  // of the save, or of the retention after it
+  bool skipped = false;
+  uint64_t num_tensors = 0;
+  uint64_t logical_bytes = 0;
+  uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the step before
+  uint64_t staged_bytes = 0;   // of them, copied; the rest did not fit the staging budget
+  uint64_t new_bytes = 0;      // of them, raw bytes of chunks that the store did not have
+  uint64_t stored_bytes = 0;   // encoded bytes of those
+  uint64_t dropped_steps = 0;  // by the retention
+  int attempts = 0;
+  double stall_seconds = 0;         // that the trainer was held in BeginSave and AwaitStaged
+  double busy_wait_seconds = 0;     // of the stall: waiting for the save before
+  double staging_wait_seconds = 0;  // of the stall: waiting for the encoder, as staging was full
+  double staged_seconds = 0;        // until the trainer might change its tensors
+  double durable_seconds = 0;       // until the checkpoint was durable
+  Codec codec = Codec::kAuto;       // that was used
+};
+// One line: step, sizes, times, why it waited, and the error if there is one.
+std::string ToString(const SaveMetrics& metrics);
+
+struct CheckpointerOptions {
+  std::string run = "main";
+  // For what has changed and is not yet encoded. 0 = the smaller of the state and half of the free RAM.
+  // When more than that changes at once, AwaitStaged waits until the encoder has read the rest where it
+  // lies, and the metrics say for how long.
+  uint64_t staging_budget_bytes = 0;
+  // For chunks on their way and RocksDB's buffers. Thread count, codec and chains as for any store;
+  // `num_threads` here: 0 = half of the cores, divided by local_ranks.
+  StoreOptions store;
+  int local_ranks = 1;  // processes that share this machine
+  OnExisting on_existing = OnExisting::kError;
+  WhenBusy when_busy = WhenBusy::kWait;
+  // A save that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds, if all
+  // that changed was staged.
+  int retries = 0;
+  // True: the error of a failed save is returned by every later call. False: later saves go on, the
+  // error is in the metrics, and Close returns it.
+  bool failure_is_fatal = true;
+  // What stays after each commit; unset = everything. The step just saved always stays.
+  std::optional<RetentionPolicy> retention;
+  // Called when a save has ended, well or not, or was skipped; on a thread of the checkpointer, or the
+  // caller's when skipped. Must not call the checkpointer.
+  std::function<void(const SaveMetrics&)> on_save;
+};
+
+struct BeginOptions {
+  // When the machine will be gone. All cores work then, at full priority; and data is stored without
+  // compression when the estimate says that it would not be durable in time otherwise.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+};
+
+class AsyncCheckpointer {
+ public:
+  // Opens the store, or makes it. Errors as Store::OpenOrCreate.
+  static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
+                                                         const CheckpointerOptions& options = {});
+  virtual ~AsyncCheckpointer() = default;  // as Close; an error nobody has seen goes to stderr
+  AsyncCheckpointer(const AsyncCheckpointer&) = delete;
+  AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;
+
+  // Pays now what the first save would: takes the staging memory for a state of this size.
+  // kInvalidArgument as BeginSave.
+  virtual Status Prewarm(const TrainingState& state) = 0;
+
+  // Starts to save. Copies everything of `state` but the tensors' data, which must stay as they are until
+  // AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is wrong with
+  // `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run; these come from
+  // AwaitStaged, as does whatever goes wrong while staging.
+  //
+  // The first save after a Restore of an earlier step moves the steps after it to a run of their own,
+  // RUN~1, ..., so that saving them again just works (Store::Rewind).
+  virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
+                                 const BeginOptions& options = {}) = 0;
+  // Returns when the trainer may change its tensors. No effect when nothing is being staged.
+  virtual Status AwaitStaged() = 0;
+  // Both, one after the other.
+  Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
+
+  // Returns when the last save is durable, or has failed.
+  virtual Status Wait() = 0;
+  // Waits, then gives the staging memory back to the system; the next save takes it again.
+  virtual Status ReleaseStaging() = 0;
+
+  // Waits, then loads: "latest", "best:loss", "best:accuracy:max", a number or a tag, of this run.
+  // LoadState says how; errors as there, and kNotFound.
+  virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
+                                     TrainingState* into) = 0;
+
+  // For what is known only after the save, as the result of an evaluation. Waits when it is this step
+  // that is being saved. kNotFound names the step.
+  virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
+  virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
+
+  // Waits for what is under way, and closes the store. Returns an error that no call has returned yet,
+  // or that is fatal. Calls after it fail; a second Close does nothing.
+  virtual Status Close() = 0;
+
+  // Of the last save that ended or was skipped; nullopt before the first.
+  virtual std::optional<SaveMetrics> last_metrics() const = 0;
+  // For queries beside the saves. Not after Close.
+  virtual Store& store() = 0;
+
+ protected:
+  AsyncCheckpointer() = default;
+};
+
+}  // namespace varve

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All that a training loop needs, by flags: load, save when it is due, drop what is old, stop when told.
+//
+//   auto hooks = *varve::TrainerHooks::Start(flags, &state);       // loads into `state`
+//   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
+//     ForwardAndBackward();
+//     hooks->BeforeOptimizerStep();             // what is being saved has been copied
+//     OptimizerStep();
+//     state.trainer.global_step = step;
+//     if (*hooks->AfterStep(state, step == last)) break;           // saves when it is due
+//   }
+//   hooks->Finish();                            // the last save is durable, or the error is here
+//
+// Thread rule: one thread at a time, the trainer's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "varve/async_checkpointer.h"
+#include "varve/flags.h"
+
+namespace varve {
+
+// The exit code of a trainer that a signal told to stop, after it has saved: EX_TEMPFAIL of sysexits.h,
+// "try again". A job script that sees it starts the trainer again.
+inline constexpr int kPreemptedExitCode = 75;
+
+enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
+
+struct HooksOptions {
+  // `run` and `retention` come from the flags.
+  CheckpointerOptions checkpointer;
+  // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
+  LoadOptions load;
+  // One line at a time, without its end; a few at the start, one a save. Unset = standard error. May be
+  // called on another thread.
+  std::function<void(const std::string& line)> log;
+};
+
+class TrainerHooks {
+ public:
+  // Checks the flags and the free space, loads if asked, takes the memory for staging, and turns SIGTERM
+  // and SIGUSR1 into a save at the next step boundary until Finish. Everything that can be known to be
+  // wrong before the first step fails here, with a sentence that says what to do. The tensors of
+  // `state` are filled by a load and must stay where they are.
+  static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
+                                                     TrainingState* state,
+                                                     const HooksOptions& options = {});
+  virtual ~TrainerHooks() = default;  // as Finish
+  TrainerHooks(const TrainerHooks&) = delete;
+  TrainerHooks& operator=(const TrainerHooks&) = delete;
+
+  // What Start has loaded; nullopt when the training starts afresh.
+  virtual const std::optional<LoadReport>& loaded() const = 0;
+
+  // Call before each optimizer step: returns when the tensors may change. AsyncCheckpointer::AwaitStaged.
+  virtual Status BeforeOptimizerStep() = 0;
+
+  // Call after each optimizer step, with all of `state` up to date; `state.trainer.global_step` is the
+  // step. Begins to save when it is due: every --save-interval steps, at the last step, and when the
+  // training is about to stop. True: stop now; everything is durable.
+  virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
+  virtual StopReason stop_reason() const = 0;
+  // 0, or kPreemptedExitCode after a signal.
+  int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
+
+  // Waits for the last save and closes the store. Returns an error that nobody has seen yet.
+  virtual Status Finish() = 0;
+
+  // Null without --save.
+  virtual AsyncCheckpointer* checkpointer() = 0;
+
+ protected:
+  TrainerHooks() = default;
+};
+
+}  // namespace varve

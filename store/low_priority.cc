@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/low_priority.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace varve {
+
+void LowerThreadPriority() {
+  constexpr int kNice = 10;
+  // On Linux this is a thread's own. A failure leaves it as it is, which is no harm.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+}
+
+LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)
+    : arena_(arena), last_(group_.defer([] {})) {
+  for (int i = 0; i < count; ++i) {
+    threads_.emplace_back([this] {
+      LowerThreadPriority();
+      arena_->execute([this] { group_.wait(); });
+    });
+  }
+}
+
+LowPriorityHelpers::~LowPriorityHelpers() {
+  arena_->execute([this] { group_.run_and_wait(std::move(last_)); });
+}
+
+}  // namespace varve

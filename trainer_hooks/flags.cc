@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "varve/flags.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace varve {
+namespace {
+
+Status BadValue(const std::string& flag, std::string_view value, const std::string& expected) {
+  return Status::InvalidArgument(flag + " wants " + expected + ", not \"" + std::string(value) +
+                                 "\"");
+}
+
+template <typename T>
+Status ParseNumber(const std::string& flag, std::string_view text, const std::string& expected,
+                   T* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  if (error == std::errc() && end == text.data() + text.size()) return Status::Ok();
+  return BadValue(flag, text, expected);
+}
+
+// Builds the table; each function adds one kind of flag.
+class Specs {
+ public:
+  void Text(std::string name, std::string value, std::string help, std::string* out) {
+    Add(name, value, help, [name, value, out](std::string_view text) {
+      if (text.empty()) return BadValue(name, text, "a " + value);
+      *out = text;
+      return Status::Ok();
+    });
+  }
+  template <typename Number>
+  void Count(std::string name, std::string value, std::string help, Number* out) {
+    Add(name, value, help, [name, out](std::string_view text) {
+      uint64_t number = 0;
+      VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a whole number", &number));
+      *out = number;
+      return Status::Ok();
+    });
+  }
+  void Positive(std::string name, std::string value, std::string help,
+                std::optional<double>* out) {
+    Add(name, value, help, [name, out](std::string_view text) {
+      double number = 0;
+      VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a number", &number));
+      if (!std::isfinite(number) || number <= 0) return BadValue(name, text, "more than 0");
+      *out = number;
+      return Status::Ok();
+    });
+  }
+  void Switch(std::string name, std::string help, bool* out, bool to) {
+    Add(name, "", help, [name, out, to](std::string_view text) {
+      if (!text.empty()) return BadValue(name, text, "no value");
+      *out = to;
+      return Status::Ok();
+    });
+  }
+  void Add(std::string name, std::string value, std::string help,
+           std::function<Status(std::string_view)> set) {
+    specs_.push_back({std::move(name), std::move(value), std::move(help), std::move(set)});
+  }
+  std::vector<FlagSpec> Take() { return std::move(specs_); }
+
+ private:
+  std::vector<FlagSpec> specs_;
+};
+
+Status ParseKeepBest(std::string_view text, std::optional<KeepBest>* out) {
+  KeepBest best;
+  for (const std::string_view direction : {":max", ":min"}) {
+    if (!text.ends_with(direction)) continue;
+    best.highest = direction == ":max";
+    text.remove_suffix(direction.size());
+    break;
+  }
+  if (text.empty()) return BadValue("--keep-best", text, "a metric, as in loss or accuracy:max");
+  best.metric = text;
+  *out = best;
+  return Status::Ok();
+}
+
+Status Needs(bool is_set, const std::string& flag, bool has, const std::string& other,
+             const std::string& why) {
+  if (!is_set || has) return Status::Ok();
+  return Status::InvalidArgument(flag + " needs " + other + ", " + why);
+}
+
+Status ValidateSaving(const CheckpointFlags& f) {
+  const bool saves = !f.save.empty();
+  VARVE_RETURN_IF_ERROR(Needs(saves, "--save", f.save_interval.has_value(), "--save-interval",
+                              "which says after how many steps to save"));
+  VARVE_RETURN_IF_ERROR(Needs(f.save_interval.has_value(), "--save-interval", saves, "--save",
+                              "which says where to save"));
+  if (f.save_interval == uint64_t{0}) {
+    return Status::InvalidArgument(
+        "--save-interval must be at least 1; leave it and --save out to save nothing");
+  }
+  const std::string where = "which says where to save";
+  VARVE_RETURN_IF_ERROR(Needs(!f.save_optim, "--no-save-optim", saves, "--save", where));
+  VARVE_RETURN_IF_ERROR(
+      Needs(f.max_checkpoint_keep > 0, "--max-checkpoint-keep", saves, "--save", where));
+  const std::string why = "for without it nothing is ever dropped";
+  const bool drops = f.max_checkpoint_keep > 0;
+  VARVE_RETURN_IF_ERROR(
+      Needs(f.keep_every > 0, "--keep-every", drops, "--max-checkpoint-keep", why));
+  VARVE_RETURN_IF_ERROR(
+      Needs(f.keep_best.has_value(), "--keep-best", drops, "--max-checkpoint-keep", why));
+  return Needs(f.exit_deadline_in_secs.has_value(), "--exit-deadline-in-secs", saves, "--save",
+               where);
+}
+
+Status ValidateLoading(const CheckpointFlags& f) {
+  const bool loads = !f.load.empty();
+  const std::string where = "which says where to load from";
+  VARVE_RETURN_IF_ERROR(Needs(!f.ckpt_step.empty(), "--ckpt-step", loads, "--load", where));
+  VARVE_RETURN_IF_ERROR(Needs(!f.load_optim, "--no-load-optim", loads, "--load", where));
+  VARVE_RETURN_IF_ERROR(Needs(f.finetune, "--finetune", loads, "--load", where));
+  return Needs(f.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint", loads, "--load",
+               where);
+}
+
+}  // namespace
+
+std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
+  CheckpointFlags& f = *flags;
+  Specs specs;
+  specs.Text("--save", "FOLDER", "Store to save to; made when it is not there", &f.save);
+  specs.Count("--save-interval", "STEPS", "Save every so many steps, and at the last one",
+              &f.save_interval);
+  specs.Text("--run", "NAME", "Run of the store that is saved to and loaded from [main]", &f.run);
+  specs.Switch("--no-save-optim", "Save no optimizer state", &f.save_optim, false);
+  specs.Switch("--async-save", "Save in the background of the next steps (the default)",
+               &f.async_save, true);
+  specs.Switch("--no-async-save", "Wait until each save is durable", &f.async_save, false);
+  specs.Count("--max-checkpoint-keep", "K",
+              "Drop all but the newest K steps, and tagged ones; 0 keeps all [0]",
+              &f.max_checkpoint_keep);
+  specs.Count("--keep-every", "STEPS", "Beside the newest K, keep multiples of this", &f.keep_every);
+  specs.Add("--keep-best", "METRIC[:max]",
+            "Beside the newest K, keep the step with the lowest (:max: the highest) value",
+            [&f](std::string_view text) { return ParseKeepBest(text, &f.keep_best); });
+  specs.Text("--load", "FOLDER", "Store to load from; starts afresh when it has no step", &f.load);
+  specs.Text("--ckpt-step", "[RUN@]STEP",
+             "Step to load: a number, a tag, best:METRIC [latest]", &f.ckpt_step);
+  specs.Switch("--no-load-optim", "Load no optimizer state; masters are made from the weights",
+               &f.load_optim, false);
+  specs.Switch("--finetune", "Load the weights only and start at step 0", &f.finetune, true);
+  specs.Switch("--exit-on-missing-checkpoint", "Fail when there is nothing to load",
+               &f.exit_on_missing_checkpoint, true);
+  specs.Add("--dist-ckpt-strictness", "MODE",
+            "raise_all, log_unexpected, assume_ok_unexpected or ignore_all [raise_all]",
+            [&f](std::string_view text) -> Status {
+              VARVE_ASSIGN_OR_RETURN(f.strictness, ParseStrictness(text));
+              return Status::Ok();
+            });
+  specs.Count("--exit-interval", "STEPS", "Save and stop at a multiple of this", &f.exit_interval);
+  specs.Positive("--exit-duration-in-mins", "MINUTES", "Save and stop after this time",
+                 &f.exit_duration_in_mins);
+  specs.Positive("--exit-deadline-in-secs", "SECONDS",
+                 "From SIGTERM or SIGUSR1 until the machine goes; saves uncompressed if it must",
+                 &f.exit_deadline_in_secs);
+  return specs.Take();
+}
+
+Status ValidateFlags(const CheckpointFlags& flags) {
+  VARVE_RETURN_IF_ERROR(ValidateRun(flags.run));
+  VARVE_RETURN_IF_ERROR(ValidateSaving(flags));
+  VARVE_RETURN_IF_ERROR(ValidateLoading(flags));
+  if (flags.exit_interval == uint64_t{0}) {
+    return Status::InvalidArgument("--exit-interval must be at least 1");
+  }
+  return Status::Ok();
+}
+
+std::optional<RetentionPolicy> RetentionOf(const CheckpointFlags& flags) {
+  if (flags.max_checkpoint_keep == 0) return std::nullopt;
+  RetentionPolicy policy{.keep_last = flags.max_checkpoint_keep,
+                         .keep_every = flags.keep_every,
+                         .keep_tags = {"*"}};
+  if (flags.keep_best.has_value()) policy.keep_best.push_back(*flags.keep_best);
+  return policy;
+}
+
+}  // namespace varve

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/stage.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "codec/copy_kernel.h"
+#include "codec/digest.h"
+#include "store/gather.h"
+
+namespace varve {
+
+struct Stage::Memory {
+  StateTensor tensor;    // of its first name; strides are empty when dense
+  uint64_t bytes = 0;
+  uint64_t chunk_bytes = 0;  // of every chunk but the last
+  std::vector<Chunk> chunks;
+  // For each name, its digests one step before; empty when it was not there.
+  std::vector<std::vector<Digest>> parents;
+  int64_t uses = 0;  // reads of each chunk by a save: one a name, one a tensor derived from it
+
+  uint64_t ChunkBytes(uint64_t i) const { return std::min(chunk_bytes, bytes - i * chunk_bytes); }
+
+  // The bytes of a chunk where they lie, or gathered.
+  std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const {
+    const auto* data = static_cast<const std::byte*>(tensor.data);
+    const uint64_t size = ChunkBytes(i);
+    if (tensor.strides.empty()) return {data + i * chunk_bytes, size};
+    const auto element_bytes = static_cast<size_t>(DTypeBits(tensor.dtype)) / 8;
+    gathered->resize(size);
+    Gather(tensor.shape, tensor.strides, data, i * chunk_bytes / element_bytes,
+           size / element_bytes, element_bytes, gathered->data());
+    return *gathered;
+  }
+
+  bool EqualsParents(uint64_t i, const Digest& digest) const {
+    return std::all_of(parents.begin(), parents.end(), [&](const auto& digests) {
+      return i < digests.size() && digests[i] == digest;
+    });
+  }
+};
+
+// One name of a staged tensor, as a save reads it.
+class Stage::Source : public ChunkSource {
+ public:
+  Source(Stage* stage, const Named* named) : stage_(stage), named_(named) {}
+
+  std::optional<Digest> KnownDigest(uint64_t i) const override {
+    const Chunk& c = chunk(i);
+    return c.where == Where::kUnchanged ? std::optional(c.digest) : std::nullopt;
+  }
+  Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
+    const Chunk& c = chunk(i);
+    if (c.where == Where::kStaged) {
+      return std::span<const std::byte>(c.copy, named_->memory->ChunkBytes(i));
+    }
+    if (c.where == Where::kLive) return named_->memory->Look(i, buffer);
+    return Status::NotFound("chunk " + std::to_string(i) +
+                            " is that of the step before and was not staged");
+  }
+  Status Learn(uint64_t i, const Digest& digest) override {
+    if (digest == chunk(i).digest) return Status::Ok();
+    return Status::FailedPrecondition(
+        "chunk " + std::to_string(i) +
+        " changed while it was staged: tensors must not change between BeginSave and AwaitStaged");
+  }
+  void Done(uint64_t i) override { stage_->Done(*named_, i); }
+
+ private:
+  const Chunk& chunk(uint64_t i) const { return named_->memory->chunks[i]; }
+
+  Stage* const stage_;
+  const Named* const named_;
+};
+
+Stage::Stage(StagingMemory* memory) : memory_(memory) {}
+
+Stage::~Stage() = default;
+
+Status Stage::Prepare(const std::vector<StateTensor>& tensors, const SourceWriter& writer) {
+  digest_seed_ = writer.digest_seed();
+  for (const StateTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(AddTensor(tensor, writer));
+  LinkMasters();
+  ListChunks();
+  return Status::Ok();
+}
+
+Status Stage::AddTensor(const StateTensor& tensor, const SourceWriter& writer) {
+  auto named = std::make_unique<Named>();
+  named->tensor = tensor;
+  if (IsDense(tensor.shape, tensor.strides)) named->tensor.strides.clear();
+  if (Memory* const tied = FindTied(named->tensor); tied != nullptr) {
+    named->memory = tied;
+    named->alias_of = tied->tensor.name;
+  } else {
+    auto memory = std::make_unique<Memory>();
+    memory->tensor = named->tensor;
+    VARVE_ASSIGN_OR_RETURN(memory->bytes, NumBytes(tensor.dtype, tensor.shape));
+    memory->chunk_bytes = uint64_t{ElementsPerChunk(tensor.dtype)} *
+                          static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+    memory->chunks.resize((memory->bytes + memory->chunk_bytes - 1) / memory->chunk_bytes);
+    named->memory = memory.get();
+    if (memory->bytes > 0) by_data_.emplace(tensor.data, memory.get());
+    memories_.push_back(std::move(memory));
+  }
+  VARVE_ASSIGN_OR_RETURN(
+      auto digests,
+      writer.ParentDigests({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape}));
+  named->memory->parents.push_back(std::move(digests));
+  ++named->memory->uses;
+  by_name_[tensor.name] = named.get();
+  named_.push_back(std::move(named));
+  return Status::Ok();
+}
+
+Stage::Memory* Stage::FindTied(const StateTensor& tensor) const {
+  const auto [begin, end] = by_data_.equal_range(tensor.data);
+  const auto it = std::find_if(begin, end, [&](const auto& entry) {
+    const StateTensor& t = entry.second->tensor;
+    return t.dtype == tensor.dtype && t.shape == tensor.shape && t.strides == tensor.strides;
+  });
+  return it == end ? nullptr : it->second;
+}
+
+void Stage::LinkMasters() {
+  for (const auto& named : named_) {
+    const auto it = by_name_.find(named->tensor.derived_from);
+    if (it == by_name_.end()) continue;
+    Memory* const master = it->second->memory;
+    if (master == named->memory || master->chunks.size() != named->memory->chunks.size()) continue;
+    named->master = master;
+    ++master->uses;
+  }
+}
+
+// In the order in which a save reads them: what is derived right behind its master.
+void Stage::ListChunks() {
+  std::map<const Memory*, std::pair<size_t, bool>> places;
+  for (size_t i = 0; i < memories_.size(); ++i) places[memories_[i].get()] = {i, false};
+  for (const auto& named : named_) {
+    if (named->master != nullptr) places[named->memory] = {places[named->master].first, true};
+  }
+  std::vector<Memory*> order;
+  for (const auto& memory : memories_) order.push_back(memory.get());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Memory* a, const Memory* b) { return places[a] < places[b]; });
+  for (Memory* const memory : order) {
+    for (uint64_t i = 0; i < memory->chunks.size(); ++i) chunks_.emplace_back(memory, i);
+  }
+  not_copied_ = static_cast<int64_t>(chunks_.size());
+  next_ = static_cast<int64_t>(chunks_.size());
+}
+
+void Stage::Work() {
+  std::vector<std::byte> gathered;
+  while (true) {
+    const int64_t i = next_.fetch_sub(1) - 1;
+    if (i < 0) return;
+    const auto [memory, chunk] = chunks_[static_cast<size_t>(i)];
+    Examine(memory, chunk, &gathered);
+    if (not_copied_.fetch_sub(1) > 1) continue;
+    const std::lock_guard lock(mutex_);
+    wake_.notify_all();
+  }
+}
+
+void Stage::Examine(Memory* memory, uint64_t i, std::vector<std::byte>* gathered) {
+  Chunk& chunk = memory->chunks[i];
+  const std::span<const std::byte> bytes = memory->Look(i, gathered);
+  chunk.digest = ComputeDigest(digest_seed_, bytes);
+  if (memory->EqualsParents(i, chunk.digest)) return;
+  changed_bytes_ += bytes.size();
+  const std::span<std::byte> copy = memory_->Take(bytes.size());
+  if (copy.empty()) {
+    chunk.where = Where::kLive;
+    const std::lock_guard lock(mutex_);
+    live_uses_ += memory->uses;
+    return;
+  }
+  CopyPastCache(bytes, copy);
+  chunk.copy = copy.data();
+  chunk.where = Where::kStaged;
+  staged_bytes_ += bytes.size();
+}
+
+void Stage::AwaitCopied() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return not_copied_ == 0; });
+}
+
+Status Stage::PutInto(SourceWriter* writer) {
+  for (const auto& named : named_) {
+    const StateTensor& tensor = named->tensor;
+    VARVE_RETURN_IF_ERROR(writer->PutSource({.name = tensor.name,
+                                             .dtype = tensor.dtype,
+                                             .shape = tensor.shape,
+                                             .derived_from = tensor.derived_from,
+                                             .alias_of = named->alias_of,
+                                             .role = tensor.role},
+                                            std::make_shared<Source>(this, named.get())));
+  }
+  return Status::Ok();
+}
+
+void Stage::Done(const Named& named, uint64_t i) {
+  int64_t uses = named.memory->chunks[i].where == Where::kLive ? 1 : 0;
+  if (named.master != nullptr && named.master->chunks[i].where == Where::kLive) ++uses;
+  if (uses == 0) return;
+  const std::lock_guard lock(mutex_);
+  live_uses_ -= uses;
+  if (live_uses_ <= 0) wake_.notify_all();
+}
+
+void Stage::AwaitReleased() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return live_uses_ <= 0; });
+}
+
+void Stage::ReleaseAll() {
+  const std::lock_guard lock(mutex_);
+  live_uses_ = 0;
+  wake_.notify_all();
+}
+
+}  // namespace varve

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/staging_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace varve {
+namespace {
+
+constexpr uint64_t kLine = 64;
+
+uint64_t AvailableOnMachine() {
+  std::ifstream in("/proc/meminfo");
+  std::string key, rest;
+  for (uint64_t kib = 0; in >> key >> kib && std::getline(in, rest);) {
+    if (key == "MemAvailable:") return kib << 10;
+  }
+  return 0;
+}
+
+// A number from a file of the control group; "max" and no such file are no limit.
+uint64_t ReadLimit(const std::string& path) {
+  std::ifstream in(path);
+  uint64_t bytes = 0;
+  return in >> bytes ? bytes : std::numeric_limits<uint64_t>::max();
+}
+
+uint64_t AvailableInGroup() {
+  const std::string group = "/sys/fs/cgroup/memory.";
+  const uint64_t limit = ReadLimit(group + "max");
+  const uint64_t used = ReadLimit(group + "current");
+  if (limit == std::numeric_limits<uint64_t>::max()) return limit;
+  return limit - std::min(limit, used);
+}
+
+}  // namespace
+
+uint64_t HalfOfFreeMemory() { return std::min(AvailableOnMachine(), AvailableInGroup()) / 2; }
+
+StagingMemory::~StagingMemory() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+Status StagingMemory::Resize(uint64_t bytes) {
+  Clear();
+  if (bytes == size_) return Status::Ok();
+  if (data_ != nullptr) munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
+  if (bytes == 0) return Status::Ok();
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Status::Unavailable("no memory to stage " + std::to_string(bytes) +
+                               " bytes: " + std::strerror(errno));
+  }
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);  // fewer faults; without it, more
+  data_ = static_cast<std::byte*>(memory);
+  size_ = bytes;
+  return Status::Ok();
+}
+
+void StagingMemory::Prewarm() {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (uint64_t at = 0; at < size_; at += page) {
+    *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
+  }
+}
+
+void StagingMemory::Release() {
+  Clear();
+  if (data_ != nullptr) (void)madvise(data_, size_, MADV_DONTNEED);
+}
+
+std::span<std::byte> StagingMemory::Take(uint64_t bytes) {
+  const uint64_t rounded = (bytes + kLine - 1) / kLine * kLine;
+  uint64_t at = used_.load();
+  do {
+    if (rounded > size_ - at) return {};
+  } while (!used_.compare_exchange_weak(at, at + rounded));
+  return {data_ + at, bytes};
+}
+
+}  // namespace varve

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/stop_signal.h"
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+namespace varve {
+namespace {
+
+static_assert(std::atomic<int64_t>::is_always_lock_free);  // as a signal handler needs
+std::atomic<int64_t> received_ns{0};                       // of the monotonic clock; 0: none
+
+void Note(int /*signal*/) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);  // what steady_clock reads
+  int64_t none = 0;
+  received_ns.compare_exchange_strong(none, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  received_ns = 0;
+  struct sigaction action = {};
+  action.sa_handler = Note;
+  action.sa_flags = SA_RESTART;  // no call of the trainer is to fail because of it
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, &old_term_);
+  sigaction(SIGUSR1, &action, &old_usr1_);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGTERM, &old_term_, nullptr);
+  sigaction(SIGUSR1, &old_usr1_, nullptr);
+}
+
+std::optional<std::chrono::steady_clock::time_point> StopSignal::received() const {
+  const int64_t ns = received_ns;
+  if (ns == 0) return std::nullopt;
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace varve
