@@ -60,6 +60,16 @@ TEST_F(LoadMadeTest, Row10_DivergedCopiesDoNotFitATiedTarget) {
                 "wte) have diverged");
 }
 
+// Copies that do not fit are not compared.
+TEST_F(LoadMadeTest, Row10_OneOfTheCopiesMayNotFit) {
+  TestTrainer saved = Embedding(1, false);
+  saved.Get("head").shape = {4, 8};
+  SaveState(5, saved.state);
+  TestTrainer into = Embedding(2, true);
+  EXPECT_EQ(Load(5, &into).status().message(),
+            "step 5 of run main does not fit:\ntensor head: shape [4, 8], expected [8, 4]");
+}
+
 TEST_F(LoadMadeTest, Row10_DivergedCopiesAreKeptApart) {
   const TestTrainer saved = Embedding(1, false);
   SaveState(5, saved.state);
@@ -251,20 +261,20 @@ TEST_F(LoadMadeTest, Row19_MastersOfTiedAndStridedWeightsFollow) {
   TestTrainer into;
   into.Add({.name = "master", .shape = {2, 3}, .role = TensorRole::kOptimizer}, 2);
   into.Tie("master.v", "master");
-  for (const char* name : {"w", "v"}) {
+  for (const char* name : {"w", "v", "u"}) {
     into.state.tensors.push_back({.name = name,
                                   .dtype = DType::kBF16,
                                   .shape = {2, 3},
                                   .data = memory.data(),
                                   .strides = {1, 2},
-                                  .derived_from = name[0] == 'w' ? "master" : "master.v"});
+                                  .derived_from = name[0] == 'v' ? "master.v" : "master"});
   }
   const auto report = Load(5, &into, {.optimizer = false});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_THAT(into.Values<float>("master"), ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(memory, ElementsAre(0x3F80, 0x4080, 0x4000, 0x40A0, 0x4040, 0x40C0));
   EXPECT_THAT(report->made, ElementsAre("master", "master.v"));
-  EXPECT_EQ(report->num_tensors, 4u);
+  EXPECT_EQ(report->num_tensors, 5u);
   EXPECT_EQ(report->bytes, 36u);
 }
 

@@ -166,6 +166,9 @@ TEST_F(LoadTest, EmptyTensorsAndScalarsLoad) {
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->num_tensors, 3u);
   EXPECT_EQ(into.Bytes("scalar"), saved.Bytes("scalar"));
+  // Without bytes there is nothing to share.
+  into.state.tensors.push_back({.name = "empty.new", .shape = {0, 3}});
+  ExpectRefused(5, &into, "tensor empty.new: missing", {.convert_dtype = true});
 }
 
 TEST_F(LoadTest, MistakesInTheTargetAreListed) {
