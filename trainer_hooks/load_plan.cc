@@ -74,10 +74,9 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
   return LoadTarget{&tensor, strides, elements, bytes};
 }
 
-// True when the checkpoint says that the two shared their storage.
-bool IsRecordedTie(const TensorInfo& a, const TensorInfo& b) {
-  return a.alias_of == b.name || b.alias_of == a.name ||
-         (!a.alias_of.empty() && a.alias_of == b.alias_of);
+// False: they may be equal all the same, in one dtype and cut or in several.
+bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content;
 }
 
 class Planner {
@@ -218,7 +217,7 @@ void Planner::PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& f
                                        std::string(DTypeName(source(target)->dtype)) + " to " +
                                        std::string(DTypeName(tensor.dtype)));
     }
-    if (target != found[0] && !IsRecordedTie(*source(found[0]), *source(target))) {
+    if (target != found[0] && !AreSurelyEqual(*source(found[0]), *source(target))) {
       plan_.ties.push_back({found[0]->tensor, &tensor, source(found[0]), source(target)});
     }
   }
