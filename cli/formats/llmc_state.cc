@@ -15,9 +15,14 @@ constexpr uint32_t kMaxProcesses = 1 << 16;
 constexpr uint64_t kGeneratorBytes =
     2520;  // of llm.c's mt19937_state, which ends the loader's state
 
+// The file from an integer of its header on.
+std::span<const std::byte> FromInt(std::span<const std::byte> file, size_t index) {
+  return file.subspan(4 * index);
+}
+
 Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::string_view field,
                          uint32_t min, uint32_t max) {
-  const uint32_t value = LoadU32(file.subspan(4 * index));
+  const uint32_t value = LoadU32(FromInt(file, index));
   if (min <= value && value <= max) return value;
   return ErrorAt(4 * index, std::string(field) + " is " +
                                 std::to_string(static_cast<int32_t>(value)) + "; expected " +
@@ -80,9 +85,9 @@ Result<LlmcStateHeader> ParseLlmcStateHeader(std::span<const std::byte> file) {
   VARVE_ASSIGN_OR_RETURN(header.has_master, Between(file, 4, "the flag of masters", 0, 1));
   VARVE_ASSIGN_OR_RETURN(header.has_shuffle, Between(file, 5, "the flag of shuffling", 0, 1));
   VARVE_ASSIGN_OR_RETURN(header.step, Between(file, 10, "the step", 0, INT32_MAX));
-  header.rng = file.subspan(4 * 20, 16);
-  header.shard_index = LoadU64(file.subspan(4 * 30));
-  header.sample_index = LoadU64(file.subspan(4 * 32));
+  header.rng = FromInt(file, 20).first(16);
+  header.shard_index = LoadU64(FromInt(file, 30));
+  header.sample_index = LoadU64(FromInt(file, 32));
   return header;
 }
 
