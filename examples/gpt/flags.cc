@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpt/flags.h"
 
+#include <algorithm>
+
 namespace gpt {
 namespace {
 
@@ -59,21 +61,18 @@ bool ParseDump(const std::string& text, Dump* out) {
 }
 
 void AddTestFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--switch-batch-size",
-                  [flags](const CLI::results_t& values) {
-                    flags->batch_switch.emplace();
-                    return ParseSwitch(values.back(), &*flags->batch_switch);
-                  },
+  const auto parse_switch = [flags](const CLI::results_t& values) {
+    return ParseSwitch(values.back(), &flags->batch_switch.emplace());
+  };
+  app->add_option("--switch-batch-size", parse_switch,
                   "From the step after STEP on, so many samples a step")
       ->type_name("SIZE@STEP");
-  app->add_option("--dump-tensor",
-                  [flags](const CLI::results_t& values) {
-                    flags->dumps.resize(values.size());
-                    return std::equal(values.begin(), values.end(), flags->dumps.begin(),
-                                      [](const auto& text, Dump& dump) {
-                                        return ParseDump(text, &dump);
-                                      });
-                  },
+  const auto parse_dumps = [flags](const CLI::results_t& values) {
+    return std::all_of(values.begin(), values.end(), [flags](const std::string& text) {
+      return ParseDump(text, &flags->dumps.emplace_back());
+    });
+  };
+  app->add_option("--dump-tensor", parse_dumps,
                   "Write a tensor's raw bytes as they are after a step")
       ->type_name("NAME@STEP=FILE")
       ->expected(1, -1);
@@ -87,7 +86,8 @@ void AddCheckpointFlags(CLI::App* app, varve::CheckpointFlags* flags) {
       if (!status.ok()) throw CLI::ValidationError(status.message());
     };
     if (flag.value.empty()) {
-      app->add_flag_callback(flag.name, [set] { set(""); }, flag.help);
+      app->add_flag_callback(
+          flag.name, [set] { set(""); }, flag.help);
     } else {
       app->add_option_function<std::string>(flag.name, set, flag.help)->type_name(flag.value);
     }

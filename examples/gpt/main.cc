@@ -74,8 +74,8 @@ varve::Status Train(const Flags& flags, varve::TrainerHooks* hooks, Trainer* tra
     for (const Dump& dump : flags.dumps) {
       if (dump.step == report.step) VARVE_RETURN_IF_ERROR(WriteDump(dump, *trainer->state()));
     }
-    VARVE_ASSIGN_OR_RETURN(
-        stops, hooks->AfterStep(*trainer->state(), report.step == flags.train_iters));
+    VARVE_ASSIGN_OR_RETURN(stops,
+                           hooks->AfterStep(*trainer->state(), report.step == flags.train_iters));
   }
   return hooks->Finish();
 }

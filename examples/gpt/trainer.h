@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training's state and its one step: draw a batch, forward, backward; clip, update. Describes its
-// state to varve and knows nothing of stores.
+// The training's state and its one step: draw a batch, forward, backward; clip, update. Describes
+// its state to varve and knows nothing of stores.
 //
 //   Trainer trainer(options, text);
 //   ... load into *trainer.state(), then trainer.Resume() ...
 //   trainer.ForwardBackward(batch_size);   // while a save may still read the state
 //   StepReport report = trainer.Update();  // what a save reads must have been copied
 //
-// Thread rule: one thread at a time; both halves of a step use all threads of the calling TBB arena.
+// Thread rule: one thread at a time; both halves of a step use all threads of the calling TBB
+// arena.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,7 @@ class Trainer {
   // Initial weights are drawn from the seed. Precondition: ValidateOptions.
   Trainer(const TrainerOptions& options, std::string text);
 
-  // The gradient of the next `batch_size` samples. Reads the tensors of the state, and changes none.
+  // The gradient of the next `batch_size` samples. Reads the tensors of the state, changes none.
   void ForwardBackward(int batch_size);
   // The step of the optimizer. All of the state is up to date then.
   StepReport Update();
