@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve export: writes a checkpoint as safetensors, in bounded memory and never half.
+// varve export: writes a checkpoint in a format others read, in bounded memory and never half.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <span>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/export_plan.h"
 #include "cli/formats/output_file.h"
-#include "cli/formats/safetensors.h"
-#include "cli/formats/safetensors_index.h"
-#include "cli/metadata.h"
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "store/step_expr.h"
 #include "cli/tensor_stream.h"
 #include "store/glob.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -31,28 +32,18 @@ namespace {
 
 using formats::OutputFile;
 
+constexpr char kSafetensors[] = "safetensors";
+constexpr char kInfiniTrain[] = "infinitrain";
+constexpr char kLlmc[] = "llmc";
+
 struct ExportOptions {
   std::string step;
   std::filesystem::path out;
-  std::string format = "safetensors";
+  std::string format = kSafetensors;
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   std::string max_shard_size;
   bool force = false;
-};
-
-// One file to be written.
-struct ExportFile {
-  std::filesystem::path path;
-  std::vector<TensorInfo> tensors;
-};
-
-struct ExportPlan {
-  std::vector<ExportFile> files;
-  std::optional<std::filesystem::path> index;  // when there are several files
-  formats::SafetensorsMetadata metadata;
-  uint64_t num_tensors = 0;
-  uint64_t total_bytes = 0;
 };
 
 bool MatchesAny(const std::vector<std::string>& globs, const std::string& name) {
@@ -60,7 +51,7 @@ bool MatchesAny(const std::vector<std::string>& globs, const std::string& name) 
                      [&name](const std::string& glob) { return MatchesGlob(glob, name); });
 }
 
-// The tensors that the globs choose, in the order of the file.
+// The tensors that the globs choose, by name and shard.
 Result<std::vector<TensorInfo>> ChooseTensors(const CheckpointReader& reader,
                                               const ExportOptions& options) {
   VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, reader.List());
@@ -72,115 +63,88 @@ Result<std::vector<TensorInfo>> ChooseTensors(const CheckpointReader& reader,
     return Status::NotFound("no tensor of step " + HumanId(reader.info().id) +
                             " is chosen by --include and --exclude");
   }
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].name != tensors[i - 1].name) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  "tensor \"" + tensors[i].name +
-                      "\" is saved in several shards, which safetensors cannot hold");
-  }
-  formats::SortForSafetensors(&tensors);
   return tensors;
 }
 
-// A folder stands for a file in it that has the usual name.
-std::filesystem::path FilePath(const std::filesystem::path& out) {
-  std::error_code ignored;
-  const bool is_folder = !out.has_filename() || std::filesystem::is_directory(out, ignored);
-  return is_folder ? out / "model.safetensors" : out;
-}
-
 Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportOptions& options) {
-  ExportPlan plan;
-  uint64_t max_bytes = UINT64_MAX;
+  ExportRequest request{.reader = reader, .tensors = {}, .out = options.out};
   if (!options.max_shard_size.empty()) {
-    VARVE_ASSIGN_OR_RETURN(max_bytes, ParseByteSize(options.max_shard_size));
+    if (options.format != kSafetensors) {
+      return Status::InvalidArgument("--max-shard-size goes with --format safetensors only");
+    }
+    VARVE_ASSIGN_OR_RETURN(request.max_shard_bytes, ParseByteSize(options.max_shard_size));
   }
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, ChooseTensors(reader, options));
-  plan.num_tensors = tensors.size();
-  for (const TensorInfo& tensor : tensors) plan.total_bytes += tensor.logical_bytes;
-  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state, reader.ReadTrainerState());
-  if (state) plan.metadata = MetadataFromState(*state);
-  auto groups = formats::SplitBySize(tensors, max_bytes);
-  const std::filesystem::path path = FilePath(options.out);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    plan.files.push_back(
-        {groups.size() == 1 ? path : formats::ShardFileName(path, i + 1, groups.size()),
-         std::move(groups[i])});
-  }
-  if (groups.size() > 1) plan.index = formats::IndexFileName(path);
-  return plan;
+  VARVE_ASSIGN_OR_RETURN(request.tensors, ChooseTensors(reader, options));
+  if (options.format == kInfiniTrain) return PlanInfiniTrain(std::move(request));
+  if (options.format == kLlmc) return PlanLlmc(std::move(request));
+  return PlanSafetensors(std::move(request));
 }
 
-Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& file,
-                             const ExportPlan& plan, bool force, uint64_t* done,
-                             ProgressBar* progress) {
+// The folder of a plan, made if it is missing; removed again when nothing came to be in it.
+class ExportFolder {
+ public:
+  Status Make(const std::filesystem::path& folder) {
+    std::error_code error;
+    if (std::filesystem::create_directory(folder, error)) made_ = folder;
+    if (!error) return Status::Ok();
+    return Status::IOError(folder.string() + ": " + error.message());
+  }
+  ~ExportFolder() {
+    std::error_code ignored;  // as when it is not empty
+    if (!made_.empty()) std::filesystem::remove(made_, ignored);
+  }
+
+ private:
+  std::filesystem::path made_;
+};
+
+Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& file, bool force,
+                             const std::function<void(uint64_t)>& wrote) {
   VARVE_ASSIGN_OR_RETURN(OutputFile output, OutputFile::Create(file.path, force));
-  VARVE_ASSIGN_OR_RETURN(const std::string header,
-                         formats::BuildSafetensorsHeader(file.tensors, plan.metadata));
-  VARVE_RETURN_IF_ERROR(output.Append(header));
   TensorStream stream(reader, [&](std::span<const std::byte> bytes) {
-    *done += bytes.size();
-    progress->Update(*done, plan.total_bytes);
+    wrote(bytes.size());
     return output.Append(bytes);
   });
-  for (const TensorInfo& tensor : file.tensors) VARVE_RETURN_IF_ERROR(stream.Add(tensor));
+  for (const ExportPart& part : file.parts) {
+    const auto* tensor = std::get_if<TensorInfo>(&part);
+    VARVE_RETURN_IF_ERROR(tensor != nullptr ? stream.Add(*tensor)
+                                            : stream.AddText(std::get<std::string>(part)));
+  }
   VARVE_RETURN_IF_ERROR(stream.Finish());
   return output;
 }
 
-Result<OutputFile> WriteIndex(const ExportPlan& plan, bool force) {
-  formats::WeightMap weight_map;
-  for (const ExportFile& file : plan.files) {
-    for (const TensorInfo& tensor : file.tensors) {
-      weight_map.emplace(tensor.name, file.path.filename().string());
-    }
-  }
-  VARVE_ASSIGN_OR_RETURN(OutputFile output, OutputFile::Create(*plan.index, force));
-  VARVE_RETURN_IF_ERROR(
-      output.Append(formats::BuildSafetensorsIndex(weight_map, plan.total_bytes)));
-  return output;
-}
-
-// All files are whole before the first gets its name, and the index comes last.
+// All files are whole before the first gets its name.
 Status WriteAll(const Context& context, const CheckpointReader& reader, const ExportPlan& plan,
                 bool force) {
+  ExportFolder folder;
+  if (plan.folder) VARVE_RETURN_IF_ERROR(folder.Make(*plan.folder));
   ProgressBar progress("export", context.quiet());
   uint64_t done = 0;
+  uint64_t total = plan.TotalBytes();
   std::vector<OutputFile> outputs;
   for (const ExportFile& file : plan.files) {
-    VARVE_ASSIGN_OR_RETURN(OutputFile output,
-                           WriteFile(reader, file, plan, force, &done, &progress));
-    outputs.push_back(std::move(output));
-  }
-  if (plan.index) {
-    VARVE_ASSIGN_OR_RETURN(OutputFile output, WriteIndex(plan, force));
+    VARVE_ASSIGN_OR_RETURN(OutputFile output, WriteFile(reader, file, force, [&](uint64_t bytes) {
+                             done += bytes;
+                             progress.Update(std::min(done, total), total);
+                           }));
     outputs.push_back(std::move(output));
   }
   for (OutputFile& output : outputs) VARVE_RETURN_IF_ERROR(output.Commit());
   return Status::Ok();
 }
 
-// Opaque items have no place in the format.
-Status NoteWhatStays(const Context& context, const CheckpointReader& reader) {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> items, reader.ListBytes());
-  if (!items.empty()) {
-    context.Note(Count(items.size(), "opaque item") + " not exported: safetensors holds tensors");
-  }
-  return Status::Ok();
-}
-
 void PrintReport(const Context& context, const CheckpointId& id, const ExportPlan& plan) {
   std::vector<std::string> names;
   for (const ExportFile& file : plan.files) names.push_back(file.path.string());
-  if (plan.index) names.push_back(plan.index->string());
   if (context.json()) {
     context.PrintJson(nlohmann::ordered_json{{"run", id.run},
                                              {"step", id.step},
-                                             {"tensors", plan.num_tensors},
-                                             {"logical_bytes", plan.total_bytes},
+                                             {"tensors", plan.NumTensors()},
+                                             {"logical_bytes", plan.TotalBytes()},
                                              {"files", names}});
   } else if (!context.quiet()) {
-    context.PrintText(Count(plan.num_tensors, "tensor") + ", " + HumanBytes(plan.total_bytes) +
+    context.PrintText(Count(plan.NumTensors(), "tensor") + ", " + HumanBytes(plan.TotalBytes()) +
                       ", written to " + Printable(Join(names, ", ")) + "\n");
   }
 }
@@ -197,7 +161,7 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
     return status.WithContext("use --force to overwrite");
   }
   if (!status.ok()) return status;
-  if (const Status noted = NoteWhatStays(context, **reader); !noted.ok()) return noted;
+  for (const std::string& note : plan->notes) context.Note(note);
   PrintReport(context, *id, *plan);
   return {};
 }
@@ -205,6 +169,12 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
 constexpr char kNotes[] =
     R"(With --max-shard-size and more than one file, an index is written last. Files
 appear whole or not at all.
+
+infinitrain: OUT is the folder for model.ckpt, optimizer.ckpt and
+trainer_state.json, made if missing. llmc: OUT is a folder for model_STEP.bin
+and state_STEP_RANK.bin (made if it ends in a slash), or the name of the model
+file; the step must have been imported from llm.c. What was imported from either
+comes out byte for byte.
 
 JSON: run step tensors logical_bytes files)";
 
@@ -214,11 +184,12 @@ void AddExport(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExportOptions>();
   CLI::App* verb = app.add_subcommand("export", "Write a checkpoint in a format others read");
   verb->add_option("STEP", options->step, kStepHelp)->required();
-  verb->add_option("-o,--output", options->out, "The file, or a folder for model.safetensors")
+  verb->add_option("-o,--output", options->out,
+                   "The file, or a folder for files with the usual names")
       ->type_name("OUT")
       ->required();
   verb->add_option("--format", options->format, "The format to write")
-      ->check(CLI::IsMember({"safetensors"}))
+      ->check(CLI::IsMember({kSafetensors, kInfiniTrain, kLlmc}))
       ->capture_default_str();
   verb->add_option("--include", options->include, "Only tensors that match; may be repeated")
       ->type_name("GLOB")

@@ -18,9 +18,9 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/slice.h"
-#include "store/step_expr.h"
 #include "cli/tensor_stream.h"
 #include "cli/tensor_summary.h"
+#include "store/step_expr.h"
 #include "varve/store.h"
 
 namespace varve::cli {

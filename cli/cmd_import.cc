@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve import: saves a checkpoint from safetensors files. The files are mapped, so their bytes go
-// to the store without a copy.
+// varve import: saves a checkpoint from files of other formats. The files are mapped, so their
+// bytes go to the store without a copy.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,9 +17,8 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
-#include "cli/formats/safetensors_files.h"
+#include "cli/import_source.h"
 #include "cli/json.h"
-#include "cli/metadata.h"
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
@@ -29,7 +29,10 @@ namespace varve::cli {
 namespace {
 
 using formats::MappedTensor;
-using formats::SafetensorsFiles;
+
+constexpr char kSafetensors[] = "safetensors";
+constexpr char kInfiniTrain[] = "infinitrain";
+constexpr char kLlmc[] = "llmc";
 
 struct ImportOptions {
   std::vector<std::filesystem::path> files;
@@ -38,7 +41,7 @@ struct ImportOptions {
   std::string parent;
   std::vector<std::string> tags;
   std::vector<std::string> metrics;
-  std::string format = "safetensors";
+  std::string format = kSafetensors;
   std::string on_existing = "error";
   std::vector<std::string> derive;
   bool init = false;
@@ -51,7 +54,7 @@ struct Metric {
 
 // What the text options mean, once they are known to be right.
 struct ImportPlan {
-  uint64_t step = 0;
+  std::optional<uint64_t> step;
   std::optional<uint64_t> parent;
   std::vector<Metric> metrics;
   std::vector<RenameRule> derive;
@@ -60,7 +63,11 @@ struct ImportPlan {
 
 Result<ImportPlan> Plan(const ImportOptions& options) {
   ImportPlan plan;
-  VARVE_ASSIGN_OR_RETURN(plan.step, ParseNumber("--step", options.step));
+  if (!options.step.empty()) {
+    VARVE_ASSIGN_OR_RETURN(plan.step, ParseNumber("--step", options.step));
+  } else if (options.format == kSafetensors) {
+    return Status::InvalidArgument("--step is missing: safetensors files do not say their step");
+  }
   if (!options.parent.empty()) {
     VARVE_ASSIGN_OR_RETURN(plan.parent, ParseNumber("--parent", options.parent));
   }
@@ -105,19 +112,26 @@ class SourceFinder {
   std::unordered_map<std::string_view, const MappedTensor*> by_name_;
 };
 
-Status PutTensors(const Context& context, const SafetensorsFiles& files, const ImportPlan& plan,
+Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& plan) {
+  if (options.format == kInfiniTrain) return ReadInfiniTrain(options.files);
+  if (options.format == kLlmc) return ReadLlmc(options.files);
+  return ReadSafetensors(options.files, *plan.step);
+}
+
+Status PutTensors(const Context& context, const ImportSource& source, const ImportPlan& plan,
                   CheckpointWriter* writer) {
-  const SourceFinder sources(files.tensors(), plan.derive);
+  const SourceFinder sources(source.tensors, plan.derive);
   uint64_t num_derived = 0;
-  for (const MappedTensor& tensor : files.tensors()) {
-    const std::string_view source = sources.Find(tensor);
-    if (!source.empty()) ++num_derived;
+  for (const MappedTensor& tensor : source.tensors) {
+    const std::string_view derived_from = sources.Find(tensor);
+    if (!derived_from.empty()) ++num_derived;
     VARVE_RETURN_IF_ERROR(writer->Put({.name = tensor.name,
                                        .dtype = tensor.dtype,
                                        .shape = tensor.shape,
                                        .data = tensor.data.data(),
                                        .strides = {},
-                                       .derived_from = source}));
+                                       .derived_from = derived_from,
+                                       .shard = tensor.shard}));
   }
   if (!plan.derive.empty() && num_derived == 0) {
     context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
@@ -125,13 +139,13 @@ Status PutTensors(const Context& context, const SafetensorsFiles& files, const I
   return Status::Ok();
 }
 
-Status PutRest(const Context& context, const SafetensorsFiles& files, const ImportOptions& options,
-               const ImportPlan& plan, CheckpointWriter* writer) {
-  if (!files.metadata().empty()) {
-    VARVE_RETURN_IF_ERROR(writer->SetTrainerState(StateFromMetadata(plan.step, files.metadata())));
-  }
-  for (const std::string& key : files.conflicting_metadata()) {
-    context.Note("the files disagree about the metadata \"" + key + "\"; the first one's is kept");
+Status PutRest(const ImportSource& source, const ImportOptions& options, const ImportPlan& plan,
+               CheckpointWriter* writer) {
+  if (source.state) VARVE_RETURN_IF_ERROR(writer->SetTrainerState(*source.state));
+  if (source.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*source.topology));
+  for (const auto& [name, value] : source.items) {
+    const std::span<const char> bytes(value);
+    VARVE_RETURN_IF_ERROR(writer->PutBytes(name, std::as_bytes(bytes)));
   }
   for (const Metric& metric : plan.metrics) {
     VARVE_RETURN_IF_ERROR(writer->SetMetric(metric.name, metric.value));
@@ -140,7 +154,7 @@ Status PutRest(const Context& context, const SafetensorsFiles& files, const Impo
   return Status::Ok();
 }
 
-Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
+Result<SaveReport> Save(const Context& context, const ImportSource& source,
                         const ImportOptions& options, const ImportPlan& plan, Store* store) {
   SaveOptions save;
   save.run = options.run;
@@ -150,23 +164,26 @@ Result<SaveReport> Save(const Context& context, const SafetensorsFiles& files,
   save.verify_sharing = true;
   ProgressBar progress("import", context.quiet());
   save.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(plan.step, save));
-  VARVE_RETURN_IF_ERROR(PutTensors(context, files, plan, writer.get()));
-  VARVE_RETURN_IF_ERROR(PutRest(context, files, options, plan, writer.get()));
+  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(*plan.step, save));
+  VARVE_RETURN_IF_ERROR(PutTensors(context, source, plan, writer.get()));
+  VARVE_RETURN_IF_ERROR(PutRest(source, options, plan, writer.get()));
   return writer->Commit();
 }
 
 Outcome RunImport(const Context& context, const ImportOptions& options) {
   std::string path;
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
-  const Result<ImportPlan> plan = Plan(options);
+  Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
   // Files first: a malformed one must not leave an empty store behind.
-  const auto files = SafetensorsFiles::Open(options.files);
-  if (!files.ok()) return Outcome::Failed(files.status());
+  const Result<ImportSource> source = ReadFiles(options, *plan);
+  if (!source.ok()) return Outcome::Failed(source.status());
+  if (!plan->step) plan->step = source->step;
+  if (!plan->step) return Outcome::Usage("--step is missing, and the files do not say it either");
   const auto store = options.init ? Store::OpenOrCreate(path) : Store::Open(path);
   if (!store.ok()) return OpenOutcome(store.status());
-  const Result<SaveReport> report = Save(context, *files, options, *plan, store->get());
+  for (const std::string& note : source->notes) context.Note(note);
+  const Result<SaveReport> report = Save(context, *source, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (context.json()) {
     context.PrintJson(ToJson(*report));
@@ -181,6 +198,12 @@ constexpr char kNotes[] =
 in the trainer state's extra, under keys that begin with "safetensors.", and
 export writes it back.
 
+infinitrain: FILE is a folder checkpoint_step_NNNNNN, or files of it. llmc: FILE
+is a model file, or a state file that belongs to it. What is no tensor is kept,
+too, so that export --format gives the same bytes. These two may say the step;
+--step wins. No format has a checksum: a byte that changed in a tensor before
+the import cannot be told. docs/foreign_formats.md says what is kept where.
+
 --derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
 copy of the FP32 tensor master.X: chunks of which that is true are not stored.
 
@@ -192,8 +215,11 @@ by_coder)";
 void AddImport(CLI::App& app, Context& context) {
   auto options = std::make_shared<ImportOptions>();
   CLI::App* verb = app.add_subcommand("import", "Save a checkpoint from files");
-  verb->add_option("FILE", options->files, "safetensors files, or their *.index.json")->required();
-  verb->add_option("--step", options->step, "The step to save")->type_name("N")->required();
+  verb->add_option("FILE", options->files,
+                   "Files of the format; safetensors may be named by *.index.json")
+      ->required();
+  verb->add_option("--step", options->step, "The step to save; needed unless the files say it")
+      ->type_name("N");
   verb->add_option("--run", options->run, "The run to save it in, made if new")
       ->type_name("RUN")
       ->capture_default_str();
@@ -207,7 +233,7 @@ void AddImport(CLI::App& app, Context& context) {
       ->type_name("METRIC=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--format", options->format, "The format of the files")
-      ->check(CLI::IsMember({"safetensors"}))
+      ->check(CLI::IsMember({kSafetensors, kInfiniTrain, kLlmc}))
       ->capture_default_str();
   verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
       ->check(CLI::IsMember({"error", "replace", "fork"}))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensor_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/slice.h"
@@ -29,6 +30,17 @@ Status TensorStream::Add(const TensorInfo& tensor, std::span<const Range> ranges
   return Status::Ok();
 }
 
+Status TensorStream::AddText(std::string_view text) {
+  VARVE_ASSIGN_OR_RETURN(const size_t offset, Reserve(text.size()));
+  texts_.push_back({std::string(text), offset});
+  return Status::Ok();
+}
+
+Result<size_t> TensorStream::Reserve(size_t bytes) {
+  if (used_ + bytes > kBufferBytes) VARVE_RETURN_IF_ERROR(Finish());
+  return std::exchange(used_, used_ + bytes);
+}
+
 Status TensorStream::AddPiece(const TensorInfo& tensor, std::vector<Range> ranges) {
   const uint64_t bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
   const uint64_t total_bits = static_cast<uint64_t>(NumElementsOf(ranges)) * bits;
@@ -38,9 +50,8 @@ Status TensorStream::AddPiece(const TensorInfo& tensor, std::vector<Range> range
                                    " elements must fill whole bytes");
   }
   const auto bytes = static_cast<size_t>(total_bits / 8);
-  if (used_ + bytes > kBufferBytes) VARVE_RETURN_IF_ERROR(Finish());
-  pieces_.push_back({tensor.name, tensor.shard, std::move(ranges), used_, bytes});
-  used_ += bytes;
+  VARVE_ASSIGN_OR_RETURN(const size_t offset, Reserve(bytes));
+  pieces_.push_back({tensor.name, tensor.shard, std::move(ranges), offset, bytes});
   return Status::Ok();
 }
 
@@ -55,8 +66,13 @@ Status TensorStream::Finish() {
                         .shard = piece.shard});
   }
   VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
+  for (const Text& text : texts_) {
+    std::copy_n(std::as_bytes(std::span(text.bytes)).data(), text.bytes.size(),
+                buffer.data() + text.offset);
+  }
   VARVE_RETURN_IF_ERROR(sink_(buffer.first(used_)));
   pieces_.clear();
+  texts_.clear();
   used_ = 0;
   return Status::Ok();
 }

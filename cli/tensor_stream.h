@@ -17,6 +17,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "varve/checkpoint.h"
@@ -35,6 +36,8 @@ class TensorStream {
   // and of the sink, perhaps about a tensor added before.
   Status Add(const TensorInfo& tensor);
   Status Add(const TensorInfo& tensor, std::span<const Range> ranges);
+  // Puts bytes of the caller's between the tensors.
+  Status AddText(std::string_view text);
   // Hands on what is still in the buffer.
   Status Finish();
 
@@ -47,11 +50,20 @@ class TensorStream {
     size_t bytes = 0;
   };
 
+  // Bytes that come from no tensor.
+  struct Text {
+    std::string bytes;
+    size_t offset = 0;
+  };
+
+  // Makes room in the buffer.
+  Result<size_t> Reserve(size_t bytes);
   Status AddPiece(const TensorInfo& tensor, std::vector<Range> ranges);
 
   const CheckpointReader& reader_;
   const Sink sink_;
   std::vector<Piece> pieces_;
+  std::vector<Text> texts_;
   std::vector<std::byte> buffer_;
   size_t used_ = 0;
 };

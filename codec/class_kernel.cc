@@ -5,9 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#if VARVE_X86
-#include <immintrin.h>
-#endif
+#include "codec/compress_avx2.h"
 
 namespace varve {
 namespace {
@@ -26,6 +24,26 @@ void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements
       },
       field.shift, field.mask, elements, n, exponents);
 }
+
+#if VARVE_X86
+// Fields of 16-bit elements; the compiler does those of 32 bits as well itself. Returns how many.
+VARVE_AVX2 size_t Extract2Avx2(const ExponentField& field, const uint8_t* elements, size_t n,
+                               uint8_t* exponents) {
+  const __m128i shift = _mm_cvtsi32_si128(field.shift);
+  const __m256i mask = _mm256_set1_epi16(field.mask);
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const auto* const from = reinterpret_cast<const __m256i*>(elements + 2 * i);
+    const __m256i a = _mm256_srl_epi16(_mm256_loadu_si256(from), shift);
+    const __m256i b = _mm256_srl_epi16(_mm256_loadu_si256(from + 1), shift);
+    const __m256i packed =
+        _mm256_packus_epi16(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents + i),
+                        _mm256_permute4x64_epi64(packed, 0xD8));
+  }
+  return i;
+}
+#endif
 
 // below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return
 // how many elements that was.
@@ -83,119 +101,115 @@ void ClassifyRest(std::span<const uint8_t> thresholds, uint8_t* exponents, size_
   }
 }
 
+// The classes whose parts are moved, and where these are.
+template <typename Byte>
+struct Parts {
+  size_t count = 0;
+  uint8_t ids[kMaxClasses] = {};
+  Byte* at[kMaxClasses] = {};
+
+  explicit Parts(std::span<Byte* const> parts) {
+    for (size_t c = 0; c < parts.size(); ++c) {
+      if (parts[c] == nullptr) continue;
+      ids[count] = static_cast<uint8_t>(c);
+      at[count++] = parts[c];
+    }
+  }
+};
+
 #if VARVE_X86
 // The number of parts is a constant here, so that the pointers stay in registers.
 template <size_t kParts>
 VARVE_AVX512 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data, size_t n,
-                                    uint8_t** parts) {
+                                    Parts<uint8_t>* parts) {
   uint8_t* to[kParts];
-  std::copy_n(parts, kParts, to);
+  std::copy_n(parts->at, kParts, to);
+  __m512i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
     const __m512i bytes = _mm512_loadu_si512(data + i);
 #pragma GCC unroll 8
-    for (size_t c = 0; c < kParts; ++c) {
-      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(static_cast<char>(c)));
+    for (size_t k = 0; k < kParts; ++k) {
+      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
       // A compress to memory is many times slower than one to a register with a whole store.
-      _mm512_storeu_si512(to[c], _mm512_maskz_compress_epi8(mask, bytes));
-      to[c] += _mm_popcnt_u64(mask);
+      _mm512_storeu_si512(to[k], _mm512_maskz_compress_epi8(mask, bytes));
+      to[k] += _mm_popcnt_u64(mask);
     }
   }
-  std::copy_n(to, kParts, parts);
+  std::copy_n(to, kParts, parts->at);
   return i;
 }
 
 template <size_t kParts>
-VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, const uint8_t** parts,
+VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, Parts<const uint8_t>* parts,
                                 uint8_t* data) {
   const uint8_t* from[kParts];
-  std::copy_n(parts, kParts, from);
+  std::copy_n(parts->at, kParts, from);
+  __m512i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm512_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i ids = _mm512_loadu_si512(classes + i);
     __m512i even = _mm512_setzero_si512();  // two sums, so that one need not wait for the other
     __m512i odd = _mm512_setzero_si512();
 #pragma GCC unroll 8
-    for (size_t c = 0; c < kParts; ++c) {
-      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(static_cast<char>(c)));
-      __m512i& sum = c % 2 == 0 ? even : odd;
-      sum = _mm512_mask_expand_epi8(sum, mask, _mm512_loadu_si512(from[c]));
-      from[c] += _mm_popcnt_u64(mask);
+    for (size_t k = 0; k < kParts; ++k) {
+      const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
+      __m512i& sum = k % 2 == 0 ? even : odd;
+      sum = _mm512_mask_expand_epi8(sum, mask, _mm512_loadu_si512(from[k]));
+      from[k] += _mm_popcnt_u64(mask);
     }
     _mm512_storeu_si512(data + i, _mm512_or_si512(even, odd));
   }
-  std::copy_n(from, kParts, parts);
+  std::copy_n(from, kParts, parts->at);
   return i;
-}
-
-// The byte masks of 32 elements of a class, 8 elements a word, with the number of elements of the
-// class in the first 0, 1, 2, 3 and all words.
-struct ClassMasks {
-  alignas(32) uint64_t words[4];
-  size_t before[5];
-};
-VARVE_AVX2 VARVE_INLINE inline ClassMasks MasksOf(__m256i ids, size_t c) {
-  const __m256i equal = _mm256_cmpeq_epi8(ids, _mm256_set1_epi8(static_cast<char>(c)));
-  const auto bits = static_cast<uint32_t>(_mm256_movemask_epi8(equal));
-  ClassMasks masks;
-  _mm256_store_si256(reinterpret_cast<__m256i*>(masks.words), equal);
-  masks.before[0] = 0;
-  for (size_t w = 1; w < 4; ++w) {
-    masks.before[w] = static_cast<size_t>(_mm_popcnt_u32(bits & ((1u << (8 * w)) - 1)));
-  }
-  masks.before[4] = static_cast<size_t>(_mm_popcnt_u32(bits));
-  return masks;
 }
 
 template <size_t kParts>
 VARVE_AVX2 size_t PartitionAvx2(const uint8_t* classes, const uint8_t* data, size_t n,
-                                uint8_t** parts) {
+                                Parts<uint8_t>* parts) {
   uint8_t* to[kParts];
-  std::copy_n(parts, kParts, to);
+  std::copy_n(parts->at, kParts, to);
+  __m256i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm256_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
-    uint64_t bytes[4];
-    std::memcpy(bytes, data + i, sizeof(bytes));
+    const __m128i first = Load128(data + i);
+    const __m128i second = Load128(data + i + 16);
 #pragma GCC unroll 8
-    for (size_t c = 0; c < kParts; ++c) {
-      const ClassMasks masks = MasksOf(ids, c);
-#pragma GCC unroll 4
-      for (size_t w = 0; w < 4; ++w) {
-        const uint64_t packed = _pext_u64(bytes[w], masks.words[w]);
-        std::memcpy(to[c] + masks.before[w], &packed, sizeof(packed));
-      }
-      to[c] += masks.before[4];
+    for (size_t k = 0; k < kParts; ++k) {
+      const __m256i equal = _mm256_cmpeq_epi8(ids, id[k]);
+      const auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(equal));
+      Compress16(first, mask, to[k]);
+      Compress16(second, mask >> 16, to[k] + CountBits(mask & 0xFFFF));
+      to[k] += CountBits(mask);
     }
   }
-  std::copy_n(to, kParts, parts);
+  std::copy_n(to, kParts, parts->at);
   return i;
 }
 
 template <size_t kParts>
-VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, const uint8_t** parts,
+VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, Parts<const uint8_t>* parts,
                             uint8_t* data) {
   const uint8_t* from[kParts];
-  std::copy_n(parts, kParts, from);
+  std::copy_n(parts->at, kParts, from);
+  __m256i id[kParts];
+  for (size_t k = 0; k < kParts; ++k) id[k] = _mm256_set1_epi8(static_cast<char>(parts->ids[k]));
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
-    uint64_t bytes[4] = {};
+    __m256i merged = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (size_t c = 0; c < kParts; ++c) {
-      const ClassMasks masks = MasksOf(ids, c);
-#pragma GCC unroll 4
-      for (size_t w = 0; w < 4; ++w) {
-        uint64_t packed;
-        std::memcpy(&packed, from[c] + masks.before[w], sizeof(packed));
-        bytes[w] |= _pdep_u64(packed, masks.words[w]);
-      }
-      from[c] += masks.before[4];
+    for (size_t k = 0; k < kParts; ++k) {
+      merged = _mm256_or_si256(merged, Expand32(_mm256_cmpeq_epi8(ids, id[k]), &from[k]));
     }
-    std::memcpy(data + i, bytes, sizeof(bytes));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(data + i), merged);
   }
-  std::copy_n(from, kParts, parts);
+  std::copy_n(from, kParts, parts->at);
   return i;
 }
 
@@ -203,6 +217,8 @@ VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, const uint8_t** pa
 template <typename Kernel>
 size_t WithParts(size_t num_parts, const Kernel& kernel) {
   switch (num_parts) {
+    case 1:
+      return kernel(std::integral_constant<size_t, 1>());
     case 2:
       return kernel(std::integral_constant<size_t, 2>());
     case 3:
@@ -227,10 +243,14 @@ size_t WithParts(size_t num_parts, const Kernel& kernel) {
 
 void ExtractExponents(CpuLevel level, const ExponentField& field, const uint8_t* elements,
                       size_t num_elements, uint8_t* exponents) {
-  if (field.element_bytes == 2) {
-    return Extract<uint16_t>(level, field, elements, num_elements, exponents);
+  if (field.element_bytes == 4) {
+    return Extract<uint32_t>(level, field, elements, num_elements, exponents);
   }
-  return Extract<uint32_t>(level, field, elements, num_elements, exponents);
+  size_t i = 0;
+#if VARVE_X86
+  if (level != CpuLevel::kPortable) i = Extract2Avx2(field, elements, num_elements, exponents);
+#endif
+  Extract<uint16_t>(level, field, elements + 2 * i, num_elements - i, exponents + i);
 }
 
 void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t> thresholds,
@@ -253,36 +273,80 @@ void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t>
   (*counts)[thresholds.size()] = left;
 }
 
+void ClassifyElements(CpuLevel level, const ExponentField& field,
+                      std::span<const uint8_t> thresholds, const uint8_t* elements,
+                      size_t num_elements, uint8_t* classes,
+                      std::array<size_t, kMaxClasses>* counts) {
+  constexpr size_t kRound = 4096;  // exponents stay in the L1 cache
+  counts->fill(0);
+  for (size_t i = 0; i < num_elements; i += kRound) {
+    const size_t count = std::min(kRound, num_elements - i);
+    std::array<size_t, kMaxClasses> of_round;
+    ExtractExponents(level, field, elements + i * field.element_bytes, count, classes + i);
+    ClassifyExponents(level, thresholds, classes + i, count, &of_round);
+    for (size_t c = 0; c < kMaxClasses; ++c) (*counts)[c] += of_round[c];
+  }
+}
+
+bool IsZeroClass(CpuLevel level, const uint8_t* classes, uint8_t id, const uint8_t* data,
+                 size_t num_elements) {
+  constexpr size_t kRound = 4096;
+  uint8_t any = 0;
+  for (size_t i = 0; i < num_elements && any == 0; i += kRound) {
+    RunAt(
+        level,
+        [](In ids, uint8_t wanted, In bytes, size_t n, uint8_t* to) VARVE_INLINE {
+          uint8_t seen = 0;
+          for (size_t k = 0; k < n; ++k) {
+            // All ones within the class. A condition would keep the compiler from using vectors.
+            const auto mask = static_cast<uint8_t>(-static_cast<int>(ids[k] == wanted));
+            seen = static_cast<uint8_t>(seen | (bytes[k] & mask));
+          }
+          *to = seen;
+        },
+        classes + i, id, data + i, std::min(kRound, num_elements - i), &any);
+  }
+  return any == 0;
+}
+
 void PartitionByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes, const uint8_t* data,
                       size_t num_elements, std::span<uint8_t* const> parts) {
-  uint8_t* to[kMaxClasses] = {};
-  for (size_t c = 0; c < parts.size(); ++c) to[c] = parts[c];
+  Parts<uint8_t> moved(parts);
   size_t i = 0;
 #if VARVE_X86
   if (level != CpuLevel::kPortable) {
-    i = WithParts(parts.size(), [&](auto n) {
-      return level == CpuLevel::kAvx512 ? PartitionAvx512<n()>(classes, data, num_elements, to)
-                                        : PartitionAvx2<n()>(classes, data, num_elements, to);
+    i = WithParts(moved.count, [&](auto n) {
+      return level == CpuLevel::kAvx512 ? PartitionAvx512<n()>(classes, data, num_elements, &moved)
+                                        : PartitionAvx2<n()>(classes, data, num_elements, &moved);
     });
   }
 #endif
-  for (; i < num_elements; ++i) *to[classes[i]]++ = data[i];
+  uint8_t* to[kMaxClasses] = {};
+  for (size_t k = 0; k < moved.count; ++k) to[moved.ids[k]] = moved.at[k];
+  for (; i < num_elements; ++i) {
+    uint8_t*& at = to[classes[i]];
+    if (at != nullptr) *at++ = data[i];
+  }
 }
 
 void MergeByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes,
                   std::span<const uint8_t* const> parts, size_t num_elements, uint8_t* data) {
-  const uint8_t* from[kMaxClasses] = {};
-  for (size_t c = 0; c < parts.size(); ++c) from[c] = parts[c];
+  Parts<const uint8_t> moved(parts);
   size_t i = 0;
 #if VARVE_X86
   if (level != CpuLevel::kPortable) {
-    i = WithParts(parts.size(), [&](auto n) {
-      return level == CpuLevel::kAvx512 ? MergeAvx512<n()>(classes, num_elements, from, data)
-                                        : MergeAvx2<n()>(classes, num_elements, from, data);
+    i = WithParts(moved.count, [&](auto n) {
+      return level == CpuLevel::kAvx512 ? MergeAvx512<n()>(classes, num_elements, &moved, data)
+                                        : MergeAvx2<n()>(classes, num_elements, &moved, data);
     });
   }
 #endif
-  for (; i < num_elements; ++i) data[i] = *from[classes[i]]++;
+  const uint8_t* from[kMaxClasses] = {};
+  for (size_t k = 0; k < moved.count; ++k) from[moved.ids[k]] = moved.at[k];
+  for (; i < num_elements; ++i) {
+    const uint8_t*& at = from[classes[i]];
+    data[i] = at != nullptr ? *at++ : uint8_t{0};
+  }
 }
 
 }  // namespace varve

@@ -33,8 +33,19 @@ void ExtractExponents(CpuLevel level, const ExponentField& field, const uint8_t*
 void ClassifyExponents(CpuLevel level, std::span<const uint8_t> thresholds, uint8_t* exponents,
                        size_t num_elements, std::array<size_t, kMaxClasses>* counts);
 
+// Both in one go: the class of every element.
+void ClassifyElements(CpuLevel level, const ExponentField& field,
+                      std::span<const uint8_t> thresholds, const uint8_t* elements,
+                      size_t num_elements, uint8_t* classes,
+                      std::array<size_t, kMaxClasses>* counts);
+
+// True when no element of a class has another byte than zero.
+bool IsZeroClass(CpuLevel level, const uint8_t* classes, uint8_t id, const uint8_t* data,
+                 size_t num_elements);
+
 // Moves each byte of `data` to the end of its class, in order, and back. classes[i] is below
-// parts.size(); every part has room for its count and kClassSlack.
+// parts.size(); every part has room for its count and kClassSlack. A null part is left out, and
+// stands for zeros when parts are merged.
 void PartitionByClass(CpuLevel level, const uint8_t* classes, const uint8_t* data,
                       size_t num_elements, std::span<uint8_t* const> parts);
 void MergeByClass(CpuLevel level, const uint8_t* classes, std::span<const uint8_t* const> parts,

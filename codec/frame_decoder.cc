@@ -134,6 +134,8 @@ struct FrameDecoder::Scratch {
                      const uint8_t** plane);
   Status DecodeByClass(std::span<const std::byte> body, const PayloadHeader& header,
                        std::span<uint8_t> plane);
+  // *part is null when all of the class is zero.
+  Status DecodeClass(ByteReader* reader, std::span<uint8_t> room, const uint8_t** part);
   void JoinResidual(const PayloadHeader& header, const uint8_t* const* pointers,
                     std::span<const std::byte> base_raw, std::span<std::byte> out);
 };
@@ -201,8 +203,8 @@ Status FrameDecoder::Scratch::DecodePlane(ByteReader* reader, const FrameInfo& i
   if (!classified) {
     classes.Truncate(0);
     uint8_t* const ids = classes.Room(room.size());
-    ExtractExponents(level, *ContextField(info.dtype), Data(base_raw), room.size(), ids);
-    ClassifyExponents(level, header.thresholds, ids, room.size(), &class_counts);
+    ClassifyElements(level, *ContextField(info.dtype), header.thresholds, Data(base_raw),
+                     room.size(), ids, &class_counts);
     classified = true;
   }
   return DecodeByClass(body, header, room);
@@ -216,14 +218,23 @@ Status FrameDecoder::Scratch::DecodeByClass(std::span<const std::byte> body,
   const uint8_t* from[kMaxClasses];
   ByteReader reader(body);
   for (size_t c = 0; c < num_classes; ++c) {
-    VARVE_RETURN_IF_ERROR(streams.Decode(&reader, std::span(room, class_counts[c]))
+    VARVE_RETURN_IF_ERROR(DecodeClass(&reader, std::span(room, class_counts[c]), &from[c])
                               .WithContext("class " + std::to_string(c)));
-    from[c] = room;
     room += class_counts[c] + kClassSlack;
   }
   if (!reader.rest().empty()) return SizeError("rest of the classes", reader.rest().size(), 0);
   MergeByClass(level, classes.data(), std::span(from, num_classes), plane.size(), plane.data());
   return Status::Ok();
+}
+
+Status FrameDecoder::Scratch::DecodeClass(ByteReader* reader, std::span<uint8_t> room,
+                                          const uint8_t** part) {
+  StreamCoder coder{};
+  std::span<const std::byte> body;
+  VARVE_RETURN_IF_ERROR(StreamDecoder::TakeStream(reader, &coder, &body));
+  const bool zeros = coder == StreamCoder::kConstant && body.size() == 1 && body[0] == std::byte{0};
+  *part = zeros ? nullptr : room.data();
+  return zeros ? Status::Ok() : streams.DecodeBody(coder, body, room);
 }
 
 void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
@@ -232,6 +243,10 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
                                          std::span<std::byte> out) {
   const size_t unit_bytes = header.transform.element_bytes;
   const size_t num_units = out.size() / unit_bytes;
+  if (header.transform.transform == Transform::kRotate && (unit_bytes == 2 || unit_bytes == 4)) {
+    return JoinRotated(level, std::span(pointers, unit_bytes), num_units,
+                       reinterpret_cast<uint8_t*>(out.data()));
+  }
   const size_t round_units = kRoundBytes / unit_bytes;
   alignas(64) uint8_t residual[kRoundBytes];
   for (size_t i = 0; i < num_units; i += round_units) {

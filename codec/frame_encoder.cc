@@ -96,6 +96,10 @@ struct FrameEncoder::Scratch {
   Predictor EncodeEstimated(const EncodeInput& input);
   Predictor EncodeSmallest(const EncodeInput& input);
   void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);
+  // Appends the streams of the raw planes that come first, for SplitResidual to fill in. Returns
+  // how many they are.
+  static size_t PlaceRawPlanes(const EncodeInput& input, const Plan& plan, size_t num_units,
+                               uint8_t** pointers, ByteBuffer* out);
   void SplitResidual(const EncodeInput& input, const Plan& plan, uint8_t* const* pointers);
   void Classify(const EncodeInput& input, const Plan& plan, size_t num_units);
   void AppendByClass(const Plan& plan, size_t p, const uint8_t* plane, size_t num_units,
@@ -172,13 +176,14 @@ void FrameEncoder::Scratch::EncodePayload(const EncodeInput& input, const Plan& 
     out->Append(static_cast<uint8_t>(plan.thresholds.size()));
     out->AppendBytes(plan.thresholds.data(), plan.thresholds.size());
   }
-  planes.Truncate(0);
   uint8_t* pointers[kMaxPlanes];
+  const size_t num_raw = PlaceRawPlanes(input, plan, num_units, pointers, out);
+  planes.Truncate(0);
   uint8_t* const room = planes.Room(input.raw.size());
-  for (size_t p = 0; p < unit_bytes; ++p) pointers[p] = room + p * num_units;
+  for (size_t p = num_raw; p < unit_bytes; ++p) pointers[p] = room + p * num_units;
   SplitResidual(input, plan, pointers);
   if (!plan.thresholds.empty()) Classify(input, plan, num_units);
-  for (size_t p = 0; p < unit_bytes; ++p) {
+  for (size_t p = num_raw; p < unit_bytes; ++p) {
     if (plan.by_class[p]) {
       AppendByClass(plan, p, pointers[p], num_units, out);
     } else if (IsInteger(input.dtype)) {
@@ -187,6 +192,24 @@ void FrameEncoder::Scratch::EncodePayload(const EncodeInput& input, const Plan& 
       streams.Append(pointers[p], num_units, plan.coders[p], out);
     }
   }
+}
+
+// The low planes of floats are mostly noise, and where they end up is known before they are split.
+size_t FrameEncoder::Scratch::PlaceRawPlanes(const EncodeInput& input, const Plan& plan,
+                                             size_t num_units, uint8_t** pointers,
+                                             ByteBuffer* out) {
+  size_t num_raw = 0;
+  while (!IsInteger(input.dtype) && num_raw < plan.transform.element_bytes &&
+         plan.coders[num_raw] == StreamCoder::kRaw && !plan.by_class[num_raw]) {
+    ++num_raw;
+  }
+  out->Room(num_raw * (kStreamHeaderBytes + num_units));
+  for (size_t p = 0; p < num_raw; ++p) {
+    StreamEncoder::AppendRawHeader(num_units, out);
+    pointers[p] = out->Room(num_units);
+    out->Advance(num_units);
+  }
+  return num_raw;
 }
 
 void FrameEncoder::Scratch::SplitResidual(const EncodeInput& input, const Plan& plan,
@@ -213,8 +236,8 @@ void FrameEncoder::Scratch::SplitResidual(const EncodeInput& input, const Plan& 
 void FrameEncoder::Scratch::Classify(const EncodeInput& input, const Plan& plan, size_t num_units) {
   classes.Truncate(0);
   uint8_t* const ids = classes.Room(num_units);
-  ExtractExponents(level, *ContextField(input.dtype), Data(input.base->raw), num_units, ids);
-  ClassifyExponents(level, plan.thresholds, ids, num_units, &class_counts);
+  ClassifyElements(level, *ContextField(input.dtype), plan.thresholds, Data(input.base->raw),
+                   num_units, ids, &class_counts);
 }
 
 void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint8_t* plane,
@@ -224,7 +247,11 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
   uint8_t* to[kMaxClasses];
   for (size_t c = 0; c < num_classes; ++c) {
-    to[c] = room;
+    // Nothing needs to move when all is zero.
+    const bool zeros =
+        plan.class_coders[p][c] == StreamCoder::kConstant && class_counts[c] > 1 &&
+        IsZeroClass(level, classes.data(), static_cast<uint8_t>(c), plane, num_units);
+    to[c] = zeros ? nullptr : room;
     room += class_counts[c] + kClassSlack;
   }
   PartitionByClass(level, classes.data(), plane, num_units, std::span(to, num_classes));
@@ -232,7 +259,11 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   out->Append(StreamCoder::kClasses);
   out->Append(uint32_t{0});
   for (size_t c = 0; c < num_classes; ++c) {
-    streams.Append(to[c], class_counts[c], plan.class_coders[p][c], out);
+    if (to[c] == nullptr) {
+      StreamEncoder::AppendConstant(0, out);
+    } else {
+      streams.Append(to[c], class_counts[c], plan.class_coders[p][c], out);
+    }
   }
   const auto body_bytes = static_cast<uint32_t>(out->size() - start - kStreamHeaderBytes);
   std::memcpy(out->data() + start + 1, &body_bytes, sizeof(body_bytes));

@@ -61,13 +61,14 @@ std::vector<uint8_t> ChooseThresholds(const uint8_t* exponents, size_t n) {
 }
 
 // Bits below the leading ones of the residuals of a scale.
-uint64_t ResidualBits(CpuLevel level, float scale, const std::vector<uint8_t>& x,
-                      const std::vector<uint8_t>& base) {
+uint64_t ResidualBits(CpuLevel level, float scale, const float* x, const float* base,
+                      size_t count) {
   uint32_t residual[kFitUnits + 1];
-  const size_t count = std::min(x.size() / 4, kFitUnits + 1);
   const TransformArgs args{
       .transform = Transform::kSubtractScale, .element_bytes = 4, .scale = scale};
-  ForwardTransform(level, args, x.data(), base.data(), count, reinterpret_cast<uint8_t*>(residual));
+  ForwardTransform(level, args, reinterpret_cast<const uint8_t*>(x),
+                   reinterpret_cast<const uint8_t*>(base), count,
+                   reinterpret_cast<uint8_t*>(residual));
   uint64_t bits = 0;
   for (size_t i = 0; i < count; ++i) bits += static_cast<uint64_t>(std::bit_width(residual[i]));
   return bits;
@@ -117,7 +118,7 @@ Plan Planner::Keyframe() {
     const bool one_sign = ((any ^ all) & 0x80) == 0;
     plan.transform.transform = one_sign ? Transform::kPlain : Transform::kRotate;
   }
-  Evaluate(&plan);
+  Evaluate(&plan, &other_);
   return plan;
 }
 
@@ -127,7 +128,6 @@ Plan Planner::Delta(std::span<const std::byte> base) {
   if (dtype_ == DType::kF32) {
     Plan scaled = Scaled(subtract);
     if (scaled.estimated_bytes < 0.99 * subtract.estimated_bytes) return scaled;
-    Evaluate(&subtract);  // AddContext reads the planes of the last evaluation
   }
   AddContext(&subtract);
   return subtract;
@@ -149,7 +149,7 @@ Plan Planner::Subtract() {
   plan.predictor = Predictor::kDelta;
   plan.transform.element_bytes = unit_bytes_;
   plan.transform.transform = IsSignedFloat(dtype_) ? Transform::kSubtractOrd : Transform::kSubtract;
-  Evaluate(&plan);
+  Evaluate(&plan, &subtract_);
   return plan;
 }
 
@@ -166,63 +166,61 @@ Plan Planner::Scaled(const Plan& subtract) {
     plan.predictor = Predictor::kScaledDelta;
     plan.transform.transform = Transform::kSubtractScale;
     plan.transform.scale = scale;
-    Evaluate(&plan);
+    Evaluate(&plan, &other_);
     if (plan.estimated_bytes < best.estimated_bytes) best = plan;
   }
   return best;
 }
 
 float Planner::FitScale() {
-  std::vector<float> ratios;
   const size_t step = std::max<size_t>(1, sample_units_ / kFitUnits);
-  std::vector<uint8_t> x;
-  std::vector<uint8_t> b;
-  for (size_t i = 0; i < sample_units_; i += step) {
-    x.insert(x.end(), &raw_[4 * i], &raw_[4 * i] + 4);
-    b.insert(b.end(), &base_[4 * i], &base_[4 * i] + 4);
-    float value;
-    float base;
-    std::memcpy(&value, &raw_[4 * i], 4);
-    std::memcpy(&base, &base_[4 * i], 4);
-    const float ratio = value / base;
-    if (std::isfinite(ratio) && ratio > 1e-3f && ratio < 1e3f) ratios.push_back(ratio);
+  std::array<float, kFitUnits + 1> values{};
+  std::array<float, kFitUnits + 1> bases{};
+  std::array<float, kFitUnits + 1> ratios{};
+  size_t count = 0;
+  size_t num_ratios = 0;
+  for (size_t i = 0; i < sample_units_ && count < values.size(); i += step, ++count) {
+    std::memcpy(&values[count], &raw_[4 * i], 4);
+    std::memcpy(&bases[count], &base_[4 * i], 4);
+    const float ratio = values[count] / bases[count];
+    if (std::isfinite(ratio) && ratio > 1e-3f && ratio < 1e3f) ratios[num_ratios++] = ratio;
   }
-  const size_t count = x.size() / 4;
-  if (4 * ratios.size() < count) return 1.0f;
-  std::sort(ratios.begin(), ratios.end());
+  if (4 * num_ratios < count) return 1.0f;
   // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
   // and in their middle when it has either sign.
-  std::vector<float> candidates = {1.0f};
-  for (const double quantile : {0.01, 0.03, 0.08, 0.2, 0.5, 0.75}) {
-    candidates.push_back(
-        ratios[static_cast<size_t>(quantile * static_cast<double>(ratios.size()))]);
-  }
   float best = 1.0f;
-  uint64_t best_bits = ~uint64_t{0};
-  const auto consider = [&](float scale) {
-    const uint64_t bits = ResidualBits(level_, scale, x, b);
-    if (bits < best_bits) best = scale;
+  uint64_t best_bits = ResidualBits(level_, best, values.data(), bases.data(), count);
+  auto sorted = ratios.begin();
+  const auto end = sorted + static_cast<ptrdiff_t>(num_ratios);
+  for (const double quantile : {0.01, 0.03, 0.08, 0.2, 0.5, 0.75}) {
+    const auto at =
+        ratios.begin() + static_cast<ptrdiff_t>(quantile * static_cast<double>(num_ratios));
+    std::nth_element(sorted, at, end);
+    sorted = at;
+    const uint64_t bits = ResidualBits(level_, *at, values.data(), bases.data(), count);
+    if (bits < best_bits) best = *at;
     best_bits = std::min(best_bits, bits);
-  };
-  for (const float scale : candidates) consider(scale);
+  }
   return best;
 }
 
-void Planner::Evaluate(Plan* plan) {
+void Planner::Evaluate(Plan* plan, Trial* trial) {
   residual_.resize(raw_.size());
-  planes_.resize(raw_.size());
+  trial->planes.resize(raw_.size());
   ForwardTransform(level_, plan->transform, raw_.data(), base_.data(), sample_units_,
                    residual_.data());
   uint8_t* planes[kMaxPlanes];
-  for (size_t p = 0; p < unit_bytes_; ++p) planes[p] = planes_.data() + p * sample_units_;
+  for (size_t p = 0; p < unit_bytes_; ++p) planes[p] = trial->planes.data() + p * sample_units_;
   SplitPlanes(level_, residual_.data(), sample_units_, std::span(planes, unit_bytes_));
   double bits = 0;
   for (size_t p = 0; p < unit_bytes_; ++p) {
     PlaneStats stats;
     AddSample(planes[p], sample_units_, &stats);
-    estimates_[p] = EstimateStream(stats, num_units_);
-    plan->coders[p] = estimates_[p].coder;
-    bits += estimates_[p].bits;
+    // A whole sample that looks random leaves no coder a gain.
+    const bool random = sample_units_ == kSampleUnits && LooksRandom(stats);
+    trial->estimates[p] = random ? Estimate{} : EstimateStream(stats, num_units_);
+    plan->coders[p] = trial->estimates[p].coder;
+    bits += trial->estimates[p].bits;
   }
   plan->estimated_bytes = bits / 8.0 * static_cast<double>(num_units_);
 }
@@ -239,16 +237,16 @@ void Planner::AddContext(Plan* plan) {
   const double scale = static_cast<double>(num_units_) / static_cast<double>(sample_units_);
   bool any = false;
   for (size_t p = 0; p < unit_bytes_; ++p) {
-    if (estimates_[p].coder == StreamCoder::kConstant) continue;
+    if (subtract_.estimates[p].coder == StreamCoder::kConstant) continue;
     std::array<PlaneStats, kMaxClasses> stats{};
-    const uint8_t* const plane = planes_.data() + p * sample_units_;
+    const uint8_t* const plane = subtract_.planes.data() + p * sample_units_;
     for (size_t i = 0; i < sample_units_; ++i) {
       ++stats[classes[i]].counts[plane[i]];
-      ++stats[classes[i]].total;
     }
     double bits = 0;
     for (size_t c = 0; c <= thresholds.size(); ++c) {
       const auto class_units = static_cast<double>(counts[c]) * scale;
+      stats[c].total = static_cast<uint32_t>(counts[c]);
       // Neighbours are not known inside a class: zeros are taken as independent.
       const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
       stats[c].groups = 1000;
@@ -261,9 +259,10 @@ void Planner::AddContext(Plan* plan) {
       bits += estimate.bits * class_units;
     }
     bits /= static_cast<double>(num_units_);
-    if (bits >= (1.0 - kMinClassGain) * estimates_[p].bits) continue;
+    if (bits >= (1.0 - kMinClassGain) * subtract_.estimates[p].bits) continue;
     plan->by_class[p] = any = true;
-    plan->estimated_bytes -= (estimates_[p].bits - bits) / 8.0 * static_cast<double>(num_units_);
+    plan->estimated_bytes -=
+        (subtract_.estimates[p].bits - bits) / 8.0 * static_cast<double>(num_units_);
   }
   if (any) plan->thresholds = std::move(thresholds);
 }

@@ -52,11 +52,18 @@ class Planner {
   std::vector<Plan> Deltas(std::span<const std::byte> base);
 
  private:
+  // The sample under a transform.
+  struct Trial {
+    std::vector<uint8_t> planes;
+    std::array<Estimate, kMaxPlanes> estimates;
+  };
+
   Plan Subtract();
   Plan Scaled(const Plan& subtract);
+  // Reads the trial of Subtract().
   void AddContext(Plan* plan);
   // Transforms the sample and estimates each plane.
-  void Evaluate(Plan* plan);
+  void Evaluate(Plan* plan, Trial* trial);
   float FitScale();
 
   CpuLevel level_;
@@ -67,8 +74,8 @@ class Planner {
   std::vector<uint8_t> raw_;
   std::vector<uint8_t> base_;
   std::vector<uint8_t> residual_;
-  std::vector<uint8_t> planes_;  // of the residual
-  std::array<Estimate, kMaxPlanes> estimates_;
+  Trial subtract_;
+  Trial other_;  // of keyframes and scales, used only within Evaluate
 };
 
 }  // namespace varve

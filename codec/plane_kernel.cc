@@ -2,6 +2,7 @@
 #include "codec/plane_kernel.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #if VARVE_X86
@@ -30,6 +31,16 @@ void JoinRest(std::span<const uint8_t* const> planes, size_t begin, size_t end, 
   }
 }
 
+template <typename T>
+void RotateRight(uint8_t* elements, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    T element;
+    std::memcpy(&element, elements + i * sizeof(T), sizeof(T));
+    element = std::rotr(element, 1);
+    std::memcpy(elements + i * sizeof(T), &element, sizeof(T));
+  }
+}
+
 #if VARVE_X86
 
 VARVE_AVX2 inline __m256i Load256(const uint8_t* from) {
@@ -53,13 +64,24 @@ VARVE_AVX2 size_t Split2Avx2(const uint8_t* in, size_t n, uint8_t* low, uint8_t*
   return i;
 }
 
+// Elements as they are stored: rotated right by one, or as they are.
+template <bool kRotated>
+VARVE_AVX2 VARVE_INLINE inline __m256i Elements2(__m256i v) {
+  return kRotated ? _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15)) : v;
+}
+template <bool kRotated>
+VARVE_AVX2 VARVE_INLINE inline __m256i Elements4(__m256i v) {
+  return kRotated ? _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31)) : v;
+}
+
+template <bool kRotated>
 VARVE_AVX2 size_t Join2Avx2(const uint8_t* low, const uint8_t* high, size_t n, uint8_t* out) {
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i l = _mm256_permute4x64_epi64(Load256(low + i), 0xD8);
     const __m256i h = _mm256_permute4x64_epi64(Load256(high + i), 0xD8);
-    Store256(out + 2 * i, _mm256_unpacklo_epi8(l, h));
-    Store256(out + 2 * i + 32, _mm256_unpackhi_epi8(l, h));
+    Store256(out + 2 * i, Elements2<kRotated>(_mm256_unpacklo_epi8(l, h)));
+    Store256(out + 2 * i + 32, Elements2<kRotated>(_mm256_unpackhi_epi8(l, h)));
   }
   return i;
 }
@@ -97,6 +119,7 @@ VARVE_AVX2 size_t Split4Avx2(const uint8_t* in, size_t n, std::span<uint8_t* con
   return i;
 }
 
+template <bool kRotated>
 VARVE_AVX2 size_t Join4Avx2(std::span<const uint8_t* const> planes, size_t n, uint8_t* out) {
   const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
   size_t i = 0;
@@ -105,7 +128,8 @@ VARVE_AVX2 size_t Join4Avx2(std::span<const uint8_t* const> planes, size_t n, ui
     for (size_t p = 0; p < 4; ++p) v[p] = Load256(planes[p] + i);
     Transpose4x4Words(v);
     for (size_t k = 0; k < 4; ++k) {
-      Store256(out + 4 * i + 32 * k, Transpose4x4Bytes(_mm256_permutevar8x32_epi32(v[k], order)));
+      const __m256i joined = Transpose4x4Bytes(_mm256_permutevar8x32_epi32(v[k], order));
+      Store256(out + 4 * i + 32 * k, Elements4<kRotated>(joined));
     }
   }
   return i;
@@ -207,7 +231,7 @@ void Join2(CpuLevel level, std::span<const uint8_t* const> planes, size_t n, uin
   size_t done = 0;
 #if VARVE_X86
   if (level == CpuLevel::kAvx512) done = Join2Avx512(planes[0], planes[1], n, out);
-  if (level == CpuLevel::kAvx2) done = Join2Avx2(planes[0], planes[1], n, out);
+  if (level == CpuLevel::kAvx2) done = Join2Avx2<false>(planes[0], planes[1], n, out);
 #endif
   JoinRest(planes, done, n, out);
 }
@@ -225,7 +249,7 @@ void Join4(CpuLevel level, std::span<const uint8_t* const> planes, size_t n, uin
   size_t done = 0;
 #if VARVE_X86
   if (level == CpuLevel::kAvx512) done = Join4Avx512(planes, n, out);
-  if (level == CpuLevel::kAvx2) done = Join4Avx2(planes, n, out);
+  if (level == CpuLevel::kAvx2) done = Join4Avx2<false>(planes, n, out);
 #endif
   JoinRest(planes, done, n, out);
 }
@@ -294,6 +318,20 @@ void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t n
     default:
       return Join8(level, planes, num_elements, elements);
   }
+}
+
+void JoinRotated([[maybe_unused]] CpuLevel level, std::span<const uint8_t* const> planes,
+                 size_t num_elements, uint8_t* elements) {
+  size_t done = 0;
+#if VARVE_X86
+  if (level != CpuLevel::kPortable) {
+    done = planes.size() == 2 ? Join2Avx2<true>(planes[0], planes[1], num_elements, elements)
+                              : Join4Avx2<true>(planes, num_elements, elements);
+  }
+#endif
+  JoinRest(planes, done, num_elements, elements);
+  if (planes.size() == 2) return RotateRight<uint16_t>(elements, done, num_elements);
+  RotateRight<uint32_t>(elements, done, num_elements);
 }
 
 }  // namespace varve

@@ -18,4 +18,9 @@ void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
 void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
                 uint8_t* elements);
 
+// Joins two or four planes and rotates each element right by one, which is what most keyframes of
+// floats need, in one pass.
+void JoinRotated(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
+                 uint8_t* elements);
+
 }  // namespace varve

@@ -5,9 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#if VARVE_X86
-#include <immintrin.h>
-#endif
+#include "codec/compress_avx2.h"
 
 namespace varve {
 namespace {
@@ -130,40 +128,37 @@ VARVE_AVX512 Progress UnpackNibblesAvx512(const uint8_t* pairs, const uint8_t* e
   return at;
 }
 
-// Without a compress instruction only the groups that are all zero, or have no escape, are quick.
 VARVE_AVX2 Progress PackNonZerosAvx2(const uint8_t* data, size_t n, uint8_t* bitmap,
                                      uint8_t* values) {
   Progress at;
   for (; at.elements + 32 <= n; at.elements += 32) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + at.elements));
-    const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
+    const __m128i first = Load128(data + at.elements);
+    const __m128i second = Load128(data + at.elements + 16);
+    const __m256i zero = _mm256_cmpeq_epi8(_mm256_set_m128i(second, first), _mm256_setzero_si256());
     const uint32_t mask = ~static_cast<uint32_t>(_mm256_movemask_epi8(zero));
     std::memcpy(bitmap + at.elements / 8, &mask, 4);
-    for (size_t k = 0; k < 4; ++k) {
-      uint64_t word;
-      std::memcpy(&word, data + at.elements + 8 * k, 8);
-      const uint64_t bits = (mask >> (8 * k)) & 0xFF;
-      const uint64_t bytes_set = _pdep_u64(bits, 0x0101010101010101u) * 0xFF;
-      const uint64_t packed = _pext_u64(word, bytes_set);
-      std::memcpy(values + at.values, &packed, 8);
-      at.values += static_cast<size_t>(_mm_popcnt_u64(bits));
-    }
+    Compress16(first, mask, values + at.values);
+    Compress16(second, mask >> 16, values + at.values + CountBits(mask & 0xFFFF));
+    at.values += CountBits(mask);
   }
   return at;
 }
 
 VARVE_AVX2 Progress UnpackNonZerosAvx2(const uint8_t* bitmap, const uint8_t* values, size_t n,
                                        uint8_t* data) {
-  Progress at;
-  for (; at.elements + 8 <= n; at.elements += 8) {
-    const uint64_t bits = bitmap[at.elements / 8];
-    uint64_t packed;
-    std::memcpy(&packed, values + at.values, 8);
-    const uint64_t word = _pdep_u64(packed, _pdep_u64(bits, 0x0101010101010101u) * 0xFF);
-    std::memcpy(data + at.elements, &word, 8);
-    at.values += static_cast<size_t>(_mm_popcnt_u64(bits));
+  const __m256i byte_of_bit =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const uint8_t* from = values;
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    int32_t mask;
+    std::memcpy(&mask, bitmap + i / 8, sizeof(mask));
+    const __m256i bits = _mm256_shuffle_epi8(_mm256_set1_epi32(mask), byte_of_bit);
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(data + i), Expand32(set, &from));
   }
-  return at;
+  return {.elements = i, .values = static_cast<size_t>(from - values)};
 }
 
 VARVE_AVX2 Progress PackNibblesAvx2(const uint8_t* data, size_t n, uint8_t* pairs,

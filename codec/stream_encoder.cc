@@ -85,7 +85,8 @@ void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, 
   const bool may_nest = depth + 1 < kMaxStreamDepth;
   bool done = false;
   if (coder == StreamCoder::kConstant) {
-    done = AppendConstant(data, n, out);
+    done = n > 1 && std::memcmp(data, data + 1, n - 1) == 0;
+    if (done) AppendConstant(data[0], out);
     // Otherwise there are a few bytes that no sample met, which sparse is made for.
     if (!done) coder = n > 0 && data[0] == 0 ? StreamCoder::kSparse : StreamCoder::kZstd;
   }
@@ -99,11 +100,13 @@ void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, 
   if (!done) AppendRaw(data, n, out);
 }
 
-bool StreamEncoder::AppendConstant(const uint8_t* data, size_t n, ByteBuffer* out) {
-  if (n < 2 || std::memcmp(data, data + 1, n - 1) != 0) return false;
+void StreamEncoder::AppendRawHeader(size_t n, ByteBuffer* out) {
+  AppendHeader(StreamCoder::kRaw, n, out);
+}
+
+void StreamEncoder::AppendConstant(uint8_t value, ByteBuffer* out) {
   AppendHeader(StreamCoder::kConstant, 1, out);
-  out->Append(data[0]);
-  return true;
+  out->Append(value);
 }
 
 bool StreamEncoder::AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches) {

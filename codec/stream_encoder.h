@@ -29,11 +29,14 @@ class StreamEncoder {
   void Append(const uint8_t* data, size_t n, StreamCoder coder, ByteBuffer* out);
   // Also tries zstd with a search for matches, for data that may repeat itself.
   void AppendBest(const uint8_t* data, size_t n, ByteBuffer* out);
+  // Appends what stands before n raw bytes.
+  static void AppendRawHeader(size_t n, ByteBuffer* out);
+  // Appends the stream of one byte, repeated.
+  static void AppendConstant(uint8_t value, ByteBuffer* out);
 
  private:
   void AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   void AppendAs(int depth, StreamCoder coder, const uint8_t* data, size_t n, ByteBuffer* out);
-  bool AppendConstant(const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches);
   bool AppendSparse(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendNibbles(int depth, const uint8_t* data, size_t n, ByteBuffer* out);

@@ -138,7 +138,8 @@ TensorInfo MakeTensorInfo(std::string_view name, uint32_t shard, const TensorRec
           .num_chunks = record.NumChunks(),
           .role = record.role,
           .alias_of = record.alias_of,
-          .derived_from = record.derived_from};
+          .derived_from = record.derived_from,
+          .content = {record.content.lo, record.content.hi}};
 }
 
 // After a read: proves that what was read is of this save. Keys that do not name their birth may be of

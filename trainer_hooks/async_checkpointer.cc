@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One thread of low priority does all of a save but what the trainer's thread does in AwaitStaged:
+// A save on its threads:
 //
 //   trainer   BeginSave ──► forward, backward ──► AwaitStaged ──► optimizer step, next steps ...
 //                 │                                   ▲ helps to stage, waits until all is copied
-//   saver         └► prepare ──► stage ───────────────┴──► encode, commit ──► retention ──► report
+//   stagers       │         ┌─► digest, copy ─────────┤
+//   saver         └► prepare ───────────────────────► encode, commit ──► retention ──► report
+//
+// The saver, and whatever works for it, has low priority: nobody waits for it. The stagers have the
+// trainer's: it cannot go on before they are done, and would otherwise starve them itself.
 #include "varve/async_checkpointer.h"
 
 #include <tbb/info.h>
@@ -101,7 +105,11 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
         options_(options),
         num_threads_(num_threads),
         estimator_(num_threads),
-        saver_([this](std::stop_token stop) { RunSaver(stop); }) {}
+        saver_([this](std::stop_token stop) { RunSaver(stop); }) {
+    for (int i = 0; i < num_threads; ++i) {
+      stagers_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
+    }
+  }
   ~AsyncCheckpointerImpl() override {
     const Status status = AsyncCheckpointerImpl::Close();
     if (!status.ok() && !is_error_seen_) {
@@ -133,6 +141,9 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   uint64_t StagingBudget(const TrainingState& state) const;
   void AwaitIdle();
 
+  // On a stager's.
+  void RunStager(std::stop_token stop);
+
   // On the saver's.
   void RunSaver(std::stop_token stop);
   void RunJob(Job* job);
@@ -142,7 +153,6 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   bool ShouldRetry(const Status& status, int attempt) const;
   Result<std::unique_ptr<CheckpointWriter>> BeginOnce(const Job& job, const SaveOptions& options);
   Result<std::unique_ptr<CheckpointWriter>> Begin(const Job& job, const SaveOptions& options);
-  void StageOnAllThreads(Job* job);
   void ChooseCodec(const Job& job, SaveOptions* options) const;
   Status CheckSpace(const Job& job) const;
   Result<SaveReport> Commit(Job* job, std::unique_ptr<CheckpointWriter> writer,
@@ -169,7 +179,8 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   bool is_awaited_ = true;            // AwaitStaged has returned for job_
   bool is_closed_ = false;
 
-  std::jthread saver_;  // last: joins before anything above goes
+  std::jthread saver_;  // last, with the stagers: they join before anything above goes
+  std::vector<std::jthread> stagers_;
 };
 
 Status AsyncCheckpointerImpl::RequireOpen() const {
@@ -318,8 +329,8 @@ Status AsyncCheckpointerImpl::SetTag(uint64_t step, std::string_view tag) {
 Status AsyncCheckpointerImpl::Close() {
   if (!RequireOpen().ok()) return Status::Ok();
   Wait().IgnoreError();  // what it returns is in error_
-  saver_.request_stop();
-  saver_.join();
+  saver_ = {};
+  stagers_.clear();
   memory_.Resize(0).IgnoreError();
   store_.reset();
   const std::lock_guard lock(mutex_);
@@ -336,6 +347,19 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
   const std::lock_guard lock(mutex_);
   phase_ = phase;
   wake_.notify_all();
+}
+
+void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
+  std::shared_ptr<Job> staged;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto has_work = [&] { return phase_ == Phase::kStaging && job_ != staged; };
+      if (!wake_.wait(lock, stop, has_work)) return;
+      staged = job_;
+    }
+    staged->stage.Work();
+  }
 }
 
 void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
@@ -376,7 +400,7 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
   VARVE_RETURN_IF_ERROR(
       job->stage.Prepare(job->state.tensors, static_cast<SourceWriter&>(*writer)));
   EnterPhase(Phase::kStaging);
-  StageOnAllThreads(job);
+  job->stage.AwaitCopied();
   {
     const std::lock_guard lock(mutex_);
     job->metrics.changed_bytes = job->stage.changed_bytes();
@@ -437,18 +461,6 @@ Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::BeginOnce(
   }
   for (const std::string& tag : job.state.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
   return writer;
-}
-
-void AsyncCheckpointerImpl::StageOnAllThreads(Job* job) {
-  std::vector<std::jthread> helpers;
-  for (int i = 1; i < num_threads_; ++i) {
-    helpers.emplace_back([job] {
-      LowerThreadPriority();
-      job->stage.Work();
-    });
-  }
-  job->stage.Work();
-  job->stage.AwaitCopied();
 }
 
 // Before a deadline, data is stored as it is when compressing it might take too long.

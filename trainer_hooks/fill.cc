@@ -14,17 +14,18 @@ namespace varve {
 namespace {
 
 constexpr size_t kScratchBytes = size_t{64} << 20;
-// Several to a scratch, so that all cores have one to convert.
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
+// At most 16 MiB, of whole chunks where rows are not in the way. Several fit into the scratch, so
+// that all cores have one to convert.
+constexpr int64_t kPieceElements = int64_t{2} << 20;
 // Elements converted at a time, small enough for the cache.
 constexpr int64_t kRound = 4096;
 constexpr size_t kMaxElementBytes = 8;
 
-// Only elements of whole bytes are cut.
+// Slices must end on whole bytes, so tensors of smaller elements are not cut.
 std::vector<Piece> CutTensor(const TensorInfo& info) {
-  const int bits = DTypeBits(info.dtype);
-  return CutIntoPieces(
-      info.shape, bits % 8 == 0 ? 8 * kPieceBytes / bits : std::numeric_limits<int64_t>::max());
+  const bool whole_bytes = DTypeBits(info.dtype) % 8 == 0;
+  return CutIntoPieces(info.shape,
+                       whole_bytes ? kPieceElements : std::numeric_limits<int64_t>::max());
 }
 
 size_t BytesOf(DType dtype, int64_t elements) {

@@ -16,8 +16,8 @@ namespace {
 // A tensor of the checkpoint under its name in the target.
 struct Stored {
   const TensorInfo* info;
-  uint32_t num_shards = 1;
-  bool used = false;
+  bool is_whole = true;  // not in shards
+  bool used = false;     // something is filled from it
 };
 
 // Targets in one place of memory.
@@ -66,9 +66,7 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
   }
   const Strides strides(tensor.shape, tensor.strides);
   if (strides.HasZero()) {
-    return Status::InvalidArgument(
-        "a stride is 0, so that elements share their place; a load needs "
-        "one for each");
+    return Status::InvalidArgument("a stride is 0, expected a place of its own for each element");
   }
   if (!strides.IsDense() && DTypeBits(tensor.dtype) % 8 != 0) {
     return Status::InvalidArgument("has strides, expected dense " + Describe(tensor));
@@ -76,10 +74,9 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
   return LoadTarget{&tensor, strides, elements, bytes};
 }
 
-// True when the checkpoint says that the two shared their storage.
-bool IsRecordedTie(const TensorInfo& a, const TensorInfo& b) {
-  return a.alias_of == b.name || b.alias_of == a.name ||
-         (!a.alias_of.empty() && a.alias_of == b.alias_of);
+// False: they may be equal all the same, in one dtype and cut or in several.
+bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content;
 }
 
 class Planner {
@@ -134,9 +131,9 @@ class Planner {
 void Planner::IndexStored(std::span<const TensorInfo> stored) {
   for (const TensorInfo& info : stored) {
     const std::string name = options_.rename.Apply(info.name);
-    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info});
+    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info, info.shard == 0});
     if (!is_new && it->second.info->name == info.name) {
-      ++it->second.num_shards;
+      it->second.is_whole = false;
     } else if (!is_new) {
       Fault(TensorText(name) + ": both " + it->second.info->name + " and " + info.name +
             " of the checkpoint get this name, expected one");
@@ -196,7 +193,7 @@ bool Planner::Fits(const StateTensor& target, const Stored& stored) {
   const TensorInfo& info = *stored.info;
   const std::string tensor = TensorText(target.name, info);
   const size_t faults_before = plan_.faults.size();
-  if (stored.num_shards > 1 || info.shard != 0) {
+  if (!stored.is_whole) {
     Fault(tensor + ": is in shards, expected a whole tensor");
   } else if (info.shape != target.shape) {
     Fault(tensor + ": shape " + ShapeText(info.shape) + ", expected " + ShapeText(target.shape));
@@ -220,7 +217,7 @@ void Planner::PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& f
                                        std::string(DTypeName(source(target)->dtype)) + " to " +
                                        std::string(DTypeName(tensor.dtype)));
     }
-    if (target != found[0] && !IsRecordedTie(*source(found[0]), *source(target))) {
+    if (target != found[0] && !AreSurelyEqual(*source(found[0]), *source(target))) {
       plan_.ties.push_back({found[0]->tensor, &tensor, source(found[0]), source(target)});
     }
   }
@@ -243,7 +240,7 @@ bool Planner::PlanFromPartner(const Tied& tied, const LoadTarget& target, std::s
     if (stored == nullptr) continue;
     stored->used = true;
     const TensorInfo& info = *stored->info;
-    if (stored->num_shards > 1 || info.shape != target.tensor->shape ||
+    if (!stored->is_whole || info.shape != target.tensor->shape ||
         !CanConvert(info.dtype, target.tensor->dtype)) {
       *why_not = "; cannot be made from " + info.name + ", which is " + Describe(info);
       continue;

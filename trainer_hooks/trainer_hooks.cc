@@ -209,7 +209,6 @@ Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_las
 }
 
 Status TrainerHooksImpl::Save(uint64_t step, const TrainingState& state) {
-  log_("saving step " + std::to_string(step));
   const bool stops = stop_reason_ != StopReason::kNone;
   // The last save is never skipped because of the one before it.
   if (stops || !flags_.async_save) VARVE_RETURN_IF_ERROR(checkpointer_->Wait());

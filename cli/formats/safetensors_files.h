@@ -13,19 +13,13 @@
 #include <vector>
 
 #include "cli/formats/mapped_file.h"
+#include "cli/formats/mapped_tensor.h"
 #include "cli/formats/safetensors.h"
 #include "cli/formats/safetensors_index.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
 
 namespace varve::formats {
-
-struct MappedTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> data;  // lives as long as the SafetensorsFiles
-};
 
 class SafetensorsFiles {
  public:

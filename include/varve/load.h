@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads a checkpoint into a trainer's memory: all of it or parts, under other names, in other types.
-// Everything that does not fit is found, and listed at once, before a byte of the target changes.
+// Loads a checkpoint into a trainer's memory: all of it or parts, under other names, in other
+// types. Everything that does not fit is found, and listed at once, before a byte of the target
+// changes.
 //
 //   auto reader = *store->OpenCheckpoint("main", 100);
 //   auto report = *varve::LoadState(*reader, {}, &state);
@@ -23,8 +24,8 @@
 namespace varve {
 
 // What to do about names. *Missing*: the target has it, the checkpoint has not. *Unexpected*: the
-// checkpoint has it, the target has not. Named after Megatron's --dist-ckpt-strictness. Another shape,
-// or another dtype without `convert_dtype`, is always an error.
+// checkpoint has it, the target has not. Named after Megatron's --dist-ckpt-strictness. Another
+// shape, or another dtype without `convert_dtype`, is always an error.
 enum class Strictness {
   kRaiseAll,            // missing and unexpected are errors
   kLogUnexpected,       // missing is an error, unexpected is listed in the report
@@ -35,15 +36,15 @@ enum class Strictness {
 std::string_view StrictnessName(Strictness strictness);
 Result<Strictness> ParseStrictness(std::string_view name);
 
-// Turns the names of a checkpoint into those of the target. Rules are tried in the order in which they
-// were added, and the first that matches decides; a name that no rule matches stays as it is.
+// Turns the names of a checkpoint into those of the target. Rules are tried in the order in which
+// they were added, and the first that matches decides; a name that no rule matches stays as it is.
 class NameMap {
  public:
   // The name itself, or a whole dotted prefix of it: "x_1" turns x_1 and x_1.weight, never x_10.
   // kInvalidArgument: one of them is empty, or another `to` for the same `from`.
   Status AddPair(std::string_view from, std::string_view to);
-  // ECMAScript, must match the whole name; $1 ... in `to` are its groups. kInvalidArgument says what
-  // is wrong with the expression, or which group it does not have.
+  // ECMAScript, must match the whole name; $1 ... in `to` are its groups. kInvalidArgument says
+  // what is wrong with the expression, or which group it does not have.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space; empty lines and
   // those that begin with '#' say nothing. Errors name file and line; nothing is added then.
@@ -58,32 +59,34 @@ class NameMap {
     size_t order;  // among all rules
   };
   struct Regex;
-  std::map<std::string, Pair, std::less<>> pairs_;  // by `from`
+  std::map<std::string, Pair, std::less<>> pairs_;     // by `from`
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
 struct LoadOptions {
   Strictness strictness = Strictness::kRaiseAll;
-  // False: tensors of role kOptimizer stay as they are, in the target and in the checkpoint, except
-  // that masters are made from the weights that were loaded.
+  // False: tensors of role kOptimizer stay as they are, in the target and in the checkpoint.
   bool optimizer = true;
   // False: the learning-rate schedule of the target stays.
   bool lr_scheduler = true;
   // False: of the trainer state and the items nothing is loaded (finetune).
   bool trainer_state = true;
   // Globs ('*' is any run of characters) of target names; what they leave out is neither loaded nor
-  // missing nor unexpected. No include = everything.
+  // missing nor unexpected. No include = everything. But a master that is left out, by these or by
+  // `optimizer`, is made from its weight when that is loaded: else the next step of the optimizer
+  // would undo the load.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   NameMap rename;
-  // Convert between floating types: widening is exact, narrowing rounds to nearest, ties to even.
+  // Convert between F64, F32, BF16, F16, F8_E4M3 and F8_E5M2: widening is exact, narrowing rounds
+  // to nearest, ties to even, and overflows to infinity (F8_E4M3, which has none: to NaN).
   bool convert_dtype = false;
 };
 
 struct LoadReport {
   CheckpointId id;
-  uint64_t num_tensors = 0;  // of the target that were filled
-  uint64_t bytes = 0;
+  uint64_t num_tensors = 0;             // of the target that were filled
+  uint64_t bytes = 0;                   // of its memory, tied tensors once
   std::vector<std::string> missing;     // see Strictness
   std::vector<std::string> unexpected;  // names of the checkpoint, after `rename`
   std::vector<std::string> converted;   // "name: BF16 to F32"
@@ -91,11 +94,19 @@ struct LoadReport {
   double seconds = 0;
 };
 
-// Loads into the memory of `into->tensors`, and replaces `into->trainer` and `into->items` as the
-// options say; topology, metrics and tags are not touched. Tied tensors of the target must be equal
-// in the checkpoint. kInvalidArgument lists every mismatch, one a line, and nothing has changed;
-// after any other error (kCorruption, kIOError, kNotFound when the step was dropped meanwhile) the
-// contents of the target are unspecified.
+// Loads into the memory of `into->tensors`, and replaces `into->trainer` (when the checkpoint has
+// one) and `into->items` as the options say; topology, metrics and tags are not touched.
+//
+// A tensor that only the target has is made, where that can be, from its partner in the checkpoint:
+// a weight by rounding its master, a master by widening its weight. Tied tensors of the target are
+// read once, and must be equal in the checkpoint, which may lack all names but one. Tensors that
+// share memory in another way may get the values of any of them.
+//
+// Strided and converted tensors take up to 64 MiB of scratch memory. Thread rule: one thread at a
+// time for a target; it uses all cores. kInvalidArgument lists every mismatch, one a line, after a
+// line that names the step, and nothing has changed; after any other error (kCorruption, kIOError,
+// kNotFound when the step was dropped meanwhile) the tensors are unspecified, the rest has not
+// changed.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

@@ -4,6 +4,7 @@
 // All types here are plain values without hidden sharing; use distinct objects from any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -104,6 +105,8 @@ struct TensorInfo {
   TensorRole role = TensorRole::kOther;
   std::string alias_of;      // as saved; empty: of none
   std::string derived_from;  // as saved; empty: of none
+  // Of all bytes, with the store's seed: tensors of one store and dtype that have the same are equal.
+  std::array<uint64_t, 2> content{};
 };
 
 // A half-open range [begin, end) of indices on one axis.

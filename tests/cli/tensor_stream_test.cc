@@ -121,6 +121,29 @@ TEST_F(TensorStreamTest, ReadsALargeTensorInPieces) {
   EXPECT_EQ(received_, reader_.tensors["a"]);
 }
 
+TEST_F(TensorStreamTest, PutsTextBetweenTensors) {
+  reader_.tensors = {{"a", Numbered(10)}, {"b", Numbered(20)}};
+  ASSERT_TRUE(stream_.AddText("head").ok());
+  ASSERT_TRUE(stream_.Add(Info("a", {10})).ok());
+  ASSERT_TRUE(stream_.AddText("").ok());
+  ASSERT_TRUE(stream_.AddText("middle").ok());
+  ASSERT_TRUE(stream_.Add(Info("b", {20})).ok());
+  ASSERT_TRUE(stream_.Finish().ok());
+  EXPECT_EQ(reader_.batch_bytes, std::vector<size_t>{30});
+  ASSERT_TRUE(stream_.AddText("end").ok());
+  ASSERT_TRUE(stream_.Finish().ok());
+  std::vector<std::byte> expected;
+  const auto expect = [&expected](std::span<const std::byte> bytes) {
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
+  };
+  expect(std::as_bytes(std::span("head", 4)));
+  expect(Numbered(10));
+  expect(std::as_bytes(std::span("middle", 6)));
+  expect(Numbered(20));
+  expect(std::as_bytes(std::span("end", 3)));
+  EXPECT_EQ(received_, expected);
+}
+
 TEST_F(TensorStreamTest, ReadsASlice) {
   reader_.tensors = {{"a", Numbered(30)}};
   reader_.row_bytes = 5;

@@ -70,6 +70,26 @@ TEST(PlaneKernelTest, LevelsAgreeAndInvert) {
   }
 }
 
+TEST(PlaneKernelTest, JoinRotatedIsJoinAndRotate) {
+  for (const size_t width : {2, 4}) {
+    const TransformArgs rotate{.transform = Transform::kRotate, .element_bytes = width};
+    for (const size_t n : kSizes) {
+      const U8 planes = Random(n * width, n + width);
+      std::vector<const uint8_t*> from;
+      for (size_t p = 0; p < width; ++p) from.push_back(planes.data() + p * n);
+      U8 joined(n * width);
+      U8 expected(n * width);
+      JoinPlanes(CpuLevel::kPortable, from, n, joined.data());
+      InverseTransform(CpuLevel::kPortable, rotate, joined.data(), nullptr, n, expected.data());
+      for (const CpuLevel level : Levels()) {
+        U8 rotated(n * width);
+        JoinRotated(level, from, n, rotated.data());
+        ASSERT_EQ(rotated, expected) << width << " " << n;
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, CopiesAnySizeToAnyAddress) {
   for (const size_t n : kSizes) {
     for (const size_t shift : {0, 1, 15, 16, 63}) {
@@ -202,6 +222,66 @@ TEST(ClassKernelTest, LevelsAgreeAndInvert) {
         MergeByClass(level, classes.data(), from, n, merged.data());
         ASSERT_EQ(merged, data) << n;
       }
+    }
+  }
+}
+
+TEST(ClassKernelTest, ClassifiesElementsAsTheirExponents) {
+  const U8 thresholds = {200, 120, 40};
+  for (const size_t element_bytes : {2, 4}) {
+    const ExponentField field{
+        .element_bytes = element_bytes, .shift = element_bytes == 2 ? 7 : 23, .mask = 0xFF};
+    for (const size_t n : kSizes) {
+      const U8 elements = Random(element_bytes * n, n);
+      for (const CpuLevel level : Levels()) {
+        U8 expected(n);
+        std::array<size_t, kMaxClasses> expected_counts;
+        ExtractExponents(level, field, elements.data(), n, expected.data());
+        ClassifyExponents(level, thresholds, expected.data(), n, &expected_counts);
+        U8 classes(n);
+        std::array<size_t, kMaxClasses> counts;
+        ClassifyElements(level, field, thresholds, elements.data(), n, classes.data(), &counts);
+        ASSERT_EQ(classes, expected) << element_bytes << " " << n;
+        ASSERT_EQ(counts, expected_counts) << element_bytes << " " << n;
+      }
+    }
+  }
+}
+
+// Null parts are not written, and are zeros when merged.
+TEST(ClassKernelTest, LeavesOutNullParts) {
+  constexpr uint8_t kNumClasses = 5;
+  for (size_t left_out = 0; left_out < size_t{1} << kNumClasses; ++left_out) {
+    for (const size_t n : {31, 64, 1000}) {
+      U8 classes = Random(n, n);
+      for (uint8_t& id : classes) id = static_cast<uint8_t>(id % kNumClasses);
+      U8 data = Random(n, n + 1);
+      const auto is_out = [&](uint8_t id) { return ((left_out >> id) & 1) != 0; };
+      for (const CpuLevel level : Levels()) {
+        std::vector<U8> parts(kNumClasses, U8(n + kClassSlack));
+        std::vector<uint8_t*> to;
+        for (uint8_t c = 0; c < kNumClasses; ++c) to.push_back(is_out(c) ? nullptr : &parts[c][0]);
+        PartitionByClass(level, classes.data(), data.data(), n, to);
+        const std::vector<const uint8_t*> from(to.begin(), to.end());
+        U8 merged(n, 0xEE);
+        MergeByClass(level, classes.data(), from, n, merged.data());
+        for (size_t i = 0; i < n; ++i) ASSERT_EQ(merged[i], is_out(classes[i]) ? 0 : data[i]);
+      }
+    }
+  }
+}
+
+TEST(ClassKernelTest, FindsClassesOfZeros) {
+  for (const size_t n : {1, 33, 4096, 4097, 10000}) {
+    for (const CpuLevel level : Levels()) {
+      U8 classes(n, 1);
+      U8 data(n, 0);
+      EXPECT_TRUE(IsZeroClass(level, classes.data(), 1, data.data(), n));
+      data[n - 1] = 4;
+      EXPECT_FALSE(IsZeroClass(level, classes.data(), 1, data.data(), n));
+      EXPECT_TRUE(IsZeroClass(level, classes.data(), 2, data.data(), n));
+      classes[n - 1] = 0;
+      EXPECT_TRUE(IsZeroClass(level, classes.data(), 1, data.data(), n));
     }
   }
 }

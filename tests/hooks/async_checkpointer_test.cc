@@ -5,7 +5,7 @@
 #include <latch>
 #include <thread>
 
-#include "tests/hooks/state_fixture.h"
+#include "tests/hooks/test_state.h"
 
 namespace varve::testing {
 namespace {
@@ -339,6 +339,39 @@ TEST_F(AsyncCheckpointerTest, Row04_Row13_TheWholeTrainerStateComesBack) {
     EXPECT_EQ(item.name, "loader");
     EXPECT_EQ(item.value.size(), item.rank.has_value() ? 1u : 2u);
   }
+}
+
+// As in the llama3 example of InfiniTrain (seeds.md, section 6): tables of which a step touches few rows,
+// a body of which it touches all, and Adam; four checkpoints.
+TEST_F(AsyncCheckpointerTest, Row37_UnchangedChunksAreSharedAcrossSteps) {
+  Open();
+  constexpr int64_t kRows = 16'000, kWidth = 128, kBody = 600'000;
+  TestState state;
+  std::vector<TestTensor*> tables, bodies;
+  for (const std::string kind : {"model.", "exp_avg.", "exp_avg_sq."}) {
+    for (const std::string name : {"wte", "lm_head"}) {
+      tables.push_back(state.Add(NormalTensor(kind + name, {kRows, kWidth}, tables.size())));
+    }
+    bodies.push_back(state.Add(NormalTensor(kind + "body", {kBody}, 10 + bodies.size())));
+  }
+  std::mt19937 random(1);
+  uint64_t logical = 0, changed = 0;
+  for (uint64_t step = 5; step <= 20; step += 5) {
+    const auto touch = [&](TestTensor* t, size_t from, size_t count) {
+      for (size_t i = from; i < from + count; ++i) t->bytes[4 * i] ^= static_cast<std::byte>(random());
+    };
+    for (TestTensor* t : tables) touch(t, 0, 500 * kWidth);  // the tokens of the text
+    for (TestTensor* t : bodies) touch(t, 0, kBody);
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+    VARVE_ASSERT_OK(ckpt_->Wait());
+    logical += ckpt_->last_metrics()->logical_bytes;
+    changed += ckpt_->last_metrics()->changed_bytes;
+  }
+  ExpectSaved(20, state.Snapshot());
+  const StoreStats stats = ckpt_->store().Stats().value();
+  EXPECT_EQ(stats.logical_bytes, logical);
+  EXPECT_LE(changed, logical * 55 / 100);
+  EXPECT_LE(stats.unique_bytes, logical * 55 / 100);
 }
 
 TEST_F(AsyncCheckpointerTest, BadStatesAreRefusedAtOnce) {

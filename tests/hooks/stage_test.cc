@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "tests/hooks/state_fixture.h"
+#include "tests/hooks/test_state.h"
 
 namespace varve::testing {
 namespace {

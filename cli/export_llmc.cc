@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "cli/export_plan.h"
+#include "cli/formats/byte_reader.h"
+#include "cli/formats/llmc_model.h"
+#include "cli/formats/llmc_state.h"
+#include "cli/llmc_items.h"
+#include "cli/print.h"
+
+namespace varve::cli {
+namespace {
+
+std::span<const std::byte> AsBytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// The chosen tensors that are not in a file yet.
+class Chosen {
+ public:
+  explicit Chosen(std::vector<TensorInfo> tensors) {
+    for (TensorInfo& tensor : tensors) {
+      tensors_.emplace(Key{tensor.name, tensor.shard}, std::move(tensor));
+    }
+  }
+
+  const TensorInfo* Find(std::string_view name, uint32_t shard = 0) const {
+    const auto found = tensors_.find(Key{name, shard});
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+
+  // kFailedPrecondition when it was not chosen or is none of `dtype` (and `shape`, if not null).
+  Result<TensorInfo> Take(std::string_view name, uint32_t shard, DType dtype,
+                          const std::vector<int64_t>* shape) {
+    const auto found = tensors_.find(Key{name, shard});
+    const std::string quoted = "tensor \"" + std::string(name) + "\"";
+    if (found == tensors_.end()) {
+      return Status::FailedPrecondition(quoted +
+                                        " of the llm.c file is not in the step, or was not "
+                                        "chosen by --include and --exclude");
+    }
+    TensorInfo tensor = std::move(found->second);
+    tensors_.erase(found);
+    if (tensor.dtype == dtype && (shape == nullptr || tensor.shape == *shape)) return tensor;
+    return Status::FailedPrecondition(quoted + " is " + std::string(DTypeName(tensor.dtype)) + " " +
+                                      HumanShape(tensor.shape) + "; the llm.c file holds " +
+                                      std::string(DTypeName(dtype)) +
+                                      (shape == nullptr ? "" : " " + HumanShape(*shape)));
+  }
+
+  size_t num_left() const { return tensors_.size(); }
+
+ private:
+  using Key = std::pair<std::string, uint32_t>;
+  std::map<Key, TensorInfo> tensors_;
+};
+
+// What an import has stored parses; anything else is not what was stored.
+Status Damaged(std::string_view item, const Status& status) {
+  return Status::Corruption("item \"" + std::string(item) + "\": " + status.message());
+}
+
+std::string FileName(const char* format, uint64_t step, uint32_t rank) {
+  char name[64];
+  std::snprintf(name, sizeof(name), format, step, rank);
+  return name;
+}
+
+Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
+  VARVE_ASSIGN_OR_RETURN(std::optional<std::string> item, FindItem(reader, kLlmcModelItem));
+  if (!item) {
+    return Status::FailedPrecondition("step " + HumanId(reader.info().id) +
+                                      " was not imported from llm.c: it has no header of such a "
+                                      "file (item \"" +
+                                      kLlmcModelItem + "\")");
+  }
+  const Result<formats::LlmcHeader> header = formats::ParseLlmcHeader(AsBytes(*item));
+  if (!header.ok()) return Damaged(kLlmcModelItem, header.status());
+  int64_t ffn = header->ffn_min;
+  const TensorInfo* tensor = chosen->Find(formats::kLlmcFfnTensor);
+  if (tensor != nullptr && !tensor->shape.empty() && header->Allows(tensor->shape[0])) {
+    ffn = tensor->shape[0];
+  }
+  ExportFile file;
+  file.parts.emplace_back(*std::move(item));
+  for (const formats::LlmcTensor& wanted : formats::LlmcTensors(*header, ffn)) {
+    VARVE_ASSIGN_OR_RETURN(TensorInfo taken,
+                           chosen->Take(wanted.name, 0, header->dtype, &wanted.shape));
+    file.parts.emplace_back(std::move(taken));
+  }
+  file.path = FileName("model_%08" PRIu64 ".bin", reader.info().id.step, 0);
+  return file;
+}
+
+// The file of a process from its item; nothing when its first vector was not chosen.
+Result<std::optional<ExportFile>> StateFile(std::string_view item, uint64_t step, Chosen* chosen) {
+  VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader header,
+                         formats::ParseLlmcStateHeader(std::as_bytes(std::span(item))));
+  if (chosen->Find(header.VectorNames()[0], header.rank) == nullptr) {
+    return std::optional<ExportFile>();
+  }
+  ExportFile file;
+  file.path = FileName("state_%08" PRIu64 "_%05" PRIu32 ".bin", step, header.rank);
+  file.parts.emplace_back(std::string(item.substr(0, formats::kLlmcHeaderBytes)));
+  for (const std::string_view vector : header.VectorNames()) {
+    VARVE_ASSIGN_OR_RETURN(TensorInfo taken,
+                           chosen->Take(vector, header.rank, DType::kF32, nullptr));
+    file.parts.emplace_back(std::move(taken));
+  }
+  file.parts.emplace_back(std::string(item.substr(formats::kLlmcHeaderBytes)));
+  return std::optional<ExportFile>(std::move(file));
+}
+
+Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* plan) {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> items, reader.ListBytes());
+  for (const std::string& name : items) {
+    if (!name.starts_with(kLlmcStateItems)) continue;
+    VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> item, reader.ReadBytes(name));
+    Result<std::optional<ExportFile>> file =
+        StateFile(formats::AsText(item), reader.info().id.step, chosen);
+    if (file.status().code() == StatusCode::kInvalidArgument) return Damaged(name, file.status());
+    if (!file.ok()) return file.status();
+    if (file->has_value()) plan->files.push_back(**std::move(file));
+  }
+  return Status::Ok();
+}
+
+// Puts the files where the user wants them: into a folder, or one under a name of its own.
+Status PlaceFiles(const std::filesystem::path& out, ExportPlan* plan) {
+  if (!IsFolder(out)) {
+    if (plan->files.size() > 1) {
+      return Status::InvalidArgument(out.string() + " is no folder, and llmc writes " +
+                                     std::to_string(plan->files.size()) +
+                                     " files: end it in a slash to make one");
+    }
+    plan->files.front().path = out;
+    return Status::Ok();
+  }
+  plan->folder = out;
+  for (ExportFile& file : plan->files) file.path = out / file.path;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<ExportPlan> PlanLlmc(ExportRequest request) {
+  Chosen chosen(std::move(request.tensors));
+  ExportPlan plan;
+  VARVE_ASSIGN_OR_RETURN(ExportFile model, ModelFile(request.reader, &chosen));
+  plan.files.push_back(std::move(model));
+  VARVE_RETURN_IF_ERROR(AddStates(request.reader, &chosen, &plan));
+  VARVE_RETURN_IF_ERROR(PlaceFiles(request.out, &plan));
+  if (chosen.num_left() > 0) {
+    plan.notes.push_back(Count(chosen.num_left(), "tensor") +
+                         " not exported: the llm.c files have no place for such");
+  }
+  VARVE_RETURN_IF_ERROR(NoteItems(request.reader, "llmc", kLlmcItems, &plan));
+  return plan;
+}
+
+}  // namespace varve::cli

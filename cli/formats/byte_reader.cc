@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/formats/byte_reader.h"
+
+namespace varve::formats {
+namespace {
+
+template <typename T>
+T Load(std::span<const std::byte> bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(bytes[i]) << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+Status ErrorAt(uint64_t offset, std::string_view message) {
+  return Status::InvalidArgument("at byte " + std::to_string(offset) + ": " + std::string(message));
+}
+
+uint32_t LoadU32(std::span<const std::byte> bytes) { return Load<uint32_t>(bytes); }
+uint64_t LoadU64(std::span<const std::byte> bytes) { return Load<uint64_t>(bytes); }
+
+std::string_view AsText(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<std::span<const std::byte>> ByteReader::Bytes(std::string_view field, uint64_t size) {
+  if (size > left()) {
+    return ErrorAt(offset_, std::string(field) + " needs " + std::to_string(size) +
+                                " bytes; the file has " + std::to_string(left()) + " more");
+  }
+  const std::span<const std::byte> bytes = file_.subspan(offset_, size);
+  offset_ += size;
+  return bytes;
+}
+
+Result<uint8_t> ByteReader::U8(std::string_view field) {
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, Bytes(field, 1));
+  return static_cast<uint8_t>(bytes[0]);
+}
+
+Result<uint32_t> ByteReader::U32(std::string_view field) {
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, Bytes(field, 4));
+  return LoadU32(bytes);
+}
+
+Result<uint64_t> ByteReader::U64(std::string_view field) {
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, Bytes(field, 8));
+  return LoadU64(bytes);
+}
+
+}  // namespace varve::formats

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files of one InfiniTrain checkpoint, mapped: model.ckpt, optimizer.ckpt and
+// trainer_state.json of a folder checkpoint_step_NNNNNN. Thread rule: constant after Open.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/formats/mapped_file.h"
+#include "cli/formats/mapped_tensor.h"
+#include "varve/result.h"
+
+namespace varve::formats {
+
+inline constexpr std::string_view kModelCkpt = "model.ckpt";
+inline constexpr std::string_view kOptimizerCkpt = "optimizer.ckpt";
+inline constexpr std::string_view kTrainerStateJson = "trainer_state.json";
+
+// Which tensors a .ckpt file holds, in the order of the file.
+struct CkptLayout {
+  std::string file;  // kModelCkpt or kOptimizerCkpt
+  std::vector<std::string> tensors;
+};
+
+class InfiniTrainFiles {
+ public:
+  // A path is a folder, which must hold model.ckpt and may hold the others, or one of the files by
+  // itself. Every error names the file. kNotFound: no such file; kInvalidArgument: a file is
+  // malformed or given twice, a tensor is in two files, or a path has another name.
+  static Result<InfiniTrainFiles> Open(std::span<const std::filesystem::path> paths);
+
+  // In the order of the files, and of the bytes in each.
+  const std::vector<MappedTensor>& tensors() const { return tensors_; }
+  const std::vector<CkptLayout>& layout() const { return layout_; }
+  // The text of trainer_state.json and where it is from; nullopt when there is none.
+  const std::optional<std::string>& state_text() const { return state_text_; }
+  const std::filesystem::path& state_path() const { return state_path_; }
+  // Files of the folder that are none of the three.
+  const std::vector<std::filesystem::path>& others() const { return others_; }
+
+ private:
+  Status AddFolder(const std::filesystem::path& folder);
+  Status AddFile(const std::filesystem::path& path);
+  Status AddCkpt(const std::filesystem::path& path, MappedFile file);
+  Status AddState(const std::filesystem::path& path, const MappedFile& file);
+
+  std::vector<MappedFile> files_;
+  std::vector<MappedTensor> tensors_;
+  std::vector<CkptLayout> layout_;
+  std::optional<std::string> state_text_;
+  std::filesystem::path state_path_;
+  std::vector<std::filesystem::path> others_;
+};
+
+}  // namespace varve::formats

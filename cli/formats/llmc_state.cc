@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/formats/llmc_state.h"
+
+#include <optional>
+#include <string>
+
+#include "cli/formats/byte_reader.h"
+#include "cli/formats/llmc_model.h"
+
+namespace varve::formats {
+namespace {
+
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kMaxProcesses = 1 << 16;
+constexpr uint64_t kGeneratorBytes =
+    2520;  // of llm.c's mt19937_state, which ends the loader's state
+
+Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::string_view field,
+                         uint32_t min, uint32_t max) {
+  const uint32_t value = LoadU32(file.subspan(4 * index));
+  if (min <= value && value <= max) return value;
+  return ErrorAt(4 * index, std::string(field) + " is " +
+                                std::to_string(static_cast<int32_t>(value)) + "; expected " +
+                                std::to_string(min) +
+                                (min == max ? "" : " to " + std::to_string(max)));
+}
+
+// Two lists of int32, the files of tokens and the samples of the current one, each after its
+// length, and a generator. The file must end there.
+Status CheckLoader(std::span<const std::byte> file, uint64_t begin) {
+  ByteReader reader(file);
+  VARVE_RETURN_IF_ERROR(reader.Bytes("what comes before the loader's state", begin).status());
+  for (const char* list : {"the loader's list of files", "the loader's list of samples"}) {
+    const uint64_t offset = reader.offset();
+    VARVE_ASSIGN_OR_RETURN(const uint64_t length, reader.U64(list));
+    if (length > reader.left() / 4) {
+      return ErrorAt(offset, std::string(list) + " has " + std::to_string(length) +
+                                 " entries; the file has room for " +
+                                 std::to_string(reader.left() / 4));
+    }
+    VARVE_RETURN_IF_ERROR(reader.Bytes(list, 4 * length).status());
+  }
+  VARVE_RETURN_IF_ERROR(reader.Bytes("the loader's generator", kGeneratorBytes).status());
+  if (reader.left() == 0) return Status::Ok();
+  return ErrorAt(reader.offset(), "the file goes on for " + std::to_string(reader.left()) +
+                                      " bytes after the loader's state");
+}
+
+// What may follow vectors that end at `begin`: nothing, or the loader's state.
+Status CheckRest(std::span<const std::byte> file, bool has_shuffle, uint64_t begin) {
+  if (file.size() < begin) {
+    return ErrorAt(file.size(), "the file ends; its vectors need " + std::to_string(begin) +
+                                    " bytes for the parameters of its model");
+  }
+  if (has_shuffle) return CheckLoader(file, begin);
+  if (file.size() == begin) return Status::Ok();
+  return ErrorAt(begin, "the file goes on for " + std::to_string(file.size() - begin) +
+                            " bytes after its vectors");
+}
+
+}  // namespace
+
+std::vector<std::string_view> LlmcStateHeader::VectorNames() const {
+  std::vector<std::string_view> names = {"adam.m", "adam.v"};
+  if (has_master) names.push_back("adam.master");
+  return names;
+}
+
+Result<LlmcStateHeader> ParseLlmcStateHeader(std::span<const std::byte> file) {
+  if (file.size() < kLlmcHeaderBytes) {
+    return ErrorAt(file.size(), "the file ends inside its header of 1024 bytes");
+  }
+  VARVE_RETURN_IF_ERROR(
+      Between(file, 0, "the magic number", kLlmcStateMagic, kLlmcStateMagic).status());
+  VARVE_RETURN_IF_ERROR(Between(file, 1, "the version", kVersion, kVersion).status());
+  LlmcStateHeader header;
+  VARVE_ASSIGN_OR_RETURN(header.num_processes,
+                         Between(file, 2, "the number of processes", 1, kMaxProcesses));
+  VARVE_ASSIGN_OR_RETURN(header.rank, Between(file, 3, "the rank", 0, header.num_processes - 1));
+  VARVE_ASSIGN_OR_RETURN(header.has_master, Between(file, 4, "the flag of masters", 0, 1));
+  VARVE_ASSIGN_OR_RETURN(header.has_shuffle, Between(file, 5, "the flag of shuffling", 0, 1));
+  VARVE_ASSIGN_OR_RETURN(header.step, Between(file, 10, "the step", 0, INT32_MAX));
+  header.rng = file.subspan(4 * 20, 16);
+  header.shard_index = LoadU64(file.subspan(4 * 30));
+  header.sample_index = LoadU64(file.subspan(4 * 32));
+  return header;
+}
+
+Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters) {
+  LlmcState state;
+  VARVE_ASSIGN_OR_RETURN(state.header, ParseLlmcStateHeader(file));
+  const std::vector<std::string_view> names = state.header.VectorNames();
+  const auto end_of = [&names](uint64_t elements) {
+    return kLlmcHeaderBytes + 4 * elements * names.size();
+  };
+  // Whether the processes share the vectors out (ZeRO-1) is not in the header either.
+  uint64_t elements = num_parameters;
+  Status status = CheckRest(file, state.header.has_shuffle, end_of(elements));
+  if (!status.ok() && num_parameters % state.header.num_processes == 0) {
+    elements = num_parameters / state.header.num_processes;
+    state.is_sharded = elements != num_parameters;
+    status = CheckRest(file, state.header.has_shuffle, end_of(elements));
+  }
+  VARVE_RETURN_IF_ERROR(status);
+  for (size_t i = 0; i < names.size(); ++i) {
+    state.tensors.push_back({.name = std::string(names[i]),
+                             .dtype = DType::kF32,
+                             .shape = {static_cast<int64_t>(elements)},
+                             .data = file.subspan(end_of(0) + 4 * elements * i, 4 * elements),
+                             .shard = state.header.rank});
+  }
+  state.loader = file.subspan(end_of(elements));
+  return state;
+}
+
+}  // namespace varve::formats

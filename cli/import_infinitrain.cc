@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "cli/formats/infinitrain_state.h"
+#include "cli/import_source.h"
+#include "cli/infinitrain_fields.h"
+#include "cli/infinitrain_items.h"
+
+namespace varve::cli {
+namespace {
+
+Status ReadState(const std::string& text, ImportSource* source) {
+  VARVE_ASSIGN_OR_RETURN(const nlohmann::json root, formats::ParseInfiniTrainState(text));
+  VARVE_ASSIGN_OR_RETURN(InfiniTrainFields fields, FieldsFromJson(root));
+  source->step = fields.step;
+  source->state = std::move(fields.state);
+  source->topology = std::move(fields.topology);
+  source->items[kInfiniTrainStateItem] = text;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> paths) {
+  VARVE_ASSIGN_OR_RETURN(formats::InfiniTrainFiles opened, formats::InfiniTrainFiles::Open(paths));
+  const auto files = std::make_shared<const formats::InfiniTrainFiles>(std::move(opened));
+  ImportSource source;
+  source.files = files;
+  source.tensors = files->tensors();
+  source.items[kInfiniTrainLayoutItem] = BuildLayoutItem(files->layout());
+  if (files->state_text()) {
+    const Status status = ReadState(*files->state_text(), &source);
+    if (!status.ok()) return status.WithContext(files->state_path().string());
+  }
+  for (const std::filesystem::path& other : files->others()) {
+    source.notes.push_back(other.string() + " is not imported");
+  }
+  return source;
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an import saves, whichever format its files have: one function a format. Functions are
+// stateless. Their errors name file and place, and say what was found and expected.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/formats/mapped_tensor.h"
+#include "varve/result.h"
+#include "varve/trainer_state.h"
+
+namespace varve::cli {
+
+struct ImportSource {
+  std::vector<formats::MappedTensor> tensors;
+  std::optional<uint64_t> step;  // that the files say
+  std::optional<TrainerState> state;
+  std::optional<Topology> topology;
+  std::map<std::string, std::string>
+      items;                          // opaque; what an export needs to be equal byte for byte
+  std::vector<std::string> notes;     // for the user
+  std::shared_ptr<const void> files;  // keeps the tensors' bytes alive
+};
+
+// safetensors files and indices of such. Their metadata becomes the state of `step`.
+Result<ImportSource> ReadSafetensors(std::span<const std::filesystem::path> paths, uint64_t step);
+// A folder of InfiniTrain's, or files of one.
+Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> paths);
+// A model file of llm.c's and state files that belong to it.
+Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths);
+
+}  // namespace varve::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The description of a Huffman code in front of the literals of a zstd block (RFC 8878, 4.2.1): the
+// length of every symbol's code, from which the code follows. Takes hostile bytes. Functions are
+// stateless.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/coding.h"
+
+namespace varve {
+
+inline constexpr size_t kMaxCodeBits = 11;
+
+struct HuffmanCode {
+  std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
+};
+
+// Takes a description off the reader. False when it is damaged, or unlike those that are written.
+[[nodiscard]] bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code);
+
+}  // namespace varve

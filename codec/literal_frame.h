@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Decodes the zstd frames that ZstdCompressor::CompressLiterals writes, whose blocks hold literals
+// and no matches, where that is faster than zstd itself. Takes hostile bytes.
+//
+//   LiteralFrameDecoder decoder(DetectCpu());
+//   if (!decoder.Decode(frame, out)) ...  // no such frame, or damaged: ask zstd
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "codec/coding.h"
+#include "codec/cpu.h"
+#include "codec/huffman_decoder.h"
+
+namespace varve {
+
+class LiteralFrameDecoder {
+ public:
+  explicit LiteralFrameDecoder(CpuLevel level) : huffman_(level) {}
+  // False, and anything in `out`, unless `frame` is a frame of out.size() literals, many and of few
+  // bits each.
+  [[nodiscard]] bool Decode(std::span<const std::byte> frame, std::span<uint8_t> out);
+
+ private:
+  // Decodes one block to the front of *out and cuts it off.
+  bool DecodeBlock(ByteReader* reader, std::span<uint8_t>* out, bool* last);
+  bool DecodeCompressed(std::span<const std::byte> block, std::span<uint8_t>* out);
+
+  HuffmanDecoder huffman_;
+  bool has_code_ = false;  // of a block before in this frame
+};
+
+}  // namespace varve
