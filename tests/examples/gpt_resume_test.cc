@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Through the hooks, with saves in the background: a trainer that is saved and loaded goes on bit
-// for bit. Named after the rows of docs/requirements.md.
+// for bit. Names begin with the row of docs/requirements.md.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -98,39 +98,32 @@ class ResumeTest : public testing::Test {
   const std::string path_ = folder_.path() / "store";
 };
 
-using Row01Test = ResumeTest;
-using Row02Test = ResumeTest;
-using Row03Test = ResumeTest;
-using Row11Test = ResumeTest;
-using Row12Test = ResumeTest;
-using Row13Test = ResumeTest;
-
-TEST_F(Row01Test, TwentyStepsByFiveAreFourCheckpoints) {
+TEST_F(ResumeTest, Row01_TwentyStepsByFiveAreFourCheckpoints) {
   Start(SmallOptions(), Flags(5))->TrainTo(20);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{5, 10, 15, 20}));
 }
 
-TEST_F(Row01Test, TheLastStepIsSavedToo) {
+TEST_F(ResumeTest, Row01_TheLastStepIsSavedToo) {
   Start(SmallOptions(), Flags(5))->TrainTo(7);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{5, 7}));
 }
 
-TEST_F(Row02Test, KeepsTheNewest) {
+TEST_F(ResumeTest, Row02_KeepsTheNewest) {
   varve::CheckpointFlags flags = Flags(1);
   flags.max_checkpoint_keep = 2;
   Start(SmallOptions(), flags)->TrainTo(4);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{3, 4}));
 }
 
-TEST_F(Row03Test, Bf16TenAndTenEqualTwenty) { ExpectTenAndTenEqualTwenty(SmallOptions()); }
+TEST_F(ResumeTest, Row03_Bf16TenAndTenEqualTwenty) { ExpectTenAndTenEqualTwenty(SmallOptions()); }
 
-TEST_F(Row03Test, Fp32TenAndTenEqualTwenty) {
+TEST_F(ResumeTest, Row03_Fp32TenAndTenEqualTwenty) {
   TrainerOptions options = SmallOptions();
   options.precision = Precision::kFp32;
   ExpectTenAndTenEqualTwenty(options);
 }
 
-TEST_F(Row03Test, GoesOnFromAnOlderStep) {
+TEST_F(ResumeTest, Row03_GoesOnFromAnOlderStep) {
   const auto first = Start(SmallOptions(), Flags(2));
   first->TrainTo(4);
   varve::CheckpointFlags flags = Flags(2);
@@ -143,7 +136,7 @@ TEST_F(Row03Test, GoesOnFromAnOlderStep) {
   EXPECT_EQ(Steps("main~1"), (std::vector<uint64_t>{4}));
 }
 
-TEST_F(Row03Test, RefusesAnotherModel) {
+TEST_F(ResumeTest, Row03_RefusesAnotherModel) {
   Start(SmallOptions(), Flags())->TrainTo(1);
   TrainerOptions options = SmallOptions();
   options.model.hidden_size = 40;
@@ -152,14 +145,14 @@ TEST_F(Row03Test, RefusesAnotherModel) {
   EXPECT_NE(other.status.message().find("model.transformer.wte.weight"), std::string::npos);
 }
 
-TEST_F(Row03Test, SavesTheLossAsAMetric) {
+TEST_F(ResumeTest, Row03_SavesTheLossAsAMetric) {
   const std::vector<float> losses = Start(SmallOptions(), Flags())->TrainTo(1);
   const auto store = varve::Store::OpenForReading(path_).value();
   EXPECT_EQ(store->OpenCheckpoint("main", 1).value()->info().metrics.at("loss"), losses[0]);
 }
 
 // The samples go on where they were, whatever the batch size is from there.
-TEST_F(Row11Test, OtherBatchSizeSameNextSample) {
+TEST_F(ResumeTest, Row11_OtherBatchSizeSameNextSample) {
   Trainer whole(SmallOptions(), SmallText());
   TrainTo(4, &whole);
   Start(SmallOptions(), Flags())->TrainTo(4);
@@ -173,7 +166,7 @@ TEST_F(Row11Test, OtherBatchSizeSameNextSample) {
   EXPECT_EQ(StateBytes(&resumed->trainer), StateBytes(&whole));
 }
 
-TEST_F(Row12Test, LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
+TEST_F(ResumeTest, Row12_LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
   TrainerOptions options = SmallOptions();
   options.schedule.warmup_iters = 6;
   Trainer whole(options, SmallText());
@@ -187,7 +180,7 @@ TEST_F(Row12Test, LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
 }
 
 // Dropout draws from a generator that runs through the whole training.
-TEST_F(Row13Test, DropoutGoesOn) {
+TEST_F(ResumeTest, Row13_DropoutGoesOn) {
   TrainerOptions options = SmallOptions();
   options.dropout = 0.5f;
   Trainer whole(options, SmallText());
