@@ -24,10 +24,11 @@ uint16_t RoundToBf16(float value) {
 
 float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-AdamW::AdamW(int64_t size) : weights(size), master(size), exp_avg(size), exp_avg_sq(size) {}
+AdamW::AdamW(int64_t size) : exp_avg(size), exp_avg_sq(size) {}
 
 void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
-                 std::span<const float> grads, float grad_scale, float lr, int64_t step) {
+                 std::span<float> values, std::span<const float> grads, float grad_scale, float lr,
+                 int64_t step) {
   const double t = static_cast<double>(step);
   const float correction1 = static_cast<float>(1 - std::pow(double{config.beta1}, t));
   const float correction2 = static_cast<float>(1 - std::pow(double{config.beta2}, t));
@@ -36,8 +37,7 @@ void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
     exp_avg[i] = config.beta1 * exp_avg[i] + (1 - config.beta1) * g;
     exp_avg_sq[i] = config.beta2 * exp_avg_sq[i] + (1 - config.beta2) * g * g;
     const float denominator = std::sqrt(exp_avg_sq[i] / correction2) + config.epsilon;
-    master[i] -= lr * (exp_avg[i] / correction1 / denominator + decay * master[i]);
-    weights[i] = RoundToBf16(master[i]);
+    values[i] -= lr * (exp_avg[i] / correction1 / denominator + decay * values[i]);
   };
   for (const Param& param : params) {
     const float decay = param.shape.size() >= 2 ? config.weight_decay : 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AdamW with mixed precision: fp32 masters and moments, and a bf16 copy of the masters that the
-// model computes with. Also what goes with it: gradient clipping and the learning-rate schedule.
+// AdamW in fp32, and what goes with it: bf16, gradient clipping and the learning-rate schedule.
 //
 // Thread rule: one thread at a time; Step uses all threads of the calling TBB arena.
 #pragma once
@@ -25,16 +24,16 @@ struct AdamWConfig {
   float weight_decay = 0.1f;  // of matrices only
 };
 
-// Flat arrays in the order of ListParams.
+// The moments, flat arrays in the order of ListParams.
 struct AdamW {
   explicit AdamW(int64_t size);
 
-  // One update. `step` counts from 1. The gradient is multiplied by `grad_scale` first.
-  void Step(const AdamWConfig& config, const std::vector<Param>& params,
+  // One update of `values`, the parameters or their masters. `step` counts from 1. The gradient is
+  // multiplied by `grad_scale` first.
+  void Step(const AdamWConfig& config, const std::vector<Param>& params, std::span<float> values,
             std::span<const float> grads, float grad_scale, float lr, int64_t step);
 
-  Buffer<uint16_t> weights;  // bf16, always RoundToBf16 of master
-  Buffer<float> master, exp_avg, exp_avg_sq;
+  Buffer<float> exp_avg, exp_avg_sq;
 };
 
 // The Euclidean norm.

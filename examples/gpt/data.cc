@@ -19,6 +19,13 @@ varve::Result<std::string> ReadFile(const fs::path& path) {
   return text;
 }
 
+// The finalizer of SplitMix64: neighbours become unlike.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
 }  // namespace
 
 varve::Result<std::string> ReadText(const fs::path& path) {
@@ -42,11 +49,16 @@ varve::Result<std::string> ReadText(const fs::path& path) {
   return text;
 }
 
-Batch DrawBatch(const std::string& text, int B, int T, std::mt19937_64* rng) {
-  std::uniform_int_distribution<size_t> any_start(0, text.size() - T - 1);
+size_t SampleStart(uint64_t seed, int64_t sample, size_t num_starts) {
+  constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;
+  return Mix(Mix(seed) + static_cast<uint64_t>(sample) * kGoldenRatio) % num_starts;
+}
+
+Batch DrawBatch(const std::string& text, uint64_t seed, int64_t first, int B, int T) {
   Batch batch;
-  for (int b = 0; b < B; ++b) {
-    const auto start = text.begin() + static_cast<int64_t>(any_start(*rng));
+  for (int64_t sample = first; sample < first + B; ++sample) {
+    const size_t at = SampleStart(seed, sample, text.size() - T);
+    const auto start = text.begin() + static_cast<int64_t>(at);
     batch.inputs.insert(batch.inputs.end(), start, start + T);
     batch.targets.insert(batch.targets.end(), start + 1, start + 1 + T);
   }

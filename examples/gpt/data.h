@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,12 @@ struct Batch {
   std::vector<uint8_t> targets;  // (B, T)
 };
 
-// B windows at random positions. The generator alone decides which: its state is the data position.
-// Precondition: the text is longer than T.
-Batch DrawBatch(const std::string& text, int B, int T, std::mt19937_64* rng);
+// Where in the text a sample begins: a random one of `num_starts` places, and always the same for
+// the same seed and index. So the number of samples consumed is the whole state of the data,
+// whatever the size of a batch.
+size_t SampleStart(uint64_t seed, int64_t sample, size_t num_starts);
+
+// The samples first, first + 1, ... first + B - 1. Precondition: the text is longer than T.
+Batch DrawBatch(const std::string& text, uint64_t seed, int64_t first, int B, int T);
 
 }  // namespace gpt

@@ -50,6 +50,12 @@ int64_t TotalSize(const std::vector<Param>& params) {
   return params.back().offset + params.back().size;
 }
 
+// Nothing happens when there are no factors.
+template <typename Real>
+void MultiplyBy(const Buffer<Real>& factors, Real* values) {
+  std::transform(factors.begin(), factors.end(), values, values, std::multiplies<>());
+}
+
 }  // namespace
 
 std::vector<Param> ListParams(const ModelConfig& config) {
@@ -120,14 +126,16 @@ Real* Model<Real>::Zeroed(Buffer<Real>* buffer, int64_t size) {
 
 template <typename Real>
 Real Model<Real>::Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets,
-                          int batch_size) {
+                          int batch_size, std::span<const Real> dropout) {
   Reserve(batch_size);
   const int64_t T = config_.seq_length, C = config_.hidden_size, N = B_ * T;
   assert(inputs.size() == static_cast<size_t>(N) && targets.size() == inputs.size());
   inputs_.assign(inputs.begin(), inputs.end());
   targets_.assign(targets.begin(), targets.end());
+  dropout_.assign(dropout.begin(), dropout.end());
 
   EmbeddingForward(embedded_.data(), inputs_.data(), p_.wte, p_.wpe, B_, T, C);
+  MultiplyBy(dropout_, embedded_.data());
   const Real* residual = embedded_.data();  // (N, C)
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     BlockForward(p_.blocks[layer], residual, &blocks_[layer]);
@@ -180,6 +188,7 @@ void Model<Real>::Backward() {
     const Real* inp = layer == 0 ? embedded_.data() : blocks_[layer - 1].out.data();
     BlockBackward(p_.blocks[layer], d_.blocks[layer], inp, blocks_[layer]);
   }
+  MultiplyBy(dropout_, dresidual);
   EmbeddingBackward(d_.wte, d_.wpe, dresidual, inputs_.data(), B_, T, C);
 }
 

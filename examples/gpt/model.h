@@ -83,8 +83,10 @@ class Model {
   std::span<const Real> grads() const { return grads_; }
 
   // The mean cross entropy over all tokens. `inputs` and `targets` hold `batch_size` sequences of
-  // config.seq_length tokens, (B, T).
-  Real Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets, int batch_size);
+  // config.seq_length tokens, (B, T). The embeddings are multiplied with `dropout`, (N, C); empty:
+  // with nothing.
+  Real Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets, int batch_size,
+               std::span<const Real> dropout = {});
   // Fills grads() for the last Forward.
   void Backward();
 
@@ -105,6 +107,7 @@ class Model {
   // The last Forward.
   int B_ = 0;
   std::vector<uint8_t> inputs_, targets_;  // (N)
+  Buffer<Real> dropout_;                   // (N, C) or empty
   Buffer<Real> embedded_;                  // (N, C)
   std::vector<BlockActivations<Real>> blocks_;
   Buffer<Real> ln_f_, ln_f_mean_, ln_f_rstd_;  // (N, C), (N), (N)

@@ -8,11 +8,14 @@
 #include <utility>
 
 #include "gpt/data.h"
+#include "gpt/parallel.h"
 
 namespace gpt {
 namespace {
 
-constexpr char kGenerator[] = "data";
+constexpr int64_t kElementBlock = 16 * 1024;
+constexpr char kGenerator[] = "dropout";
+constexpr char kLr[] = "lr";  // of the last step
 
 std::map<std::string, varve::StateValue> ScheduleState(const LrSchedule& schedule) {
   return {{"type", "cosine"},
@@ -29,9 +32,11 @@ uint64_t HashText(const std::string& text) {
   return hash;
 }
 
-std::map<std::string, varve::StateValue> TextState(const std::string& text) {
+// All that decides which bytes a sample is.
+std::map<std::string, varve::StateValue> DataState(const std::string& text, uint64_t seed) {
   return {{"text_bytes", static_cast<int64_t>(text.size())},
-          {"text_hash", std::bit_cast<int64_t>(HashText(text))}};
+          {"text_hash", std::bit_cast<int64_t>(HashText(text))},
+          {"seed", std::bit_cast<int64_t>(seed)}};
 }
 
 varve::Status CheckSame(const std::string& what,
@@ -47,23 +52,27 @@ varve::Status CheckSame(const std::string& what,
 }
 
 // The generator's state as text, the one portable form that the standard library defines.
-std::vector<uint8_t> RngBytes(const std::mt19937_64& rng) {
+std::vector<varve::RngState> RngStates(const std::mt19937_64& rng) {
   std::ostringstream out;
   out << rng;
   const std::string text = out.str();
-  return {text.begin(), text.end()};
+  return {{.rank = 0, .generator = kGenerator, .state = {text.begin(), text.end()}}};
 }
 
 varve::Result<std::mt19937_64> ParseRng(const varve::TrainerState& state) {
   const auto it = std::find_if(state.rng.begin(), state.rng.end(),
                                [](const auto& rng) { return rng.generator == kGenerator; });
   if (it == state.rng.end()) {
-    return varve::Status::InvalidArgument("the checkpoint has no state of the generator 'data'");
+    return varve::Status::InvalidArgument(
+        std::string("the checkpoint has no state of the generator ") + kGenerator);
   }
   std::istringstream in(std::string(it->state.begin(), it->state.end()));
   std::mt19937_64 rng;
   in >> rng;
-  if (!in) return varve::Status::InvalidArgument("the state of the generator 'data' is malformed");
+  if (!in) {
+    return varve::Status::InvalidArgument(std::string("the state of the generator ") + kGenerator +
+                                          " is malformed");
+  }
   return rng;
 }
 
@@ -91,94 +100,139 @@ Trainer::Trainer(const TrainerOptions& options, std::string text)
       model_(options.model),
       adamw_(static_cast<int64_t>(model_.params().size())),
       rng_(options.seed) {
+  if (options.precision == Precision::kBf16) {
+    master_.resize(model_.params().size());
+    weights_.resize(model_.params().size());
+  }
   InitWeights();
-  UpdateModel();
+  ListTensors();
+  state_.trainer.lr_scheduler = ScheduleState(options.schedule);
+  state_.trainer.lr_scheduler[kLr] = 0.0;
+  state_.trainer.extra = DataState(text_, options.seed);
+  state_.trainer.rng = RngStates(rng_);
 }
+
+// What the optimizer changes.
+std::span<float> Trainer::Values() { return master_.empty() ? model_.params() : master_; }
 
 // As GPT-2: the projections onto the residual stream start smaller the more of them there are.
 void Trainer::InitWeights() {
   const double residual_branches = 2.0 * options_.model.num_layers;
   for (const Param& param : params_) {
-    float* master = adamw_.master.data() + param.offset;
+    float* values = Values().data() + param.offset;
     if (param.shape.size() == 1) {
-      std::fill_n(master, param.size, param.name.ends_with(".weight") ? 1.0f : 0.0f);
+      std::fill_n(values, param.size, param.name.ends_with(".weight") ? 1.0f : 0.0f);
       continue;
     }
     const bool onto_residual = param.name.ends_with("c_proj.weight");
     const double deviation = onto_residual ? 0.02 / std::sqrt(residual_branches) : 0.02;
     std::normal_distribution<float> normal(0, static_cast<float>(deviation));
-    std::generate_n(master, param.size, [&] { return normal(rng_); });
+    std::generate_n(values, param.size, [&] { return normal(rng_); });
   }
-  std::transform(adamw_.master.begin(), adamw_.master.end(), adamw_.weights.begin(), RoundToBf16);
+  RoundMasters();
+  UpdateModel();
+}
+
+void Trainer::RoundMasters() {
+  ParallelBlocks(std::ssize(weights_), kElementBlock, [&](int64_t begin, int64_t end) {
+    std::transform(&master_[begin], master_.data() + end, &weights_[begin], RoundToBf16);
+  });
 }
 
 void Trainer::UpdateModel() {
-  std::transform(adamw_.weights.begin(), adamw_.weights.end(), model_.params().begin(), WidenBf16);
+  ParallelBlocks(std::ssize(weights_), kElementBlock, [&](int64_t begin, int64_t end) {
+    std::transform(&weights_[begin], weights_.data() + end, &model_.params()[begin], WidenBf16);
+  });
 }
 
-StepReport Trainer::Step() {
-  const int B = options_.micro_batch_size;
-  const Batch batch = DrawBatch(text_, B, options_.model.seq_length, &rng_);
-  last_loss_ = model_.Forward(batch.inputs, batch.targets, B);
+// A kept value is scaled up, so that the sum stays what it would be without dropout.
+std::vector<float> Trainer::DrawDropout(int64_t size) {
+  std::vector<float> factors(options_.dropout > 0 ? size : 0);
+  const float kept = 1 / (1 - options_.dropout);
+  constexpr float kUnit = 0x1p-24f;
+  std::generate(factors.begin(), factors.end(), [&] {
+    const float uniform = static_cast<float>(rng_() >> 40) * kUnit;  // in [0, 1)
+    return uniform < options_.dropout ? 0 : kept;
+  });
+  return factors;
+}
+
+void Trainer::ForwardBackward(int batch_size) {
+  const ModelConfig& model = options_.model;
+  batch_size_ = batch_size;
+  const Batch batch = DrawBatch(text_, options_.seed, state_.trainer.consumed_samples, batch_size,
+                                model.seq_length);
+  const int64_t embedded = int64_t{batch_size} * model.seq_length * model.hidden_size;
+  loss_ = model_.Forward(batch.inputs, batch.targets, batch_size, DrawDropout(embedded));
   model_.Backward();
-
-  ++step_;
-  consumed_samples_ += B;
-  const double lr = options_.schedule.At(step_);
-  const float norm = GradNorm(model_.grads());
-  adamw_.Step(options_.adamw, params_, model_.grads(), ClipScale(norm, options_.clip_grad),
-              static_cast<float>(lr), step_);
-  UpdateModel();
-  return {.step = step_, .loss = last_loss_, .grad_norm = norm, .lr = lr};
 }
 
-std::vector<StateTensor> Trainer::Tensors() {
-  std::vector<StateTensor> tensors;
+StepReport Trainer::Update() {
+  varve::TrainerState& state = state_.trainer;
+  const int64_t first_sample = state.consumed_samples;
+  ++state.global_step;
+  state.consumed_samples += batch_size_;
+  state.epoch = state.consumed_samples * options_.model.seq_length / std::ssize(text_);
+  state.last_loss = loss_;
+  const double lr = options_.schedule.At(state.global_step);
+  state.lr_scheduler[kLr] = lr;
+  state.rng = RngStates(rng_);
+  state_.metrics["loss"] = loss_;
+
+  const float norm = GradNorm(model_.grads());
+  adamw_.Step(options_.adamw, params_, Values(), model_.grads(),
+              ClipScale(norm, options_.clip_grad), static_cast<float>(lr), state.global_step);
+  RoundMasters();
+  UpdateModel();
+  return {.step = state.global_step,
+          .loss = loss_,
+          .grad_norm = norm,
+          .lr = lr,
+          .first_sample = first_sample,
+          .last_sample = state.consumed_samples - 1};
+}
+
+void Trainer::ListTensors() {
+  const bool is_bf16 = options_.precision == Precision::kBf16;
+  const auto add = [this](const std::string& prefix, const Param& param, varve::DType dtype,
+                          void* data, varve::TensorRole role) {
+    state_.tensors.push_back({.name = prefix + param.name,
+                              .dtype = dtype,
+                              .shape = param.shape,
+                              .data = data,
+                              .role = role});
+  };
   for (const Param& param : params_) {
-    uint16_t* weights = adamw_.weights.data() + param.offset;
-    tensors.push_back({.name = "model." + param.name,
-                       .dtype = varve::DType::kBF16,
-                       .shape = param.shape,
-                       .data = weights,
-                       .derived_from = "master." + param.name});
+    if (is_bf16) {
+      add("model.", param, varve::DType::kBF16, weights_.data() + param.offset,
+          varve::TensorRole::kParameter);
+      state_.tensors.back().derived_from = "master." + param.name;
+    } else {
+      add("model.", param, varve::DType::kF32, model_.params().data() + param.offset,
+          varve::TensorRole::kParameter);
+    }
     if (param.name != kTiedToHead) continue;
-    tensors.push_back(tensors.back());
-    tensors.back().name = "model.lm_head.weight";
-    tensors.back().tied = true;
+    state_.tensors.push_back(state_.tensors.back());  // the same memory: tied
+    state_.tensors.back().name = "model.lm_head.weight";
   }
-  const auto add_fp32 = [&](const std::string& prefix, Buffer<float>& values) {
+  const auto add_optimizer = [&](const std::string& prefix, Buffer<float>& values) {
     for (const Param& param : params_) {
-      tensors.push_back({.name = prefix + param.name,
-                         .shape = param.shape,
-                         .data = values.data() + param.offset});
+      add(prefix, param, varve::DType::kF32, values.data() + param.offset,
+          varve::TensorRole::kOptimizer);
     }
   };
-  add_fp32("master.", adamw_.master);
-  add_fp32("exp_avg.", adamw_.exp_avg);
-  add_fp32("exp_avg_sq.", adamw_.exp_avg_sq);
-  return tensors;
+  if (is_bf16) add_optimizer("master.", master_);
+  add_optimizer("exp_avg.", adamw_.exp_avg);
+  add_optimizer("exp_avg_sq.", adamw_.exp_avg_sq);
 }
 
-varve::TrainerState Trainer::State() const {
-  varve::TrainerState state;
-  state.global_step = step_;
-  state.epoch = consumed_samples_ * options_.model.seq_length / static_cast<int64_t>(text_.size());
-  state.consumed_samples = consumed_samples_;
-  state.last_loss = last_loss_;
-  state.lr_scheduler = ScheduleState(options_.schedule);
-  state.rng.push_back({.rank = 0, .generator = kGenerator, .state = RngBytes(rng_)});
-  state.extra = TextState(text_);
-  return state;
-}
-
-varve::Status Trainer::Restore(const varve::TrainerState& state) {
-  VARVE_RETURN_IF_ERROR(
-      CheckSame("the schedule", ScheduleState(options_.schedule), state.lr_scheduler));
-  VARVE_RETURN_IF_ERROR(CheckSame("the text", TextState(text_), state.extra));
+varve::Status Trainer::Resume() {
+  const varve::TrainerState& state = state_.trainer;
+  auto schedule = ScheduleState(options_.schedule);
+  schedule[kLr] = state.global_step == 0 ? 0 : options_.schedule.At(state.global_step);
+  VARVE_RETURN_IF_ERROR(CheckSame("the schedule", schedule, state.lr_scheduler));
+  VARVE_RETURN_IF_ERROR(CheckSame("the data", DataState(text_, options_.seed), state.extra));
   VARVE_ASSIGN_OR_RETURN(rng_, ParseRng(state));
-  step_ = state.global_step;
-  consumed_samples_ = state.consumed_samples;
-  last_loss_ = static_cast<float>(state.last_loss);
   UpdateModel();
   return varve::Status::Ok();
 }

@@ -41,27 +41,44 @@ TEST_F(DataTest, NamesWhatIsMissing) {
 }
 
 TEST(DrawBatchTest, TargetsFollowInputs) {
-  std::mt19937_64 rng(1);
   const std::string text = "0123456789";
-  const Batch batch = DrawBatch(text, 3, 4, &rng);
+  const Batch batch = DrawBatch(text, 1, 0, 3, 4);
   ASSERT_EQ(batch.inputs.size(), 12u);
   ASSERT_EQ(batch.targets.size(), 12u);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(batch.targets[i], batch.inputs[i] + 1);
 }
 
 TEST(DrawBatchTest, ReachesBothEndsOfTheText) {
-  std::mt19937_64 rng(1);
+  const Batch batch = DrawBatch("abcd", 1, 0, 100, 2);
   std::set<uint8_t> first;
-  for (int i = 0; i < 100; ++i) first.insert(DrawBatch("abcd", 1, 2, &rng).inputs[0]);
+  for (int i = 0; i < 100; ++i) first.insert(batch.inputs[2 * i]);
   EXPECT_EQ(first, (std::set<uint8_t>{'a', 'b'}));
 }
 
-TEST(DrawBatchTest, GeneratorIsThePosition) {
+TEST(DrawBatchTest, SamplesDoNotDependOnTheBatch) {
   const std::string text = "the quick brown fox jumps over the lazy dog";
-  std::mt19937_64 rng(1);
-  DrawBatch(text, 2, 8, &rng);
-  std::mt19937_64 copy = rng;
-  EXPECT_EQ(DrawBatch(text, 2, 8, &rng).inputs, DrawBatch(text, 2, 8, &copy).inputs);
+  const Batch together = DrawBatch(text, 1, 6, 3, 8);
+  std::vector<uint8_t> apart;
+  for (int64_t sample = 6; sample < 9; ++sample) {
+    const Batch one = DrawBatch(text, 1, sample, 1, 8);
+    apart.insert(apart.end(), one.inputs.begin(), one.inputs.end());
+  }
+  EXPECT_EQ(apart, together.inputs);
+}
+
+TEST(SampleStartTest, SpreadsEvenly) {
+  constexpr int kStarts = 10, kSamples = 10'000;
+  std::vector<int> counts(kStarts);
+  for (int64_t sample = 0; sample < kSamples; ++sample) ++counts[SampleStart(7, sample, kStarts)];
+  for (const int count : counts) EXPECT_NEAR(count, kSamples / kStarts, 150);  // 5 deviations
+}
+
+TEST(SampleStartTest, OtherSeedOtherSamples) {
+  int equal = 0;
+  for (int64_t sample = 0; sample < 1000; ++sample) {
+    if (SampleStart(1, sample, 1'000'000) == SampleStart(2, sample, 1'000'000)) ++equal;
+  }
+  EXPECT_LT(equal, 10);
 }
 
 }  // namespace

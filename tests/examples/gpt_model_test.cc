@@ -51,13 +51,26 @@ TEST(ModelTest, Gradient) {
   const int B = 2;
   const auto inputs = RandomTokens(B * kTiny.seq_length, &rng);
   const auto targets = RandomTokens(B * kTiny.seq_length, &rng);
-  const auto loss = [&] { return model.Forward(inputs, targets, B); };
+  std::vector<double> dropout(B * kTiny.seq_length * kTiny.hidden_size, 2);
+  for (size_t i = 0; i < dropout.size(); i += 3) dropout[i] = 0;
+  const auto loss = [&] { return model.Forward(inputs, targets, B, dropout); };
   loss();
   model.Backward();
   for (const Param& param : ListParams(kTiny)) {
     ExpectGradient(param.name, model.params().subspan(param.offset, param.size),
                    model.grads().subspan(param.offset, param.size), loss);
   }
+}
+
+TEST(ModelTest, DropoutFactorsOfOneChangeNothing) {
+  std::mt19937_64 rng(5);
+  Model<double> model(kTiny);
+  for (double& value : model.params()) value = std::normal_distribution<double>(0, 0.3)(rng);
+  const auto inputs = RandomTokens(4, &rng), targets = RandomTokens(4, &rng);
+  const std::vector<double> ones(4 * kTiny.hidden_size, 1), halves(4 * kTiny.hidden_size, 0.5);
+  const double without = model.Forward(inputs, targets, 1);
+  EXPECT_EQ(model.Forward(inputs, targets, 1, ones), without);
+  EXPECT_NE(model.Forward(inputs, targets, 1, halves), without);
 }
 
 TEST(ModelTest, TakesAnyBatchSizeInTurn) {

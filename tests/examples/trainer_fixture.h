@@ -27,16 +27,22 @@ inline std::string SmallText() {
 // Name and bytes of each tensor, one string a tensor.
 inline std::vector<std::string> StateBytes(Trainer* trainer) {
   std::vector<std::string> all;
-  for (const StateTensor& tensor : trainer->Tensors()) {
+  for (const varve::StateTensor& tensor : trainer->state()->tensors) {
     const uint64_t size = varve::NumBytes(tensor.dtype, tensor.shape).value();
     all.push_back(tensor.name + " " + std::string(static_cast<const char*>(tensor.data), size));
   }
   return all;
 }
 
+inline StepReport Step(Trainer* trainer, int batch_size = 4) {
+  trainer->ForwardBackward(batch_size);
+  return trainer->Update();
+}
+
+// The loss of each step.
 inline std::vector<float> TrainTo(int64_t step, Trainer* trainer) {
   std::vector<float> losses;
-  while (trainer->step() < step) losses.push_back(trainer->Step().loss);
+  while (trainer->step() < step) losses.push_back(Step(trainer).loss);
   return losses;
 }
 
