@@ -3,7 +3,6 @@
 // Training states whose memory a test owns, and their way into a store. One thread at a time.
 #pragma once
 
-#include <tbb/global_control.h>
 
 #include <algorithm>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "codec/rounded_copy.h"
+#include "tests/hooks/one_worker.h"
 #include "tests/store/store_fixture.h"
 #include "trainer_hooks/item_name.h"
 #include "varve/load.h"
@@ -134,12 +134,6 @@ inline std::vector<std::string> SameTensors(const TestTrainer& a, const TestTrai
 
 class StateTest : public StoreTest {
  protected:
-#if defined(__SANITIZE_THREAD__)
-  // TBB's hand-overs between its workers are invisible to the thread sanitizer, which would take
-  // each for a race.
-  tbb::global_control one_worker_{tbb::global_control::max_allowed_parallelism, 1};
-#endif
-
   // Stores a state as a trainer's hook does: a second name of a storage is an alias of the first.
   void SaveState(uint64_t step, const TrainingState& state) {
     auto writer = store_->Begin(step);

@@ -5,6 +5,7 @@
 
 #include <deque>
 
+#include "tests/hooks/one_worker.h"
 #include "tests/store/store_fixture.h"
 #include "varve/training_state.h"
 
