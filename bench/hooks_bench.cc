@@ -36,9 +36,11 @@ class Trainer {
       view_.tensors.push_back(
           {.name = t.name, .dtype = t.dtype, .shape = t.shape, .data = t.data.data()});
     }
-    // Calibrates one step to a second on all cores.
-    const double seconds = Seconds([&] { Compute(kProbe); });
-    work_ = static_cast<int64_t>(static_cast<double>(kProbe) / seconds);
+    // Calibrates one step to a little over a second on all cores; the first look is a cold one.
+    work_ = kProbe;
+    for (int look = 0; look < 3; ++look) {
+      work_ = static_cast<int64_t>(1.1 * static_cast<double>(work_) / Seconds([&] { Step(); }));
+    }
   }
 
   const TrainingState& view() const { return view_; }

@@ -113,6 +113,10 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   }
   if (!report.ok()) return report.status().WithContext("--load " + flags_.load);
   loaded_ = *std::move(report);
+  // A checkpoint without trainer state, an imported one say, still is of a step.
+  if (!flags_.finetune && state->trainer.global_step == 0) {
+    state->trainer.global_step = static_cast<int64_t>(loaded_->id.step);
+  }
   LogLoad();
   return Status::Ok();
 }

@@ -56,7 +56,9 @@ struct SaveMetrics {
   uint64_t stored_bytes = 0;   // encoded bytes of those
   uint64_t dropped_steps = 0;  // by the retention
   int attempts = 0;
-  double stall_seconds = 0;         // that the trainer was held in BeginSave and AwaitStaged
+  // That the trainer was held in BeginSave and AwaitStaged; when the save ends before AwaitStaged has
+  // returned, without the rest of that.
+  double stall_seconds = 0;
   double busy_wait_seconds = 0;     // of the stall: waiting for the save before
   double staging_wait_seconds = 0;  // of the stall: waiting for the encoder, as staging was full
   double staged_seconds = 0;        // until the trainer might change its tensors
