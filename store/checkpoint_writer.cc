@@ -210,12 +210,7 @@ Status CheckpointWriterImpl::Add(std::unique_ptr<SaveTensor> tensor) {
 
 Status CheckpointWriterImpl::PutBytes(std::string_view name, std::span<const std::byte> value) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
-  VARVE_RETURN_IF_ERROR(ValidateName("item name", name));
-  if (value.size() > kMaxItemBytes) {
-    return Status::InvalidArgument("item " + std::string(name) + " has " +
-                                   std::to_string(value.size()) +
-                                   " bytes, at most 64 MiB fit; save it as a U8 tensor");
-  }
+  VARVE_RETURN_IF_ERROR(ValidateItem(name, value));
   const Digest digest = ComputeDigest(store_->digest_seed(), value);
   if (!items_.try_emplace(std::string(name), EncodeItemRecord(digest, value)).second) {
     return Status::InvalidArgument("item " + std::string(name) +
@@ -311,7 +306,7 @@ Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(const TensorView
 // Connects derived tensors with their sources, and puts each behind its source: it is placed first, and
 // its bytes are needed no longer than that.
 void CheckpointWriterImpl::LinkSources() {
-  const bool may_derive = options_.codec.value_or(store_->options().codec) != Codec::kNone;
+  const bool may_derive = store_->options().codec != Codec::kNone;
   for (const auto& tensor : tensors_) {
     const auto it = by_name_.find({tensor->derived_from, tensor->shard});
     if (!may_derive || it == by_name_.end()) continue;
@@ -535,6 +530,16 @@ Status ValidateView(const TensorView& view, bool has_data) {
   if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
     return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
                                    " tensors must be dense");
+  }
+  return Status::Ok();
+}
+
+Status ValidateItem(std::string_view name, std::span<const std::byte> value) {
+  VARVE_RETURN_IF_ERROR(ValidateName("item name", name));
+  if (value.size() > kMaxItemBytes) {
+    return Status::InvalidArgument("item " + std::string(name) + " has " +
+                                   std::to_string(value.size()) +
+                                   " bytes, at most 64 MiB fit; save it as a U8 tensor");
   }
   return Status::Ok();
 }

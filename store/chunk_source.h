@@ -56,6 +56,9 @@ class SourceWriter : public CheckpointWriter {
 // kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at view.data.
 Status ValidateView(const TensorView& view, bool has_data);
 
+// kInvalidArgument: a bad name, or a value above 64 MiB.
+Status ValidateItem(std::string_view name, std::span<const std::byte> value);
+
 // Elements that a chunk of a tensor holds; the last one may hold fewer.
 uint32_t ElementsPerChunk(DType dtype);
 

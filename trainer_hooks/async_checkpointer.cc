@@ -7,8 +7,9 @@
 //   stagers       │         ┌─► digest, copy ─────────┤
 //   saver         └► prepare ───────────────────────► encode, commit ──► retention ──► report
 //
-// The saver, and whatever works for it, has low priority: nobody waits for it. The stagers have the
-// trainer's: it cannot go on before they are done, and would otherwise starve them itself.
+// The saver, and whatever works for it, has low priority: the trainer waits for it only while it prepares,
+// which takes little, and when staging is full. The stagers have the trainer's: it cannot go on before they
+// are done, and would otherwise starve them itself.
 #include "varve/async_checkpointer.h"
 
 #include <tbb/info.h>
@@ -47,8 +48,16 @@ Status Validate(const TrainingState& state) {
       return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
     }
   }
+  std::set<std::string> items;
   for (const StateItem& item : state.items) {
-    VARVE_RETURN_IF_ERROR(EncodeItemName({item.name, item.rank}).status());
+    VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
+    VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
+    if (!items.insert(name).second) {
+      return Status::InvalidArgument("item " + name + " is in the state twice");
+    }
+  }
+  for (const auto& [name, value] : state.metrics) {
+    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
   }
   for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
   return Status::Ok();
@@ -79,19 +88,21 @@ class Estimator {
 
 // A save on its way. Made by the trainer's thread, shared with the saver until both are done with it.
 struct Job {
-  Job(StagingMemory* memory, uint64_t step_number, const TrainingState& from,
+  Job(StagingMemory* memory, uint64_t job_number, uint64_t step_number, const TrainingState& from,
       const BeginOptions& options)
-      : step(step_number), state(from), deadline(options.deadline), stage(memory) {
+      : number(job_number), step(step_number), state(from), deadline(options.deadline), stage(memory) {
     metrics.step = step;
     metrics.num_tensors = state.tensors.size();
   }
 
+  const uint64_t number;  // 1, 2, ...
   const uint64_t step;
   const TrainingState state;
   const std::optional<Clock::time_point> deadline;
   const Clock::time_point begun = Clock::now();
   Stage stage;
-  SaveMetrics metrics;  // guarded by the checkpointer's mutex
+  SaveMetrics metrics;  // guarded by the checkpointer's mutex, as is
+  Status refused;       // why there is nothing to save: the caller's error, and no failure of a save
 };
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
@@ -138,7 +149,7 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   Status SeenError();
   bool WaitForTurn(double* waited);
   void Skip(uint64_t step);
-  uint64_t StagingBudget(const TrainingState& state) const;
+  Status SizeStaging(const TrainingState& state);
   void AwaitIdle();
 
   // On a stager's.
@@ -148,6 +159,7 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   void RunSaver(std::stop_token stop);
   void RunJob(Job* job);
   Status SaveJob(Job* job);
+  Result<std::unique_ptr<CheckpointWriter>> Prepare(Job* job, const SaveOptions& options);
   Status PrepareLineage(uint64_t step);
   SaveOptions MakeSaveOptions(const Job& job) const;
   bool ShouldRetry(const Status& status, int attempt) const;
@@ -165,6 +177,8 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   const CheckpointerOptions options_;
   const int num_threads_;
   StagingMemory memory_;  // resized only while no save is under way
+  uint64_t staging_wanted_ = 0;  // of the trainer's thread: for the largest state so far
+  uint64_t num_jobs_ = 0;        // the same
   Estimator estimator_;   // of the saver
   std::optional<uint64_t> restored_;  // of the trainer's thread while idle, then of the saver
   double attempt_seconds_ = 0;        // of the saver: what the last commit took
@@ -196,18 +210,21 @@ Status AsyncCheckpointerImpl::SeenError() {
   return error_;
 }
 
-uint64_t AsyncCheckpointerImpl::StagingBudget(const TrainingState& state) const {
-  if (options_.staging_budget_bytes > 0) return options_.staging_budget_bytes;
+// Makes the staging memory as large as the budget is for this state. Only while no save is under way.
+Status AsyncCheckpointerImpl::SizeStaging(const TrainingState& state) {
   // A little more than the state: each chunk begins on a cache line.
-  const uint64_t bytes = StateBytes(state) + (uint64_t{64} << 10) + 128 * state.tensors.size();
-  // What is there already is no longer free, and still ours.
-  return std::max(memory_.size(), std::min(bytes, HalfOfFreeMemory()));
+  const uint64_t wanted = StateBytes(state) + (uint64_t{64} << 10) + 128 * state.tensors.size();
+  if (wanted <= staging_wanted_) return Status::Ok();
+  staging_wanted_ = wanted;
+  uint64_t budget = options_.staging_budget_bytes;
+  if (budget == 0) budget = std::max(memory_.size(), std::min(wanted, HalfOfFreeMemory()));
+  return memory_.Resize(budget);
 }
 
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_RETURN_IF_ERROR(Validate(state));
-  VARVE_RETURN_IF_ERROR(memory_.Resize(StagingBudget(state)));
+  VARVE_RETURN_IF_ERROR(SizeStaging(state));
   memory_.Prewarm();
   return Status::Ok();
 }
@@ -248,9 +265,9 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
     return false;
   }
   VARVE_RETURN_IF_ERROR(SeenError());
-  if (memory_.size() == 0) VARVE_RETURN_IF_ERROR(memory_.Resize(StagingBudget(state)));
+  VARVE_RETURN_IF_ERROR(SizeStaging(state));
   memory_.Clear();
-  auto job = std::make_shared<Job>(&memory_, step, state, options);
+  auto job = std::make_shared<Job>(&memory_, ++num_jobs_, step, state, options);
   job->metrics.busy_wait_seconds = waited;
   job->metrics.stall_seconds = Seconds(Clock::now() - start);
   const std::lock_guard lock(mutex_);
@@ -285,7 +302,8 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
     if (!job->stage.is_all_staged()) job->metrics.staging_wait_seconds = Seconds(end - copied);
     job->metrics.stall_seconds += Seconds(end - start);
     job->metrics.staged_seconds = Seconds(end - job->begun);
-    if (phase_ == Phase::kIdle) last_metrics_ = job->metrics;
+    wake_.notify_all();  // the saver reports
+    if (!job->refused.ok()) return job->refused;
   }
   return SeenError();
 }
@@ -350,15 +368,17 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
 }
 
 void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
-  std::shared_ptr<Job> staged;
+  uint64_t last = 0;
   while (true) {
+    std::shared_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      const auto has_work = [&] { return phase_ == Phase::kStaging && job_ != staged; };
+      const auto has_work = [&] { return phase_ == Phase::kStaging && job_->number != last; };
       if (!wake_.wait(lock, stop, has_work)) return;
-      staged = job_;
+      job = job_;
     }
-    staged->stage.Work();
+    last = job->number;
+    job->stage.Work();
   }
 }
 
@@ -376,29 +396,56 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
 }
 
 void AsyncCheckpointerImpl::RunJob(Job* job) {
-  Status status = SaveJob(job);
-  if (status.ok()) status = ApplyRetention(job);
+  Status status;
+  try {  // of the standard library: out of memory, no thread to be had
+    status = SaveJob(job);
+    if (status.ok()) status = ApplyRetention(job);
+  } catch (const std::exception& error) {
+    status = Status::Unavailable("saving step " + std::to_string(job->step) + ": " + error.what());
+  }
   SaveMetrics metrics;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     job->metrics.status = status;
-    if (error_.ok()) error_ = status;
+    if (error_.ok() && job->refused.ok()) error_ = status;
+    if (phase_ == Phase::kPreparing) phase_ = Phase::kWriting;  // lets AwaitStaged go
+    job->stage.ReleaseAll();
+    wake_.notify_all();
+    wake_.wait(lock, [&] { return is_awaited_; });  // only then is the stall known
     metrics = job->metrics;
   }
-  job->stage.ReleaseAll();
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
-  last_metrics_ = job->metrics;
+  last_metrics_ = metrics;
   phase_ = Phase::kIdle;
   wake_.notify_all();
 }
 
-Status AsyncCheckpointerImpl::SaveJob(Job* job) {
-  SaveOptions options = MakeSaveOptions(*job);
-  VARVE_RETURN_IF_ERROR(PrepareLineage(job->step));
-  VARVE_ASSIGN_OR_RETURN(auto writer, Begin(*job, options));
+// Everything before the first tensor is looked at.
+Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Prepare(
+    Job* job, const SaveOptions& options) {
+  Status status = PrepareLineage(job->step);
+  std::unique_ptr<CheckpointWriter> writer;
+  if (status.ok()) {
+    auto begun = Begin(*job, options);
+    status = begun.status();
+    if (begun.ok()) writer = *std::move(begun);
+  }
+  const bool is_refused = status.code() == StatusCode::kFailedPrecondition ||
+                          status.code() == StatusCode::kAlreadyExists;
+  if (is_refused) {
+    const std::lock_guard lock(mutex_);
+    job->refused = status;
+  }
+  VARVE_RETURN_IF_ERROR(status);
   VARVE_RETURN_IF_ERROR(
       job->stage.Prepare(job->state.tensors, static_cast<SourceWriter&>(*writer)));
+  return writer;
+}
+
+Status AsyncCheckpointerImpl::SaveJob(Job* job) {
+  SaveOptions options = MakeSaveOptions(*job);
+  VARVE_ASSIGN_OR_RETURN(auto writer, Prepare(job, options));
   EnterPhase(Phase::kStaging);
   job->stage.AwaitCopied();
   {
@@ -407,7 +454,6 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
     job->metrics.staged_bytes = job->stage.staged_bytes();
   }
   EnterPhase(Phase::kWriting);
-  VARVE_RETURN_IF_ERROR(CheckSpace(*job));
   ChooseCodec(*job, &options);
   if (options.codec.has_value()) {  // the writer has the wrong one
     VARVE_ASSIGN_OR_RETURN(writer, Begin(*job, options));
@@ -419,7 +465,9 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
   job->metrics.logical_bytes = report.logical_bytes;
   job->metrics.new_bytes = report.new_bytes;
   job->metrics.stored_bytes = report.stored_bytes;
-  estimator_.Learn(job->metrics.changed_bytes, report.stored_bytes, attempt_seconds_);
+  if (!options.codec.has_value()) {
+    estimator_.Learn(job->metrics.changed_bytes, report.stored_bytes, attempt_seconds_);
+  }
   return Status::Ok();
 }
 
@@ -508,7 +556,8 @@ Result<SaveReport> AsyncCheckpointerImpl::Commit(Job* job, std::unique_ptr<Check
   for (int attempt = 1;; ++attempt) {
     const auto start = Clock::now();
     VARVE_RETURN_IF_ERROR(job->stage.PutInto(static_cast<SourceWriter*>(writer.get())));
-    Result<SaveReport> report = writer->Commit();
+    const Status space = CheckSpace(*job);
+    Result<SaveReport> report = space.ok() ? writer->Commit() : Result<SaveReport>(space);
     attempt_seconds_ = Seconds(Clock::now() - start);
     {
       const std::lock_guard lock(mutex_);
@@ -523,9 +572,10 @@ Result<SaveReport> AsyncCheckpointerImpl::Commit(Job* job, std::unique_ptr<Check
 Status AsyncCheckpointerImpl::ApplyRetention(Job* job) {
   if (!options_.retention.has_value() || options_.retention->empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto checkpoints, store_->ListCheckpoints(options_.run));
-  VARVE_ASSIGN_OR_RETURN(const auto decisions, DecideRetention(*options_.retention, checkpoints));
-  std::vector<CheckpointId> dropped = DroppedBy(decisions);
-  std::erase(dropped, CheckpointId{options_.run, job->step});
+  RetentionPolicy policy = *options_.retention;
+  policy.keep_last = std::max<uint64_t>(policy.keep_last, 1);  // the step just saved
+  VARVE_ASSIGN_OR_RETURN(const auto decisions, DecideRetention(policy, checkpoints));
+  const std::vector<CheckpointId> dropped = DroppedBy(decisions);
   if (dropped.empty()) return Status::Ok();
   const auto report = store_->Drop(dropped);
   // Another process may have asked for the same; what is left goes after the next save.

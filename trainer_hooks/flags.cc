@@ -2,7 +2,6 @@
 #include "varve/flags.h"
 
 #include <charconv>
-#include <cmath>
 
 namespace varve {
 namespace {
@@ -19,6 +18,8 @@ Status ParseNumber(const std::string& flag, std::string_view text, const std::st
   if (error == std::errc() && end == text.data() + text.size()) return Status::Ok();
   return BadValue(flag, text, expected);
 }
+
+bool IsDuration(double number) { return number > 0 && number <= 1e9; }
 
 // Builds the table; each function adds one kind of flag.
 class Specs {
@@ -44,7 +45,7 @@ class Specs {
     Add(name, value, help, [name, out](std::string_view text) {
       double number = 0;
       VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a number", &number));
-      if (!std::isfinite(number) || number <= 0) return BadValue(name, text, "more than 0");
+      if (!IsDuration(number)) return BadValue(name, text, "more than 0, at most 1e9");
       *out = number;
       return Status::Ok();
     });
@@ -169,6 +170,10 @@ Status ValidateFlags(const CheckpointFlags& flags) {
   VARVE_RETURN_IF_ERROR(ValidateLoading(flags));
   if (flags.exit_interval == uint64_t{0}) {
     return Status::InvalidArgument("--exit-interval must be at least 1");
+  }
+  if (!IsDuration(flags.exit_duration_in_mins.value_or(1)) ||
+      !IsDuration(flags.exit_deadline_in_secs.value_or(1))) {
+    return Status::InvalidArgument("times must be more than 0 and at most 1e9");
   }
   return Status::Ok();
 }

@@ -54,19 +54,28 @@ class Stage::Source : public ChunkSource {
     if (c.where == Where::kStaged) {
       return std::span<const std::byte>(c.copy, named_->memory->ChunkBytes(i));
     }
-    if (c.where == Where::kLive) return named_->memory->Look(i, buffer);
+    if (c.where == Where::kLive) return ReadLive(i, buffer);
     return Status::NotFound("chunk " + std::to_string(i) +
                             " is that of the step before and was not staged");
   }
   Status Learn(uint64_t i, const Digest& digest) override {
-    if (digest == chunk(i).digest) return Status::Ok();
-    return Status::FailedPrecondition(
-        "chunk " + std::to_string(i) +
-        " changed while it was staged: tensors must not change between BeginSave and AwaitStaged");
+    return digest == chunk(i).digest ? Status::Ok() : Changed(i);
   }
   void Done(uint64_t i) override { stage_->Done(*named_, i); }
 
  private:
+  static Status Changed(uint64_t i) {
+    return Status::FailedPrecondition(
+        "chunk " + std::to_string(i) +
+        " changed while it was staged: tensors must not change between BeginSave and AwaitStaged");
+  }
+  // A copy of the trainer's memory, so that what is digested is what is encoded.
+  Result<std::span<const std::byte>> ReadLive(uint64_t i, std::vector<std::byte>* buffer) const {
+    const std::span<const std::byte> bytes = named_->memory->Look(i, buffer);
+    if (bytes.data() != buffer->data()) buffer->assign(bytes.begin(), bytes.end());
+    if (ComputeDigest(stage_->digest_seed_, *buffer) != chunk(i).digest) return Changed(i);
+    return std::span<const std::byte>(*buffer);
+  }
   const Chunk& chunk(uint64_t i) const { return named_->memory->chunks[i]; }
 
   Stage* const stage_;

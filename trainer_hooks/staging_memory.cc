@@ -25,24 +25,58 @@ uint64_t AvailableOnMachine() {
   return 0;
 }
 
-// A number from a file of the control group; "max" and no such file are no limit.
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+
+// A number from a file of a control group; "max" and no such file are no limit.
 uint64_t ReadLimit(const std::string& path) {
   std::ifstream in(path);
   uint64_t bytes = 0;
-  return in >> bytes ? bytes : std::numeric_limits<uint64_t>::max();
+  return in >> bytes ? bytes : kNoLimit;
 }
 
-uint64_t AvailableInGroup() {
-  const std::string group = "/sys/fs/cgroup/memory.";
-  const uint64_t limit = ReadLimit(group + "max");
-  const uint64_t used = ReadLimit(group + "current");
-  if (limit == std::numeric_limits<uint64_t>::max()) return limit;
-  return limit - std::min(limit, used);
+// Bytes of the group's page cache that nobody has used lately: the system takes these first.
+uint64_t InactiveFileBytes(const std::string& folder) {
+  std::ifstream in(folder + "/memory.stat");
+  std::string key;
+  for (uint64_t bytes = 0; in >> key >> bytes;) {
+    if (key == "inactive_file" || key == "total_inactive_file") return bytes;
+  }
+  return 0;
+}
+
+uint64_t AvailableIn(const std::string& folder, const char* limit_file, const char* used_file) {
+  const uint64_t limit = ReadLimit(folder + limit_file);
+  const uint64_t used = ReadLimit(folder + used_file);
+  if (limit == kNoLimit || used == kNoLimit) return kNoLimit;
+  const uint64_t needed = used - std::min(used, InactiveFileBytes(folder));
+  return limit - std::min(limit, needed);
+}
+
+// Of the control groups that this process is in (cgroups(7)): version 2, "0::/path", and version 1,
+// "5:memory:/path". In a container of its own namespace the path is "/".
+uint64_t AvailableInGroups() {
+  std::ifstream in("/proc/self/cgroup");
+  uint64_t available = kNoLimit;
+  for (std::string line; std::getline(in, line);) {
+    const size_t kinds = line.find(':');
+    const size_t path = kinds == std::string::npos ? kinds : line.find(':', kinds + 1);
+    if (path == std::string::npos) continue;
+    const std::string kind = line.substr(kinds + 1, path - kinds - 1);
+    if (kind.empty()) {
+      available = std::min(available, AvailableIn("/sys/fs/cgroup" + line.substr(path + 1),
+                                                  "/memory.max", "/memory.current"));
+    } else if (kind == "memory") {
+      available = std::min(available, AvailableIn("/sys/fs/cgroup/memory" + line.substr(path + 1),
+                                                  "/memory.limit_in_bytes",
+                                                  "/memory.usage_in_bytes"));
+    }
+  }
+  return available;
 }
 
 }  // namespace
 
-uint64_t HalfOfFreeMemory() { return std::min(AvailableOnMachine(), AvailableInGroup()) / 2; }
+uint64_t HalfOfFreeMemory() { return std::min(AvailableOnMachine(), AvailableInGroups()) / 2; }
 
 StagingMemory::~StagingMemory() {
   if (data_ != nullptr) munmap(data_, size_);

@@ -18,9 +18,6 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
   return a == b || std::filesystem::equivalent(a, b, error);
 }
 
-// Of a step: "RUN@STEP".
-bool NamesRun(const std::string& step) { return step.find('@') != std::string::npos; }
-
 void Print(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
 class TrainerHooksImpl : public TrainerHooks {
@@ -46,10 +43,11 @@ class TrainerHooksImpl : public TrainerHooks {
  private:
   Status OpenCheckpointer();
   Status Load(TrainingState* state);
-  bool LoadsOwnRun() const;
-  Result<LoadReport> LoadFromElsewhere(TrainingState* state);
+  Status NothingToLoad(const Status& status) const;
+  Result<LoadReport> LoadFrom(const Store& store, const CheckpointId& id,
+                              TrainingState* state) const;
   LoadOptions MakeLoadOptions() const;
-  std::string StepToLoad() const { return flags_.ckpt_step.empty() ? "latest" : flags_.ckpt_step; }
+  std::string StepToLoad() const;
   Status CheckLineage(const TrainingState& state);
   Status CheckSpace(const TrainingState& state);
   void LogLoad() const;
@@ -63,6 +61,7 @@ class TrainerHooksImpl : public TrainerHooks {
   const Clock::time_point started_ = Clock::now();
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
   std::optional<LoadReport> loaded_;
+  bool goes_on_ = false;  // in the run that was loaded from
   std::optional<uint64_t> last_saved_;
   std::optional<StopSignal> signal_;
   StopReason stop_reason_ = StopReason::kNone;
@@ -101,38 +100,52 @@ LoadOptions TrainerHooksImpl::MakeLoadOptions() const {
 }
 
 Status TrainerHooksImpl::Load(TrainingState* state) {
-  Result<LoadReport> report = LoadsOwnRun()
-                                  ? checkpointer_->Restore(StepToLoad(), MakeLoadOptions(), state)
-                                  : LoadFromElsewhere(state);
-  // A job may be started again and again with one command line, from the first time on; but a step
-  // that somebody names must be there.
-  const bool is_missing = report.status().code() == StatusCode::kNotFound;
-  if (is_missing && flags_.ckpt_step.empty() && !flags_.exit_on_missing_checkpoint) {
-    log_("nothing to load from " + flags_.load + ": starting afresh");
-    return Status::Ok();
+  const bool is_own_store = checkpointer_ != nullptr && IsSameFolder(flags_.load, flags_.save);
+  std::unique_ptr<Store> other;
+  if (!is_own_store) {
+    auto opened = Store::OpenForReading(flags_.load);
+    if (!opened.ok()) return NothingToLoad(opened.status());
+    other = *std::move(opened);
   }
+  const Store& store = is_own_store ? checkpointer_->store() : *other;
+  const Result<CheckpointId> id = ResolveStep(store, StepToLoad());
+  if (!id.ok()) return NothingToLoad(id.status());
+  goes_on_ = is_own_store && id->run == flags_.run && !flags_.finetune;
+  Result<LoadReport> report =
+      goes_on_ ? checkpointer_->Restore(std::to_string(id->step), MakeLoadOptions(), state)
+               : LoadFrom(store, *id, state);
   if (!report.ok()) return report.status().WithContext("--load " + flags_.load);
   loaded_ = *std::move(report);
   // A checkpoint without trainer state, an imported one say, still is of a step.
   if (!flags_.finetune && state->trainer.global_step == 0) {
-    state->trainer.global_step = static_cast<int64_t>(loaded_->id.step);
+    state->trainer.global_step = static_cast<int64_t>(id->step);
   }
   LogLoad();
   return Status::Ok();
 }
 
-// Whether the training goes on in the run that it is loaded from.
-bool TrainerHooksImpl::LoadsOwnRun() const {
-  return checkpointer_ != nullptr && !NamesRun(flags_.ckpt_step) &&
-         IsSameFolder(flags_.load, flags_.save);
+// A job may be started again and again with one command line, from the first time on; but a step that
+// somebody names must be there, and what is to be tuned.
+Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
+  const bool may_be_missing =
+      flags_.ckpt_step.empty() && !flags_.exit_on_missing_checkpoint && !flags_.finetune;
+  if (status.code() != StatusCode::kNotFound || !may_be_missing) {
+    return status.WithContext("--load " + flags_.load);
+  }
+  log_("nothing to load from " + flags_.load + ": starting afresh");
+  return Status::Ok();
 }
 
-Result<LoadReport> TrainerHooksImpl::LoadFromElsewhere(TrainingState* state) {
-  VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenForReading(flags_.load));
-  const std::string step = NamesRun(StepToLoad()) ? StepToLoad() : flags_.run + "@" + StepToLoad();
-  VARVE_ASSIGN_OR_RETURN(const auto id, ResolveStep(*store, step));
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store->OpenCheckpoint(id.run, id.step));
+Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const CheckpointId& id,
+                                              TrainingState* state) const {
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
   return LoadState(*reader, MakeLoadOptions(), state);
+}
+
+// "RUN@STEP"; the run is that of --run unless --ckpt-step names another.
+std::string TrainerHooksImpl::StepToLoad() const {
+  const std::string step = flags_.ckpt_step.empty() ? "latest" : flags_.ckpt_step;
+  return step.find('@') != std::string::npos ? step : flags_.run + "@" + step;
 }
 
 void TrainerHooksImpl::LogLoad() const {
@@ -153,29 +166,38 @@ void TrainerHooksImpl::LogLoad() const {
   list("made from their partners", loaded_->made);
 }
 
-// Steps that were not gone back behind must not be newer than where the training begins.
+// A run is one line of training: it goes on from a step of its own, or begins.
 Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
-  if (loaded_.has_value() && LoadsOwnRun() && !flags_.finetune) return Status::Ok();
+  const auto begin = static_cast<uint64_t>(state.trainer.global_step);
+  const std::string where = "run " + flags_.run + " of " + flags_.save;
+  if (goes_on_) {
+    if (begin == loaded_->id.step) return Status::Ok();
+    return Status::FailedPrecondition(where + " was loaded at step " +
+                                      std::to_string(loaded_->id.step) +
+                                      ", but the trainer's global_step is " + std::to_string(begin));
+  }
   const auto newest = checkpointer_->store().LatestStep(flags_.run);
   if (newest.status().code() == StatusCode::kNotFound) return Status::Ok();
   VARVE_RETURN_IF_ERROR(newest.status());
-  const auto begin = static_cast<uint64_t>(state.trainer.global_step);
-  if (!newest->has_value() || **newest <= begin) return Status::Ok();
+  if (!newest->has_value()) return Status::Ok();
   return Status::FailedPrecondition(
-      "run " + flags_.run + " of " + flags_.save + " has steps up to " + std::to_string(**newest) +
-      ", and this training begins at step " + std::to_string(begin) + ": go on from there with --load " +
-      flags_.save + ", or choose another --run or --save");
+      where + " has steps up to " + std::to_string(**newest) + ", and this training begins at step " +
+      std::to_string(begin) + ": go on from there with --load " + flags_.save +
+      ", or choose another --run or --save");
 }
 
 Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
   std::error_code error;
   const auto space = std::filesystem::space(flags_.save, error);
   if (error) return Status::IOError("--save " + flags_.save + ": " + error.message());
-  const auto stats = checkpointer_->store().Stats();
-  VARVE_RETURN_IF_ERROR(stats.status());
-  const uint64_t needed = stats->num_steps == 0 ? StateBytes(state) : 0;
+  // The next checkpoint is about as large as the last; the first, at most as the state.
+  uint64_t needed = StateBytes(state);
+  if (goes_on_) {
+    VARVE_ASSIGN_OR_RETURN(const auto steps, checkpointer_->store().ListCheckpoints(flags_.run));
+    needed = steps.back().stored_bytes;
+  }
   if (space.available >= needed) return Status::Ok();
-  return Status::IOError("--save " + flags_.save + ": the first checkpoint needs up to " +
+  return Status::IOError("--save " + flags_.save + ": the next checkpoint needs about " +
                          std::to_string(needed) + " bytes, and only " +
                          std::to_string(space.available) + " are free");
 }
@@ -197,19 +219,27 @@ StopReason TrainerHooksImpl::FindStopReason(uint64_t step, bool is_last) const {
     return StopReason::kExitInterval;
   }
   const double minutes = std::chrono::duration<double>(Clock::now() - started_).count() / 60;
-  const bool is_over = flags_.exit_duration_in_mins.has_value() && minutes > *flags_.exit_duration_in_mins;
+  const bool is_over =
+      flags_.exit_duration_in_mins.has_value() && minutes > *flags_.exit_duration_in_mins;
   return is_over ? StopReason::kExitDuration : StopReason::kNone;
 }
 
 Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_last) {
+  if (state.trainer.global_step < 0) {
+    return Status::InvalidArgument("global_step is " + std::to_string(state.trainer.global_step) +
+                                   ", expected the number of steps done");
+  }
   const auto step = static_cast<uint64_t>(state.trainer.global_step);
   stop_reason_ = FindStopReason(step, is_last);
   const bool stops = stop_reason_ != StopReason::kNone;
   if (checkpointer_ == nullptr) return stops;
   const bool is_due = stops || step % *flags_.save_interval == 0;
   if (is_due && last_saved_ != step) VARVE_RETURN_IF_ERROR(Save(step, state));
-  if (stops) VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
-  return stops;
+  if (!stops) return false;
+  VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
+  const auto metrics = checkpointer_->last_metrics();  // of a failure that is not fatal
+  if (metrics.has_value() && metrics->step == step) VARVE_RETURN_IF_ERROR(metrics->status);
+  return true;
 }
 
 Status TrainerHooksImpl::Save(uint64_t step, const TrainingState& state) {
@@ -229,8 +259,9 @@ Status TrainerHooksImpl::Save(uint64_t step, const TrainingState& state) {
 }
 
 Status TrainerHooksImpl::Finish() {
-  signal_.reset();
-  return checkpointer_ != nullptr ? checkpointer_->Close() : Status::Ok();
+  const Status status = checkpointer_ != nullptr ? checkpointer_->Close() : Status::Ok();
+  signal_.reset();  // a signal that comes before must not end the last save
+  return status;
 }
 
 }  // namespace

@@ -56,9 +56,7 @@ struct SaveMetrics {
   uint64_t stored_bytes = 0;   // encoded bytes of those
   uint64_t dropped_steps = 0;  // by the retention
   int attempts = 0;
-  // That the trainer was held in BeginSave and AwaitStaged; when the save ends before AwaitStaged has
-  // returned, without the rest of that.
-  double stall_seconds = 0;
+  double stall_seconds = 0;         // that the trainer was held in BeginSave and AwaitStaged
   double busy_wait_seconds = 0;     // of the stall: waiting for the save before
   double staging_wait_seconds = 0;  // of the stall: waiting for the encoder, as staging was full
   double staged_seconds = 0;        // until the trainer might change its tensors
@@ -80,22 +78,23 @@ struct CheckpointerOptions {
   int local_ranks = 1;  // processes that share this machine
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
-  // A save that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds, if all
-  // that changed was staged.
+  // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds, if all
+  // that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
   int retries = 0;
   // True: the error of a failed save is returned by every later call. False: later saves go on, the
   // error is in the metrics, and Close returns it.
   bool failure_is_fatal = true;
   // What stays after each commit; unset = everything. The step just saved always stays.
   std::optional<RetentionPolicy> retention;
-  // Called when a save has ended, well or not, or was skipped; on a thread of the checkpointer, or the
-  // caller's when skipped. Must not call the checkpointer.
+  // Called when a save has ended, well or not, and AwaitStaged has returned; or when one was skipped. On a
+  // thread of the checkpointer, or the caller's when skipped, perhaps at the same time. Must not call the
+  // checkpointer, nor throw.
   std::function<void(const SaveMetrics&)> on_save;
 };
 
 struct BeginOptions {
-  // When the machine will be gone. All cores work then, at full priority; and data is stored without
-  // compression when the estimate says that it would not be durable in time otherwise.
+  // When the machine will be gone. As many threads work then as there are cores; and data is stored
+  // without compression when the estimate says that it might not be durable in time otherwise.
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
@@ -115,7 +114,7 @@ class AsyncCheckpointer {
   // Starts to save. Copies everything of `state` but the tensors' data, which must stay as they are until
   // AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is wrong with
   // `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run; these come from
-  // AwaitStaged, as does whatever goes wrong while staging.
+  // AwaitStaged, once, and nothing is saved.
   //
   // The first save after a Restore of an earlier step moves the steps after it to a run of their own,
   // RUN~1, ..., so that saving them again just works (Store::Rewind).
@@ -131,6 +130,8 @@ class AsyncCheckpointer {
   // Waits, then gives the staging memory back to the system; the next save takes it again.
   virtual Status ReleaseStaging() = 0;
 
+  // Goes back to a step, and on from there: see BeginSave. To look at a step and stay, use LoadState with
+  // a reader of store().
   // Waits, then loads: "latest", "best:loss", "best:accuracy:max", a number or a tag, of this run.
   // LoadState says how; errors as there, and kNotFound.
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,

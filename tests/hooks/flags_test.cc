@@ -81,7 +81,7 @@ TEST(FlagsTest, BadValuesAreNamed) {
   for (const char* value : {"", "x", "-1", "1.5", "99999999999999999999", "5 "}) {
     refused("--save-interval", value);
   }
-  for (const char* value : {"", "0", "-1", "nan", "inf", "1s"}) {
+  for (const char* value : {"", "0", "-1", "nan", "inf", "1s", "1e300"}) {
     refused("--exit-duration-in-mins", value);
   }
   refused("--keep-best", "");
@@ -114,6 +114,8 @@ TEST(FlagsTest, Row01_WhatDoesNotGoTogetherIsRefusedInASentence) {
   refused({{"--exit-deadline-in-secs", "5"}}, "--exit-deadline-in-secs needs --save");
   refused({{"--exit-interval", "0"}}, "--exit-interval must be at least 1");
   refused({{"--run", "a@b"}}, "'@'");
+  CheckpointFlags f{.exit_duration_in_mins = -1.0};
+  EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument, "at most 1e9"));
 }
 
 TEST(FlagsTest, Row02_RetentionExemptsBestTaggedAndEveryNth) {

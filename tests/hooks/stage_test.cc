@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/stage.h"
 
+#include <atomic>
 #include <thread>
 
 #include "tests/hooks/test_state.h"
@@ -99,6 +100,27 @@ TEST_F(StageTest, Row32_AChunkThatChangesWhileItIsStagedFailsTheSaveByName) {
               FailsWith(StatusCode::kFailedPrecondition,
                         "tensor layers.7.weight: chunk 1 changed while it was staged"));
   EXPECT_THAT(store_->OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "no run main"));
+}
+
+// The trainer writes while the save reads what was not staged: what is committed is whole all the same.
+TEST_F(StageTest, Row32_WhatIsReadWhereItLiesIsDigestedAsItIsEncoded) {
+  if (kUnderTsan) GTEST_SKIP() << "a race on purpose";
+  VARVE_ASSERT_OK(memory_.Resize(0));
+  TestState state;
+  TestTensor* const t = state.Add(NormalTensor("busy", {2'000'000}, 1));
+  for (uint64_t step = 1; step <= 5; ++step) {
+    auto stage = Copy(step, &state);
+    std::atomic<bool> stop = false;
+    std::jthread trainer([&] {
+      for (size_t i = 0; !stop; i = (i + 40'961) % t->bytes.size()) {
+        std::atomic_ref<std::byte>(t->bytes[i]).store(std::byte{1});
+      }
+    });
+    const auto saved = Commit(stage.get());
+    stop = true;
+    if (saved.ok()) continue;
+    EXPECT_THAT(saved, FailsWith(StatusCode::kFailedPrecondition, "tensor busy"));
+  }  // the fixture's check reads every chunk of what was committed
 }
 
 TEST_F(StageTest, StridedTensorsAreStaged) {

@@ -125,6 +125,9 @@ TEST_F(TrainerHooksTest, NothingToLoadStartsAfreshUnlessTold) {
   flags.load = path().string() + "-nowhere";
   flags.exit_on_missing_checkpoint = true;
   EXPECT_THAT(Train(flags, 5, &trainer), FailsWith(StatusCode::kNotFound, "nowhere"));
+  flags.exit_on_missing_checkpoint = false;
+  flags.finetune = true;
+  EXPECT_THAT(Train(flags, 5, &trainer), FailsWith(StatusCode::kNotFound, "nowhere"));
   flags = Resuming(5);
   flags.ckpt_step = "4";
   EXPECT_THAT(Train(flags, 5, &trainer), FailsWith(StatusCode::kNotFound, "4"));
@@ -152,6 +155,37 @@ TEST_F(TrainerHooksTest, AFreshStartDoesNotMixWithAnotherTraining) {
   flags.run = "second";
   VARVE_ASSERT_OK(Train(flags, 10, &second));
   EXPECT_THAT(Steps("second"), ElementsAre(5, 10));
+}
+
+TEST_F(TrainerHooksTest, ARunGoesOnFromItselfOrBegins) {
+  ToyTrainer first;
+  VARVE_ASSERT_OK(Train(Saving(10), 20, &first));
+  ToyTrainer second;
+  CheckpointFlags flags = Resuming(10);
+  flags.ckpt_step = "main@10";  // its own run, said in full
+  VARVE_ASSERT_OK(Train(flags, 20, &second));
+  EXPECT_THAT(Steps("main~1"), ElementsAre(20));
+  // From another run, and from another store, into a run that has steps.
+  ToyTrainer third;
+  flags.ckpt_step = "main~1@20";
+  EXPECT_THAT(Train(flags, 30, &third),
+              FailsWith(StatusCode::kFailedPrecondition, "has steps up to 20"));
+  ToyTrainer fourth;
+  flags = Resuming(10);
+  flags.save = folder_.path() / "there";
+  VARVE_ASSERT_OK(Train(flags, 30, &fourth));
+  EXPECT_THAT(Train(flags, 40, &fourth),
+              FailsWith(StatusCode::kFailedPrecondition, "has steps up to 30"));
+}
+
+TEST_F(TrainerHooksTest, ACheckpointWithoutTrainerStateIsOfItsStep) {
+  ToyTrainer trainer;
+  for (TestTensor* t : {trainer.weights, trainer.moments}) std::ranges::fill(t->bytes, std::byte{7});
+  VARVE_ASSERT_OK(Save(7, trainer.state.Snapshot()).status());
+  ToyTrainer next;
+  VARVE_ASSERT_OK(Train(Resuming(100), 9, &next));
+  EXPECT_THAT(Steps(), ElementsAre(7, 9));
+  EXPECT_EQ(next.weights->bytes[0], std::byte{9});
 }
 
 TEST_F(TrainerHooksTest, Row33_FinetuneTakesTheWeightsAndStartsAtZero) {
