@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "store/commit_file_system.h"
 
@@ -264,7 +266,13 @@ Status Database::CatchUp() const {
 void Database::AwaitCatchUp() const { const std::lock_guard lock(catch_up_mutex_); }
 
 Status Database::Resume() const {
-  return FromRocksDb(db_->Resume(), "resuming after a full disk");
+  // RocksDB may be resuming by itself at this very moment, which takes it a little.
+  rocksdb::Status status = db_->Resume();
+  for (int i = 0; status.IsBusy() && i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = db_->Resume();
+  }
+  return FromRocksDb(status, "resuming after a full disk");
 }
 
 }  // namespace varve
