@@ -35,6 +35,10 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* result,
                                     rocksdb::IODebugContext* debug) override;
+  // After one error for want of space RocksDB refuses each compaction for whose whole input the disk
+  // has no room. Rewriting a chunk file takes only its live part: the disk itself shall decide.
+  rocksdb::IOStatus GetFreeSpace(const std::string& path, const rocksdb::IOOptions& options,
+                                 uint64_t* free_bytes, rocksdb::IODebugContext* debug) override;
 
   void DeferFolderSync() { folder_sync_pending_ = true; }
   rocksdb::IOStatus SyncFolderIfPending();

@@ -209,11 +209,20 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
       report->freed_bytes += use.dead_bytes;
     }
   }
-  // Rewriting needs space, so it comes after the deletions; without space the frames stay for later.
+  // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
+  // first, on a full disk from the reserve. Without space the frames stay for later.
+  const auto rest = [](const auto& half) { return half.first->bytes - half.second.dead_bytes; };
+  std::sort(half_dead.begin(), half_dead.end(),
+            [&](const auto& a, const auto& b) { return rest(a) < rest(b); });
   for (const auto& [file, use] : half_dead) {
     Status rewritten = Status::Aborted("pinned");
     if (pins_.BeginReclaim(use.births)) {
       rewritten = RewriteWithout(*database_, *file, use.dead);
+      if (IsNoSpace(rewritten)) {
+        ReleaseReserve();
+        rewritten = database_->Resume();
+        if (rewritten.ok()) rewritten = RewriteWithout(*database_, *file, use.dead);
+      }
       pins_.EndReclaim();
       if (IsNoSpace(rewritten)) {
         VARVE_RETURN_IF_ERROR(database_->Resume());
