@@ -13,6 +13,7 @@
 #include "varve/request.h"
 #include "varve/result.h"
 #include "varve/retention.h"
+#include "varve/shard_layout.h"
 #include "varve/status.h"
 #include "varve/store.h"
 #include "varve/tensor.h"
