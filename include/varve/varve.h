@@ -10,6 +10,7 @@
 #include "varve/history.h"
 #include "varve/load.h"
 #include "varve/options.h"
+#include "varve/rank_group.h"
 #include "varve/request.h"
 #include "varve/result.h"
 #include "varve/retention.h"
