@@ -12,6 +12,7 @@
 #include "varve/layouts.h"
 #include "varve/load.h"
 #include "varve/options.h"
+#include "varve/rank_group.h"
 #include "varve/request.h"
 #include "varve/result.h"
 #include "varve/retention.h"
