@@ -7,6 +7,7 @@
 #include "varve/backup.h"
 #include "varve/checkpoint.h"
 #include "varve/flags.h"
+#include "varve/group.h"
 #include "varve/history.h"
 #include "varve/load.h"
 #include "varve/options.h"
