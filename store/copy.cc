@@ -197,7 +197,12 @@ class Copier {
 Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
                                                   std::span<const CheckpointId> ids,
                                                   const CopyOptions& options) const {
-  Copier copier(this, static_cast<StoreImpl*>(destination), options);  // the only kind of store
+  auto* const to = dynamic_cast<StoreImpl*>(destination);
+  if (to == nullptr) {
+    return Status::FailedPrecondition("the root of a group is written by its ranks together; "
+                                      "copy into a plain store");
+  }
+  Copier copier(this, to, options);
   std::vector<SaveReport> reports;
   for (const CheckpointId& id : ids) {
     Result<SaveReport> report = copier.Copy(id);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "store/group/group_file.h"
 #include "store/inbox.h"
 #include "store/store_impl.h"
 
@@ -17,15 +18,15 @@ constexpr auto kOpenPoll = std::chrono::milliseconds(250);
 constexpr auto kInboxPoll = std::chrono::milliseconds(500);
 
 // A drop that a writer began and did not finish: what has gone already is no error.
-std::vector<CheckpointId> StillThere(const StoreImpl& store, const std::vector<CheckpointId>& ids) {
+std::vector<CheckpointId> StillThere(const Store& store, const std::vector<CheckpointId>& ids) {
   std::vector<CheckpointId> there;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(there), [&](const CheckpointId& id) {
-    return store.RequireStep(id).status().code() != StatusCode::kNotFound;
+    return store.OpenCheckpoint(id.run, id.step).status().code() != StatusCode::kNotFound;
   });
   return there;
 }
 
-InboxAnswer Apply(StoreImpl* store, const Request& request, bool again) {
+InboxAnswer Apply(Store* store, const Request& request, bool again) {
   InboxAnswer answer;
   if (const auto* set_tag = std::get_if<SetTagRequest>(&request)) {
     answer.status = store->SetTag(set_tag->id, set_tag->tag);
@@ -60,10 +61,10 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
   };
   VARVE_RETURN_IF_ERROR(try_to_open());
   if (store != nullptr) {
-    auto* const impl = static_cast<StoreImpl*>(store.get());  // the only kind of store
-    impl->ApplyInbox().IgnoreError();                         // what came before goes first
+    // What came before goes first. A group has no inbox: everyone writes to its log.
+    if (!IsGroupRoot(path)) static_cast<StoreImpl*>(store.get())->ApplyInbox().IgnoreError();
     // Not by way of the inbox: on a full disk there is no room for a request, but for a drop.
-    InboxAnswer answer = Apply(impl, request, /*again=*/false);
+    InboxAnswer answer = Apply(store.get(), request, /*again=*/false);
     VARVE_RETURN_IF_ERROR(answer.status);
     return SubmitReport{AppliedBy::kCaller, std::move(answer.drop)};
   }

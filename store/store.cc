@@ -14,6 +14,7 @@
 #include <random>
 #include <system_error>
 
+#include "store/group/group_store.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -81,6 +82,9 @@ Status PrepareFolder(const fs::path& path) {
   if (fs::exists(path / kFormatFileName, error)) {
     return Status::AlreadyExists("there is a store in " + path.string());
   }
+  if (IsGroupRoot(path)) {
+    return Status::AlreadyExists("there is the root of a group in " + path.string());
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
     const bool debris = name == "db" || name == "incoming" || name == "FORMAT.tmp";
@@ -118,6 +122,10 @@ Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateO
 }
 
 Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOptions& options) {
+  if (IsGroupRoot(path)) {
+    VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/true));
+    return std::unique_ptr<Store>(std::move(group));
+  }
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));
   return std::unique_ptr<Store>(std::move(store));
 }
@@ -131,6 +139,10 @@ Result<std::unique_ptr<Store>> Store::OpenOrCreate(const fs::path& path,
 
 Result<std::unique_ptr<Store>> Store::OpenForReading(const fs::path& path,
                                                      const StoreOptions& options) {
+  if (IsGroupRoot(path)) {
+    VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/false));
+    return std::unique_ptr<Store>(std::move(group));
+  }
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/false));
   return std::unique_ptr<Store>(std::move(store));
 }

@@ -8,6 +8,7 @@
 #include "varve/checkpoint.h"
 #include "varve/flags.h"
 #include "varve/global_names.h"
+#include "varve/group.h"
 #include "varve/history.h"
 #include "varve/layouts.h"
 #include "varve/load.h"

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/catalogue.h"
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+#include <tuple>
+
+#include "store/group/group_file.h"
+#include "store/schema/group_generated.h"
+#include "store/util.h"
+#include "store/verified_buffer.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
+
+Status Damaged(const std::string& what) { return Status::Corruption("catalogue: " + what); }
+
+auto Key(const CatalogueShard& s) { return std::tie(s.name, s.rank, s.shard); }
+auto Key(const CatalogueItem& i) { return std::tie(i.name, i.rank); }
+
+Result<CatalogueShard> DecodeShard(const std::string& name, const fb::CatalogueShard& in) {
+  CatalogueShard shard{.name = name, .rank = in.rank(), .shard = in.shard()};
+  shard.dtype = static_cast<DType>(in.dtype());
+  if (DTypeBits(shard.dtype) == 0) {
+    return Damaged("tensor " + name + " has dtype " + std::to_string(in.dtype()));
+  }
+  if (in.shape() != nullptr) shard.shape.assign(in.shape()->begin(), in.shape()->end());
+  const Result<uint64_t> bytes = NumBytes(shard.dtype, shard.shape);
+  if (!bytes.ok()) return Damaged("tensor " + name + ": " + bytes.status().message());
+  return shard;
+}
+
+template <typename Entry>
+Status CheckOrder(const std::vector<Entry>& entries, uint32_t num_ranks) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].rank >= num_ranks) {
+      return Damaged(entries[i].name + " is of rank " + std::to_string(entries[i].rank) +
+                     ", expected less than " + std::to_string(num_ranks));
+    }
+    if (i > 0 && Key(entries[i - 1]) >= Key(entries[i])) {
+      return Damaged(entries[i].name + " is out of order");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void Catalogue::Sort() {
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& a, const auto& b) { return Key(a) < Key(b); });
+  std::sort(items.begin(), items.end(),
+            [](const auto& a, const auto& b) { return Key(a) < Key(b); });
+}
+
+std::string EncodeCatalogue(const Catalogue& catalogue) {
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<flatbuffers::Offset<fb::CatalogueTensor>> tensors;
+  for (size_t begin = 0; begin < catalogue.shards.size();) {
+    const std::string& name = catalogue.shards[begin].name;
+    std::vector<flatbuffers::Offset<fb::CatalogueShard>> shards;
+    size_t end = begin;
+    for (; end < catalogue.shards.size() && catalogue.shards[end].name == name; ++end) {
+      const CatalogueShard& s = catalogue.shards[end];
+      shards.push_back(fb::CreateCatalogueShard(builder, s.rank, s.shard,
+                                                static_cast<uint8_t>(s.dtype),
+                                                builder.CreateVector(s.shape)));
+    }
+    const auto shard_vector = builder.CreateVector(shards);
+    tensors.push_back(fb::CreateCatalogueTensor(builder, builder.CreateString(name), shard_vector));
+    begin = end;
+  }
+  std::vector<flatbuffers::Offset<fb::CatalogueItem>> items;
+  for (const CatalogueItem& item : catalogue.items) {
+    items.push_back(fb::CreateCatalogueItem(builder, builder.CreateString(item.name), item.rank));
+  }
+  const auto tensor_vector = builder.CreateVector(tensors);
+  builder.Finish(fb::CreateCatalogue(builder, tensor_vector, builder.CreateVector(items)));
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+Result<Catalogue> DecodeCatalogue(std::string_view bytes, uint32_t num_ranks) {
+  const VerifiedBuffer<fb::Catalogue> buffer(bytes);
+  if (buffer.root() == nullptr) return Damaged("not a well-formed flatbuffer");
+  Catalogue catalogue;
+  if (const auto* tensors = buffer.root()->tensors()) {
+    for (const fb::CatalogueTensor* tensor : *tensors) {
+      if (tensor->shards() == nullptr) continue;
+      for (const fb::CatalogueShard* in : *tensor->shards()) {
+        VARVE_ASSIGN_OR_RETURN(CatalogueShard shard, DecodeShard(tensor->name()->str(), *in));
+        catalogue.shards.push_back(std::move(shard));
+      }
+    }
+  }
+  if (const auto* items = buffer.root()->items()) {
+    for (const fb::CatalogueItem* item : *items) {
+      catalogue.items.push_back({item->name()->str(), item->rank()});
+    }
+  }
+  VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.shards, num_ranks));
+  VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.items, num_ranks));
+  return catalogue;
+}
+
+CatalogueFile::CatalogueFile(const fs::path& root, uint64_t seed, AttemptId attempt,
+                             std::optional<uint32_t> rank)
+    : path_(CataloguesFolder(root) / std::to_string(attempt)), seed_(seed) {
+  if (rank.has_value()) path_ += "." + std::to_string(*rank);
+}
+
+Result<Digest> CatalogueFile::Write(const Catalogue& catalogue) const {
+  const std::string bytes = EncodeCatalogue(catalogue);
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(path_, bytes));
+  return ComputeDigest(seed_, AsBytes(bytes));
+}
+
+Status CatalogueFile::Remove() const {
+  std::error_code error;
+  fs::remove(path_, error);
+  if (!error) return Status::Ok();
+  return Status::IOError("cannot remove " + path_.string() + ": " + error.message());
+}
+
+Result<Catalogue> CatalogueFile::Read(const Digest& digest, uint32_t num_ranks) const {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path_, error);
+  if (error) return Status::Corruption(path_.string() + " cannot be read: " + error.message());
+  if (size > kMaxFileBytes) {
+    return Status::Corruption(path_.string() + ": " + std::to_string(size) +
+                              " bytes, expected at most " + std::to_string(kMaxFileBytes));
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path_, size));
+  const Digest found = ComputeDigest(seed_, AsBytes(bytes));
+  if (found != digest) {
+    return Status::Corruption(path_.string() + ": digest is " + ToHex(found) + ", expected " +
+                              ToHex(digest));
+  }
+  Result<Catalogue> catalogue = DecodeCatalogue(bytes, num_ranks);
+  if (!catalogue.ok()) return catalogue.status().WithContext(path_.string());
+  return catalogue;
+}
+
+Result<std::vector<std::pair<fs::path, AttemptId>>> ListCatalogues(const fs::path& root) {
+  std::vector<std::pair<fs::path, AttemptId>> files;
+  std::error_code error;
+  fs::directory_iterator it(CataloguesFolder(root), error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    AttemptId attempt = 0;
+    std::from_chars(name.data(), name.data() + name.size(), attempt);
+    files.emplace_back(it->path(), attempt);
+  }
+  if (!error) return files;
+  return Status::IOError("cannot list " + CataloguesFolder(root).string() + ": " +
+                         error.message());
+}
+
+bool IsWholeCatalogue(const fs::path& file) { return !file.has_extension(); }
+
+}  // namespace varve

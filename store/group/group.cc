@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "varve/group.h"
+
+#include <algorithm>
+#include <random>
+#include <system_error>
+
+#include "store/group/group_store.h"
+#include "store/group/posix_record_log.h"
+#include "store/util.h"
+
+namespace varve {
+
+bool Group::IsRoot(const std::filesystem::path& path) { return IsGroupRoot(path); }
+
+Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t num_ranks) {
+  if (num_ranks == 0) return Status::InvalidArgument("a group of 0 ranks, expected at least 1");
+  VARVE_ASSIGN_OR_RETURN(const GroupFile file, CreateOrReadGroup(root));
+  GroupLog log(MakePosixRecordLog(LogFolder(root)), file.digest_seed);
+  std::random_device random;
+  const uint64_t nonce = uint64_t{random()} << 32 | random();
+  uint64_t epoch = 0;  // the one that was proposed
+  VARVE_RETURN_IF_ERROR(
+      log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+        if (epoch != 0 && state.epoch == epoch && state.epoch_nonce == nonce) {
+          return std::optional<GroupRecord>();
+        }
+        if (epoch != 0 && state.epoch > epoch) {
+          return Status::Aborted("epoch " + std::to_string(state.epoch) +
+                                 " of the job began at the same time");
+        }
+        epoch = state.epoch + 1;
+        return std::optional(GroupRecord{{}, EpochRecord{epoch, nonce, num_ranks}});
+      }));
+  return epoch;
+}
+
+Result<std::unique_ptr<Store>> Group::Join(const std::filesystem::path& root,
+                                           const JoinOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(auto store, GroupStore::Join(root, options));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
+  VARVE_ASSIGN_OR_RETURN(const auto store, GroupStore::OpenPath(root, {}, /*for_writing=*/false));
+  GroupStatus status = store->log()->With([](const GroupState& state) {
+    GroupStatus found;
+    found.epoch = state.epoch;
+    found.num_ranks = state.num_ranks;
+    found.num_members = state.members.size();
+    for (const auto& [number, attempt] : state.attempts) {
+      if (attempt.committed) continue;
+      OpenSave& open = found.open_saves.emplace_back();
+      open.id = attempt.id;
+      for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
+        if (!attempt.parts.contains(rank)) open.missing_ranks.push_back(rank);
+      }
+    }
+    return found;
+  });
+  status.num_log_files = MeasureFolder(LogFolder(root)).num_files;
+  return status;
+}
+
+}  // namespace varve

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verification of a group: its log, its catalogues, every member by itself, and that each holds
+// what the log says of it. What a member holds is listed before the log is read, as in a sweep.
+#include "store/group/catalogue.h"
+#include "store/group/group_store.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+class GroupChecker {
+ public:
+  GroupChecker(const GroupStore* store, const CheckOptions& options, CheckReport* report)
+      : store_(store), options_(options), report_(report) {}
+
+  Status Run() {
+    VARVE_RETURN_IF_ERROR(store_->log()->Refresh());
+    const auto members = store_->log()->With([](const GroupState& s) { return s.members; });
+    for (const auto& [id, member] : members) CheckMember(id);
+    VARVE_RETURN_IF_ERROR(store_->log()->Refresh());
+    state_ = store_->log()->With([](const GroupState& state) { return state; });
+    for (const auto& [name, run] : state_.runs) report_->num_steps += run.steps.size();
+    for (const auto& [number, attempt] : state_.attempts) {
+      if (attempt.committed) CheckAttempt(number, attempt);
+    }
+    for (const auto& [member, held] : held_) {
+      for (const auto& [number, root] : held) CheckKnown(member, number);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  void Error(std::string message) { report_->errors.push_back(std::move(message)); }
+
+  std::string Name(AttemptId number, const GroupAttempt& attempt) const {
+    const CheckpointId id = state_.NameOf(number).value_or(attempt.id);
+    return StepName(id.run, id.step) + " (attempt " + std::to_string(number) + ")";
+  }
+
+  // The member as a store, and what it holds.
+  void CheckMember(MemberId id) {
+    const std::string where = "member " + MemberName(id) + ": ";
+    const auto member = store_->MemberForReading(id);
+    if (!member.ok()) {
+      unreadable_[id] = member.status();  // an error only if somebody needs it
+      return;
+    }
+    const Result<CheckReport> report = (*member)->Check(options_);
+    if (!report.ok()) return Error(where + report.status().ToString());
+    for (const std::string& error : report->errors) Error(where + error);
+    report_->num_tensors += report->num_tensors;
+    report_->num_chunks += report->num_chunks;
+    report_->bytes_read += report->bytes_read;
+    const auto held = HeldAttempts(**member);
+    if (!held.ok()) return Error(where + held.status().ToString());
+    for (const AttemptId number : *held) {
+      const auto step = (*member)->RequireStep({std::string(kMemberRun), number});
+      if (step.ok()) held_[id][number] = step->second.root;
+    }
+  }
+
+  // Its catalogue, and each part of it in its member with the root that the log says. A part that was
+  // committed after its member was looked at is looked for again.
+  void CheckAttempt(AttemptId number, const GroupAttempt& attempt) {
+    const GroupPlace& place = store_->place();
+    const uint32_t num_ranks = attempt.parts.empty() ? 0 : attempt.parts.rbegin()->first + 1;
+    const auto catalogue = CatalogueFile(place.root, place.file.digest_seed, number)
+                               .Read(attempt.catalogue, num_ranks);
+    if (!catalogue.ok()) ErrorUnlessClosed(number, attempt, catalogue.status().message());
+    for (const auto& [rank, part] : attempt.parts) {
+      const Result<Digest> root = FindRoot(part.member, number);
+      const std::string where =
+          "the part of rank " + std::to_string(rank) + " in member " + MemberName(part.member);
+      if (!root.ok()) {
+        ErrorUnlessClosed(number, attempt, where + ": " + root.status().message());
+      } else if (*root != part.root) {
+        ErrorUnlessClosed(number, attempt, where + " has root digest " + ToHex(*root) +
+                                               ", expected " + ToHex(part.root));
+      }
+    }
+  }
+
+  Result<Digest> FindRoot(MemberId member, AttemptId number) {
+    if (const auto it = held_[member].find(number); it != held_[member].end()) return it->second;
+    if (const auto it = unreadable_.find(member); it != unreadable_.end()) return it->second;
+    VARVE_ASSIGN_OR_RETURN(const auto store, store_->MemberForReading(member));
+    VARVE_RETURN_IF_ERROR(store->OpenCheckpoint(kMemberRun, number).status());
+    VARVE_ASSIGN_OR_RETURN(const auto step, store->RequireStep({std::string(kMemberRun), number}));
+    return step.second.root;
+  }
+
+  // A group is checked while others save and drop: what has gone meanwhile need not be there.
+  void ErrorUnlessClosed(AttemptId number, const GroupAttempt& attempt, const std::string& what) {
+    const Status refreshed = store_->log()->Refresh();
+    const bool closed = refreshed.ok() && store_->log()->With([&](const GroupState& state) {
+      return state.FindAttempt(number) == nullptr;
+    });
+    if (!closed) Error(Name(number, attempt) + ": " + what);
+  }
+
+  // Closed attempts wait for a sweep; one that has not begun yet cannot have been saved.
+  void CheckKnown(MemberId member, AttemptId number) {
+    if (number < state_.next_attempt) return;
+    Error("member " + MemberName(member) + " holds attempt " + std::to_string(number) +
+          ", which the log does not know; the next one is " + std::to_string(state_.next_attempt));
+  }
+
+  const GroupStore* const store_;
+  const CheckOptions& options_;
+  CheckReport* const report_;
+  GroupState state_;
+  std::map<MemberId, std::map<AttemptId, Digest>> held_;
+  std::map<MemberId, Status> unreadable_;
+};
+
+}  // namespace
+
+Result<CheckReport> GroupStore::Check(const CheckOptions& options) const {
+  CheckReport report;
+  const Status status = GroupChecker(this, options, &report).Run();
+  if (status.code() == StatusCode::kCorruption) report.errors.push_back(status.message());
+  if (!status.ok() && status.code() != StatusCode::kCorruption) return status;
+  return report;
+}
+
+}  // namespace varve

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GROUP, the plain file that makes a folder the root of a group. It never changes. Stateless.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "codec/digest.h"
+#include "varve/result.h"
+
+namespace varve {
+
+inline constexpr uint32_t kGroupVersion = 1;
+inline constexpr std::string_view kGroupFileName = "GROUP";
+
+struct GroupFile {
+  uint32_t version = kGroupVersion;
+  Digest group_id;           // random
+  uint64_t digest_seed = 0;  // of every member
+  uint64_t incompatible = 0;  // features without which the group cannot be used
+};
+
+// Whether the folder is a root.
+bool IsGroupRoot(const std::filesystem::path& path);
+
+// Makes a root of a folder that is new, empty, or holds the debris of a call that was cut short; of
+// several who try, one does it and all get its GROUP. kFailedPrecondition: it holds something else.
+Result<GroupFile> CreateOrReadGroup(const std::filesystem::path& root);
+
+// kNotFound: no root. kFailedPrecondition: made by a newer varve. kCorruption: damaged.
+Result<GroupFile> ReadGroupFile(const std::filesystem::path& root);
+
+std::filesystem::path LogFolder(const std::filesystem::path& root);
+std::filesystem::path MembersFolder(const std::filesystem::path& root);
+std::filesystem::path CataloguesFolder(const std::filesystem::path& root);
+
+}  // namespace varve

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A group's log and its fold, kept together. Nothing is ever assumed of a record that was appended:
+// what counts is the state that the log gives with it, so every change is proposed until the state
+// shows it, or shows that it cannot be.
+// Thread rule: any thread; one at a time is inside.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "store/group/group_state.h"
+#include "store/group/record_log.h"
+#include "varve/result.h"
+
+namespace varve {
+
+class GroupLog {
+ public:
+  GroupLog(std::unique_ptr<RecordLog> log, uint64_t seed) : log_(std::move(log)), seed_(seed) {}
+
+  // Reads what has been appended. kCorruption names the record.
+  Status Refresh();
+
+  // Calls `look` with the state of the last Refresh, or of the last change.
+  template <typename Look>
+  auto With(const Look& look) const {
+    const std::lock_guard lock(mutex_);
+    return look(std::as_const(state_));
+  }
+
+  // What to append next on this state: a record, nothing because all is as it should be, or the error
+  // why it cannot be.
+  using Proposal = std::function<Result<std::optional<GroupRecord>>(const GroupState&)>;
+  // Appends what is proposed, on newer and newer states, until nothing is. Durable when it returns ok.
+  Status Propose(const Proposal& propose);
+
+  // Refreshes until `look` gives something; nullopt when it has not within `timeout`.
+  template <typename T>
+  Result<std::optional<T>> Await(std::chrono::milliseconds timeout,
+                                 const std::function<std::optional<T>(const GroupState&)>& look);
+
+  // Removes what appends left that were cut short.
+  Status RemoveDebris() { return log_->RemoveDebris(); }
+
+  // Records between two snapshots.
+  static constexpr uint64_t kSnapshotInterval = 256;
+
+ private:
+  static void Pause(int* attempt);
+  Status RefreshLocked();
+  Status Reload();
+  Result<bool> TryReload();
+  Status ApplyBytes(uint64_t number, const std::string& bytes);
+  Result<bool> IsGone(uint64_t number) const;
+  Status Append(const GroupRecord& record);
+  Status TakeSnapshotIfDue();
+
+  mutable std::mutex mutex_;
+  const std::unique_ptr<RecordLog> log_;
+  const uint64_t seed_;
+  GroupState state_;
+};
+
+template <typename T>
+Result<std::optional<T>> GroupLog::Await(
+    std::chrono::milliseconds timeout,
+    const std::function<std::optional<T>(const GroupState&)>& look) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (int attempt = 0;; Pause(&attempt)) {
+    const bool late = std::chrono::steady_clock::now() >= deadline;
+    VARVE_RETURN_IF_ERROR(Refresh());
+    std::optional<T> found = With(look);
+    if (found.has_value() || late) return found;
+  }
+}
+
+}  // namespace varve

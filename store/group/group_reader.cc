@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads a checkpoint of a group: the catalogue says which rank has what, and a member is opened when
+// something of it is asked for. What the log says of a member, the root digest of its step, is compared
+// before anything of it is used.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "store/group/catalogue.h"
+#include "store/group/group_store.h"
+#include "store/group/group_writer.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+// A pin of a reader that died goes after this many records.
+constexpr uint64_t kPinLife = 4096;
+
+class GroupReader : public CheckpointReader {
+ public:
+  GroupReader(const GroupStore* store, CheckpointInfo info, AttemptId number, GroupAttempt attempt)
+      : store_(store), info_(std::move(info)), number_(number), attempt_(std::move(attempt)) {}
+  ~GroupReader() override { Unpin(); }
+
+  // Keeps the attempt in the members while this reader lives, as far as it may write to the log.
+  Status Pin();
+  Status Load();
+
+  const CheckpointInfo& info() const override { return info_; }
+  Result<std::vector<TensorInfo>> List() const override;
+  Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override;
+  Status Read(std::string_view name, std::span<std::byte> out) const override {
+    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
+  }
+  Status ReadSlice(std::string_view name, std::span<const Range> slice,
+                   std::span<std::byte> out) const override {
+    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out, .slice = slice}});
+  }
+  Status ReadMany(std::span<const ReadRequest> requests) const override;
+  Result<std::vector<std::string>> ListBytes() const override;
+  Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override;
+  Result<std::optional<TrainerState>> ReadTrainerState() const override;
+  Result<std::optional<Topology>> ReadTopology() const override;
+
+ private:
+  struct Part {
+    std::shared_ptr<const StoreImpl> member;
+    std::unique_ptr<CheckpointReader> reader;
+  };
+
+  std::string Name() const { return StepName(info_.id.run, info_.id.step); }
+  void Unpin();
+  Result<const CheckpointReader*> OfRank(uint32_t rank) const;
+  Result<Part> OpenPart(const GroupPart& part) const;
+  Result<const CatalogueShard*> Locate(std::string_view name, uint32_t shard) const;
+  // The result of a read; not found when the checkpoint has gone meanwhile.
+  Status Explain(const Status& status) const;
+
+  const GroupStore* const store_;
+  const CheckpointInfo info_;
+  const AttemptId number_;
+  const GroupAttempt attempt_;
+  std::optional<uint64_t> pin_;
+  Catalogue catalogue_;
+  mutable std::mutex mutex_;
+  mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
+};
+
+Status GroupReader::Pin() {
+  std::random_device random;
+  const uint64_t pin = uint64_t{random()} << 32 | random();
+  // In nobody's name: reading is no matter of epochs.
+  VARVE_RETURN_IF_ERROR(
+      store_->log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+        if (state.pins.contains(pin)) return std::optional<GroupRecord>();
+        if (state.FindAttempt(number_) == nullptr) return Status::NotFound(Name() + " was dropped");
+        return std::optional(GroupRecord{{}, PinRecord{pin, number_, kPinLife}});
+      }));
+  pin_ = pin;
+  return Status::Ok();
+}
+
+void GroupReader::Unpin() {
+  if (!pin_.has_value()) return;
+  // If it fails the pin goes by itself, later.
+  store_->log()
+      ->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+        if (!state.pins.contains(*pin_)) return std::optional<GroupRecord>();
+        return std::optional(GroupRecord{{}, UnpinRecord{*pin_}});
+      })
+      .IgnoreError();
+}
+
+Status GroupReader::Load() {
+  const GroupPlace& place = store_->place();
+  const uint32_t num_ranks = attempt_.parts.empty() ? 0 : attempt_.parts.rbegin()->first + 1;
+  auto catalogue = CatalogueFile(place.root, place.file.digest_seed, number_)
+                       .Read(attempt_.catalogue, num_ranks);
+  if (!catalogue.ok()) return Explain(catalogue.status());
+  catalogue_ = *std::move(catalogue);
+  return Status::Ok();
+}
+
+Status GroupReader::Explain(const Status& status) const {
+  if (status.ok() || status.code() == StatusCode::kInvalidArgument) return status;
+  VARVE_RETURN_IF_ERROR(store_->log()->Refresh());
+  const bool there = store_->log()->With(
+      [&](const GroupState& state) { return state.FindAttempt(number_) != nullptr; });
+  if (there) return status;
+  return Status::NotFound(Name() + " was dropped while it was read");
+}
+
+Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {
+  Part opened;
+  VARVE_ASSIGN_OR_RETURN(opened.member, store_->MemberForReading(part.member));
+  VARVE_ASSIGN_OR_RETURN(opened.reader, opened.member->OpenCheckpoint(kMemberRun, number_));
+  VARVE_ASSIGN_OR_RETURN(const auto step,
+                         opened.member->RequireStep({std::string(kMemberRun), number_}));
+  if (step.second.root == part.root) return opened;
+  return Status::Corruption(StepName(kMemberRun, number_) + " has root digest " +
+                            ToHex(step.second.root) + ", expected " + ToHex(part.root));
+}
+
+Result<const CheckpointReader*> GroupReader::OfRank(uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  Part& part = parts_[rank];
+  if (part.reader == nullptr) {
+    const auto it = attempt_.parts.find(rank);
+    if (it == attempt_.parts.end()) {
+      return Status::Corruption(Name() + " has no part of rank " + std::to_string(rank));
+    }
+    Result<Part> opened = OpenPart(it->second);
+    if (!opened.ok()) {
+      return Explain(opened.status().WithContext(Name() + ", member " +
+                                                 MemberName(it->second.member) + " of rank " +
+                                                 std::to_string(rank)));
+    }
+    part = *std::move(opened);
+  }
+  return static_cast<const CheckpointReader*>(part.reader.get());
+}
+
+Result<const CatalogueShard*> GroupReader::Locate(std::string_view name, uint32_t shard) const {
+  const auto& shards = catalogue_.shards;
+  const auto first = std::lower_bound(
+      shards.begin(), shards.end(), name,
+      [](const CatalogueShard& s, std::string_view wanted) { return s.name < wanted; });
+  const auto left = static_cast<uint64_t>(shards.end() - first);
+  if (shard < left && (first + shard)->name == name) return &*(first + shard);
+  return Status::NotFound("no tensor " + std::string(name) + " at " + Name() +
+                          (shard > 0 ? " shard " + std::to_string(shard) : std::string()));
+}
+
+Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) const {
+  VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(name, shard));
+  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(place->rank));
+  Result<TensorInfo> info = reader->Find(name, place->shard);
+  if (!info.ok()) return Explain(info.status());
+  info->shard = shard;
+  return info;
+}
+
+Result<std::vector<TensorInfo>> GroupReader::List() const {
+  std::map<std::tuple<std::string, uint32_t, uint32_t>, TensorInfo> found;
+  for (const auto& [rank, part] : attempt_.parts) {
+    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
+    Result<std::vector<TensorInfo>> infos = reader->List();
+    if (!infos.ok()) return Explain(infos.status());
+    for (TensorInfo& info : *infos) {
+      const std::tuple key(info.name, rank, info.shard);
+      found.emplace(key, std::move(info));
+    }
+  }
+  std::vector<TensorInfo> list;
+  for (const CatalogueShard& shard : catalogue_.shards) {
+    const auto it = found.find({shard.name, shard.rank, shard.shard});
+    if (it == found.end() || found.size() != catalogue_.shards.size()) {
+      return Explain(Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
+    }
+    const bool same_name = !list.empty() && list.back().name == shard.name;
+    const uint32_t number = same_name ? list.back().shard + 1 : 0;
+    list.push_back(std::move(it->second));
+    list.back().shard = number;
+  }
+  return list;
+}
+
+Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
+  std::map<uint32_t, std::vector<ReadRequest>> by_rank;
+  for (const ReadRequest& request : requests) {
+    VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(request.name, request.shard));
+    by_rank[place->rank].push_back(request);
+    by_rank[place->rank].back().shard = place->shard;
+  }
+  for (const auto& [rank, of_rank] : by_rank) {
+    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
+    const Status status = reader->ReadMany(of_rank);
+    if (!status.ok()) {
+      return Explain(status.WithContext(Name() + ", rank " + std::to_string(rank)));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<std::string>> GroupReader::ListBytes() const {
+  std::vector<std::string> names;
+  for (const CatalogueItem& item : catalogue_.items) {
+    names.push_back(ItemNameOfRank(item.name, item.rank));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
+  for (const CatalogueItem& item : catalogue_.items) {
+    if (ItemNameOfRank(item.name, item.rank) != name) continue;
+    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(item.rank));
+    auto value = reader->ReadBytes(item.name);
+    if (!value.ok()) return Explain(value.status());
+    return value;
+  }
+  return Status::NotFound("no item " + std::string(name) + " at " + Name());
+}
+
+Result<std::optional<TrainerState>> GroupReader::ReadTrainerState() const {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(0));
+  auto state = reader->ReadTrainerState();
+  if (!state.ok()) return Explain(state.status());
+  return state;
+}
+
+Result<std::optional<Topology>> GroupReader::ReadTopology() const {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(0));
+  auto topology = reader->ReadTopology();
+  if (!topology.ok()) return Explain(topology.status());
+  return topology;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointReader>> GroupStore::OpenCheckpoint(std::string_view run,
+                                                                     uint64_t step) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  const CheckpointId id{std::string(run), step};
+  std::unique_ptr<GroupReader> reader = log()->With([&](const GroupState& state) {
+    const GroupStep* found = state.FindStep(id);
+    return found == nullptr
+               ? nullptr
+               : std::make_unique<GroupReader>(this, MakeGroupInfo(state, id), found->attempt,
+                                               *state.FindAttempt(found->attempt));
+  });
+  if (reader == nullptr) return Status::NotFound("no " + StepName(run, step));
+  if (for_writing_) VARVE_RETURN_IF_ERROR(reader->Pin());
+  VARVE_RETURN_IF_ERROR(reader->Load());
+  return std::unique_ptr<CheckpointReader>(std::move(reader));
+}
+
+}  // namespace varve

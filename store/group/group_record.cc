@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/group_record.h"
+
+#include <cstring>
+
+#include "store/group/group_state.h"
+#include "store/group/snapshot.h"
+#include "store/schema/group_generated.h"
+#include "store/util.h"
+#include "store/verified_buffer.h"
+
+namespace varve {
+namespace {
+
+// docs/format.md, "A record of the log".
+constexpr char kMagic[8] = {'v', 'a', 'r', 'v', 'e', 'l', '\n', '\x1a'};
+constexpr size_t kHeaderBytes = 24;
+
+// The kinds are stored: the index of the type in RecordBody + 1. Never reorder these.
+template <typename T>
+constexpr uint8_t KindOf() {
+  uint8_t kind = 0;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((std::is_same_v<T, std::variant_alternative_t<I, RecordBody>>
+          ? void(kind = static_cast<uint8_t>(I + 1))
+          : void()),
+     ...);
+  }(std::make_index_sequence<std::variant_size_v<RecordBody>>());
+  return kind;
+}
+
+Status Damaged(const std::string& what) { return Status::Corruption("record: " + what); }
+
+// Covers the number, so that a record in the place of another is found out.
+Digest Checksum(uint64_t seed, uint64_t number, std::string_view payload) {
+  return ComputeDigest(seed ^ number, AsBytes(payload));
+}
+
+std::unique_ptr<fb::Digest> PackDigest(const Digest& d) {
+  return std::make_unique<fb::Digest>(d.lo, d.hi);
+}
+Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
+  return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
+}
+
+void PackId(const CheckpointId& id, fb::GroupRecordT* out) {
+  out->run = id.run;
+  out->step = id.step;
+}
+void PackStep(const NamedAttempt& step, fb::GroupRecordT* out) {
+  PackId(step.id, out);
+  out->attempt = step.attempt;
+}
+NamedAttempt UnpackStep(const fb::GroupRecordT& in) { return {{in.run, in.step}, in.attempt}; }
+
+void PackMetrics(const std::map<std::string, double>& metrics, fb::GroupRecordT* out) {
+  for (const auto& [name, value] : metrics) {
+    auto& packed = *out->metrics.emplace_back(std::make_unique<fb::MetricT>());
+    packed.name = name;
+    packed.value = value;
+  }
+}
+std::map<std::string, double> UnpackMetrics(const fb::GroupRecordT& in) {
+  std::map<std::string, double> metrics;
+  for (const auto& m : in.metrics) metrics[m->name] = m->value;
+  return metrics;
+}
+
+Result<StatusCode> UnpackError(uint8_t code) {
+  if (code == 0 || code > static_cast<uint8_t>(StatusCode::kAborted)) {
+    return Damaged("error code is " + std::to_string(code));
+  }
+  return static_cast<StatusCode>(code);
+}
+
+// --- the bodies, each packed and unpacked ---
+
+void Pack(const EpochRecord& r, fb::GroupRecordT* out) {
+  out->attempt = r.epoch;
+  out->nonce = r.nonce;
+  out->num_ranks = r.num_ranks;
+}
+Status Unpack(const fb::GroupRecordT& in, EpochRecord* r) {
+  *r = {in.attempt, in.nonce, in.num_ranks};
+  return Status::Ok();
+}
+
+void Pack(const OwnRecord& r, fb::GroupRecordT* out) { out->host = r.host; }
+Status Unpack(const fb::GroupRecordT& in, OwnRecord* r) {
+  r->host = in.host;
+  return Status::Ok();
+}
+
+void Pack(const BeginRecord& r, fb::GroupRecordT* out) {
+  PackStep({r.id, r.attempt}, out);
+  out->nonce = r.nonce;
+  out->base = r.base;
+  out->on_existing = static_cast<uint8_t>(r.on_existing);
+}
+Status Unpack(const fb::GroupRecordT& in, BeginRecord* r) {
+  if (in.on_existing > static_cast<uint8_t>(OnExisting::kFork)) {
+    return Damaged("on_existing is " + std::to_string(in.on_existing));
+  }
+  *r = {.attempt = in.attempt,
+        .nonce = in.nonce,
+        .id = {in.run, in.step},
+        .base = in.base,
+        .on_existing = static_cast<OnExisting>(in.on_existing)};
+  return ValidateRun(in.run).ok() ? Status::Ok() : Damaged("run \"" + in.run + "\" is no name");
+}
+
+void Pack(const PreparedRecord& r, fb::GroupRecordT* out) {
+  out->attempt = r.attempt;
+  out->part = std::make_unique<fb::GroupPart>(PackPart(r.part));
+  out->digest = PackDigest(r.part.catalogue);
+}
+Status Unpack(const fb::GroupRecordT& in, PreparedRecord* r) {
+  if (in.part == nullptr) return Damaged("names no part");
+  r->attempt = in.attempt;
+  r->part = UnpackPart(*in.part);
+  r->part.catalogue = UnpackDigest(in.digest);
+  return Status::Ok();
+}
+
+void Pack(const CommitRecord& r, fb::GroupRecordT* out) {
+  out->attempt = r.attempt;
+  out->digest = PackDigest(r.catalogue);
+  out->created_us = r.created_us;
+  PackMetrics(r.metrics, out);
+  out->tags = r.tags;
+}
+Status Unpack(const fb::GroupRecordT& in, CommitRecord* r) {
+  *r = {.attempt = in.attempt,
+        .catalogue = UnpackDigest(in.digest),
+        .created_us = in.created_us,
+        .metrics = UnpackMetrics(in),
+        .tags = in.tags};
+  return Status::Ok();
+}
+
+void Pack(const AbortRecord& r, fb::GroupRecordT* out) {
+  out->attempt = r.attempt;
+  out->code = static_cast<uint8_t>(r.code);
+  out->message = r.message;
+}
+Status Unpack(const fb::GroupRecordT& in, AbortRecord* r) {
+  VARVE_ASSIGN_OR_RETURN(r->code, UnpackError(in.code));
+  r->attempt = in.attempt;
+  r->message = in.message;
+  return Status::Ok();
+}
+
+void Pack(const DropRecord& r, fb::GroupRecordT* out) {
+  for (const NamedAttempt& step : r.steps) {
+    auto& packed = *out->steps.emplace_back(std::make_unique<fb::GroupStepT>());
+    packed.run = step.id.run;
+    packed.step = step.id.step;
+    packed.attempt = step.attempt;
+  }
+}
+Status Unpack(const fb::GroupRecordT& in, DropRecord* r) {
+  for (const auto& s : in.steps) r->steps.push_back({{s->run, s->step}, s->attempt});
+  return Status::Ok();
+}
+
+void Pack(const TagRecord& r, fb::GroupRecordT* out) {
+  PackStep(r.step, out);
+  out->tags = {r.tag};
+}
+Status Unpack(const fb::GroupRecordT& in, TagRecord* r) {
+  if (in.tags.size() != 1) return Damaged(std::to_string(in.tags.size()) + " tags, expected 1");
+  *r = {UnpackStep(in), in.tags[0]};
+  return Status::Ok();
+}
+
+void Pack(const UntagRecord& r, fb::GroupRecordT* out) {
+  out->run = r.run;
+  out->tags = {r.tag};
+}
+Status Unpack(const fb::GroupRecordT& in, UntagRecord* r) {
+  if (in.tags.size() != 1) return Damaged(std::to_string(in.tags.size()) + " tags, expected 1");
+  *r = {in.run, in.tags[0]};
+  return Status::Ok();
+}
+
+void Pack(const MetricsRecord& r, fb::GroupRecordT* out) {
+  PackStep(r.step, out);
+  PackMetrics(r.metrics, out);
+}
+Status Unpack(const fb::GroupRecordT& in, MetricsRecord* r) {
+  *r = {UnpackStep(in), UnpackMetrics(in)};
+  return Status::Ok();
+}
+
+void Pack(const ForkRecord& r, fb::GroupRecordT* out) {
+  PackStep(r.step, out);
+  out->new_run = r.new_run;
+}
+Status Unpack(const fb::GroupRecordT& in, ForkRecord* r) {
+  *r = {UnpackStep(in), in.new_run};
+  return Status::Ok();
+}
+
+void Pack(const RewindRecord& r, fb::GroupRecordT* out) {
+  PackStep(r.step, out);
+  out->new_run = r.new_run;
+}
+Status Unpack(const fb::GroupRecordT& in, RewindRecord* r) {
+  *r = {UnpackStep(in), in.new_run};
+  return Status::Ok();
+}
+
+void Pack(const PinRecord& r, fb::GroupRecordT* out) {
+  out->nonce = r.pin;
+  out->attempt = r.attempt;
+  out->life = r.life;
+}
+Status Unpack(const fb::GroupRecordT& in, PinRecord* r) {
+  *r = {in.nonce, in.attempt, in.life};
+  return Status::Ok();
+}
+
+void Pack(const UnpinRecord& r, fb::GroupRecordT* out) { out->nonce = r.pin; }
+Status Unpack(const fb::GroupRecordT& in, UnpinRecord* r) {
+  r->pin = in.nonce;
+  return Status::Ok();
+}
+
+void Pack(const RemoveMemberRecord& r, fb::GroupRecordT* out) { out->nonce = r.member; }
+Status Unpack(const fb::GroupRecordT& in, RemoveMemberRecord* r) {
+  r->member = in.nonce;
+  return Status::Ok();
+}
+
+void Pack(const SnapshotRecord& r, fb::GroupRecordT* out) { out->state = PackState(*r.state); }
+Status Unpack(const fb::GroupRecordT& in, SnapshotRecord* r) {
+  if (in.state == nullptr) return Damaged("a snapshot without a state");
+  VARVE_ASSIGN_OR_RETURN(GroupState state, UnpackState(*in.state));
+  r->state = std::make_shared<const GroupState>(std::move(state));
+  return Status::Ok();
+}
+
+// Fills `body` with the alternative that has this kind.
+template <size_t I = 0>
+Status UnpackBody(const fb::GroupRecordT& in, RecordBody* body) {
+  if constexpr (I == std::variant_size_v<RecordBody>) {
+    return Damaged("kind is " + std::to_string(in.kind) + ", expected 1 to " + std::to_string(I));
+  } else {
+    if (in.kind != I + 1) return UnpackBody<I + 1>(in, body);
+    return Unpack(in, &body->emplace<I>());
+  }
+}
+
+}  // namespace
+
+std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord& record) {
+  fb::GroupRecordT packed;
+  packed.epoch = record.author.epoch;
+  packed.rank = record.author.rank;
+  packed.member = record.author.member;
+  std::visit(
+      [&](const auto& body) {
+        packed.kind = KindOf<std::decay_t<decltype(body)>>();
+        Pack(body, &packed);
+      },
+      record.body);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fb::CreateGroupRecord(builder, &packed));
+  const std::string_view payload(reinterpret_cast<const char*>(builder.GetBufferPointer()),
+                                 builder.GetSize());
+  const Digest digest = Checksum(seed, number, payload);
+  std::string bytes(kHeaderBytes, '\0');
+  std::memcpy(bytes.data(), kMagic, sizeof(kMagic));
+  for (int i = 0; i < 8; ++i) {
+    bytes[8 + i] = static_cast<char>(digest.lo >> (8 * i));
+    bytes[16 + i] = static_cast<char>(digest.hi >> (8 * i));
+  }
+  return bytes.append(payload);
+}
+
+Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
+    return Damaged("not a record of a group (bad magic)");
+  }
+  const std::string_view payload = bytes.substr(kHeaderBytes);
+  const Digest digest = Checksum(seed, number, payload);
+  for (int i = 0; i < 8; ++i) {
+    if (bytes[8 + i] != static_cast<char>(digest.lo >> (8 * i)) ||
+        bytes[16 + i] != static_cast<char>(digest.hi >> (8 * i))) {
+      return Damaged("checksum does not match");
+    }
+  }
+  const VerifiedBuffer<fb::GroupRecord> buffer(payload);
+  if (buffer.root() == nullptr) return Damaged("not a well-formed flatbuffer");
+  fb::GroupRecordT packed;
+  buffer.root()->UnPackTo(&packed);
+  GroupRecord record;
+  record.author = {packed.epoch, packed.rank, packed.member};
+  VARVE_RETURN_IF_ERROR(UnpackBody(packed, &record.body));
+  return record;
+}
+
+}  // namespace varve

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of a group: the fold of its log. Every process that has read the same records has the
+// same state, so what a record does is decided here and nowhere else: a record that comes too late,
+// from a rank of an earlier epoch, or about an attempt whose outcome is known, has no effect.
+// A plain value; deterministic; trusts nothing that a record says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "store/group/group_record.h"
+
+namespace varve {
+
+struct GroupMember {
+  std::string host;
+  uint64_t epoch = 0;  // of the rank that had it last
+  uint32_t rank = 0;
+  bool operator==(const GroupMember&) const = default;
+};
+
+// An attempt that is open, or committed and still named by a step or a pin. All others are closed:
+// what members hold of them has no meaning.
+struct GroupAttempt {
+  bool committed = false;
+  uint64_t nonce = 0;
+  CheckpointId id;  // that it was begun for
+  AttemptId base = 0;
+  OnExisting on_existing = OnExisting::kError;
+  std::map<uint32_t, GroupPart> parts;  // by rank
+  Digest catalogue;                     // once committed, as the next
+  int64_t created_us = 0;
+  uint64_t names = 0;  // steps and pins
+  bool operator==(const GroupAttempt&) const = default;
+};
+
+struct GroupStep {
+  AttemptId attempt = 0;
+  std::optional<CheckpointId> parent;
+  std::map<std::string, double> metrics;
+  bool operator==(const GroupStep&) const = default;
+};
+
+struct GroupRun {
+  std::optional<CheckpointId> forked_from;
+  std::map<uint64_t, GroupStep> steps;
+  std::map<std::string, uint64_t> tags;
+  bool operator==(const GroupRun&) const = default;
+};
+
+// How a recent attempt ended: ok = committed.
+struct GroupOutcome {
+  CheckpointId id;
+  StatusCode code = StatusCode::kOk;
+  std::string message;
+  bool operator==(const GroupOutcome&) const = default;
+};
+
+struct GroupPin {
+  AttemptId attempt = 0;
+  uint64_t last = 0;  // the last position at which it holds
+  bool operator==(const GroupPin&) const = default;
+};
+
+struct GroupState {
+  uint64_t next = 1;             // the record that comes next
+  uint64_t snapshot = 0;         // the newest snapshot ...
+  uint64_t snapshot_before = 0;  // ... and the one before it
+  uint64_t epoch = 0;
+  uint64_t epoch_nonce = 0;
+  uint32_t num_ranks = 0;
+  AttemptId next_attempt = 1;
+  uint64_t num_closed = 0;  // attempts that have been closed so far, and members removed
+  std::map<MemberId, GroupMember> members;
+  std::map<uint32_t, MemberId> ranks;  // of this epoch
+  std::map<AttemptId, GroupAttempt> attempts;
+  std::map<std::string, GroupRun> runs;
+  std::map<AttemptId, GroupOutcome> outcomes;  // of the last kMaxOutcomes
+  std::map<uint64_t, GroupPin> pins;
+  bool operator==(const GroupState&) const = default;
+
+  static constexpr size_t kMaxOutcomes = 64;
+
+  // Takes record `next`.
+  void Apply(const GroupRecord& record);
+
+  const GroupAttempt* FindAttempt(AttemptId attempt) const;
+  const GroupStep* FindStep(const CheckpointId& id) const;
+  // Whether this is still the step that was meant.
+  bool Names(const NamedAttempt& step) const;
+  std::optional<CheckpointId> NameOf(AttemptId attempt) const;
+  // Whether an author's records count: the newest instance of its rank in the current epoch, or a
+  // command.
+  bool IsCurrent(const Author& author) const;
+  // Whether an attempt holds part of its data there.
+  bool IsInUse(MemberId member) const;
+  // RUN~1, or the first of RUN~2, ... that is no run yet.
+  std::string FreeForkName(std::string_view run) const;
+
+ private:
+  bool MayApply(const GroupRecord& record) const;
+  void Do(const Author& author, const EpochRecord& r);
+  void Do(const Author& author, const OwnRecord& r);
+  void Do(const Author& author, const BeginRecord& r);
+  void Do(const Author& author, const PreparedRecord& r);
+  void Do(const Author& author, const CommitRecord& r);
+  void Do(const Author& author, const AbortRecord& r);
+  void Do(const Author& author, const DropRecord& r);
+  void Do(const Author& author, const TagRecord& r);
+  void Do(const Author& author, const UntagRecord& r);
+  void Do(const Author& author, const MetricsRecord& r);
+  void Do(const Author& author, const ForkRecord& r);
+  void Do(const Author& author, const RewindRecord& r);
+  void Do(const Author& author, const PinRecord& r);
+  void Do(const Author& author, const UnpinRecord& r);
+  void Do(const Author& author, const RemoveMemberRecord& r);
+  void Do(const Author& author, const SnapshotRecord& r);
+
+  void SetOutcome(AttemptId attempt, const CheckpointId& id, StatusCode code, std::string message);
+  void Abort(AttemptId attempt, StatusCode code, const std::string& message);
+  bool MakeRoom(const GroupAttempt& attempt);
+  void MoveSteps(const std::string& run, uint64_t first, const std::string& to);
+  void RemoveStep(const CheckpointId& id);
+  void ReleaseName(AttemptId attempt);
+  void ExpirePins();
+};
+
+std::string MemberName(MemberId member);  // 16 hexadecimal digits
+
+}  // namespace varve

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/group_store.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "store/group/posix_record_log.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status NoRun(std::string_view run) { return Status::NotFound("no run " + std::string(run)); }
+Status NoStep(const CheckpointId& id) { return Status::NotFound("no " + StepName(id.run, id.step)); }
+Status NoTag(std::string_view run, std::string_view tag) {
+  return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
+}
+
+// Of the bits: a NaN is what it is.
+bool HasMetrics(const GroupStep& step, const std::map<std::string, double>& metrics) {
+  return std::all_of(metrics.begin(), metrics.end(), [&](const auto& metric) {
+    const auto it = step.metrics.find(metric.first);
+    return it != step.metrics.end() &&
+           std::bit_cast<uint64_t>(it->second) == std::bit_cast<uint64_t>(metric.second);
+  });
+}
+
+// The step as it is now. kNotFound names it.
+Result<NamedAttempt> Resolve(const GroupState& state, const CheckpointId& id) {
+  const GroupStep* step = state.FindStep(id);
+  if (step == nullptr) return state.runs.contains(id.run) ? NoStep(id) : NoRun(id.run);
+  return NamedAttempt{id, step->attempt};
+}
+
+constexpr std::optional<RecordBody> kDone = std::nullopt;
+
+Status NotForGroups(std::string_view what) {
+  return Status::FailedPrecondition(std::string(what) +
+                                    " does not work on the root of a group; the member stores in "
+                                    "its folder members are plain stores");
+}
+
+void Add(const ReclaimReport& from, ReclaimReport* to) {
+  to->freed_bytes += from.freed_bytes;
+  to->rewritten_bytes += from.rewritten_bytes;
+  to->pending_bytes += from.pending_bytes;
+}
+
+}  // namespace
+
+CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
+  const GroupStep& step = *state.FindStep(id);
+  const GroupAttempt& attempt = *state.FindAttempt(step.attempt);
+  CheckpointInfo info;
+  info.id = id;
+  info.created = std::chrono::system_clock::time_point(std::chrono::microseconds(attempt.created_us));
+  info.parent = step.parent;
+  for (const auto& [rank, part] : attempt.parts) {
+    info.num_tensors += part.num_tensors;
+    info.logical_bytes += part.logical_bytes;
+    info.new_bytes += part.new_bytes;
+    info.stored_bytes += part.stored_bytes;
+  }
+  info.metrics = step.metrics;
+  for (const auto& [tag, tagged] : state.runs.at(id.run).tags) {
+    if (tagged == id.step) info.tags.push_back(tag);
+  }
+  return info;
+}
+
+GroupStore::GroupStore(fs::path root, const GroupFile& file, const StoreOptions& options,
+                       bool for_writing)
+    : options_(options),
+      for_writing_(for_writing),
+      log_(std::make_unique<GroupLog>(MakePosixRecordLog(LogFolder(root)), file.digest_seed)),
+      place_{std::move(root), file, log_.get()} {}
+
+Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
+                                                     const StoreOptions& options,
+                                                     bool for_writing) {
+  VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
+  std::unique_ptr<GroupStore> store(new GroupStore(root, file, options, for_writing));
+  const Status status = store->log()->Refresh();
+  if (!status.ok()) return status.WithContext(root.string());
+  return store;
+}
+
+Result<std::unique_ptr<GroupStore>> GroupStore::OpenPath(const fs::path& root,
+                                                         const StoreOptions& options,
+                                                         bool for_writing) {
+  return Load(root, options, for_writing);
+}
+
+Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
+                                                     const JoinOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(auto store, Load(root, options.store, /*for_writing=*/true));
+  store->timeout_ = options.timeout;
+  Result<OwnMember> own = AdoptMember(store->place_, options);
+  if (!own.ok()) return own.status().WithContext("joining the group in " + root.string());
+  store->own_ = *std::move(own);
+  // What was given up before this rank came is no save of its own.
+  store->log()->With([&](const GroupState& state) {
+    for (const auto& [number, outcome] : state.outcomes) store->TakePart(number);
+  });
+  return store;
+}
+
+Status GroupStore::RequireWriter() const {
+  if (for_writing_) return Status::Ok();
+  return Status::FailedPrecondition("the group in " + place_.root.string() +
+                                    " is open for reading only");
+}
+
+Status GroupStore::Propose(const Change& change) const {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  return log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+    if (!state.IsCurrent(author())) {
+      return Status::Aborted("rank " + std::to_string(author().rank) + " of epoch " +
+                             std::to_string(author().epoch) +
+                             " has been replaced; the job is in epoch " +
+                             std::to_string(state.epoch));
+    }
+    VARVE_ASSIGN_OR_RETURN(std::optional<RecordBody> body, change(state));
+    if (!body.has_value()) return std::optional<GroupRecord>();
+    return std::optional(GroupRecord{author(), *std::move(body)});
+  });
+}
+
+Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId member) const {
+  if (own_.store != nullptr && member == author().member) {
+    return std::shared_ptr<const StoreImpl>(std::shared_ptr<void>(), own_.store.get());
+  }
+  const std::lock_guard lock(readers_mutex_);
+  auto& reader = readers_[member];
+  if (reader != nullptr) {
+    // The log has moved on since it was opened. A failure only means older data.
+    reader->CatchUp().IgnoreError();
+    return reader;
+  }
+  VARVE_ASSIGN_OR_RETURN(reader, OpenMember(place_, member, options_, /*for_writing=*/false));
+  return reader;
+}
+
+// The log tells how the last kMaxOutcomes attempts ended; no older one can be taken for a new one.
+void GroupStore::TakePart(AttemptId attempt) {
+  const std::lock_guard lock(taken_part_mutex_);
+  taken_part_.insert(attempt);
+  if (taken_part_.size() > 2 * GroupState::kMaxOutcomes) taken_part_.erase(taken_part_.begin());
+}
+
+bool GroupStore::HasTakenPart(AttemptId attempt) const {
+  const std::lock_guard lock(taken_part_mutex_);
+  return taken_part_.contains(attempt);
+}
+
+Result<std::vector<RunInfo>> GroupStore::ListRuns() const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  return log()->With([](const GroupState& state) {
+    std::vector<RunInfo> runs;
+    for (const auto& [name, run] : state.runs) {
+      runs.push_back({name, run.forked_from, run.steps.size()});
+    }
+    return runs;
+  });
+}
+
+Result<std::vector<CheckpointInfo>> GroupStore::ListCheckpoints(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  return log()->With([&](const GroupState& state) -> Result<std::vector<CheckpointInfo>> {
+    const auto found = state.runs.find(std::string(run));
+    if (found == state.runs.end()) return NoRun(run);
+    std::vector<CheckpointInfo> infos;
+    for (const auto& [step, entry] : found->second.steps) {
+      infos.push_back(MakeGroupInfo(state, {found->first, step}));
+    }
+    return infos;
+  });
+}
+
+Result<std::optional<uint64_t>> GroupStore::LatestStep(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  return log()->With([&](const GroupState& state) -> Result<std::optional<uint64_t>> {
+    const auto found = state.runs.find(std::string(run));
+    if (found == state.runs.end()) return NoRun(run);
+    std::optional<uint64_t> latest;
+    if (!found->second.steps.empty()) latest = found->second.steps.rbegin()->first;
+    return latest;
+  });
+}
+
+Result<uint64_t> GroupStore::FindTag(std::string_view run, std::string_view tag) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  return log()->With([&](const GroupState& state) -> Result<uint64_t> {
+    const auto found = state.runs.find(std::string(run));
+    if (found == state.runs.end()) return NoRun(run);
+    const auto step = found->second.tags.find(std::string(tag));
+    if (step == found->second.tags.end()) return NoTag(run, tag);
+    return step->second;
+  });
+}
+
+Status GroupStore::SetMetrics(const CheckpointId& id,
+                              const std::map<std::string, double>& metrics) {
+  for (const auto& [name, value] : metrics) VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
+  return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    if (HasMetrics(*state.FindStep(id), metrics)) return kDone;
+    return std::optional<RecordBody>(MetricsRecord{step, metrics});
+  });
+}
+
+Status GroupStore::SetTag(const CheckpointId& id, std::string_view tag) {
+  VARVE_RETURN_IF_ERROR(ValidateTag(tag));
+  return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    const auto& tags = state.runs.at(id.run).tags;
+    const auto it = tags.find(std::string(tag));
+    if (it != tags.end() && it->second == id.step) return kDone;
+    return std::optional<RecordBody>(TagRecord{step, std::string(tag)});
+  });
+}
+
+Status GroupStore::RemoveTag(std::string_view run, std::string_view tag) {
+  bool seen = false;
+  return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    const auto found = state.runs.find(std::string(run));
+    const bool there = found != state.runs.end() && found->second.tags.contains(std::string(tag));
+    if (!there && seen) return kDone;
+    if (!there) return found == state.runs.end() ? NoRun(run) : NoTag(run, tag);
+    seen = true;
+    return std::optional<RecordBody>(UntagRecord{std::string(run), std::string(tag)});
+  });
+}
+
+Result<uint64_t> GroupStore::Fork(std::string_view run, std::string_view new_run,
+                                  std::optional<uint64_t> at) {
+  VARVE_RETURN_IF_ERROR(ValidateRun(new_run));
+  CheckpointId from{std::string(run), 0};
+  bool proposed = false;
+  VARVE_RETURN_IF_ERROR(Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    const auto there = state.runs.find(std::string(new_run));
+    if (there != state.runs.end() && proposed && there->second.forked_from == from) return kDone;
+    if (there != state.runs.end()) {
+      return Status::AlreadyExists("there is a run " + std::string(new_run));
+    }
+    const auto found = state.runs.find(from.run);
+    if (found == state.runs.end()) return NoRun(run);
+    if (found->second.steps.empty()) return Status::NotFound("no step in run " + from.run);
+    from.step = at.value_or(found->second.steps.rbegin()->first);
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, from));
+    proposed = true;
+    return std::optional<RecordBody>(ForkRecord{step, std::string(new_run)});
+  }));
+  return from.step;
+}
+
+Result<RewindReport> GroupStore::Rewind(std::string_view run, uint64_t to) {
+  RewindReport report;
+  const CheckpointId id{std::string(run), to};
+  VARVE_RETURN_IF_ERROR(Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    const auto& steps = state.runs.at(id.run).steps;
+    const auto later = steps.upper_bound(to);
+    if (later == steps.end()) return kDone;
+    report = {state.FreeForkName(run), {}};
+    for (auto it = later; it != steps.end(); ++it) report.moved.push_back(it->first);
+    return std::optional<RecordBody>(RewindRecord{step, report.fork});
+  }));
+  return report;
+}
+
+Result<std::vector<TensorChange>> GroupStore::Log(std::string_view, std::string_view) const {
+  return NotForGroups("log");
+}
+
+Result<CheckpointDiff> GroupStore::Diff(const CheckpointId&, const CheckpointId&,
+                                        const DiffOptions&) const {
+  return NotForGroups("diff");
+}
+
+Result<std::vector<SaveReport>> GroupStore::CopyTo(Store*, std::span<const CheckpointId>,
+                                                   const CopyOptions&) const {
+  return NotForGroups("copy");
+}
+
+// All steps, each once; kNotFound names every one that is missing.
+Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
+    const GroupState& state, std::span<const CheckpointId> ids) const {
+  std::vector<NamedAttempt> steps;
+  std::string missing;
+  std::string pinned;
+  for (const CheckpointId& id : ids) {
+    const Result<NamedAttempt> step = Resolve(state, id);
+    if (!step.ok()) {
+      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+      continue;
+    }
+    if (std::find(steps.begin(), steps.end(), *step) != steps.end()) continue;
+    steps.push_back(*step);
+    const bool is_base =
+        std::any_of(state.attempts.begin(), state.attempts.end(), [&](const auto& attempt) {
+          return !attempt.second.committed && attempt.second.base == step->attempt;
+        });
+    if (is_base) pinned += (pinned.empty() ? "" : ", ") + StepName(id.run, id.step);
+  }
+  if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
+  if (!pinned.empty()) {
+    return Status::FailedPrecondition(pinned +
+                                      ": base of a save in progress; nothing was dropped");
+  }
+  return steps;
+}
+
+Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  std::map<MemberId, std::vector<CheckpointId>> closed;  // by member, what it would drop
+  VARVE_RETURN_IF_ERROR(log()->With([&](const GroupState& state) -> Status {
+    VARVE_ASSIGN_OR_RETURN(const auto steps, ResolveForDrop(state, ids));
+    std::map<AttemptId, uint64_t> names;
+    for (const NamedAttempt& step : steps) ++names[step.attempt];
+    for (const auto& [number, dropped] : names) {
+      const GroupAttempt& attempt = *state.FindAttempt(number);
+      if (attempt.names > dropped) continue;
+      for (const auto& [rank, part] : attempt.parts) {
+        closed[part.member].push_back({std::string(kMemberRun), number});
+      }
+    }
+    return Status::Ok();
+  }));
+  uint64_t freed = 0;
+  for (const auto& [member, attempts] : closed) {
+    VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, store->BytesFreedByDrop(attempts));
+    freed += bytes;
+  }
+  return freed;
+}
+
+Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
+  DropReport report;
+  std::optional<std::vector<NamedAttempt>> steps;
+  VARVE_RETURN_IF_ERROR(Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    if (!steps.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(steps, ResolveForDrop(state, ids));
+    }
+    DropRecord record;
+    for (const NamedAttempt& step : *steps) {
+      if (state.Names(step)) record.steps.push_back(step);
+    }
+    if (record.steps.empty()) return kDone;
+    return std::optional<RecordBody>(std::move(record));
+  }));
+  for (const NamedAttempt& step : *steps) report.dropped.push_back(step.id);
+  const ReclaimOptions reclaim;
+  report.reclaim.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
+  const Status swept = SweepMembers(options.reclaim ? &reclaim : nullptr, &report.reclaim);
+  if (!swept.ok()) {
+    return swept.WithContext("the steps are dropped, but their space is not back");
+  }
+  report.reclaim.disk_bytes_after = MeasureFolder(place_.root).allocated_bytes;
+  return report;
+}
+
+Result<ReclaimReport> GroupStore::Reclaim(const ReclaimOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  ReclaimReport report;
+  report.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
+  VARVE_RETURN_IF_ERROR(SweepMembers(&options, &report));
+  VARVE_RETURN_IF_ERROR(RemoveDebris(place_));
+  report.disk_bytes_after = MeasureFolder(place_.root).allocated_bytes;
+  return report;
+}
+
+Status GroupStore::SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* report) {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  const auto members = log()->With([](const GroupState& state) { return state.members; });
+  for (const auto& [id, member] : members) {
+    if (own_.store == nullptr || id != author().member) {
+      VARVE_RETURN_IF_ERROR(SweepOther(id, reclaim, report));
+      continue;
+    }
+    VARVE_RETURN_IF_ERROR(SweepMember(place_, own_.store.get()).status());
+    if (reclaim == nullptr) continue;
+    VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, own_.store->Reclaim(*reclaim));
+    Add(reclaimed, report);
+  }
+  return SweepCatalogues(place_);
+}
+
+// A member that a rank has open is swept by that rank.
+Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
+                              ReclaimReport* report) {
+  auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
+  if (opened.status().code() == StatusCode::kLocked) return Status::Ok();
+  if (opened.status().code() == StatusCode::kNotFound) {
+    return RemoveMemberIfUnused(place_, member, nullptr);
+  }
+  if (!opened.ok()) return opened.status().WithContext("member " + MemberName(member));
+  VARVE_RETURN_IF_ERROR(SweepMember(place_, opened->get()).status());
+  if (reclaim != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, (*opened)->Reclaim(*reclaim));
+    Add(reclaimed, report);
+  }
+  return RemoveMemberIfUnused(place_, member, *std::move(opened));
+}
+
+Status GroupStore::SweepOwn() {
+  const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
+  if (closed == closed_when_swept_) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const uint64_t dropped, SweepMember(place_, own_.store.get()));
+  if (dropped > 0) VARVE_RETURN_IF_ERROR(own_.store->Reclaim({}).status());
+  if (author().rank == 0) VARVE_RETURN_IF_ERROR(SweepCatalogues(place_));
+  closed_when_swept_ = closed;
+  return Status::Ok();
+}
+
+Result<StoreStats> GroupStore::Stats() const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  StoreStats stats;
+  std::map<MemberId, GroupMember> members;
+  log()->With([&](const GroupState& state) {
+    members = state.members;
+    stats.num_runs = state.runs.size();
+    for (const auto& [name, run] : state.runs) {
+      stats.num_steps += run.steps.size();
+      for (const auto& [step, entry] : run.steps) {
+        stats.logical_bytes += MakeGroupInfo(state, {name, step}).logical_bytes;
+      }
+    }
+  });
+  stats.format_version = place_.file.version;
+  const auto add_rows = [](const auto& from, auto* to, auto name) {
+    for (const auto& use : from) {
+      auto it = std::find_if(to->begin(), to->end(),
+                             [&](const auto& row) { return row.*name == use.*name; });
+      if (it == to->end()) {
+        to->push_back(use);
+        continue;
+      }
+      it->raw_bytes += use.raw_bytes;
+      it->stored_bytes += use.stored_bytes;
+      if constexpr (requires { it->num_chunks; }) it->num_chunks += use.num_chunks;
+      if constexpr (requires { it->num_planes; }) it->num_planes += use.num_planes;
+    }
+  };
+  for (const auto& [id, info] : members) {
+    const auto member = MemberForReading(id);
+    if (member.status().code() == StatusCode::kNotFound) continue;  // not made yet, or just removed
+    if (!member.ok()) return member.status();
+    VARVE_ASSIGN_OR_RETURN(const StoreStats part, (*member)->Stats());
+    stats.num_chunks += part.num_chunks;
+    stats.unique_bytes += part.unique_bytes;
+    stats.stored_bytes += part.stored_bytes;
+    stats.pending_bytes += part.pending_bytes;
+    add_rows(part.by_codec, &stats.by_codec, &CodecUse::codec);
+    add_rows(part.by_coder, &stats.by_coder, &CoderUse::coder);
+  }
+  const FolderUse use = MeasureFolder(place_.root);
+  stats.disk_bytes = use.allocated_bytes;
+  stats.num_files = use.num_files;
+  return stats;
+}
+
+Status GroupStore::CatchUp() const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  const std::lock_guard lock(readers_mutex_);
+  for (const auto& [id, member] : readers_) {
+    if (member != nullptr) VARVE_RETURN_IF_ERROR(member->CatchUp());
+  }
+  return Status::Ok();
+}
+
+}  // namespace varve

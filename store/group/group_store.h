@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The root of a group as a Store: with a rank, whose saves go to its own member, or without one, for
+// commands and readers. The log decides what there is; members hold the bytes.
+// Each operation is a file of its own: group_writer.cc, group_reader.cc, group_check.cc.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "store/group/group_log.h"
+#include "store/group/member.h"
+#include "varve/group.h"
+
+namespace varve {
+
+class GroupStore : public Store {
+ public:
+  // Without a rank.
+  static Result<std::unique_ptr<GroupStore>> OpenPath(const std::filesystem::path& root,
+                                                      const StoreOptions& options,
+                                                      bool for_writing);
+  static Result<std::unique_ptr<GroupStore>> Join(const std::filesystem::path& root,
+                                                  const JoinOptions& options);
+
+  Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
+                                                  const SaveOptions& options) override;
+  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
+                                                           uint64_t step) const override;
+  Result<std::vector<RunInfo>> ListRuns() const override;
+  Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
+  Result<std::optional<uint64_t>> LatestStep(std::string_view run) const override;
+  Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const override;
+  Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) override;
+  Status SetTag(const CheckpointId& id, std::string_view tag) override;
+  Status RemoveTag(std::string_view run, std::string_view tag) override;
+  Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
+                        std::optional<uint64_t> at) override;
+  Result<RewindReport> Rewind(std::string_view run, uint64_t to) override;
+  Result<std::vector<TensorChange>> Log(std::string_view run,
+                                        std::string_view tensor) const override;
+  Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
+                              const DiffOptions& options) const override;
+  Result<std::vector<SaveReport>> CopyTo(Store* destination, std::span<const CheckpointId> ids,
+                                         const CopyOptions& options) const override;
+  Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const override;
+  Result<DropReport> Drop(std::span<const CheckpointId> ids, const DropOptions& options) override;
+  Result<ReclaimReport> Reclaim(const ReclaimOptions& options) override;
+  Result<CheckReport> Check(const CheckOptions& options) const override;
+  Result<StoreStats> Stats() const override;
+  Status CatchUp() const override;
+
+  // --- for the operations ---
+  const GroupPlace& place() const { return place_; }
+  GroupLog* log() const { return place_.log; }
+  const Author& author() const { return own_.author; }
+  StoreImpl* own_member() const { return own_.store.get(); }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const StoreOptions& options() const { return options_; }
+
+  // Proposes a change in the name of this handle. kAborted when its rank's epoch is over.
+  using Change = std::function<Result<std::optional<RecordBody>>(const GroupState&)>;
+  Status Propose(const Change& change) const;
+
+  // A member to read from; the rank's own, or one opened beside its writer, which is kept.
+  Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
+
+  // After a save: drops from the own member what others have closed meanwhile.
+  Status SweepOwn();
+  // Attempts that are over for this rank: each save takes part in one of its own.
+  bool HasTakenPart(AttemptId attempt) const;
+  void TakePart(AttemptId attempt);
+
+ private:
+  GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
+             bool for_writing);
+  static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,
+                                                  const StoreOptions& options, bool for_writing);
+  Status RequireWriter() const;
+  Result<std::vector<NamedAttempt>> ResolveForDrop(const GroupState& state,
+                                                   std::span<const CheckpointId> ids) const;
+  // Sweeps each member whose lock is free and the own one, and removes members that nothing needs.
+  Status SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* report);
+  Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
+
+  // Constant after opening.
+  const StoreOptions options_;
+  const bool for_writing_;
+  std::chrono::milliseconds timeout_{};
+  const std::unique_ptr<GroupLog> log_;
+  GroupPlace place_;
+  OwnMember own_;  // without a rank: no store
+
+  // Synchronise themselves.
+  std::atomic<uint64_t> closed_when_swept_{0};
+  mutable std::mutex taken_part_mutex_;
+  std::set<AttemptId> taken_part_;  // the newest of them
+  mutable std::mutex readers_mutex_;
+  mutable std::map<MemberId, std::shared_ptr<const StoreImpl>> readers_;
+};
+
+// What the log says of a step. Precondition: it is there.
+CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id);
+
+}  // namespace varve

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A save of a group, on one rank. The order that makes it safe:
+//   1. BEGIN is in the log: the attempt has its number, which no other will ever have;
+//   2. the rank's part is committed in its member, as a step of that number;
+//   3. the list of what is in it is a file, whose digest is in PREPARED, which is in the log;
+//   4. rank 0 has seen PREPARED of all ranks, and writes the catalogue of all parts;
+//   5. COMMIT is in the log.
+// The first record that says how the attempt ends decides, and every rank reads that back: COMMIT, the
+// ABORT of anyone who failed or waited too long, or the EPOCH of the next start.
+#include "store/group/group_writer.h"
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "store/chunk_source.h"
+#include "store/group/group_store.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+uint64_t RandomNumber() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+std::string Milliseconds(std::chrono::milliseconds time) {
+  return std::to_string(time.count()) + " ms";
+}
+
+// "rank 2", "ranks 2, 3".
+std::string MissingRanks(const GroupState& state, const GroupAttempt& attempt) {
+  std::string ranks;
+  size_t n = 0;
+  for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
+    if (attempt.parts.contains(rank)) continue;
+    ranks += (n++ == 0 ? "" : ", ") + std::to_string(rank);
+  }
+  return (n == 1 ? "rank " : "ranks ") + ranks;
+}
+
+// Proposes that an attempt ends here. It may have ended otherwise.
+Status ProposeAbort(const GroupStore& store, AttemptId attempt, const Status& why) {
+  return store.Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    const GroupAttempt* found = state.FindAttempt(attempt);
+    if (found == nullptr || found->committed) return std::optional<RecordBody>();
+    return std::optional<RecordBody>(AbortRecord{
+        attempt, why.code(), "rank " + std::to_string(store.author().rank) + ": " + why.message()});
+  });
+}
+
+class GroupWriter : public SourceWriter {
+ public:
+  GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt,
+              std::unique_ptr<CheckpointWriter> inner)
+      : store_(store), id_(std::move(id)), attempt_(attempt), inner_(std::move(inner)) {}
+  ~GroupWriter() override { GroupWriter::Abandon(); }
+
+  Status Put(const TensorView& view) override {
+    return Note(view, inner_->Put(view));
+  }
+  Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override {
+    return Note(view, inner()->PutSource(view, std::move(source)));
+  }
+  Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override {
+    return inner()->ParentDigests(view);
+  }
+  uint64_t digest_seed() const override { return inner()->digest_seed(); }
+  void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
+
+  Status PutBytes(std::string_view name, std::span<const std::byte> value) override {
+    VARVE_RETURN_IF_ERROR(ValidateGroupItem(name));
+    VARVE_RETURN_IF_ERROR(inner_->PutBytes(name, value));
+    part_.items.push_back({std::string(name), rank()});
+    return Status::Ok();
+  }
+  Status SetTrainerState(const TrainerState& state) override {
+    return inner_->SetTrainerState(state);
+  }
+  Status SetTopology(const Topology& topology) override { return inner_->SetTopology(topology); }
+  Status SetMetric(std::string_view name, double value) override {
+    VARVE_RETURN_IF_ERROR(inner_->SetMetric(name, value));
+    metrics_[std::string(name)] = value;
+    return Status::Ok();
+  }
+  Status AddTag(std::string_view tag) override {
+    VARVE_RETURN_IF_ERROR(RequireOpen());
+    VARVE_RETURN_IF_ERROR(ValidateTag(tag));
+    if (std::find(tags_.begin(), tags_.end(), tag) == tags_.end()) tags_.emplace_back(tag);
+    return Status::Ok();
+  }
+  Result<SaveReport> Commit() override;
+  void Abandon() override;
+
+ private:
+  SourceWriter* inner() const { return static_cast<SourceWriter*>(inner_.get()); }
+  uint32_t rank() const { return store_->author().rank; }
+  std::string Name() const { return StepName(id_.run, id_.step); }
+  CatalogueFile PartFile(uint32_t rank) const {
+    return {store_->place().root, store_->place().file.digest_seed, attempt_, rank};
+  }
+  Status RequireOpen() const {
+    if (open_) return Status::Ok();
+    return Status::FailedPrecondition("the save of " + Name() + " has been committed or abandoned");
+  }
+  // Remembers a tensor that the member's writer has taken.
+  Status Note(const TensorView& view, Status taken);
+  Status Prepare(const SaveReport& report);
+  Status AwaitAllPrepared();
+  Result<Digest> WriteCatalogue();
+  Status Decide();
+  Status AwaitOutcome();
+
+  GroupStore* const store_;
+  const CheckpointId id_;
+  const AttemptId attempt_;
+  const std::unique_ptr<CheckpointWriter> inner_;
+  bool open_ = true;
+  Catalogue part_;
+  std::map<std::string, double> metrics_;
+  std::vector<std::string> tags_;
+  std::optional<std::chrono::system_clock::time_point> created_;
+};
+
+Status GroupWriter::Note(const TensorView& view, Status taken) {
+  if (!taken.ok()) return taken;
+  part_.shards.push_back({.name = std::string(view.name),
+                          .rank = rank(),
+                          .shard = view.shard,
+                          .dtype = view.dtype,
+                          .shape = {view.shape.begin(), view.shape.end()}});
+  return taken;
+}
+
+Result<SaveReport> GroupWriter::Commit() {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  open_ = false;
+  Result<SaveReport> report = inner_->Commit();
+  Status status = report.status();
+  if (status.ok()) status = Prepare(*report);
+  if (status.ok() && rank() == 0) status = Decide();
+  if (!status.ok()) status = ProposeAbort(*store_, attempt_, status);
+  if (status.ok()) status = AwaitOutcome();
+  // Housekeeping: what fails now is done at the next save, or by a reclaim.
+  PartFile(rank()).Remove().IgnoreError();
+  store_->SweepOwn().IgnoreError();
+  if (!status.ok()) return status.WithContext("saving " + Name());
+  report->id = id_;
+  return report;
+}
+
+// The part is durable: says so.
+Status GroupWriter::Prepare(const SaveReport& report) {
+  VARVE_ASSIGN_OR_RETURN(const auto step, store_->own_member()->RequireStep(
+                                              {std::string(kMemberRun), attempt_}));
+  part_.Sort();
+  GroupPart part{.member = store_->author().member,
+                 .root = step.second.root,
+                 .num_tensors = report.num_tensors,
+                 .logical_bytes = report.logical_bytes,
+                 .new_bytes = report.new_bytes,
+                 .stored_bytes = report.stored_bytes};
+  VARVE_ASSIGN_OR_RETURN(part.catalogue, PartFile(rank()).Write(part_));
+  return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt == nullptr) return OutcomeOf(state, attempt_);
+    if (attempt->parts.contains(rank())) return std::optional<RecordBody>();
+    return std::optional<RecordBody>(PreparedRecord{attempt_, part});
+  });
+}
+
+// Rank 0.
+Status GroupWriter::AwaitAllPrepared() {
+  VARVE_ASSIGN_OR_RETURN(
+      const auto status,
+      store_->log()->Await<Status>(store_->timeout(), [&](const GroupState& state) {
+        const GroupAttempt* attempt = state.FindAttempt(attempt_);
+        if (attempt == nullptr) return std::optional(OutcomeOf(state, attempt_));
+        const bool all = attempt->parts.size() == state.num_ranks;
+        return all ? std::optional(Status::Ok()) : std::nullopt;
+      }));
+  if (status.has_value()) return *status;
+  return store_->log()->With([&](const GroupState& state) {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt == nullptr) return OutcomeOf(state, attempt_);
+    return Status::Aborted(MissingRanks(state, *attempt) + " did not save within " +
+                           Milliseconds(store_->timeout()));
+  });
+}
+
+// All parts in one file.
+Result<Digest> GroupWriter::WriteCatalogue() {
+  const auto parts = store_->log()->With([&](const GroupState& state) {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    return attempt == nullptr ? std::map<uint32_t, GroupPart>() : attempt->parts;
+  });
+  Catalogue whole;
+  for (const auto& [rank, part] : parts) {
+    VARVE_ASSIGN_OR_RETURN(const Catalogue of_rank,
+                           PartFile(rank).Read(part.catalogue, rank + 1));
+    whole.shards.insert(whole.shards.end(), of_rank.shards.begin(), of_rank.shards.end());
+    whole.items.insert(whole.items.end(), of_rank.items.begin(), of_rank.items.end());
+  }
+  whole.Sort();
+  VARVE_RETURN_IF_ERROR(ProveCoverage(whole));
+  return CatalogueFile(store_->place().root, store_->place().file.digest_seed, attempt_)
+      .Write(whole);
+}
+
+// Rank 0.
+Status GroupWriter::Decide() {
+  VARVE_RETURN_IF_ERROR(AwaitAllPrepared());
+  const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
+  CommitRecord record{
+      .attempt = attempt_,
+      .catalogue = {},
+      .created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count(),
+      .metrics = metrics_,
+      .tags = tags_};
+  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue());
+  return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt == nullptr || attempt->committed) return std::optional<RecordBody>();
+    return std::optional<RecordBody>(record);
+  });
+}
+
+Status GroupWriter::AwaitOutcome() {
+  const auto look = [&](const GroupState& state) -> std::optional<Status> {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt != nullptr && !attempt->committed) return std::nullopt;
+    return OutcomeOf(state, attempt_);
+  };
+  VARVE_ASSIGN_OR_RETURN(auto status, store_->log()->Await<Status>(store_->timeout(), look));
+  if (status.has_value()) return *status;
+  VARVE_RETURN_IF_ERROR(ProposeAbort(
+      *store_, attempt_,
+      Status::Aborted("rank 0 did not decide within " + Milliseconds(store_->timeout()))));
+  status = store_->log()->With(look);
+  return status.value_or(Status::Aborted("it is not known how it ended"));
+}
+
+void GroupWriter::Abandon() {
+  if (!open_) return;
+  open_ = false;
+  inner_->Abandon();
+  ProposeAbort(*store_, attempt_, Status::Aborted("it was abandoned")).IgnoreError();
+}
+
+// --- Begin ---
+
+// The newest step of the run, unless the caller names another; 0: none.
+Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) {
+  const auto run = state.runs.find(options.run);
+  if (options.parent.has_value()) {
+    const GroupStep* step = state.FindStep({options.run, *options.parent});
+    if (step != nullptr) return step->attempt;
+    return Status::NotFound("the parent, " + StepName(options.run, *options.parent) +
+                            ", does not exist");
+  }
+  if (run == state.runs.end() || run->second.steps.empty()) return AttemptId{0};
+  return run->second.steps.rbegin()->second.attempt;
+}
+
+Status CheckMayBegin(const GroupState& state, const CheckpointId& id, const SaveOptions& options) {
+  if (options.on_existing != OnExisting::kError || state.FindStep(id) == nullptr) {
+    return Status::Ok();
+  }
+  return Status::AlreadyExists(StepName(id.run, id.step) + " exists already");
+}
+
+// Rank 0.
+Result<AttemptId> BeginAttempt(GroupStore* store, const CheckpointId& id,
+                               const SaveOptions& options) {
+  const uint64_t nonce = RandomNumber();
+  AttemptId proposed = 0;
+  VARVE_RETURN_IF_ERROR(
+      store->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
+        const GroupAttempt* attempt = state.FindAttempt(proposed);
+        if (attempt != nullptr && attempt->nonce == nonce) return std::optional<RecordBody>();
+        VARVE_RETURN_IF_ERROR(CheckMayBegin(state, id, options));
+        proposed = state.next_attempt;
+        BeginRecord record{.attempt = proposed, .nonce = nonce, .id = id};
+        VARVE_ASSIGN_OR_RETURN(record.base, FindBase(state, options));
+        record.on_existing = options.on_existing;
+        return std::optional<RecordBody>(std::move(record));
+      }));
+  return proposed;
+}
+
+// Other ranks: the attempt for this step in which this rank has not taken part yet.
+Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
+                               const SaveOptions& options) {
+  const auto look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
+    if (!state.IsCurrent(store->author())) {
+      return Status::Aborted("epoch " + std::to_string(state.epoch) +
+                             " of the job has begun; this rank belongs to epoch " +
+                             std::to_string(store->author().epoch));
+    }
+    for (const auto& [number, attempt] : state.attempts) {
+      if (attempt.committed || attempt.id != id || store->HasTakenPart(number)) continue;
+      return number;
+    }
+    for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
+      if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number)) continue;
+      store->TakePart(number);
+      return OutcomeOf(state, number);
+    }
+    const Status status = CheckMayBegin(state, id, options);
+    return status.ok() ? std::nullopt : std::optional<Result<AttemptId>>(status);
+  };
+  VARVE_ASSIGN_OR_RETURN(const auto attempt,
+                         store->log()->Await<Result<AttemptId>>(store->timeout(), look));
+  if (attempt.has_value()) return *attempt;
+  return Status::Aborted("rank 0 did not begin " + StepName(id.run, id.step) + " within " +
+                         Milliseconds(store->timeout()));
+}
+
+// Of the committed attempts that the member holds, the base or else the newest.
+Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId attempt) {
+  const StoreImpl& member = *store.own_member();
+  const AttemptId base = store.log()->With([&](const GroupState& state) {
+    const GroupAttempt* found = state.FindAttempt(attempt);
+    return found == nullptr ? AttemptId{0} : found->base;
+  });
+  std::optional<uint64_t> parent;
+  if (member.RequireStep({std::string(kMemberRun), base}).ok()) return parent = base;
+  VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(member));
+  store.log()->With([&](const GroupState& state) {
+    for (const AttemptId number : held) {
+      const GroupAttempt* found = state.FindAttempt(number);
+      if (found != nullptr && found->committed) parent = number;
+    }
+  });
+  return parent;
+}
+
+Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, AttemptId attempt,
+                                                    const SaveOptions& options) {
+  SaveOptions part = options;
+  part.run = kMemberRun;
+  part.on_existing = OnExisting::kError;
+  VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(store, attempt));
+  auto writer = store.own_member()->Begin(attempt, part);
+  if (writer.status().code() != StatusCode::kNotFound) return writer;
+  part.parent.reset();  // it was dropped at this very moment
+  return store.own_member()->Begin(attempt, part);
+}
+
+}  // namespace
+
+Status OutcomeOf(const GroupState& state, AttemptId attempt) {
+  const auto it = state.outcomes.find(attempt);
+  if (it != state.outcomes.end()) return {it->second.code, it->second.message};
+  return Status::Aborted("it ended too long ago for the log to say how");
+}
+
+// Layouts are not recorded by groups yet, so there is nothing to prove: each rank's shards are its own.
+Status ProveCoverage(const Catalogue&) { return Status::Ok(); }
+
+std::string ItemNameOfRank(std::string_view name, uint32_t rank) {
+  return rank == 0 ? std::string(name) : std::string(name) + "@" + std::to_string(rank);
+}
+
+Status ValidateGroupItem(std::string_view name) {
+  const size_t at = name.rfind('@');
+  if (at == std::string_view::npos || at + 1 == name.size() ||
+      name.find_first_not_of("0123456789", at + 1) != std::string_view::npos) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("item name \"" + std::string(name) +
+                                 "\" ends like that of another rank's item (@RANK)");
+}
+
+Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
+                                                            const SaveOptions& options) {
+  if (own_.store == nullptr) {
+    return Status::FailedPrecondition("the group in " + place_.root.string() +
+                                      " is written by its ranks together (Group::Join)");
+  }
+  VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
+  const CheckpointId id{options.run, step};
+  const Result<AttemptId> attempt = author().rank == 0 ? BeginAttempt(this, id, options)
+                                                       : AwaitAttempt(this, id, options);
+  if (!attempt.ok()) return attempt.status();
+  TakePart(*attempt);
+  auto part = BeginPart(*this, *attempt, options);
+  if (part.ok()) {
+    return std::unique_ptr<CheckpointWriter>(
+        std::make_unique<GroupWriter>(this, id, *attempt, *std::move(part)));
+  }
+  ProposeAbort(*this, *attempt, part.status()).IgnoreError();
+  return part.status();
+}
+
+}  // namespace varve

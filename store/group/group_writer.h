@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What both sides of a save of a group agree on. Stateless.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "store/group/catalogue.h"
+#include "store/group/group_state.h"
+#include "varve/status.h"
+
+namespace varve {
+
+// What became of an attempt that is open no more; ok: it was committed.
+Status OutcomeOf(const GroupState& state, AttemptId attempt);
+
+// Called by rank 0 with the shards of all ranks, before it commits. An error fails the save.
+Status ProveCoverage(const Catalogue& catalogue);
+
+// Under which name the items of a rank are found. kInvalidArgument: one that another rank's could have.
+std::string ItemNameOfRank(std::string_view name, uint32_t rank);
+Status ValidateGroupItem(std::string_view name);
+
+}  // namespace varve

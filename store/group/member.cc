@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/member.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <random>
+#include <system_error>
+#include <vector>
+
+#include "store/group/catalogue.h"
+#include "store/group/create_once.h"
+#include "store/group/mutation.h"
+#include "store/util.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ThisHost() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+MemberId NewMemberId() {
+  std::random_device random;
+  MemberId id = 0;
+  while (id == 0) id = uint64_t{random()} << 32 | random();
+  return id;
+}
+
+// Members of this host that the rank may try, the best first: the one that the rank had last, whose
+// steps are most like what it will save; then those of ranks that this epoch does not have, or that
+// were left for another one.
+std::vector<MemberId> FindCandidates(const GroupState& state, const JoinOptions& options,
+                                     const std::string& host) {
+  std::map<uint32_t, std::pair<uint64_t, MemberId>> newest;  // by rank
+  for (const auto& [id, member] : state.members) {
+    newest[member.rank] = std::max(newest[member.rank], {member.epoch, id});
+  }
+  if (const auto it = state.ranks.find(options.rank); it != state.ranks.end()) {
+    newest[options.rank].second = it->second;
+  }
+  std::vector<MemberId> candidates;
+  for (const auto& [id, member] : state.members) {
+    if (member.host != host) continue;
+    const bool is_newest = newest[member.rank].second == id;
+    if (is_newest && member.rank == options.rank) {
+      candidates.insert(candidates.begin(), id);
+    } else if (!is_newest || member.rank >= state.num_ranks) {
+      candidates.push_back(id);
+    }
+  }
+  return candidates;
+}
+
+// Records that the author has its member. kNotFound: it was removed meanwhile. `is_new`: nobody knows
+// it yet.
+Status Own(const GroupPlace& place, const Author& author, const std::string& host, bool is_new) {
+  return place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+    if (state.epoch != author.epoch) {
+      return Status::Aborted("epoch " + std::to_string(state.epoch) +
+                             " of the job has begun; this rank belongs to epoch " +
+                             std::to_string(author.epoch));
+    }
+    if (author.rank >= state.num_ranks) {
+      return Status::InvalidArgument("rank is " + std::to_string(author.rank) +
+                                     ", expected less than " + std::to_string(state.num_ranks));
+    }
+    if (state.IsCurrent(author)) return std::optional<GroupRecord>();
+    if (!is_new && !state.members.contains(author.member)) {
+      return Status::NotFound("member " + MemberName(author.member) + " was removed");
+    }
+    return std::optional(GroupRecord{author, OwnRecord{host}});
+  });
+}
+
+// One that should be there and is not is never made anew: what is left of it may still be of use.
+Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, MemberId member,
+                                                      const StoreOptions& options) {
+  auto opened = OpenMember(place, member, options, /*for_writing=*/true);
+  if (opened.ok() || opened.status().code() != StatusCode::kNotFound) return opened;
+  const bool in_use =
+      place.log->With([&](const GroupState& state) { return state.IsInUse(member); });
+  if (in_use) return opened;
+  const CreateOptions create{.digest_seed = place.file.digest_seed, .store = options};
+  VARVE_RETURN_IF_ERROR(Store::Create(MemberFolder(place.root, member), create).status());
+  return OpenMember(place, member, options, /*for_writing=*/true);
+}
+
+// Aborts what is undecided and held by the member of the author; rank 0, which alone could commit them,
+// aborts all open attempts. What the state says afterwards counts: one may have been committed first.
+Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* member) {
+  VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
+  std::vector<CheckpointId> undecided;  // for the mistake below only
+  VARVE_RETURN_IF_ERROR(
+      place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+        for (const auto& [number, attempt] : state.attempts) {
+          if (attempt.committed || (author.rank != 0 && !held.contains(number))) continue;
+          if (held.contains(number)) undecided.push_back({std::string(kMemberRun), number});
+          PauseForMutation();
+          return std::optional(GroupRecord{
+              author, AbortRecord{number, StatusCode::kAborted,
+                                  "rank " + std::to_string(author.rank) + " was restarted"}});
+        }
+        return std::optional<GroupRecord>();
+      }));
+  // The bug that a test makes on purpose.
+  if (IsMutated(Mutation::kSweepWithoutLook) && !undecided.empty()) {
+    return member->Drop(undecided, {.reclaim = false}).status();
+  }
+  return Status::Ok();
+}
+
+Status RemoveFolder(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return Status::Ok();
+  return Status::IOError("cannot remove " + path.string() + ": " + error.message());
+}
+
+// nullopt: no name of a member.
+std::optional<MemberId> ParseMember(const std::string& name) {
+  MemberId id = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data(), end, id, 16);
+  if (error != std::errc() || stop != end || name != MemberName(id)) return std::nullopt;
+  return id;
+}
+
+Result<std::vector<fs::path>> ListFolder(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    paths.push_back(it->path());
+  }
+  if (!error) return paths;
+  return Status::IOError("cannot list " + folder.string() + ": " + error.message());
+}
+
+bool IsLocked(const fs::path& folder) {
+  return DatabaseLock::Take(folder).status().code() == StatusCode::kLocked;
+}
+
+}  // namespace
+
+fs::path MemberFolder(const fs::path& root, MemberId member) {
+  return MembersFolder(root) / MemberName(member);
+}
+
+Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
+                                              const StoreOptions& options, bool for_writing) {
+  const fs::path folder = MemberFolder(place.root, member);
+  VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(folder, options, for_writing));
+  if (store->digest_seed() == place.file.digest_seed) return store;
+  return Status::Corruption(folder.string() + " has another digest seed than its group");
+}
+
+Result<std::set<AttemptId>> HeldAttempts(const StoreImpl& member) {
+  std::set<AttemptId> held;
+  const auto steps = member.ListCheckpoints(kMemberRun);
+  if (steps.status().code() == StatusCode::kNotFound) return held;  // nothing was ever saved
+  if (!steps.ok()) return steps.status();
+  for (const CheckpointInfo& info : *steps) held.insert(info.id.step);
+  return held;
+}
+
+Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& options) {
+  const std::string host = options.host.empty() ? ThisHost() : options.host;
+  Author author{options.epoch, options.rank, 0};
+  OwnMember own;
+  VARVE_RETURN_IF_ERROR(place.log->Refresh());
+  const auto candidates = place.log->With(
+      [&](const GroupState& state) { return FindCandidates(state, options, host); });
+  for (const MemberId id : candidates) {
+    // Locked, or damaged: then this rank saves in another one.
+    auto opened = OpenOrCreateMember(place, id, options.store);
+    if (!opened.ok()) continue;
+    author.member = id;
+    const Status status = Own(place, author, host, /*is_new=*/false);
+    if (status.code() == StatusCode::kNotFound) continue;
+    VARVE_RETURN_IF_ERROR(status);
+    own.store = *std::move(opened);
+    break;
+  }
+  if (own.store == nullptr) {
+    // Known before it is there: a folder that nobody knows is debris.
+    author.member = NewMemberId();
+    VARVE_RETURN_IF_ERROR(Own(place, author, host, /*is_new=*/true));
+    VARVE_ASSIGN_OR_RETURN(own.store, OpenOrCreateMember(place, author.member, options.store));
+  }
+  own.author = author;
+  VARVE_RETURN_IF_ERROR(AbortUndecided(place, author, own.store.get()));
+  VARVE_RETURN_IF_ERROR(SweepMember(place, own.store.get()).status());
+  return own;
+}
+
+Result<uint64_t> SweepMember(const GroupPlace& place, StoreImpl* member) {
+  std::set<AttemptId> stale_roots;  // for the mistake below only
+  if (IsMutated(Mutation::kStaleRoots)) {
+    place.log->With([&](const GroupState& state) {
+      for (const auto& [number, attempt] : state.attempts) stale_roots.insert(number);
+    });
+  }
+  PauseForMutation();
+  VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
+  VARVE_RETURN_IF_ERROR(place.log->Refresh());
+  const std::vector<CheckpointId> closed = place.log->With([&](const GroupState& state) {
+    std::vector<CheckpointId> ids;
+    for (const AttemptId number : held) {
+      const GroupAttempt* attempt = state.FindAttempt(number);
+      const bool stays = IsMutated(Mutation::kStaleRoots)
+                             ? stale_roots.contains(number) || (attempt && !attempt->committed)
+                             : attempt != nullptr;
+      if (!stays) ids.push_back({std::string(kMemberRun), number});
+    }
+    return ids;
+  });
+  uint64_t dropped = 0;
+  for (const CheckpointId& id : closed) {
+    const Status status = member->Drop({&id, 1}, {.reclaim = false}).status();
+    if (status.code() == StatusCode::kFailedPrecondition) continue;
+    if (status.code() == StatusCode::kNotFound) continue;  // another thread was first
+    VARVE_RETURN_IF_ERROR(status);
+    ++dropped;
+  }
+  return dropped;
+}
+
+Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
+                            std::unique_ptr<StoreImpl> store) {
+  bool removed = false;
+  VARVE_RETURN_IF_ERROR(
+      place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+        const auto it = state.members.find(member);
+        removed = it == state.members.end();
+        if (removed || it->second.epoch == state.epoch || state.IsInUse(member)) {
+          return std::optional<GroupRecord>();
+        }
+        return std::optional(GroupRecord{{}, RemoveMemberRecord{member}});
+      }));
+  if (!removed) return Status::Ok();
+  store.reset();
+  // Whoever opens it from here on finds that it is no member.
+  return RemoveFolder(MemberFolder(place.root, member));
+}
+
+Status RemoveDebris(const GroupPlace& place) {
+  VARVE_RETURN_IF_ERROR(place.log->RemoveDebris());
+  VARVE_ASSIGN_OR_RETURN(const auto files, ListFolder(place.root));
+  for (const fs::path& path : files) {
+    if (!path.filename().string().starts_with(kTemporaryPrefix)) continue;
+    VARVE_RETURN_IF_ERROR(RemoveFolder(path));
+  }
+  // As with attempts: what is listed first and is no member afterwards was removed.
+  VARVE_ASSIGN_OR_RETURN(const auto folders, ListFolder(MembersFolder(place.root)));
+  VARVE_RETURN_IF_ERROR(place.log->Refresh());
+  for (const fs::path& path : folders) {
+    const auto id = ParseMember(path.filename());
+    const bool is_member = id.has_value() && place.log->With([&](const GroupState& state) {
+      return state.members.contains(*id);
+    });
+    if (!is_member && !IsLocked(path)) VARVE_RETURN_IF_ERROR(RemoveFolder(path));
+  }
+  return SweepCatalogues(place);
+}
+
+Status SweepCatalogues(const GroupPlace& place) {
+  VARVE_ASSIGN_OR_RETURN(const auto files, ListCatalogues(place.root));
+  VARVE_RETURN_IF_ERROR(place.log->Refresh());
+  for (const auto& [path, number] : files) {
+    const bool stays = place.log->With([&](const GroupState& state) {
+      const GroupAttempt* attempt = state.FindAttempt(number);
+      return attempt != nullptr && (!attempt->committed || IsWholeCatalogue(path));
+    });
+    if (!stays) VARVE_RETURN_IF_ERROR(RemoveFolder(path));
+  }
+  return Status::Ok();
+}
+
+}  // namespace varve

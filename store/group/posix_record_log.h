@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A RecordLog in a folder: one file a record, its name the number in 20 digits.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "store/group/record_log.h"
+
+namespace varve {
+
+// The folder must exist.
+std::unique_ptr<RecordLog> MakePosixRecordLog(std::filesystem::path folder);
+
+}  // namespace varve

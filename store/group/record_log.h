@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ordered log of a group: small files with the numbers 1, 2, ..., each made once and never changed.
+// Four calls, so that an object store can serve as well as a folder. GroupLog gives them a meaning.
+// Thread rule: any thread and any process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve {
+
+// What became of a Create.
+enum class CreateOutcome {
+  kOk,       // this call made it, and it is durable
+  kExists,   // somebody else had made it
+  kUnknown,  // it may or may not be there, or not yet be durable: look
+};
+
+class RecordLog {
+ public:
+  RecordLog() = default;
+  RecordLog(const RecordLog&) = delete;
+  RecordLog& operator=(const RecordLog&) = delete;
+  virtual ~RecordLog() = default;
+
+  // Makes record `number` unless there is one. An error: it is certain that this call made none.
+  virtual Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) = 0;
+  // nullopt: there is no such record.
+  virtual Result<std::optional<std::string>> Read(uint64_t number) const = 0;
+  // The numbers from `from` on, rising. What it names is durable.
+  virtual Result<std::vector<uint64_t>> List(uint64_t from) const = 0;
+  // Removes a record; ok when there is none.
+  virtual Status Remove(uint64_t number) = 0;
+  // Removes what Creates left that were cut short. One that is under way may fail for it.
+  virtual Status RemoveDebris() = 0;
+};
+
+}  // namespace varve

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/snapshot.h"
+
+#include "store/schema/group_generated.h"
+
+namespace varve {
+namespace {
+
+Status Damaged(const std::string& what) {
+  return Status::Corruption("snapshot: " + what);
+}
+
+std::string AttemptName(AttemptId attempt) { return "attempt " + std::to_string(attempt); }
+
+std::vector<std::unique_ptr<fb::MetricT>> PackMetrics(const std::map<std::string, double>& in) {
+  std::vector<std::unique_ptr<fb::MetricT>> out;
+  for (const auto& [name, value] : in) {
+    auto metric = std::make_unique<fb::MetricT>();
+    metric->name = name;
+    metric->value = value;
+    out.push_back(std::move(metric));
+  }
+  return out;
+}
+
+std::unique_ptr<fb::GroupAttemptT> PackAttempt(AttemptId number, const GroupAttempt& in) {
+  auto out = std::make_unique<fb::GroupAttemptT>();
+  out->number = number;
+  out->committed = in.committed;
+  out->nonce = in.nonce;
+  out->run = in.id.run;
+  out->step = in.id.step;
+  out->base = in.base;
+  out->on_existing = static_cast<uint8_t>(in.on_existing);
+  out->created_us = in.created_us;
+  out->catalogue = std::make_unique<fb::Digest>(in.catalogue.lo, in.catalogue.hi);
+  for (const auto& [rank, part] : in.parts) {
+    auto& packed = *out->ranks.emplace_back(std::make_unique<fb::GroupRankT>());
+    packed.rank = rank;
+    packed.part = std::make_unique<fb::GroupPart>(PackPart(part));
+    packed.digest = std::make_unique<fb::Digest>(part.catalogue.lo, part.catalogue.hi);
+  }
+  return out;
+}
+
+std::unique_ptr<fb::GroupRunT> PackRun(const std::string& name, const GroupRun& in) {
+  auto out = std::make_unique<fb::GroupRunT>();
+  out->name = name;
+  out->is_fork = in.forked_from.has_value();
+  if (out->is_fork) {
+    out->parent_run = in.forked_from->run;
+    out->parent_step = in.forked_from->step;
+  }
+  for (const auto& [step, entry] : in.steps) {
+    auto& packed = *out->steps.emplace_back(std::make_unique<fb::GroupRunStepT>());
+    packed.step = step;
+    packed.attempt = entry.attempt;
+    if (entry.parent.has_value()) {
+      packed.parent_run = entry.parent->run;
+      packed.parent_step = entry.parent->step;
+    }
+    packed.metrics = PackMetrics(entry.metrics);
+  }
+  for (const auto& [tag, step] : in.tags) {
+    auto& packed = *out->tags.emplace_back(std::make_unique<fb::GroupTagT>());
+    packed.name = tag;
+    packed.step = step;
+  }
+  return out;
+}
+
+Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
+  return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
+}
+
+// Reads the parts in the order in which later ones name earlier ones.
+class Unpacker {
+ public:
+  explicit Unpacker(const fb::GroupStateT& in) : in_(in) {}
+
+  Result<GroupState> Run() {
+    state_.next = in_.next;
+    state_.snapshot = in_.snapshot;
+    state_.snapshot_before = in_.snapshot_before;
+    state_.epoch = in_.epoch;
+    state_.epoch_nonce = in_.epoch_nonce;
+    state_.num_ranks = in_.num_ranks;
+    state_.next_attempt = in_.next_attempt;
+    state_.num_closed = in_.num_closed;
+    if (state_.next == 0 || state_.snapshot >= state_.next ||
+        (state_.snapshot_before >= state_.snapshot && state_.snapshot != 0)) {
+      return Damaged("its place in the log is impossible");
+    }
+    VARVE_RETURN_IF_ERROR(Members());
+    VARVE_RETURN_IF_ERROR(Attempts());
+    VARVE_RETURN_IF_ERROR(Runs());
+    VARVE_RETURN_IF_ERROR(PinsAndOutcomes());
+    for (const auto& [number, attempt] : state_.attempts) {
+      if (attempt.committed == (attempt.names > 0)) continue;
+      return Damaged(AttemptName(number) + " is " + (attempt.committed ? "committed" : "open") +
+                     " and has " + std::to_string(attempt.names) + " names");
+    }
+    return std::move(state_);
+  }
+
+ private:
+  Status Members() {
+    for (const auto& m : in_.members) {
+      if (m->id == 0 || m->epoch > state_.epoch) {
+        return Damaged("member " + MemberName(m->id) + " of epoch " + std::to_string(m->epoch) +
+                       " in epoch " + std::to_string(state_.epoch));
+      }
+      state_.members[m->id] = {m->host, m->epoch, m->rank};
+    }
+    for (const fb::GroupRankMember& r : in_.ranks) {
+      if (!state_.members.contains(r.member()) || r.rank() >= state_.num_ranks) {
+        return Damaged("rank " + std::to_string(r.rank()) + " has no member");
+      }
+      state_.ranks[r.rank()] = r.member();
+    }
+    return Status::Ok();
+  }
+
+  Status Attempts() {
+    for (const auto& a : in_.attempts) {
+      if (a->number == 0 || a->number >= state_.next_attempt || a->on_existing > 2) {
+        return Damaged(AttemptName(a->number) + " is not below the next one, " +
+                       std::to_string(state_.next_attempt));
+      }
+      GroupAttempt attempt{.committed = a->committed,
+                           .nonce = a->nonce,
+                           .id = {a->run, a->step},
+                           .base = a->base,
+                           .on_existing = static_cast<OnExisting>(a->on_existing),
+                           .catalogue = UnpackDigest(a->catalogue),
+                           .created_us = a->created_us};
+      for (const auto& r : a->ranks) {
+        if (r->part == nullptr || !state_.members.contains(r->part->member())) {
+          return Damaged(AttemptName(a->number) + " names no member for rank " +
+                         std::to_string(r->rank));
+        }
+        GroupPart part = UnpackPart(*r->part);
+        part.catalogue = UnpackDigest(r->digest);
+        attempt.parts[r->rank] = part;
+      }
+      state_.attempts[a->number] = std::move(attempt);
+    }
+    return Status::Ok();
+  }
+
+  Status Runs() {
+    for (const auto& r : in_.runs) {
+      GroupRun& run = state_.runs[r->name];
+      if (r->is_fork) run.forked_from = CheckpointId{r->parent_run, r->parent_step};
+      for (const auto& s : r->steps) VARVE_RETURN_IF_ERROR(Step(*s, r->name, &run));
+      for (const auto& t : r->tags) {
+        if (!run.steps.contains(t->step)) {
+          return Damaged("tag " + t->name + " of run " + r->name + " names no step");
+        }
+        run.tags[t->name] = t->step;
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status Step(const fb::GroupRunStepT& s, const std::string& run_name, GroupRun* run) {
+    if (!CountName(s.attempt)) {
+      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " names " +
+                     AttemptName(s.attempt) + ", which is not committed");
+    }
+    GroupStep step{.attempt = s.attempt, .parent = {}, .metrics = {}};
+    if (!s.parent_run.empty()) step.parent = CheckpointId{s.parent_run, s.parent_step};
+    for (const auto& m : s.metrics) step.metrics[m->name] = m->value;
+    if (!run->steps.emplace(s.step, std::move(step)).second) {
+      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " is there twice");
+    }
+    return Status::Ok();
+  }
+
+  bool CountName(AttemptId attempt) {
+    const auto it = state_.attempts.find(attempt);
+    if (it == state_.attempts.end() || !it->second.committed) return false;
+    ++it->second.names;
+    return true;
+  }
+
+  Status PinsAndOutcomes() {
+    for (const fb::GroupPin& pin : in_.pins) {
+      if (!CountName(pin.attempt()) || !state_.pins.emplace(pin.id(), GroupPin{pin.attempt(), pin.last()}).second) {
+        return Damaged("a pin names " + AttemptName(pin.attempt()) + ", which is not committed");
+      }
+    }
+    for (const auto& o : in_.outcomes) {
+      if (o->code > static_cast<uint8_t>(StatusCode::kAborted)) {
+        return Damaged(AttemptName(o->attempt) + " ended with code " + std::to_string(o->code));
+      }
+      state_.outcomes[o->attempt] = {
+          {o->run, o->step}, static_cast<StatusCode>(o->code), o->message};
+    }
+    return Status::Ok();
+  }
+
+  const fb::GroupStateT& in_;
+  GroupState state_;
+};
+
+}  // namespace
+
+fb::GroupPart PackPart(const GroupPart& part) {
+  return {part.member,        {part.root.lo, part.root.hi}, part.num_tensors,
+          part.logical_bytes, part.new_bytes,               part.stored_bytes};
+}
+
+GroupPart UnpackPart(const fb::GroupPart& in) {
+  return {.member = in.member(),
+          .root = {in.root().lo(), in.root().hi()},
+          .num_tensors = in.num_tensors(),
+          .logical_bytes = in.logical_bytes(),
+          .new_bytes = in.new_bytes(),
+          .stored_bytes = in.stored_bytes()};
+}
+
+std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state) {
+  auto out = std::make_unique<fb::GroupStateT>();
+  out->next = state.next;
+  out->snapshot = state.snapshot;
+  out->snapshot_before = state.snapshot_before;
+  out->epoch = state.epoch;
+  out->epoch_nonce = state.epoch_nonce;
+  out->num_ranks = state.num_ranks;
+  out->next_attempt = state.next_attempt;
+  out->num_closed = state.num_closed;
+  for (const auto& [id, member] : state.members) {
+    auto& packed = *out->members.emplace_back(std::make_unique<fb::GroupMemberT>());
+    packed.id = id;
+    packed.host = member.host;
+    packed.epoch = member.epoch;
+    packed.rank = member.rank;
+  }
+  for (const auto& [rank, member] : state.ranks) out->ranks.emplace_back(rank, member);
+  for (const auto& [number, attempt] : state.attempts) {
+    out->attempts.push_back(PackAttempt(number, attempt));
+  }
+  for (const auto& [name, run] : state.runs) out->runs.push_back(PackRun(name, run));
+  for (const auto& [id, pin] : state.pins) out->pins.emplace_back(id, pin.attempt, pin.last);
+  for (const auto& [attempt, outcome] : state.outcomes) {
+    auto& packed = *out->outcomes.emplace_back(std::make_unique<fb::GroupOutcomeT>());
+    packed.attempt = attempt;
+    packed.run = outcome.id.run;
+    packed.step = outcome.id.step;
+    packed.code = static_cast<uint8_t>(outcome.code);
+    packed.message = outcome.message;
+  }
+  return out;
+}
+
+Result<GroupState> UnpackState(const fb::GroupStateT& in) { return Unpacker(in).Run(); }
+
+}  // namespace varve

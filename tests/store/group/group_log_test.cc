@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The log: who gets a number when several want it, what happens to those who do not know whether they
+// got it, and that snapshots keep it short without losing anything.
+#include "store/group/group_log.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "store/group/group_file.h"
+#include "store/group/posix_record_log.h"
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kSeed = 7;
+
+GroupLog::Proposal Epoch(uint64_t nonce, bool* done) {
+  return [nonce, done](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+    if (*done) return std::optional<GroupRecord>();
+    *done = true;
+    return std::optional(GroupRecord{{}, EpochRecord{state.epoch + 1, nonce, 2}});
+  };
+}
+
+// Appends `n` epochs, one after the other.
+void AppendEpochs(GroupLog* log, uint64_t n) {
+  for (uint64_t i = 0; i < n; ++i) {
+    bool done = false;
+    VARVE_ASSERT_OK(log->Propose(Epoch(i, &done)));
+  }
+}
+
+uint64_t EpochOf(const GroupLog& log) {
+  return log.With([](const GroupState& state) { return state.epoch; });
+}
+
+class GroupLogTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<RecordLog> MakeRecordLog() { return MakePosixRecordLog(folder_.path()); }
+  GroupLog MakeLog() { return GroupLog(MakeRecordLog(), kSeed); }
+  size_t NumFiles() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {}));
+  }
+  fs::path File(uint64_t number) const {
+    std::string name = std::to_string(number);
+    return folder_.path() / (std::string(20 - name.size(), '0') + name);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(GroupLogTest, CreateReadListRemove) {
+  const auto log = MakeRecordLog();
+  EXPECT_EQ(log->Create(1, "one").value(), CreateOutcome::kOk);
+  EXPECT_EQ(log->Create(2, "two").value(), CreateOutcome::kOk);
+  EXPECT_EQ(log->Create(1, "another").value(), CreateOutcome::kExists);
+  EXPECT_EQ(log->Read(1).value(), "one");
+  EXPECT_EQ(log->Read(3).value(), std::nullopt);
+  EXPECT_THAT(log->List(1).value(), ElementsAre(1, 2));
+  EXPECT_THAT(log->List(2).value(), ElementsAre(2));
+  VARVE_EXPECT_OK(log->Remove(1));
+  VARVE_EXPECT_OK(log->Remove(1));
+  EXPECT_THAT(log->List(1).value(), ElementsAre(2));
+  EXPECT_EQ(NumFiles(), 1u);  // no temporary file stays
+}
+
+TEST_F(GroupLogTest, DebrisOfACreateIsNoRecordAndGoes) {
+  const auto log = MakeRecordLog();
+  std::ofstream(folder_.path() / "tmp-0123") << "half a rec";
+  EXPECT_THAT(log->List(1).value(), IsEmpty());
+  VARVE_EXPECT_OK(log->RemoveDebris());
+  EXPECT_EQ(NumFiles(), 0u);
+}
+
+// Appends `n` members with ids from `first` on; what the state does not show counts as failed.
+int AppendMembers(GroupLog* log, MemberId first, uint64_t n) {
+  int failed = 0;
+  for (MemberId id = first; id < first + n; ++id) {
+    const Status status =
+        log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+          if (state.members.contains(id)) return std::optional<GroupRecord>();
+          return std::optional(GroupRecord{{1, 0, id}, OwnRecord{"host"}});
+        });
+    failed += status.ok() ? 0 : 1;
+  }
+  return failed;
+}
+
+// Processes that race for each number: every number has one winner, and nobody loses a record.
+TEST_F(GroupLogTest, ProcessesRaceForNumbers) {
+  constexpr uint64_t kProcesses = 4;
+  constexpr uint64_t kEach = 100;
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 1);
+  std::vector<pid_t> children;
+  for (uint64_t i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      GroupLog own = MakeLog();
+      ::_exit(AppendMembers(&own, 1 + i * kEach, kEach));
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  VARVE_ASSERT_OK(log.Refresh());
+  log.With([](const GroupState& state) {
+    EXPECT_EQ(state.members.size(), kProcesses * kEach);
+    // An epoch, the members, and snapshots: no record was made twice.
+    EXPECT_LE(state.next, 2 + kProcesses * kEach + 2);
+  });
+}
+
+TEST_F(GroupLogTest, GarbageIsNamed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  std::fstream(File(2), std::ios::in | std::ios::out | std::ios::binary).seekp(40).put('x');
+  GroupLog other = MakeLog();
+  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "record 2 of the log"));
+}
+
+TEST_F(GroupLogTest, ATornRecordIsNamed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  fs::resize_file(File(3), 30);
+  GroupLog other = MakeLog();
+  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "checksum does not match"));
+}
+
+TEST_F(GroupLogTest, ARecordInThePlaceOfAnotherIsNamed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  fs::remove(File(3));
+  fs::copy_file(File(2), File(3));
+  GroupLog other = MakeLog();
+  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "record 3 of the log"));
+}
+
+TEST_F(GroupLogTest, AMissingRecordIsNoticed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  fs::remove(File(2));
+  GroupLog other = MakeLog();
+  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "gaps"));
+}
+
+// The answer of a Create gets lost, whether the record was made or not.
+class LossyLog : public RecordLog {
+ public:
+  explicit LossyLog(std::unique_ptr<RecordLog> log) : log_(std::move(log)) {}
+  Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) override {
+    if (++calls_ % 2 == 0) return CreateOutcome::kUnknown;
+    VARVE_RETURN_IF_ERROR(log_->Create(number, bytes).status());
+    return CreateOutcome::kUnknown;
+  }
+  Result<std::optional<std::string>> Read(uint64_t n) const override { return log_->Read(n); }
+  Result<std::vector<uint64_t>> List(uint64_t from) const override { return log_->List(from); }
+  Status Remove(uint64_t number) override { return log_->Remove(number); }
+  Status RemoveDebris() override { return log_->RemoveDebris(); }
+
+ private:
+  const std::unique_ptr<RecordLog> log_;
+  int calls_ = 0;
+};
+
+TEST_F(GroupLogTest, UnknownOutcomesAreLookedUp) {
+  GroupLog log(std::make_unique<LossyLog>(MakeRecordLog()), kSeed);
+  for (uint64_t nonce = 1; nonce <= 10; ++nonce) {
+    VARVE_ASSERT_OK(
+        log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+          if (state.epoch_nonce == nonce) return std::optional<GroupRecord>();
+          return std::optional(GroupRecord{{}, EpochRecord{state.epoch + 1, nonce, 1}});
+        }));
+  }
+  EXPECT_EQ(EpochOf(log), 10u);  // each once
+}
+
+TEST_F(GroupLogTest, SnapshotsKeepItShort) {
+  GroupLog log = MakeLog();
+  constexpr uint64_t kEpochs = 5 * GroupLog::kSnapshotInterval;
+  AppendEpochs(&log, kEpochs);
+  EXPECT_LE(NumFiles(), 2 * GroupLog::kSnapshotInterval + 2);
+  GroupLog other = MakeLog();
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), kEpochs);
+  EXPECT_EQ(log.With([](const GroupState& s) { return s; }),
+            other.With([](const GroupState& s) { return s; }));
+}
+
+TEST_F(GroupLogTest, OneWhoSleptThroughASnapshotReadsOn) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  GroupLog sleeper = MakeLog();
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  AppendEpochs(&log, 4 * GroupLog::kSnapshotInterval);
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  EXPECT_EQ(EpochOf(sleeper), 3 + 4 * GroupLog::kSnapshotInterval);
+}
+
+// The number that it takes for the next one has become free again.
+TEST_F(GroupLogTest, OneWhoSleptAppendsNothingToThePast) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  GroupLog sleeper = MakeLog();
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  AppendEpochs(&log, 4 * GroupLog::kSnapshotInterval);
+  const uint64_t epochs = EpochOf(log);
+  // What a process does that was stopped between its look at the log and its link.
+  const GroupRecord late{{}, EpochRecord{4, 99, 9}};
+  EXPECT_EQ(MakeRecordLog()->Create(4, EncodeGroupRecord(kSeed, 4, late)).value(),
+            CreateOutcome::kOk);
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  EXPECT_EQ(EpochOf(sleeper), epochs);
+  GroupLog other = MakeLog();
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), epochs);
+  bool done = false;
+  VARVE_ASSERT_OK(sleeper.Propose(Epoch(5, &done)));
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), epochs + 1);
+}
+
+TEST(GroupFileTest, IsMadeOnce) {
+  const TempFolder folder;
+  const fs::path root = folder.path() / "a" / "root";
+  EXPECT_FALSE(IsGroupRoot(root));
+  std::vector<GroupFile> files(4);
+  {
+    std::vector<std::jthread> threads;
+    for (GroupFile& file : files) {
+      threads.emplace_back([&] { file = CreateOrReadGroup(root).value(); });
+    }
+  }
+  EXPECT_TRUE(IsGroupRoot(root));
+  for (const GroupFile& file : files) EXPECT_EQ(file.group_id, files[0].group_id);
+}
+
+TEST(GroupFileTest, DamageAndNewerVersionsAreToldApart) {
+  const TempFolder folder;
+  VARVE_ASSERT_OK(CreateOrReadGroup(folder.path()).status());
+  const fs::path path = folder.path() / "GROUP";
+  std::string good(fs::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(good.data(), static_cast<int64_t>(good.size()));
+  const auto read_with = [&](size_t at, char byte) {
+    std::string bytes = good;
+    bytes[at] = byte;
+    std::ofstream(path, std::ios::binary) << bytes;
+    return ReadGroupFile(folder.path());
+  };
+  EXPECT_THAT(read_with(0, 'x'), FailsWith(StatusCode::kCorruption, "bad magic"));
+  EXPECT_THAT(read_with(8, 2), FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
+  EXPECT_THAT(read_with(33, 'x'), FailsWith(StatusCode::kCorruption, "checksum"));
+  fs::resize_file(path, 20);
+  EXPECT_THAT(ReadGroupFile(folder.path()), FailsWith(StatusCode::kCorruption, "20 bytes"));
+  fs::remove(path);
+  EXPECT_THAT(ReadGroupFile(folder.path()), FailsWith(StatusCode::kNotFound, "no group in"));
+}
+
+TEST(GroupFileTest, AFolderWithOtherThingsIsNotMadeARoot) {
+  const TempFolder folder;
+  std::ofstream(folder.path() / "thesis.txt") << "precious";
+  EXPECT_THAT(CreateOrReadGroup(folder.path()),
+              FailsWith(StatusCode::kFailedPrecondition, "thesis.txt"));
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/group/group_record.h"
+
+#include "store/group/catalogue.h"
+#include "store/group/group_file.h"
+#include "store/group/group_state.h"
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+constexpr uint64_t kSeed = 3;
+
+template <typename Body>
+Body RoundTrip(const Body& body) {
+  const Author author{4, 1, 77};
+  const auto record = DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {author, body}));
+  EXPECT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_EQ(record->author, author);
+  return std::get<Body>(record->body);
+}
+
+TEST(GroupRecordTest, EveryKindSurvives) {
+  const NamedAttempt step{{"main", 10}, 5};
+  EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).num_ranks, 5u);
+  EXPECT_EQ(RoundTrip(OwnRecord{"host"}).host, "host");
+  const BeginRecord begin = RoundTrip(BeginRecord{5, 6, {"main", 10}, 4, OnExisting::kFork});
+  EXPECT_EQ(begin.id, step.id);
+  EXPECT_EQ(begin.base, 4u);
+  EXPECT_EQ(begin.on_existing, OnExisting::kFork);
+  const GroupPart part{77, {1, 2}, 3, 4, 5, 6, {7, 8}};
+  EXPECT_EQ(RoundTrip(PreparedRecord{5, part}).part, part);
+  const CommitRecord commit = RoundTrip(CommitRecord{5, {1, 2}, -3, {{"loss", 0.5}}, {"best one"}});
+  EXPECT_EQ(commit.metrics.at("loss"), 0.5);
+  EXPECT_EQ(commit.created_us, -3);
+  EXPECT_EQ(commit.tags.size(), 1u);
+  EXPECT_EQ(RoundTrip(AbortRecord{5, StatusCode::kIOError, "disk"}).code, StatusCode::kIOError);
+  EXPECT_EQ(RoundTrip(DropRecord{{step, step}}).steps.at(1), step);
+  EXPECT_EQ(RoundTrip(TagRecord{step, "t"}).step, step);
+  EXPECT_EQ(RoundTrip(UntagRecord{"main", "t"}).tag, "t");
+  EXPECT_EQ(RoundTrip(MetricsRecord{step, {{"a", 1}}}).metrics.size(), 1u);
+  EXPECT_EQ(RoundTrip(ForkRecord{step, "x"}).new_run, "x");
+  EXPECT_EQ(RoundTrip(RewindRecord{step, "x"}).step, step);
+  EXPECT_EQ(RoundTrip(PinRecord{1, 2, 3}).life, 3u);
+  EXPECT_EQ(RoundTrip(UnpinRecord{1}).pin, 1u);
+  EXPECT_EQ(RoundTrip(RemoveMemberRecord{9}).member, 9u);
+}
+
+TEST(GroupRecordTest, AnythingElseIsRefused) {
+  const std::string good = EncodeGroupRecord(kSeed, 9, {{}, EpochRecord{1, 2, 3}});
+  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, ""), FailsWith(StatusCode::kCorruption, "bad magic"));
+  EXPECT_THAT(DecodeGroupRecord(kSeed, 8, good), FailsWith(StatusCode::kCorruption, "checksum"));
+  EXPECT_THAT(DecodeGroupRecord(kSeed + 1, 9, good), FailsWith(StatusCode::kCorruption, "checksum"));
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x10);
+    EXPECT_THAT(DecodeGroupRecord(kSeed, 9, bad), FailsWith(StatusCode::kCorruption, "record"));
+    EXPECT_THAT(DecodeGroupRecord(kSeed, 9, good.substr(0, i)),
+                FailsWith(StatusCode::kCorruption, "record"));
+  }
+  const BeginRecord nameless{5, 6, {"", 10}, 4, OnExisting::kError};
+  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, nameless})),
+              FailsWith(StatusCode::kCorruption, "no name"));
+  const AbortRecord success{5, StatusCode::kOk, ""};
+  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, success})),
+              FailsWith(StatusCode::kCorruption, "error code is 0"));
+}
+
+// A snapshot whose parts do not fit each other, with a right checksum.
+TEST(GroupRecordTest, SnapshotsAreChecked) {
+  GroupState good;
+  good.next = 9;
+  good.epoch = 1;
+  good.num_ranks = 1;
+  good.next_attempt = 2;
+  good.members[77] = {"host", 1, 0};
+  good.ranks[0] = 77;
+  good.attempts[1] = {.committed = true, .id = {"main", 1}, .parts = {{0, {.member = 77}}}, .names = 1};
+  good.runs["main"].steps[1].attempt = 1;
+  const auto decode = [](const GroupState& state) {
+    const SnapshotRecord record{std::make_shared<const GroupState>(state)};
+    return DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, record}));
+  };
+  const auto decoded = decode(good);
+  VARVE_ASSERT_OK(decoded.status());
+  EXPECT_EQ(*std::get<SnapshotRecord>(decoded->body).state, good);
+
+  GroupState bad = good;
+  bad.next_attempt = 1;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "attempt 1 is not below"));
+  bad = good;
+  bad.members.clear();
+  bad.ranks.clear();
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "names no member for rank 0"));
+  bad = good;
+  bad.runs["main"].steps[2].attempt = 3;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "attempt 3, which is not committed"));
+  bad = good;
+  bad.runs.clear();
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "has 0 names"));
+  bad = good;
+  bad.runs["main"].tags["t"] = 5;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "tag t of run main names no step"));
+  bad = good;
+  bad.ranks[7] = 77;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "rank 7 has no member"));
+  bad = good;
+  bad.snapshot = 9;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "its place in the log"));
+  bad = good;
+  bad.pins[1] = {4, 20};
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "a pin names attempt 4"));
+}
+
+TEST(CatalogueTest, SurvivesAndIsChecked) {
+  const Catalogue good{{{"a", 0, 0, DType::kF32, {2, 3}}, {"a", 1, 0, DType::kF32, {}}, {"b", 0, 4, DType::kU8, {0}}},
+                       {{"x", 0}, {"x", 1}}};
+  EXPECT_EQ(DecodeCatalogue(EncodeCatalogue(good), 2).value(), good);
+  EXPECT_EQ(DecodeCatalogue(EncodeCatalogue({}), 2).value(), Catalogue());
+  EXPECT_THAT(DecodeCatalogue(EncodeCatalogue(good), 1),
+              FailsWith(StatusCode::kCorruption, "is of rank 1, expected less than 1"));
+  Catalogue bad = good;
+  bad.shards[1].rank = 0;
+  EXPECT_THAT(DecodeCatalogue(EncodeCatalogue(bad), 2),
+              FailsWith(StatusCode::kCorruption, "a is out of order"));
+  bad = good;
+  bad.shards[0].shape = {-1};
+  EXPECT_THAT(DecodeCatalogue(EncodeCatalogue(bad), 2),
+              FailsWith(StatusCode::kCorruption, "tensor a"));
+  bad = good;
+  bad.shards[0].dtype = static_cast<DType>(200);
+  EXPECT_THAT(DecodeCatalogue(EncodeCatalogue(bad), 2),
+              FailsWith(StatusCode::kCorruption, "dtype 200"));
+  EXPECT_THAT(DecodeCatalogue("not one at all", 2),
+              FailsWith(StatusCode::kCorruption, "not a well-formed flatbuffer"));
+}
+
+TEST(CatalogueTest, IsTheOneThatTheLogMeans) {
+  const TempFolder folder;
+  VARVE_ASSERT_OK(CreateOrReadGroup(folder.path()).status());
+  const Catalogue catalogue{{{"a", 0, 0, DType::kF32, {2, 3}}}, {}};
+  const CatalogueFile file(folder.path(), kSeed, 5);
+  const auto digest = file.Write(catalogue);
+  VARVE_ASSERT_OK(digest.status());
+  EXPECT_EQ(file.Read(*digest, 1).value(), catalogue);
+  EXPECT_THAT(file.Read({1, 2}, 1), FailsWith(StatusCode::kCorruption, "digest is"));
+  VARVE_ASSERT_OK(file.Remove());
+  EXPECT_THAT(file.Read(*digest, 1), FailsWith(StatusCode::kCorruption, "cannot be read"));
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A group whose ranks are threads, each with a handle of its own. Every test ends with a full check of
+// the root.
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "store/group/group_file.h"
+#include "store/group/group_store.h"
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr auto kTimeout = std::chrono::milliseconds(20000);
+constexpr auto kShort = std::chrono::milliseconds(200);
+
+// What rank `rank` saves at a step: a tensor that all ranks have a shard of, and one of its own.
+std::vector<TestTensor> ContentOf(uint32_t rank, uint64_t step) {
+  return {NormalTensor("shared", {40 + rank, 5}, 100 * step + rank),
+          RandomTensor("of rank " + std::to_string(rank), DType::kU8, {1000}, rank)};
+}
+
+class GroupStoreTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    ranks_.clear();
+    if (expect_damage_ || HasFatalFailure()) return;
+    const auto root = Store::Open(path());
+    ASSERT_TRUE(root.ok()) << root.status().ToString();
+    VARVE_ASSERT_OK((*root)->Reclaim().status());
+    const auto check = (*root)->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    EXPECT_THAT(check->errors, IsEmpty());
+    ExpectNoDebris();
+  }
+
+  fs::path path() const { return folder_.path() / "root"; }
+
+  // A start of the job.
+  void Start(uint32_t num_ranks, std::chrono::milliseconds timeout = kTimeout) {
+    ranks_.clear();
+    const auto epoch = Group::StartEpoch(path(), num_ranks);
+    ASSERT_TRUE(epoch.ok()) << epoch.status().ToString();
+    epoch_ = *epoch;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      ranks_.push_back(JoinRank(rank, timeout));
+      ASSERT_NE(ranks_.back(), nullptr);
+    }
+  }
+
+  std::unique_ptr<Store> JoinRank(uint32_t rank, std::chrono::milliseconds timeout = kTimeout) {
+    auto store = Group::Join(path(), {.rank = rank, .epoch = epoch_, .timeout = timeout});
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  static Result<SaveReport> SaveRank(Store* store, uint32_t rank, uint64_t step,
+                                     const SaveOptions& options = {}) {
+    VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, options));
+    const std::vector<TestTensor> content = ContentOf(rank, step);
+    for (const TestTensor& tensor : content) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
+    const std::string item = "item of " + std::to_string(rank);
+    VARVE_RETURN_IF_ERROR(writer->PutBytes("loader", AsBytes(item)));
+    TrainerState state;
+    state.global_step = static_cast<int64_t>(step * 10 + rank);
+    VARVE_RETURN_IF_ERROR(writer->SetTrainerState(state));
+    VARVE_RETURN_IF_ERROR(writer->SetMetric("loss", static_cast<double>(step)));
+    VARVE_RETURN_IF_ERROR(writer->AddTag("newest"));
+    return writer->Commit();
+  }
+
+  // All ranks save; what each of them got.
+  std::vector<Status> Save(uint64_t step, const SaveOptions& options = {}) {
+    std::vector<Status> statuses(ranks_.size());
+    std::vector<std::jthread> threads;
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        if (ranks_[rank] == nullptr) return;
+        statuses[rank] = SaveRank(ranks_[rank].get(), rank, step, options).status();
+      });
+    }
+    threads.clear();
+    return statuses;
+  }
+  void SaveAll(uint64_t step, const SaveOptions& options = {}) {
+    for (const Status& status : Save(step, options)) VARVE_EXPECT_OK(status);
+  }
+
+  static std::span<const std::byte> AsBytes(const std::string& s) {
+    return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
+  }
+
+  // The checkpoint is what `num_ranks` ranks have saved.
+  static void ExpectHolds(const Store& store, uint64_t step, uint32_t num_ranks,
+                          const std::string& run = "main") {
+    const auto reader = store.OpenCheckpoint(run, step);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    EXPECT_EQ((*reader)->info().num_tensors, 2 * num_ranks);
+    const auto list = (*reader)->List();
+    ASSERT_TRUE(list.ok()) << list.status().ToString();
+    EXPECT_EQ(list->size(), 2 * num_ranks);
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      for (const TestTensor& tensor : ContentOf(rank, step)) {
+        const uint32_t shard = tensor.name == "shared" ? rank : 0;
+        const auto info = (*reader)->Find(tensor.name, shard);
+        ASSERT_TRUE(info.ok()) << info.status().ToString();
+        EXPECT_EQ(info->shape, tensor.shape);
+        EXPECT_EQ(info->shard, shard);
+        std::vector<std::byte> out(info->logical_bytes);
+        VARVE_ASSERT_OK(
+            (*reader)->ReadMany(std::vector<ReadRequest>{{.name = tensor.name, .out = out, .shard = shard}}));
+        EXPECT_TRUE(out == tensor.bytes) << tensor.name << " of rank " << rank;
+      }
+    }
+    EXPECT_EQ((*reader)->ReadTrainerState().value()->global_step, static_cast<int64_t>(step * 10));
+    EXPECT_EQ((*reader)->ListBytes().value().size(), num_ranks);
+  }
+
+  std::vector<uint64_t> Steps(const Store& store, const std::string& run = "main") {
+    std::vector<uint64_t> steps;
+    for (const CheckpointInfo& info : store.ListCheckpoints(run).value()) {
+      steps.push_back(info.id.step);
+    }
+    return steps;
+  }
+
+  std::set<std::string> Names(const std::string& folder) const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path() / folder)) {
+      names.insert(entry.path().filename());
+    }
+    return names;
+  }
+
+  // Members hold what the log names and nothing else, and so does the folder of catalogues.
+  void ExpectNoDebris() {
+    const auto root = GroupStore::OpenPath(path(), {}, /*for_writing=*/false);
+    ASSERT_TRUE(root.ok()) << root.status().ToString();
+    const GroupState state = (*root)->log()->With([](const GroupState& s) { return s; });
+    std::set<std::string> members, catalogues;
+    std::map<MemberId, std::set<AttemptId>> held;
+    for (const auto& [id, member] : state.members) members.insert(MemberName(id));
+    for (const auto& [number, attempt] : state.attempts) {
+      EXPECT_TRUE(attempt.committed);
+      catalogues.insert(std::to_string(number));
+      for (const auto& [rank, part] : attempt.parts) held[part.member].insert(number);
+    }
+    EXPECT_EQ(Names("members"), members);
+    EXPECT_EQ(Names("catalogues"), catalogues);
+    for (const auto& [id, member] : state.members) {
+      const auto store = (*root)->MemberForReading(id);
+      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      EXPECT_EQ(HeldAttempts(**store).value(), held[id]);
+    }
+  }
+
+  TempFolder folder_;
+  uint64_t epoch_ = 0;
+  std::vector<std::unique_ptr<Store>> ranks_;
+  bool expect_damage_ = false;
+};
+
+TEST_F(GroupStoreTest, RanksSaveOneCheckpoint) {
+  Start(4);
+  SaveAll(10);
+  SaveAll(20);
+  for (const auto& rank : ranks_) {
+    EXPECT_THAT(Steps(*rank), ElementsAre(10, 20));
+    ExpectHolds(*rank, 10, 4);
+    ExpectHolds(*rank, 20, 4);
+  }
+  const auto reader = Store::OpenForReading(path());
+  ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+  ExpectHolds(**reader, 20, 4);
+  EXPECT_EQ((*reader)->LatestStep("main").value(), 20u);
+  EXPECT_EQ((*reader)->FindTag("main", "newest").value(), 20u);
+  const auto info = (*reader)->ListCheckpoints("main").value();
+  EXPECT_EQ(info[1].parent, (CheckpointId{"main", 10}));
+  EXPECT_EQ(info[1].metrics.at("loss"), 20);
+  const auto checkpoint = (*reader)->OpenCheckpoint("main", 10).value();
+  EXPECT_THAT(checkpoint->ListBytes().value(),
+              ElementsAre("loader", "loader@1", "loader@2", "loader@3"));
+  const auto item = checkpoint->ReadBytes("loader@2").value();
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(item.data()), item.size()), "item of 2");
+  EXPECT_THAT(checkpoint->Find("shared", 4), FailsWith(StatusCode::kNotFound, "shard 4"));
+  EXPECT_THAT(checkpoint->Find("nowhere"), FailsWith(StatusCode::kNotFound, "nowhere"));
+}
+
+// What did not change between two saves of the group is stored once.
+TEST_F(GroupStoreTest, MembersShareWithTheirParents) {
+  Start(2);
+  SaveAll(10);
+  const uint64_t chunks = ranks_[0]->Stats().value().num_chunks;
+  SaveAll(20);
+  // Of each rank one tensor changes and one does not.
+  EXPECT_EQ(ranks_[0]->Stats().value().num_chunks, chunks + 2);
+}
+
+TEST_F(GroupStoreTest, AnotherNumberOfRanksGoesOn) {
+  Start(4);
+  SaveAll(10);
+  Start(2);
+  ExpectHolds(*ranks_[1], 10, 4);
+  SaveAll(20);
+  Start(5);
+  SaveAll(30);
+  for (const auto& [step, num_ranks] : {std::pair(10, 4), {20, 2}, {30, 5}}) {
+    ExpectHolds(*ranks_[0], static_cast<uint64_t>(step), static_cast<uint32_t>(num_ranks));
+  }
+  EXPECT_EQ(Names("members").size(), 5u);  // each was continued
+}
+
+TEST_F(GroupStoreTest, ARankOfAnotherHostMakesItsOwnMember) {
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  epoch_ = Group::StartEpoch(path(), 1).value();
+  auto store = Group::Join(path(), {.rank = 0, .epoch = epoch_, .host = "elsewhere"});
+  VARVE_ASSERT_OK(store.status());
+  ranks_.push_back(*std::move(store));
+  SaveAll(20);
+  EXPECT_EQ(Names("members").size(), 2u);
+  ExpectHolds(*ranks_[0], 10, 1);
+}
+
+TEST_F(GroupStoreTest, ARankThatDoesNotComeIsNamed) {
+  Start(3, kShort);
+  ranks_[1].reset();
+  ranks_[2].reset();
+  const std::vector<Status> statuses = Save(10);
+  EXPECT_THAT(statuses[0], FailsWith(StatusCode::kAborted, "ranks 1, 2 did not save within 200 ms"));
+  EXPECT_THAT(ranks_[0]->OpenCheckpoint("main", 10), FailsWith(StatusCode::kNotFound, "step 10"));
+}
+
+TEST_F(GroupStoreTest, RankZeroThatDoesNotComeIsNamed) {
+  Start(2, kShort);
+  ranks_[0].reset();
+  EXPECT_THAT(Save(10)[1], FailsWith(StatusCode::kAborted, "rank 0 did not begin step 10"));
+}
+
+TEST_F(GroupStoreTest, AStepThatIsThereIsRefusedByAllRanks) {
+  Start(2);
+  SaveAll(10);
+  for (const Status& status : Save(10)) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kAlreadyExists, "step 10 of run main exists already"));
+  }
+  SaveAll(10, {.on_existing = OnExisting::kReplace});
+  SaveAll(10, {.on_existing = OnExisting::kFork});
+  EXPECT_THAT(Steps(*ranks_[0], "main~1"), ElementsAre(10));
+  ExpectHolds(*ranks_[0], 10, 2, "main~1");
+  ExpectHolds(*ranks_[0], 10, 2);
+}
+
+// One rank's trouble is everybody's, in its words.
+TEST_F(GroupStoreTest, AllRanksFailTogether) {
+  Start(3);
+  SaveAll(10);
+  std::vector<Status> statuses(3);
+  {
+    std::vector<std::jthread> threads;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        if (rank != 2) {
+          statuses[rank] = SaveRank(ranks_[rank].get(), rank, 20).status();
+          return;
+        }
+        auto writer = ranks_[rank]->Begin(20);
+        VARVE_ASSERT_OK(writer.status());
+        (*writer)->Abandon();
+      });
+    }
+  }
+  EXPECT_THAT(statuses[0], FailsWith(StatusCode::kAborted, "rank 2: it was abandoned"));
+  EXPECT_THAT(statuses[1], FailsWith(StatusCode::kAborted, "rank 2: it was abandoned"));
+  EXPECT_THAT(Steps(*ranks_[0]), ElementsAre(10));
+  SaveAll(20);  // as if nothing had been
+}
+
+TEST_F(GroupStoreTest, RanksOfAnEarlierEpochChangeNothing) {
+  Start(2);
+  SaveAll(10);
+  std::vector<std::unique_ptr<Store>> old = std::move(ranks_);
+  ranks_.clear();
+  Start(1);  // the old ranks hold their members, so this makes a new one
+  SaveAll(20);
+  EXPECT_THAT(old[0]->Begin(30), FailsWith(StatusCode::kAborted, "has been replaced"));
+  EXPECT_THAT(old[1]->Begin(30), FailsWith(StatusCode::kAborted, "epoch 2 of the job has begun"));
+  const CheckpointId id{"main", 10};
+  EXPECT_THAT(old[0]->Drop({&id, 1}), FailsWith(StatusCode::kAborted, "has been replaced"));
+  EXPECT_THAT(Steps(*ranks_[0]), ElementsAre(10, 20));
+  ExpectHolds(*old[1], 20, 1);  // but it may read
+}
+
+// It had begun a save, slept through a restart, and goes on.
+TEST_F(GroupStoreTest, ASaveOfAnEarlierEpochIsNeverSeen) {
+  Start(1);
+  auto writer = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(writer.status());
+  const std::vector<TestTensor> content = ContentOf(0, 10);
+  VARVE_ASSERT_OK((*writer)->Put(content[0].view()));
+  std::vector<std::unique_ptr<Store>> old = std::move(ranks_);
+  ranks_.clear();
+  Start(1);
+  EXPECT_THAT((*writer)->Commit(), FailsWith(StatusCode::kAborted, "replaced"));
+  EXPECT_THAT(ranks_[0]->ListRuns().value(), IsEmpty());
+  SaveAll(10);
+}
+
+TEST_F(GroupStoreTest, ARankThatIsStartedAgainJoinsTheSameEpoch) {
+  Start(2);
+  SaveAll(10);
+  ranks_[1].reset();
+  ranks_[1] = JoinRank(1);
+  SaveAll(20);
+  EXPECT_EQ(Names("members").size(), 2u);
+  ranks_[0].reset();
+  ranks_[0] = JoinRank(0);
+  SaveAll(30);
+  EXPECT_THAT(Steps(*ranks_[1]), ElementsAre(10, 20, 30));
+}
+
+TEST_F(GroupStoreTest, DropsReachAllMembers) {
+  Start(2);
+  for (uint64_t step = 1; step <= 4; ++step) SaveAll(step);
+  const std::vector<CheckpointId> ids{{"main", 1}, {"main", 3}};
+  {  // by a command, beside the ranks
+    const auto root = Store::Open(path());
+    VARVE_ASSERT_OK(root.status());
+    EXPECT_GT((*root)->BytesFreedByDrop(ids).value(), 0u);
+    EXPECT_THAT((*root)->Drop(std::vector<CheckpointId>{{"main", 1}, {"main", 9}}),
+                FailsWith(StatusCode::kNotFound, "no step 9 of run main; nothing was dropped"));
+    const auto report = (*root)->Drop(ids);
+    VARVE_ASSERT_OK(report.status());
+    EXPECT_EQ(report->dropped.size(), 2u);
+  }
+  EXPECT_THAT(Steps(*ranks_[1]), ElementsAre(2, 4));
+  EXPECT_THAT(ranks_[0]->OpenCheckpoint("main", 3), FailsWith(StatusCode::kNotFound, "step 3"));
+  SaveAll(5);  // the ranks sweep their members
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto* const store = static_cast<GroupStore*>(ranks_[rank].get());
+    EXPECT_EQ(HeldAttempts(*store->own_member()).value().size(), 3u);
+  }
+  ExpectHolds(*ranks_[0], 4, 2);
+}
+
+TEST_F(GroupStoreTest, MembersWithoutAnyStepAreRemoved) {
+  Start(3);
+  SaveAll(10);
+  Start(1);
+  SaveAll(20);
+  const CheckpointId id{"main", 10};
+  VARVE_ASSERT_OK(ranks_[0]->Drop({&id, 1}).status());
+  EXPECT_EQ(Names("members").size(), 1u);
+  ExpectHolds(*ranks_[0], 20, 1);
+}
+
+TEST_F(GroupStoreTest, AReaderKeepsWhatItReads) {
+  Start(1);
+  SaveAll(10);
+  SaveAll(20);
+  {
+    const auto reader = ranks_[0]->OpenCheckpoint("main", 10);
+    VARVE_ASSERT_OK(reader.status());
+    const CheckpointId id{"main", 10};
+    VARVE_ASSERT_OK(ranks_[0]->Drop({&id, 1}).status());
+    EXPECT_THAT(Steps(*ranks_[0]), ElementsAre(20));
+    const TestTensor tensor = ContentOf(0, 10)[0];
+    std::vector<std::byte> out(tensor.bytes.size());
+    VARVE_ASSERT_OK((*reader)->Read(tensor.name, out));
+    EXPECT_TRUE(out == tensor.bytes);
+  }
+  VARVE_ASSERT_OK(ranks_[0]->Reclaim().status());
+  EXPECT_EQ(HeldAttempts(*static_cast<GroupStore*>(ranks_[0].get())->own_member()).value().size(), 1u);
+}
+
+TEST_F(GroupStoreTest, TagsMetricsForksAndRewinds) {
+  Start(2);
+  SaveAll(10);
+  SaveAll(20);
+  Store& store = *ranks_[1];
+  VARVE_ASSERT_OK(store.SetTag({"main", 10}, "good"));
+  VARVE_ASSERT_OK(store.SetMetrics({"main", 10}, {{"nan", std::nan("")}}));
+  EXPECT_EQ(store.FindTag("main", "good").value(), 10u);
+  EXPECT_TRUE(std::isnan(store.ListCheckpoints("main").value()[0].metrics.at("nan")));
+  VARVE_ASSERT_OK(store.RemoveTag("main", "good"));
+  EXPECT_THAT(store.RemoveTag("main", "good"), FailsWith(StatusCode::kNotFound, "no tag good"));
+  EXPECT_THAT(store.SetTag({"main", 11}, "x"), FailsWith(StatusCode::kNotFound, "step 11"));
+  EXPECT_EQ(store.Fork("main", "trial", 10).value(), 10u);
+  EXPECT_THAT(store.Fork("main", "trial"), FailsWith(StatusCode::kAlreadyExists, "trial"));
+  const auto rewound = store.Rewind("main", 10).value();
+  EXPECT_EQ(rewound.fork, "main~1");
+  EXPECT_THAT(rewound.moved, ElementsAre(20));
+  EXPECT_EQ(store.Rewind("main", 10).value().fork, "");
+  ExpectHolds(store, 20, 2, "main~1");
+  const std::vector<CheckpointId> ids{{"main", 10}};
+  VARVE_ASSERT_OK(store.Drop(ids).status());
+  ExpectHolds(store, 10, 2, "trial");
+  SaveAll(30, {.run = "trial"});
+}
+
+TEST_F(GroupStoreTest, WithoutARankNothingIsSaved) {
+  Start(1);
+  SaveAll(10);
+  const auto root = Store::Open(path());
+  VARVE_ASSERT_OK(root.status());
+  EXPECT_THAT((*root)->Begin(20),
+              FailsWith(StatusCode::kFailedPrecondition, "written by its ranks together"));
+  const auto reader = Store::OpenForReading(path());
+  EXPECT_THAT((*reader)->SetTag({"main", 10}, "x"),
+              FailsWith(StatusCode::kFailedPrecondition, "for reading only"));
+  EXPECT_THAT(Store::Create(path()), FailsWith(StatusCode::kAlreadyExists, "root of a group"));
+  EXPECT_THAT(Group::Join(path(), {.rank = 7, .epoch = epoch_}),
+              FailsWith(StatusCode::kInvalidArgument, "rank is 7, expected less than 1"));
+  EXPECT_THAT(Group::Join(path(), {.rank = 0, .epoch = 9}),
+              FailsWith(StatusCode::kAborted, "this rank belongs to epoch 9"));
+}
+
+TEST_F(GroupStoreTest, StatusNamesWhoIsNotDone) {
+  Start(3);
+  const auto writer = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(writer.status());
+  const GroupStatus status = Group::ReadStatus(path()).value();
+  EXPECT_EQ(status.epoch, 1u);
+  EXPECT_EQ(status.num_ranks, 3u);
+  EXPECT_EQ(status.num_members, 3u);
+  ASSERT_EQ(status.open_saves.size(), 1u);
+  EXPECT_EQ(status.open_saves[0].id, (CheckpointId{"main", 10}));
+  EXPECT_THAT(status.open_saves[0].missing_ranks, ElementsAre(0, 1, 2));
+}
+
+TEST_F(GroupStoreTest, DebrisGoesWithAReclaim) {
+  Start(1);
+  SaveAll(10);
+  std::ofstream(path() / "tmp-1") << "x";
+  std::ofstream(path() / "log" / "tmp-2") << "x";
+  std::ofstream(path() / "catalogues" / "99") << "x";
+  std::ofstream(path() / "catalogues" / "1.0") << "x";
+  fs::create_directories(path() / "members" / "00000000000000ff" / "db");
+  VARVE_ASSERT_OK(ranks_[0]->Reclaim().status());
+  EXPECT_FALSE(fs::exists(path() / "tmp-1"));
+  EXPECT_FALSE(fs::exists(path() / "log" / "tmp-2"));
+}
+
+TEST_F(GroupStoreTest, CheckFindsAMissingMember) {
+  expect_damage_ = true;
+  Start(2);
+  SaveAll(10);
+  ranks_.clear();
+  fs::remove_all(fs::directory_iterator(path() / "members")->path());
+  const auto report = Store::OpenForReading(path()).value()->Check().value();
+  ASSERT_EQ(report.errors.size(), 1u);
+  EXPECT_THAT(report.errors[0], ::testing::HasSubstr("step 10 of run main (attempt 1): the part of rank"));
+}
+
+TEST_F(GroupStoreTest, CheckFindsADamagedCatalogue) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  std::ofstream(path() / "catalogues" / "1", std::ios::app) << "x";
+  const auto store = Store::OpenForReading(path()).value();
+  EXPECT_THAT(store->Check().value().errors, ElementsAre(::testing::HasSubstr("digest is")));
+  EXPECT_THAT(store->OpenCheckpoint("main", 10), FailsWith(StatusCode::kCorruption, "digest is"));
+}
+
+// A member that is sound by itself, but of another save.
+TEST_F(GroupStoreTest, CheckFindsAnotherSaveInAMember) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  {
+    auto member = Store::Open(fs::directory_iterator(path() / "members")->path()).value();
+    auto writer = member->Begin(1, {.on_existing = OnExisting::kReplace}).value();
+    const TestTensor other = RandomTensor("other", DType::kU8, {10}, 1);
+    VARVE_ASSERT_OK(writer->Put(other.view()));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+  const auto store = Store::OpenForReading(path()).value();
+  EXPECT_THAT(store->Check().value().errors, ElementsAre(::testing::HasSubstr("has root digest")));
+  EXPECT_THAT(store->OpenCheckpoint("main", 10).value()->Find("shared"),
+              FailsWith(StatusCode::kCorruption, "has root digest"));
+}
+
+TEST_F(GroupStoreTest, ItemsMayNotLookLikeThoseOfOthers) {
+  Start(1);
+  auto writer = ranks_[0]->Begin(10).value();
+  EXPECT_THAT(writer->PutBytes("loader@1", {}), FailsWith(StatusCode::kInvalidArgument, "@RANK"));
+  VARVE_EXPECT_OK(writer->PutBytes("loader@home", {}));
+}
+
+}  // namespace
+}  // namespace varve::testing
