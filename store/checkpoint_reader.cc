@@ -91,16 +91,6 @@ Status CheckWholeBytes(const Part& part) {
                                  " elements must begin and end on whole bytes");
 }
 
-void FillPadding(const ReadRequest& request) {
-  if (request.padding.empty()) {
-    std::fill(request.out.begin(), request.out.end(), std::byte{0});
-    return;
-  }
-  for (size_t i = 0; i < request.out.size(); i += request.padding.size()) {
-    std::copy(request.padding.begin(), request.padding.end(), request.out.data() + i);
-  }
-}
-
 // In the order of the files, so that the disk reads ahead; a chunk before its rounded copies.
 bool ReadsBefore(const ChunkJob& a, const ChunkJob& b) {
   return std::tie(a.ref.address, a.ref.kind) < std::tie(b.ref.address, b.ref.kind);
@@ -160,7 +150,6 @@ class CheckpointReaderImpl : public CheckpointReader {
                    std::vector<Part>* parts) const;
   Status AddPart(const ReadRequest& request, TensorRecord record, const ShardLayout& source,
                  const ShardLayout& target, std::vector<Part>* parts) const;
-  Status CheckBuffer(const ReadRequest& request, DType dtype, const ShardLayout& wanted) const;
   Status AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const;
   Status ReadManyOnce(std::span<const ReadRequest> requests) const;
   Status RunJob(const ChunkJob& job, std::span<const std::byte> source, Worker* worker) const;
@@ -314,17 +303,18 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, Shards shards
   for (auto& [number, record] : shards) {
     layouts.push_back(record.layout.value_or(ShardLayout::Whole(record.shape)));
   }
-  const auto same = std::find(layouts.begin(), layouts.end(), Canonical(region));
-  if (same != layouts.end()) {  // with its padding
-    TensorRecord& record = shards[static_cast<size_t>(same - layouts.begin())].second;
+  if (request.shard != kAllShards) {
+    return AddPart(request, std::move(shards[0].second), layouts[0], region, parts);
+  }
+  const Result<RegionPlan> plan = PlanRegion(layouts, region);
+  if (!plan.ok()) return plan.status().WithContext(Where(request.name));
+  if (plan->same.has_value()) {
+    TensorRecord& record = shards[*plan->same].second;
     const ShardLayout local = ShardLayout::Whole(record.shape);
     return AddPart(request, std::move(record), local, local, parts);
   }
-  const Result<std::vector<size_t>> found =
-      request.shard == kAllShards ? FindParts(layouts, region) : std::vector<size_t>{0};
-  if (!found.ok()) return found.status().WithContext(Where(request.name));
-  if (request.shard == kAllShards && region.NumHeld() < region.NumLocal()) FillPadding(request);
-  for (const size_t i : *found) {
+  FillPadding(request, region);
+  for (const size_t i : plan->parts) {
     VARVE_RETURN_IF_ERROR(
         AddPart(request, std::move(shards[i].second), layouts[i], region, parts));
   }
@@ -351,33 +341,11 @@ Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Pa
     if (!box.ok()) return box.status().WithContext(Where(request.name));
     wanted = *std::move(box);
   }
-  VARVE_RETURN_IF_ERROR(CheckBuffer(request, dtype, wanted));
+  VARVE_RETURN_IF_ERROR(CheckBuffer(Where(request.name), request, dtype, wanted));
   if (is_global || request.region != nullptr) {
     return AddRegion(request, std::move(shards), wanted, parts);
   }
   return AddPart(request, std::move(shards[0].second), ShardLayout::Whole(shape), wanted, parts);
-}
-
-Status CheckpointReaderImpl::CheckBuffer(const ReadRequest& request, DType dtype,
-                                         const ShardLayout& wanted) const {
-  const uint64_t bits = static_cast<uint64_t>(wanted.NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype));
-  if (bits % 8 != 0) {
-    return Status::InvalidArgument(Where(request.name) + ": a slice of " +
-                                   std::string(DTypeName(dtype)) +
-                                   " elements must begin and end on whole bytes");
-  }
-  if (request.out.size() != bits / 8) {
-    return Status::InvalidArgument(Where(request.name) + ": the buffer has " +
-                                   std::to_string(request.out.size()) + " bytes, the read " +
-                                   std::to_string(bits / 8));
-  }
-  const size_t element = static_cast<size_t>(DTypeBits(dtype) + 7) / 8;
-  if (!request.padding.empty() && request.padding.size() != element) {
-    return Status::InvalidArgument(Where(request.name) + ": padding of " +
-                                   std::to_string(request.padding.size()) +
-                                   " bytes, an element has " + std::to_string(element));
-  }
-  return Status::Ok();
 }
 
 // Adds a job for each chunk that has something of what is wanted; only the lists that name such a

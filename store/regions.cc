@@ -100,6 +100,51 @@ Result<std::vector<size_t>> FindParts(std::span<const ShardLayout> shards,
   return std::move(parts);
 }
 
+Result<RegionPlan> PlanRegion(std::span<const ShardLayout> shards, const ShardLayout& region) {
+  RegionPlan plan;
+  const auto same = std::find(shards.begin(), shards.end(), Canonical(region));
+  if (same != shards.end()) {
+    plan.same = static_cast<size_t>(same - shards.begin());
+    return plan;
+  }
+  VARVE_ASSIGN_OR_RETURN(plan.parts, FindParts(shards, region));
+  return plan;
+}
+
+Status CheckBuffer(const std::string& where, const ReadRequest& request, DType dtype,
+                   const ShardLayout& wanted) {
+  const auto element_bits = static_cast<uint64_t>(DTypeBits(dtype));
+  const uint64_t bits = static_cast<uint64_t>(wanted.NumLocal()) * element_bits;
+  if (bits % 8 != 0) {
+    return Status::InvalidArgument(where + ": a slice of " + std::string(DTypeName(dtype)) +
+                                   " elements must begin and end on whole bytes");
+  }
+  if (request.out.size() != bits / 8) {
+    return Status::InvalidArgument(where + ": the buffer has " +
+                                   std::to_string(request.out.size()) + " bytes, the read " +
+                                   std::to_string(bits / 8));
+  }
+  const uint64_t element_bytes = (element_bits + 7) / 8;
+  if (!request.padding.empty() && request.padding.size() != element_bytes) {
+    return Status::InvalidArgument(where + ": padding of " +
+                                   std::to_string(request.padding.size()) +
+                                   " bytes, an element has " + std::to_string(element_bytes));
+  }
+  return Status::Ok();
+}
+
+void FillPadding(const ReadRequest& request, const ShardLayout& region) {
+  if (region.NumHeld() == region.NumLocal()) return;
+  if (request.padding.empty()) {
+    std::fill(request.out.begin(), request.out.end(), std::byte{0});
+    return;
+  }
+  for (size_t i = 0; i + request.padding.size() <= request.out.size();
+       i += request.padding.size()) {
+    std::copy(request.padding.begin(), request.padding.end(), request.out.data() + i);
+  }
+}
+
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards) {
   std::vector<TensorInfo> tensors;
   for (TensorInfo& shard : shards) {

@@ -4,9 +4,12 @@
 // that a region is read from, and the tensor as a list shows it. Pure functions.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "varve/checkpoint.h"
 #include "varve/result.h"
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
@@ -22,6 +25,21 @@ Status ProveCoverage(std::span<const ShardLayout> shards);
 // valid. kInvalidArgument: another global shape; kCorruption: as for ProveCoverage, in the region.
 Result<std::vector<size_t>> FindParts(std::span<const ShardLayout> shards,
                                       const ShardLayout& region);
+
+// How a region is read: as the local tensor of a shard of its own layout, with its padding, or put
+// together from parts.
+struct RegionPlan {
+  std::optional<size_t> same;
+  std::vector<size_t> parts;  // when there is none
+};
+// Errors as FindParts.
+Result<RegionPlan> PlanRegion(std::span<const ShardLayout> shards, const ShardLayout& region);
+
+// The buffer and the padding of a request fit what it reads. kInvalidArgument begins with `where`.
+Status CheckBuffer(const std::string& where, const ReadRequest& request, DType dtype,
+                   const ShardLayout& wanted);
+// Gives all of the buffer the value of padding, when the region has any.
+void FillPadding(const ReadRequest& request, const ShardLayout& region);
 
 // `shards` by name, then number. Those with layouts become one tensor a name.
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards);
