@@ -64,15 +64,13 @@ Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_
   const TemporaryFile file(path.parent_path());
   VARVE_RETURN_IF_ERROR(file.Write(bytes));
   const int error = ::link(file.path().c_str(), path.c_str()) == 0 ? 0 : errno;
-  switch (file.NumLinks()) {
-    case 2:
-      return SyncFolder(path.parent_path()).ok() ? CreateOutcome::kOk : CreateOutcome::kUnknown;
-    case 1:
-      break;
-    default:  // somebody has removed the temporary file, perhaps after it was linked
-      return CreateOutcome::kUnknown;
+  const uint64_t links = file.NumLinks();
+  if (error == 0 || links == 2) {
+    return SyncFolder(path.parent_path()).ok() ? CreateOutcome::kOk : CreateOutcome::kUnknown;
   }
   if (error == EEXIST) return CreateOutcome::kExists;
+  // Somebody has taken the temporary file for debris.
+  if (links == 0) return CreateOutcome::kUnknown;
   return ErrnoStatus("link", path, error);
 }
 

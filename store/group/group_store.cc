@@ -116,15 +116,14 @@ Status GroupStore::RequireWriter() const {
 Status GroupStore::Propose(const Change& change) const {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   return log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-    if (!state.IsCurrent(author())) {
-      return Status::Aborted("rank " + std::to_string(author().rank) + " of epoch " +
-                             std::to_string(author().epoch) +
-                             " has been replaced; the job is in epoch " +
-                             std::to_string(state.epoch));
-    }
+    // First whether it is done: the last record of this rank may have come just before it was replaced.
     VARVE_ASSIGN_OR_RETURN(std::optional<RecordBody> body, change(state));
     if (!body.has_value()) return std::optional<GroupRecord>();
-    return std::optional(GroupRecord{author(), *std::move(body)});
+    if (state.IsCurrent(author())) return std::optional(GroupRecord{author(), *std::move(body)});
+    return Status::Aborted("rank " + std::to_string(author().rank) + " of epoch " +
+                           std::to_string(author().epoch) +
+                           " has been replaced; the job is in epoch " +
+                           std::to_string(state.epoch));
   });
 }
 

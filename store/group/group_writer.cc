@@ -395,6 +395,8 @@ Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, Att
 }  // namespace
 
 Status OutcomeOf(const GroupState& state, AttemptId attempt) {
+  const GroupAttempt* found = state.FindAttempt(attempt);
+  if (found != nullptr && found->committed) return Status::Ok();
   const auto it = state.outcomes.find(attempt);
   if (it != state.outcomes.end()) return {it->second.code, it->second.message};
   return Status::Aborted("it ended too long ago for the log to say how");

@@ -8,6 +8,7 @@
 #include <climits>
 #include <random>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "store/group/catalogue.h"
@@ -19,6 +20,10 @@ namespace varve {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono_literals::operator""ms;
+
+// How long a rank waits for the member that suits it best.
+constexpr auto kPatience = 1000ms;
 
 std::string ThisHost() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -91,6 +96,19 @@ Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, M
   return OpenMember(place, member, options, /*for_writing=*/true);
 }
 
+// A member that is locked may be swept by somebody at this moment, which does not take long.
+Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, MemberId member,
+                                                 const StoreOptions& options,
+                                                 std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    auto opened = OpenOrCreateMember(place, member, options);
+    const bool locked = opened.status().code() == StatusCode::kLocked;
+    if (!locked || std::chrono::steady_clock::now() >= deadline) return opened;
+    std::this_thread::sleep_for(10ms);
+  }
+}
+
 // Aborts what is undecided and held by the member of the author; rank 0, which alone could commit them,
 // aborts all open attempts. What the state says afterwards counts: one may have been committed first.
 Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* member) {
@@ -115,9 +133,12 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
   return Status::Ok();
 }
 
+// Others may be at it, too.
 Status RemoveFolder(const fs::path& path) {
   std::error_code error;
-  fs::remove_all(path, error);
+  do {
+    fs::remove_all(path, error);
+  } while (error == std::errc::no_such_file_or_directory);
   if (!error) return Status::Ok();
   return Status::IOError("cannot remove " + path.string() + ": " + error.message());
 }
@@ -155,7 +176,14 @@ fs::path MemberFolder(const fs::path& root, MemberId member) {
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
-  VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(folder, options, for_writing));
+  auto opened = StoreImpl::OpenPath(folder, options, for_writing);
+  // What RocksDB reads before it has the lock may change meanwhile, or go with the whole member.
+  for (int i = 0; for_writing && opened.status().code() == StatusCode::kIOError && i < 20; ++i) {
+    std::this_thread::sleep_for(10ms);
+    opened = StoreImpl::OpenPath(folder, options, for_writing);
+  }
+  if (!opened.ok()) return opened.status();
+  std::unique_ptr<StoreImpl> store = *std::move(opened);
   if (store->digest_seed() == place.file.digest_seed) return store;
   return Status::Corruption(folder.string() + " has another digest seed than its group");
 }
@@ -178,7 +206,8 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
       [&](const GroupState& state) { return FindCandidates(state, options, host); });
   for (const MemberId id : candidates) {
     // Locked, or damaged: then this rank saves in another one.
-    auto opened = OpenOrCreateMember(place, id, options.store);
+    const bool is_best = id == candidates.front();
+    auto opened = OpenPatiently(place, id, options.store, is_best ? kPatience : 0ms);
     if (!opened.ok()) continue;
     author.member = id;
     const Status status = Own(place, author, host, /*is_new=*/false);

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One process of the restart storm (group_storm_test.py), to be killed:
+//
+//   group_worker epoch ROOT NUM_RANKS         starts an epoch, prints its number
+//   group_worker rank ROOT RANK EPOCH SEED FIRST_CONTENT   joins and saves for ever; rank 0 announces
+//   group_worker collect ROOT SEED            drops steps and reclaims for ever
+//   group_worker read ROOT SEED               opens checkpoints and compares every byte for ever
+//   group_worker judge ROOT                   the same once for all of them, and looks for what leaks
+//
+// All ranks of an epoch save the same steps: the number of a save is its content and its step. What rank
+// r holds is the tensors of VerifyContent's plan for (content, r), under its own names.
+//
+// Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The collector
+// prints `dropping STEP` and `dropped STEP`.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "store/group/group_store.h"
+#include "store/group/mutation.h"
+#include "tests/support/step_content.h"
+#include "varve/group.h"
+
+namespace varve {
+
+#ifdef VARVE_GROUP_MUTATIONS
+bool IsMutated(Mutation mutation) {
+  static const char* const name = std::getenv("VARVE_MUTATION");
+  if (name == nullptr) return false;
+  const std::string wanted = name;
+  switch (mutation) {
+    case Mutation::kStaleRoots:
+      return wanted == "stale-roots";
+    case Mutation::kSweepWithoutLook:
+      return wanted == "sweep-without-look";
+    case Mutation::kReuseAttempt:
+      return wanted == "reuse-attempt";
+  }
+  return false;
+}
+
+void PauseForMutation() {
+  static std::atomic<uint64_t> calls{0};
+  ::usleep(static_cast<useconds_t>(testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 60000));
+}
+#endif
+
+namespace testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxLiveSteps = 8;
+constexpr int kSuperseded = 3;  // exit code of a rank whose epoch is over
+
+void Report(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+[[noreturn]] void Die(const Status& status, const std::string& doing) {
+  std::fprintf(stderr, "group_worker: %s: %s\n", doing.c_str(), status.ToString().c_str());
+  std::_Exit(1);
+}
+
+ContentPlan PlanOf(uint32_t rank) {
+  return {.seed = 50 + rank, .num_tensors = 5, .max_tensor_bytes = uint64_t{64} << 10, .period = 3};
+}
+
+std::string NameOf(uint32_t rank, const std::string& tensor) {
+  return "r" + std::to_string(rank) + "/" + tensor;
+}
+
+// --- a rank ---
+
+Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
+  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
+  const std::vector<MadeTensor> content = MakeContent(PlanOf(rank), step);
+  for (const MadeTensor& made : content) {
+    const std::string name = NameOf(rank, made.name);
+    VARVE_RETURN_IF_ERROR(writer->Put(
+        {.name = name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
+    const int64_t bytes[] = {static_cast<int64_t>(made.bytes.size())};
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = made.name,
+                                       .dtype = DType::kU8,
+                                       .shape = bytes,
+                                       .data = made.bytes.data()}));
+  }
+  // Ranks are not equally fast.
+  if (Mix(rank, step) % 3 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 150000));
+  TrainerState state;
+  state.global_step = static_cast<int64_t>(step);
+  state.consumed_samples = ::getpid();  // which process saved it
+  VARVE_RETURN_IF_ERROR(writer->SetTrainerState(state));
+  return writer->Commit().status();
+}
+
+// The step of the save that rank 0 has begun; nullopt: not within a while, or this rank's epoch is over.
+Result<std::optional<uint64_t>> NextStep(const GroupStore& store) {
+  return store.log()->Await<uint64_t>(
+      std::chrono::milliseconds(500), [&](const GroupState& state) -> std::optional<uint64_t> {
+        for (const auto& [number, attempt] : state.attempts) {
+          if (!attempt.committed && !store.HasTakenPart(number)) return attempt.id.step;
+        }
+        return std::nullopt;
+      });
+}
+
+bool IsOver(const GroupStore& store) {
+  return store.log()->With([&](const GroupState& s) { return !s.IsCurrent(store.author()); });
+}
+
+int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, uint64_t first) {
+  auto joined = Group::Join(
+      root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(2500)});
+  if (joined.status().code() == StatusCode::kAborted) return kSuperseded;
+  if (!joined.ok()) Die(joined.status(), "join");
+  auto* const store = static_cast<GroupStore*>(joined->get());
+  // Reclaims come from a thread of their own, as from a retention that runs behind the training.
+  const std::jthread housekeeper([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const Status status = store->Reclaim({}).status();
+      if (!status.ok() && !IsOver(*store)) Die(status, "reclaim");
+      ::usleep(static_cast<useconds_t>(20000 + Mix(seed, rank) % 20000));
+    }
+  });
+  Report("joined");
+  for (uint64_t n = 0;; ++n) {
+    uint64_t step = first + n;
+    if (rank == 0) {
+      Report("saving " + std::to_string(step));
+    } else {
+      const auto next = NextStep(*store);
+      if (!next.ok()) Die(next.status(), "wait");
+      if (!next->has_value() && IsOver(*store)) return kSuperseded;
+      if (!next->has_value()) continue;
+      step = **next;
+    }
+    const Status status = SaveOnce(store, rank, step);
+    if (rank == 0 && status.ok()) Report("saved " + std::to_string(step));
+    if (rank == 0 && !status.ok()) Report("failed " + std::to_string(step) + " " + status.message());
+    if (status.ok()) continue;
+    if (IsOver(*store)) return kSuperseded;
+    if (status.code() != StatusCode::kAborted) Die(status, "save");
+  }
+}
+
+// --- the others ---
+
+// Every tensor of every rank is that of this step. Not found: it was dropped meanwhile.
+Status VerifyStep(const CheckpointReader& reader) {
+  VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(reader));
+  if (content != reader.info().id.step) {
+    return Status::Corruption("holds step " + std::to_string(content));
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, reader.List());
+  std::map<std::string, uint32_t> shards;
+  for (const TensorInfo& info : list) ++shards[info.name];
+  const uint32_t num_ranks = shards[MakeContent(PlanOf(0), 0)[0].name];
+  if (num_ranks == 0 || list.size() != size_t{10} * num_ranks) {
+    return Status::Corruption("holds " + std::to_string(list.size()) + " shards of " +
+                              std::to_string(num_ranks) + " ranks");
+  }
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    for (const MadeTensor& made : MakeContent(PlanOf(rank), content)) {
+      std::vector<std::byte> own(made.bytes.size()), shared(made.bytes.size());
+      const std::string name = NameOf(rank, made.name);
+      VARVE_RETURN_IF_ERROR(reader.ReadMany(std::vector<ReadRequest>{
+          {.name = name, .out = own}, {.name = made.name, .out = shared, .shard = rank}}));
+      if (own != made.bytes || shared != made.bytes) {
+        return Status::Corruption("tensor " + name + " is not that of step " +
+                                  std::to_string(content));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<uint64_t>> ListSteps(const Store& store) {
+  std::vector<uint64_t> steps;
+  const auto infos = store.ListCheckpoints("main");
+  if (infos.status().code() == StatusCode::kNotFound) return steps;
+  if (!infos.ok()) return infos.status();
+  for (const CheckpointInfo& info : *infos) steps.push_back(info.id.step);
+  return steps;
+}
+
+int RunCollector(const fs::path& root, uint64_t seed) {
+  auto store = Store::Open(root);
+  if (!store.ok()) Die(store.status(), "open");
+  std::mt19937_64 random(seed);
+  while (true) {
+    ::usleep(static_cast<useconds_t>(random() % 50000));
+    const auto steps = ListSteps(**store);
+    if (!steps.ok()) Die(steps.status(), "list");
+    if (steps->size() > kMaxLiveSteps) {
+      const CheckpointId id{"main", (*steps)[random() % (steps->size() - 1)]};
+      Report("dropping " + std::to_string(id.step));
+      const Status status = (*store)->Drop({&id, 1}, {.reclaim = random() % 2 == 0}).status();
+      if (status.ok()) Report("dropped " + std::to_string(id.step));
+      if (!status.ok() && status.code() != StatusCode::kFailedPrecondition) Die(status, "drop");
+    }
+    if (random() % 8 != 0) continue;
+    const Status status = (*store)->Reclaim().status();
+    if (!status.ok()) Die(status, "reclaim");
+  }
+}
+
+int RunReader(const fs::path& root, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (uint64_t n = 0;; ++n) {
+    // By turns with pins and without, and with a new handle now and then.
+    const auto store = n % 2 == 0 ? Store::OpenForReading(root) : Store::Open(root);
+    if (!store.ok()) Die(store.status(), "open");
+    for (int i = 0; i < 5; ++i) {
+      const auto steps = ListSteps(**store);
+      if (!steps.ok()) Die(steps.status(), "list");
+      if (steps->empty()) break;
+      const uint64_t step = (*steps)[random() % steps->size()];
+      const auto reader = (*store)->OpenCheckpoint("main", step);
+      const Status status = reader.ok() ? VerifyStep(**reader) : reader.status();
+      if (status.ok()) {
+        Report("verified " + std::to_string(step));
+      } else if (status.code() != StatusCode::kNotFound) {
+        Die(status, "step " + std::to_string(step));
+      } else if (n % 2 == 1 && reader.ok()) {
+        Die(status, "pinned step " + std::to_string(step));
+      }
+    }
+  }
+}
+
+// What members and catalogues hold beside what the log names; nobody else is at work.
+std::vector<std::string> FindLeaks(const fs::path& root) {
+  std::vector<std::string> leaks;
+  auto opened = GroupStore::OpenPath(root, {}, /*for_writing=*/true);
+  if (!opened.ok()) Die(opened.status(), "open");
+  const GroupStore& group = **opened;
+  const Status reclaimed = (*opened)->Reclaim({.all = true}).status();
+  if (!reclaimed.ok()) Die(reclaimed, "reclaim");
+  const GroupState state = group.log()->With([](const GroupState& s) { return s; });
+  std::map<MemberId, std::set<AttemptId>> expected;
+  std::set<std::string> files{"GROUP"};
+  for (const auto& [number, attempt] : state.attempts) {
+    if (!attempt.committed || attempt.names == 0) leaks.push_back("open attempt " + std::to_string(number));
+    files.insert("catalogues/" + std::to_string(number));
+    for (const auto& [rank, part] : attempt.parts) expected[part.member].insert(number);
+  }
+  for (const auto& [id, member] : state.members) {
+    const auto store = group.MemberForReading(id);
+    if (!store.ok()) Die(store.status(), "member " + MemberName(id));
+    const auto held = HeldAttempts(**store);
+    if (!held.ok()) Die(held.status(), "member " + MemberName(id));
+    if (*held != expected[id]) leaks.push_back("member " + MemberName(id) + " holds other attempts");
+    if ((*store)->Stats()->pending_bytes != 0) leaks.push_back(MemberName(id) + " has pending bytes");
+    if (!fs::is_empty(MemberFolder(root, id) / "incoming")) leaks.push_back(MemberName(id) + "/incoming");
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    const std::string path = fs::relative(entry.path(), root);
+    const std::string top = path.substr(0, path.find('/'));
+    if (entry.is_directory() || top == "members") continue;
+    const bool is_record = top == "log" && !path.starts_with("log/tmp-");
+    if (!is_record && !files.contains(path)) leaks.push_back(path);
+  }
+  for (const auto& entry : fs::directory_iterator(root / "members")) {
+    const std::string name = entry.path().filename();
+    const bool known = std::any_of(state.members.begin(), state.members.end(),
+                                   [&](const auto& member) { return MemberName(member.first) == name; });
+    if (!known) leaks.push_back("members/" + name);
+  }
+  return leaks;
+}
+
+int Judge(const fs::path& root) {
+  for (const std::string& leak : FindLeaks(root)) Report("leak " + leak);
+  const auto store = Store::OpenForReading(root);
+  if (!store.ok()) Die(store.status(), "open");
+  const auto check = (*store)->Check({.read_data = true});
+  if (!check.ok()) Die(check.status(), "check");
+  for (const std::string& error : check->errors) Report("error " + error);
+  const auto steps = ListSteps(**store);
+  if (!steps.ok()) Die(steps.status(), "list");
+  for (const uint64_t step : *steps) {
+    const auto reader = (*store)->OpenCheckpoint("main", step);
+    const Status status = reader.ok() ? VerifyStep(**reader) : reader.status();
+    Report("step " + std::to_string(step) + " " + status.ToString());
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  const std::string verb = argc > 2 ? argv[1] : "";
+  const fs::path root = argc > 2 ? argv[2] : "";
+  const auto number = [&](int i) { return std::strtoull(argv[i], nullptr, 10); };
+  if (verb == "epoch" && argc == 4) {
+    const auto epoch = Group::StartEpoch(root, static_cast<uint32_t>(number(3)));
+    if (!epoch.ok()) Die(epoch.status(), "epoch");
+    Report(std::to_string(*epoch));
+    return 0;
+  }
+  if (verb == "rank" && argc == 7) {
+    return RunRank(root, static_cast<uint32_t>(number(3)), number(4), number(5), number(6));
+  }
+  if (verb == "collect" && argc == 4) return RunCollector(root, number(3));
+  if (verb == "read" && argc == 4) return RunReader(root, number(3));
+  if (verb == "judge" && argc == 3) return Judge(root);
+  std::fputs("usage: group_worker epoch|rank|collect|read|judge ROOT ...\n", stderr);
+  return 2;
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace varve
+
+int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
