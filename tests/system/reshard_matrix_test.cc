@@ -5,9 +5,12 @@
 // global tensors element by element, so that neither side relies on the arithmetic of the store.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,17 +61,30 @@ class ReshardTest : public StoreTest {
     return ranks;
   }
 
-  // Saves every rank's shards, replicas too; each in parts of up to `part_bytes`.
-  void Save(uint64_t step, const Ranks& ranks, uint64_t part_bytes = UINT64_MAX) {
-    auto writer = store_->Begin(step);
-    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  // Collects every rank's shards, replicas too; each in parts of up to `part_bytes`.
+  std::unique_ptr<CheckpointWriter> Collect(uint64_t step, const Ranks& ranks, uint64_t part_bytes,
+                                            const SaveOptions& options) {
+    auto writer = store_->Begin(step, options);
+    EXPECT_TRUE(writer.ok()) << writer.status().ToString();
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       for (const LocalTensor& local : ranks[rank]) {
-        VARVE_ASSERT_OK(Put(step, static_cast<uint32_t>(rank), local, part_bytes, writer->get()));
+        VARVE_EXPECT_OK(Put(step, static_cast<uint32_t>(rank), local, part_bytes, writer->get()));
       }
     }
-    const auto report = (*writer)->Commit();
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    return *std::move(writer);
+  }
+
+  void Save(uint64_t step, const Ranks& ranks, uint64_t part_bytes = UINT64_MAX) {
+    VARVE_ASSERT_OK(Collect(step, ranks, part_bytes, {})->Commit().status());
+  }
+
+  // Commits as a save in the background of a training does, beside `work`.
+  void SaveBeside(uint64_t step, const Ranks& ranks, uint64_t part_bytes,
+                  const std::function<void()>& work) {
+    const auto writer = Collect(step, ranks, part_bytes, {.low_priority = true});
+    auto commit = std::async(std::launch::async, [&] { return writer->Commit().status(); });
+    work();
+    VARVE_ASSERT_OK(commit.get());
   }
 
   Ranks Restore(uint64_t step, const std::string& plan) {
@@ -257,27 +273,31 @@ TEST_F(ReshardTest, Row25_ThePairsOfTheSeed) {
 }
 
 // ColossalAI's proof on four ranks with ZeRO-1: tp1 pp2 is loaded by tp2 pp1, saved, and loaded by
-// tp1 pp2 again.
+// tp1 pp2 again. Sharded: in parts of 1 MB; asynchronous: the trainer works on beside the commit.
 TEST_F(ReshardTest, Row26_ColossalAIsGrid) {
   const std::string first = "tp1 pp2 sharding2 per-tensor", second = "tp2 pp1 sharding2 per-tensor";
   constexpr uint64_t kPart = 1'000'000, kLowMemory = uint64_t{4} << 20;
-  for (const bool sharded : {false, true}) {
-    for (const bool low_memory : {false, true}) {
-      StoreOptions options;
-      if (low_memory) options.pipeline_budget_bytes = kLowMemory;
-      Use(OddModel(), options);
-      const uint64_t part_bytes = sharded ? kPart : UINT64_MAX;
-      const Ranks trained = Train(first);
-      ASSERT_NO_FATAL_FAILURE(Save(1, trained, part_bytes));
-      const Ranks between = Restore(1, second);
-      const bool there = IsRestored(1, between, Train(second));
-      ASSERT_NO_FATAL_FAILURE(Save(2, between, part_bytes));
-      const bool back = IsRestored(2, Restore(2, first), trained);
-      std::printf("tp1 pp2 to tp2 pp1 to tp1 pp2: sharded %-3s low memory %-3s %s\n",
-                  sharded ? "yes" : "no", low_memory ? "yes" : "no",
-                  there && back ? "bit-equal" : "DIFFERENT");
-      EXPECT_TRUE(there && back);
-    }
+  const auto text = [](bool yes) { return yes ? "yes" : "no"; };
+  for (int i = 0; i < 8; ++i) {
+    const bool sharded = i & 4, asynchronous = i & 2, low_memory = i & 1;
+    StoreOptions options;
+    if (low_memory) options.pipeline_budget_bytes = kLowMemory;
+    Use(OddModel(), options);
+    const uint64_t part_bytes = sharded ? kPart : UINT64_MAX;
+    const auto save = [&](uint64_t step, const Ranks& ranks) {
+      if (!asynchronous) return Save(step, ranks, part_bytes);
+      SaveBeside(step, ranks, part_bytes, [&] { Train(second); });
+    };
+    const Ranks trained = Train(first);
+    ASSERT_NO_FATAL_FAILURE(save(1, trained));
+    const Ranks between = Restore(1, second);
+    const bool there = IsRestored(1, between, Train(second));
+    ASSERT_NO_FATAL_FAILURE(save(2, between));
+    const bool back = IsRestored(2, Restore(2, first), trained);
+    std::printf("tp1 pp2, tp2 pp1, tp1 pp2: sharded %-3s asynchronous %-3s low memory %-3s %s\n",
+                text(sharded), text(asynchronous), text(low_memory),
+                there && back ? "bit-equal" : "DIFFERENT");
+    EXPECT_TRUE(there && back);
   }
 }
 
