@@ -164,7 +164,8 @@ TEST(SocketRanksTest, OptionsThatCannotBe) {
   }
 }
 
-// A rank of the right job that then sends `bytes` instead of a message, and no more. What rank 0 says.
+// A rank of the right job that then sends `bytes` instead of a message, and no more. What rank 0
+// says.
 Status RankZeroBeside(const std::vector<std::byte>& bytes) {
   const uint16_t port = FreePort();
   Status status;
