@@ -3,13 +3,13 @@
 // One process of the restart storm (group_storm_test.py), to be killed:
 //
 //   group_worker epoch ROOT NUM_RANKS         starts an epoch, prints its number
-//   group_worker rank ROOT RANK EPOCH SEED FIRST_CONTENT   joins and saves for ever; rank 0 announces
+//   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST on
 //   group_worker collect ROOT SEED            drops steps and reclaims for ever
 //   group_worker read ROOT SEED               opens checkpoints and compares every byte for ever
 //   group_worker judge ROOT                   the same once for all of them, and looks for what leaks
 //
-// All ranks of an epoch save the same steps: the number of a save is its content and its step. What rank
-// r holds is the tensors of VerifyContent's plan for (content, r), under its own names.
+// The number of a step is that of its content. What rank r holds is the content of a plan of its own,
+// under names of its own and as its shards of tensors that all ranks have.
 //
 // Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The collector
 // prints `dropping STEP` and `dropped STEP`.
@@ -49,10 +49,14 @@ bool IsMutated(Mutation mutation) {
   return false;
 }
 
+// Mostly short, now and then long enough for a whole save.
 void PauseForMutation() {
   static std::atomic<uint64_t> calls{0};
-  ::usleep(static_cast<useconds_t>(testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 60000));
+  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0) return PauseLongForMutation();
+  ::usleep(5000);
 }
+
+void PauseLongForMutation() { ::usleep(150000); }
 #endif
 
 namespace testing {
@@ -97,7 +101,7 @@ Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
                                        .data = made.bytes.data()}));
   }
   // Ranks are not equally fast.
-  if (Mix(rank, step) % 3 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 150000));
+  if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
   TrainerState state;
   state.global_step = static_cast<int64_t>(step);
   state.consumed_samples = ::getpid();  // which process saved it
