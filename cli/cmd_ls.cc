@@ -22,7 +22,7 @@ struct LsOptions {
   std::string glob = "*";
 };
 
-// All shards of one name: type and shape are those of the first.
+// All shards of one name: of tensors without layouts, type and shape are those of the first.
 struct LsEntry {
   TensorInfo first;
   uint64_t num_shards = 0;
@@ -34,7 +34,7 @@ std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors, const std::s
   for (const TensorInfo& tensor : tensors) {
     if (!MatchesGlob(glob, tensor.name)) continue;
     if (entries.empty() || entries.back().first.name != tensor.name) entries.push_back({tensor});
-    ++entries.back().num_shards;
+    entries.back().num_shards += tensor.num_shards;
     entries.back().logical_bytes += tensor.logical_bytes;
   }
   return entries;

@@ -23,6 +23,7 @@ using nlohmann::ordered_json;
 
 struct ShowOptions {
   std::string step;
+  std::string tensor;  // empty = the checkpoint
 };
 
 struct Shown {
@@ -99,9 +100,57 @@ Outcome RunShow(const Context& context, const Store& store, const ShowOptions& o
   return {};
 }
 
+Result<std::vector<TensorInfo>> LoadShards(const Store& store, const ShowOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStep(store, options.step));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
+  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, reader->ListShards());
+  std::erase_if(shards, [&](const TensorInfo& shard) { return shard.name != options.tensor; });
+  if (shards.empty()) return reader->Find(options.tensor).status();
+  return shards;
+}
+
+std::string LayoutText(const TensorInfo& shard) {
+  return shard.layout ? ToString(*shard.layout) : HumanShape(shard.shape);
+}
+
+ordered_json ToArray(const std::vector<TensorInfo>& shards) {
+  auto array = ordered_json::array();
+  for (const TensorInfo& shard : shards) {
+    array.push_back({{"shard", shard.shard},
+                     {"dtype", DTypeName(shard.dtype)},
+                     {"shape", shard.shape},
+                     {"logical_bytes", shard.logical_bytes},
+                     {"layout", LayoutText(shard)}});
+  }
+  return array;
+}
+
+std::string ToText(const std::vector<TensorInfo>& shards) {
+  Table table({{"shard", Table::Align::kRight},
+               {"dtype"},
+               {"shape"},
+               {"bytes", Table::Align::kRight},
+               {"holds"}});
+  for (const TensorInfo& shard : shards) {
+    table.AddRow({std::to_string(shard.shard), std::string(DTypeName(shard.dtype)),
+                  HumanShape(shard.shape), HumanBytes(shard.logical_bytes), LayoutText(shard)});
+  }
+  return table.ToString();
+}
+
+Outcome RunShowTensor(const Context& context, const Store& store, const ShowOptions& options) {
+  const auto shards = LoadShards(store, options);
+  if (!shards.ok()) return shards.status();
+  context.json() ? context.PrintJson(ToArray(*shards)) : context.PrintText(ToText(*shards));
+  return {};
+}
+
 constexpr char kNotes[] =
-    R"(JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
-metrics tags trainer_state topology items)";
+    R"(With NAME it shows the tensor's shards instead, and which part of it each holds.
+
+JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
+metrics tags trainer_state topology items; with NAME an array of shard dtype
+shape logical_bytes layout)";
 
 }  // namespace
 
@@ -110,9 +159,12 @@ void AddShow(CLI::App& app, Context& context) {
   CLI::App* verb =
       app.add_subcommand("show", "Show a checkpoint's trainer state, topology, metrics and sizes");
   verb->add_option("STEP", options->step, kStepHelp)->required();
+  verb->add_option("NAME", options->tensor, "A tensor: show its shards");
   verb->footer(kNotes);
-  context.OnReading(
-      verb, [&context, options](const Store& store) { return RunShow(context, store, *options); });
+  context.OnReading(verb, [&context, options](const Store& store) {
+    return options->tensor.empty() ? RunShow(context, store, *options)
+                                   : RunShowTensor(context, store, *options);
+  });
 }
 
 }  // namespace varve::cli

@@ -24,7 +24,8 @@ class Chosen {
  public:
   explicit Chosen(std::vector<TensorInfo> tensors) {
     for (TensorInfo& tensor : tensors) {
-      tensors_.emplace(Key{tensor.name, tensor.shard}, std::move(tensor));
+      const uint32_t shard = tensor.shard == kAllShards ? 0 : tensor.shard;
+      tensors_.emplace(Key{tensor.name, shard}, std::move(tensor));
     }
   }
 

@@ -21,4 +21,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libvarve-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
     "librocksdb-dev (>= 7.8), libtbb-dev, libzstd-dev, libxxhash-dev, pkg-config")
+if(VARVE_HAS_MPI)
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev")
+endif()
 include(CPack)

@@ -14,6 +14,7 @@
 
 #include "store/check_planes.h"
 #include "store/check_state.h"
+#include "store/root_digest.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -182,12 +183,7 @@ Status Checker::CheckTensors() {
         if (it->second != record->content) {
           Error(where + ": its content digest is not that of another tensor with the same lists");
         }
-        current_root_.append(parsed->name);
-        current_root_.push_back('\0');
-        current_root_ += keys::RunPrefix(parsed->shard);
-        current_root_.push_back(static_cast<char>(record->dtype));
-        for (const int64_t d : record->shape) current_root_ += EncodeNumber(static_cast<uint64_t>(d));
-        current_root_ += keys::Index(record->content);
+        AppendToRoot(parsed->name, parsed->shard, *record, &current_root_);
         return Status::Ok();
       }));
   if (current_.has_value()) FinishStep(*current_);

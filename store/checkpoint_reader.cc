@@ -9,7 +9,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "store/slice.h"
+#include "store/overlap.h"
+#include "store/regions.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
 #include "store/util.h"
@@ -17,13 +18,25 @@
 namespace varve {
 namespace {
 
+// What one shard gives to one request.
+struct Part {
+  const ReadRequest* request;
+  TensorRecord record;
+  Overlap overlap;  // of the shard and what is asked for
+  std::string where;
+};
+
 // One chunk to read, and where its bytes go.
 struct ChunkJob {
-  const ReadRequest* request = nullptr;
-  const SliceRuns* runs = nullptr;
-  const TensorRecord* record = nullptr;
+  const Part* part = nullptr;
   uint64_t chunk = 0;
   ChunkRef ref;
+
+  Range Elements() const {
+    const auto n = static_cast<int64_t>(part->record.elements_per_chunk);
+    const auto i = static_cast<int64_t>(chunk);
+    return {i * n, (i + 1) * n};
+  }
 };
 
 // What a thread reuses.
@@ -32,34 +45,50 @@ struct Worker {
   std::vector<std::byte> whole;
 };
 
-// A request with everything looked up.
-struct Lookup {
-  TensorRecord record;
-  SliceRuns runs;
-};
-
-// Copies the parts of a decoded chunk that the slice wants to where they belong.
-void Scatter(const SliceRuns& runs, uint64_t chunk_begin, std::span<const std::byte> chunk,
-             std::span<std::byte> out) {
-  const uint64_t chunk_end = chunk_begin + chunk.size();
-  for (uint64_t k = runs.FirstRunAfter(chunk_begin); k < runs.num_runs(); ++k) {
-    const uint64_t run_begin = runs.Begin(k);
-    if (run_begin >= chunk_end) return;
-    const uint64_t from = std::max(run_begin, chunk_begin);
-    const uint64_t to = std::min(run_begin + runs.run_bytes(), chunk_end);
-    std::memcpy(out.data() + k * runs.run_bytes() + (from - run_begin),
-                chunk.data() + (from - chunk_begin), to - from);
-  }
+uint64_t BytesOf(DType dtype, uint64_t elements) {
+  return elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
-// Where in the caller's buffer the chunk belongs, when the slice has all of it in one piece.
+// Copies the parts of a decoded chunk that are wanted to where they belong.
+void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
+  const DType dtype = job.part->record.dtype;
+  const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
+  std::byte* const out = job.part->request->out.data();
+  job.part->overlap.ForEachRun(job.Elements(), [&](const CopyRun& run) {
+    std::memcpy(out + BytesOf(dtype, run.target),
+                chunk.data() + (BytesOf(dtype, run.source) - chunk_begin),
+                BytesOf(dtype, run.length));
+  });
+}
+
+// Where in the caller's buffer the chunk belongs, when all of it is wanted in one piece.
 std::span<std::byte> DirectTarget(const ChunkJob& job) {
-  const uint64_t begin = job.record->ChunkOffset(job.chunk);
-  const uint64_t bytes = job.record->ChunkBytes(job.chunk);
-  const uint64_t k = job.runs->FirstRunAfter(begin);
-  const uint64_t run_begin = job.runs->Begin(k);
-  if (begin < run_begin || run_begin + job.runs->run_bytes() < begin + bytes) return {};
-  return job.request->out.subspan(k * job.runs->run_bytes() + (begin - run_begin), bytes);
+  const TensorRecord& record = job.part->record;
+  const uint64_t bytes = record.ChunkBytes(job.chunk);
+  const Range all = job.Elements();
+  if (BytesOf(record.dtype, job.part->overlap.Count(all)) != bytes) return {};
+  std::span<std::byte> target;
+  job.part->overlap.ForEachRun(all, [&](const CopyRun& run) {
+    if (BytesOf(record.dtype, run.length) == bytes) {
+      target = job.part->request->out.subspan(BytesOf(record.dtype, run.target), bytes);
+    }
+  });
+  return target;
+}
+
+// Elements of less than a byte can be moved by whole bytes only.
+Status CheckWholeBytes(const Part& part) {
+  const auto bits = static_cast<uint64_t>(DTypeBits(part.record.dtype));
+  if (bits % 8 == 0) return Status::Ok();
+  bool whole = true;
+  part.overlap.ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
+    whole = whole && run.source * bits % 8 == 0 && run.target * bits % 8 == 0 &&
+            run.length * bits % 8 == 0;
+  });
+  if (whole) return Status::Ok();
+  return Status::InvalidArgument(part.where + ": a slice of " +
+                                 std::string(DTypeName(part.record.dtype)) +
+                                 " elements must begin and end on whole bytes");
 }
 
 // In the order of the files, so that the disk reads ahead; a chunk before its rounded copies.
@@ -89,6 +118,7 @@ class CheckpointReaderImpl : public CheckpointReader {
 
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<TensorInfo>> List() const override;
+  Result<std::vector<TensorInfo>> ListShards() const override;
   Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override;
   Status Read(std::string_view name, std::span<std::byte> out) const override {
     return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
@@ -112,9 +142,15 @@ class CheckpointReaderImpl : public CheckpointReader {
   Status CheckStillThere() const;
   Status ListOnce(std::vector<TensorInfo>* out) const;
   Result<TensorRecord> FindRecord(std::string_view name, uint32_t shard) const;
-  Result<Lookup> LookUp(const ReadRequest& request) const;
-  Status AddJobs(const ReadRequest& request, const Lookup& lookup,
-                 std::vector<ChunkJob>* jobs) const;
+  // Shards by rising number.
+  using Shards = std::vector<std::pair<uint32_t, TensorRecord>>;
+  Result<Shards> FindShards(std::string_view name, uint32_t shard) const;
+  Status AddParts(const ReadRequest& request, std::vector<Part>* parts) const;
+  Status AddRegion(const ReadRequest& request, Shards shards, const ShardLayout& region,
+                   std::vector<Part>* parts) const;
+  Status AddPart(const ReadRequest& request, TensorRecord record, const ShardLayout& source,
+                 const ShardLayout& target, std::vector<Part>* parts) const;
+  Status AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const;
   Status ReadManyOnce(std::span<const ReadRequest> requests) const;
   Status RunJob(const ChunkJob& job, std::span<const std::byte> source, Worker* worker) const;
   Status RunGroup(std::span<const ChunkJob> group, Worker* worker) const;
@@ -136,10 +172,12 @@ TensorInfo MakeTensorInfo(std::string_view name, uint32_t shard, const TensorRec
           .shape = record.shape,
           .logical_bytes = record.LogicalBytes(),
           .num_chunks = record.NumChunks(),
+          .num_shards = 1,
           .role = record.role,
           .alias_of = record.alias_of,
           .derived_from = record.derived_from,
-          .content = {record.content.lo, record.content.hi}};
+          .content = {record.content.lo, record.content.hi},
+          .layout = record.layout};
 }
 
 // After a read: proves that what was read is of this save. Keys that do not name their birth may be of
@@ -165,6 +203,11 @@ Status CheckpointReaderImpl::Attempt(const std::function<Status()>& read) const 
 }
 
 Result<std::vector<TensorInfo>> CheckpointReaderImpl::List() const {
+  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
+  return JoinShards(std::move(shards));
+}
+
+Result<std::vector<TensorInfo>> CheckpointReaderImpl::ListShards() const {
   std::vector<TensorInfo> out;
   VARVE_RETURN_IF_ERROR(Attempt([&] { return ListOnce(&out); }));
   return out;
@@ -203,75 +246,149 @@ Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name,
   return record;
 }
 
+// All shards of a tensor that has layouts; else the one of that number, or shard 0.
+Result<CheckpointReaderImpl::Shards> CheckpointReaderImpl::FindShards(std::string_view name,
+                                                                      uint32_t shard) const {
+  Shards shards;
+  if (shard != kAllShards) {
+    VARVE_ASSIGN_OR_RETURN(TensorRecord record, FindRecord(name, shard));
+    shards.emplace_back(shard, std::move(record));
+    return shards;
+  }
+  VARVE_RETURN_IF_ERROR(store_->database()->Scan(
+      Family::kTensors, keys::TensorPrefix(key_, name),
+      [&](std::string_view key, std::string_view value) {
+        const auto parsed = keys::ParseTensor(key);
+        if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
+        Result<TensorRecord> record = DecodeTensorRecord(value);
+        if (!record.ok()) return record.status().WithContext(Where(name));
+        if (record->birth == birth_) shards.emplace_back(parsed->shard, *std::move(record));
+        return Status::Ok();
+      }));
+  if (shards.empty()) return Status::NotFound("no " + Where(name));
+  if (shards[0].second.layout.has_value()) return shards;
+  if (shards[0].first != 0) {
+    return Status::NotFound("no " + Where(name) + " shard 0; there is a shard " +
+                            std::to_string(shards[0].first));
+  }
+  shards.resize(1);
+  return shards;
+}
+
 Result<TensorInfo> CheckpointReaderImpl::Find(std::string_view name, uint32_t shard) const {
-  std::optional<TensorInfo> found;
+  std::vector<TensorInfo> found;
   VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(const TensorRecord record, FindRecord(name, shard));
-    found = MakeTensorInfo(name, shard, record);
+    found.clear();
+    VARVE_ASSIGN_OR_RETURN(const Shards shards, FindShards(name, shard));
+    for (const auto& [number, record] : shards) {
+      found.push_back(MakeTensorInfo(name, number, record));
+    }
     return Status::Ok();
   }));
-  return *std::move(found);
+  return shard == kAllShards ? JoinShards(std::move(found))[0] : found[0];
 }
 
-Result<Lookup> CheckpointReaderImpl::LookUp(const ReadRequest& request) const {
-  Lookup lookup;
-  VARVE_ASSIGN_OR_RETURN(lookup.record, FindRecord(request.name, request.shard));
-  Result<SliceRuns> runs =
-      SliceRuns::Make(lookup.record.dtype, lookup.record.shape, request.slice);
-  if (!runs.ok()) return runs.status().WithContext(Where(request.name));
-  lookup.runs = *std::move(runs);
-  if (request.out.size() != lookup.runs.total_bytes()) {
-    return Status::InvalidArgument(Where(request.name) + ": the buffer has " +
-                                   std::to_string(request.out.size()) + " bytes, the read " +
-                                   std::to_string(lookup.runs.total_bytes()));
+Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord record,
+                                     const ShardLayout& source, const ShardLayout& target,
+                                     std::vector<Part>* parts) const {
+  parts->push_back({&request, std::move(record), Overlap(source, target), Where(request.name)});
+  return CheckWholeBytes(parts->back());
+}
+
+// A region, from all shards or from what the one that was asked for has of it.
+Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, Shards shards,
+                                       const ShardLayout& region,
+                                       std::vector<Part>* parts) const {
+  std::vector<ShardLayout> layouts;
+  for (auto& [number, record] : shards) {
+    layouts.push_back(record.layout.value_or(ShardLayout::Whole(record.shape)));
   }
-  return lookup;
+  if (request.shard != kAllShards) {
+    return AddPart(request, std::move(shards[0].second), layouts[0], region, parts);
+  }
+  const Result<RegionPlan> plan = PlanRegion(layouts, region);
+  if (!plan.ok()) return plan.status().WithContext(Where(request.name));
+  if (plan->same.has_value()) {
+    TensorRecord& record = shards[*plan->same].second;
+    const ShardLayout local = ShardLayout::Whole(record.shape);
+    return AddPart(request, std::move(record), local, local, parts);
+  }
+  FillPadding(request, region);
+  for (const size_t i : plan->parts) {
+    VARVE_RETURN_IF_ERROR(
+        AddPart(request, std::move(shards[i].second), layouts[i], region, parts));
+  }
+  return Status::Ok();
 }
 
-// Adds a job for each chunk that overlaps the slice; only the lists that name such a chunk are read.
-Status CheckpointReaderImpl::AddJobs(const ReadRequest& request, const Lookup& lookup,
-                                     std::vector<ChunkJob>* jobs) const {
-  const TensorRecord& record = lookup.record;
+// Looks up what a request reads.
+Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Part>* parts) const {
+  if (request.region != nullptr) {
+    Status valid = ValidateLayout(*request.region);
+    if (!request.slice.empty()) valid = Status::InvalidArgument("a region and a slice");
+    if (!valid.ok()) return valid.WithContext(Where(request.name));
+  }
+  VARVE_ASSIGN_OR_RETURN(Shards shards, FindShards(request.name, request.shard));
+  const TensorRecord& first = shards[0].second;
+  const bool is_global = request.shard == kAllShards && first.layout.has_value();
+  const std::vector<int64_t> shape = is_global ? first.layout->global_shape : first.shape;
+  const DType dtype = first.dtype;
+  ShardLayout wanted;
+  if (request.region != nullptr) {
+    wanted = *request.region;
+  } else {
+    Result<ShardLayout> box = LayoutOfSlice(shape, request.slice);
+    if (!box.ok()) return box.status().WithContext(Where(request.name));
+    wanted = *std::move(box);
+  }
+  VARVE_RETURN_IF_ERROR(CheckBuffer(Where(request.name), request, dtype, wanted));
+  if (is_global || request.region != nullptr) {
+    return AddRegion(request, std::move(shards), wanted, parts);
+  }
+  return AddPart(request, std::move(shards[0].second), ShardLayout::Whole(shape), wanted, parts);
+}
+
+// Adds a job for each chunk that has something of what is wanted; only the lists that name such a
+// chunk are read.
+Status CheckpointReaderImpl::AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const {
   std::vector<ChunkRef> refs;
   uint64_t loaded = UINT64_MAX;
-  const uint64_t num_chunks = lookup.runs.num_runs() == 0 ? 0 : record.NumChunks();
-  for (uint64_t chunk = 0; chunk < num_chunks; ++chunk) {
-    const uint64_t begin = record.ChunkOffset(chunk);
-    const uint64_t k = lookup.runs.FirstRunAfter(begin);
-    if (k == lookup.runs.num_runs()) break;
-    if (lookup.runs.Begin(k) >= begin + record.ChunkBytes(chunk)) continue;
+  if (part.overlap.Count() == 0) return Status::Ok();
+  for (uint64_t chunk = 0; chunk < part.record.NumChunks(); ++chunk) {
+    ChunkJob job{&part, chunk, {}};
+    if (part.overlap.Count(job.Elements()) == 0) continue;
     const uint64_t list = chunk / kChunksPerList;
     if (list != loaded) {
-      Result<std::vector<ChunkRef>> read = store_->ReadList(record, list);
-      if (!read.ok()) return read.status().WithContext(Where(request.name));
+      Result<std::vector<ChunkRef>> read = store_->ReadList(part.record, list);
+      if (!read.ok()) return read.status().WithContext(part.where);
       refs = *std::move(read);
       loaded = list;
     }
-    jobs->push_back(
-        {&request, &lookup.runs, &lookup.record, chunk, refs[chunk % kChunksPerList]});
+    job.ref = refs[chunk % kChunksPerList];
+    jobs->push_back(std::move(job));
   }
   return Status::Ok();
 }
 
 Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::byte> source,
                                     Worker* worker) const {
+  const TensorRecord& record = job.part->record;
   std::span<std::byte> target = DirectTarget(job);
   const bool direct = !target.empty();
   if (!direct) {
-    worker->whole.resize(job.record->ChunkBytes(job.chunk));
+    worker->whole.resize(record.ChunkBytes(job.chunk));
     target = worker->whole;
   }
   const ChunkReader& reader = store_->chunk_reader();
-  const DType dtype = job.record->dtype;
   Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
-                      ? reader.MakeDerived(job.ref, dtype, source, target)
-                      : reader.Read(job.ref, dtype, target, &worker->scratch);
+                      ? reader.MakeDerived(job.ref, record.dtype, source, target)
+                      : reader.Read(job.ref, record.dtype, target, &worker->scratch);
   // A frame that its step names is never just absent; Attempt looks whether the step is still there.
   if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {
-    return status.WithContext(Where(job.request->name) + ", chunk " + std::to_string(job.chunk));
+    return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
   }
-  if (!direct) Scatter(*job.runs, job.record->ChunkOffset(job.chunk), target, job.request->out);
+  if (!direct) Scatter(job, target);
   return Status::Ok();
 }
 
@@ -286,14 +403,12 @@ Status CheckpointReaderImpl::RunGroup(std::span<const ChunkJob> group, Worker* w
 }
 
 Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests) const {
-  std::vector<Lookup> lookups;
-  lookups.reserve(requests.size());
-  std::vector<ChunkJob> jobs;
+  std::vector<Part> parts;
   for (const ReadRequest& request : requests) {
-    VARVE_ASSIGN_OR_RETURN(Lookup lookup, LookUp(request));
-    lookups.push_back(std::move(lookup));
-    VARVE_RETURN_IF_ERROR(AddJobs(request, lookups.back(), &jobs));
+    VARVE_RETURN_IF_ERROR(AddParts(request, &parts));
   }
+  std::vector<ChunkJob> jobs;
+  for (const Part& part : parts) VARVE_RETURN_IF_ERROR(AddJobs(part, &jobs));
   std::stable_sort(jobs.begin(), jobs.end(), ReadsBefore);
   const auto groups = GroupWithCopies(jobs);
   if (groups.size() == 1) {

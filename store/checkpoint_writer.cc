@@ -16,6 +16,8 @@
 
 #include "store/frame_totals.h"
 #include "store/gather.h"
+#include "store/regions.h"
+#include "store/root_digest.h"
 #include "store/save_pipeline.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
@@ -41,6 +43,7 @@ std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
   tensor->record.alias_of = view.alias_of;
   tensor->record.derived_from = view.derived_from;
   tensor->record.role = view.role;
+  if (view.layout != nullptr) tensor->record.layout = Canonical(*view.layout);
   return tensor;
 }
 
@@ -64,6 +67,44 @@ BirthRecord MakeBirth(const SaveTotals& totals, uint32_t num_lists) {
           .live_coders = totals.by_coder};
 }
 
+std::string ShardName(const SaveTensor& shard) { return "shard " + std::to_string(shard.shard); }
+
+// Together they are one tensor, and all of it.
+Status CheckGeometry(std::span<const SaveTensor* const> shards) {
+  std::vector<ShardLayout> layouts;
+  for (const SaveTensor* shard : shards) {
+    if (!shard->record.layout.has_value()) {
+      return Status::InvalidArgument(ShardName(*shard) + " has no layout, others have");
+    }
+    if (shard->dtype != shards[0]->dtype) {
+      return Status::InvalidArgument(ShardName(*shard) + " is " +
+                                     std::string(DTypeName(shard->dtype)) + ", " +
+                                     ShardName(*shards[0]) + " " +
+                                     std::string(DTypeName(shards[0]->dtype)));
+    }
+    layouts.push_back(*shard->record.layout);
+  }
+  return ProveCoverage(layouts);
+}
+
+// Shards of equal layouts have equal bytes: which of them is read makes no difference.
+Status CheckReplicas(std::span<const SaveTensor* const> shards) {
+  for (size_t i = 1; i < shards.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (*shards[i]->record.layout != *shards[k]->record.layout) continue;
+      const auto same = [](const ChunkRef& a, const ChunkRef& b) { return a.digest == b.digest; };
+      if (std::equal(shards[i]->refs.begin(), shards[i]->refs.end(), shards[k]->refs.begin(),
+                     shards[k]->refs.end(), same)) {
+        break;  // and so equal to all replicas before it
+      }
+      return Status::InvalidArgument(ShardName(*shards[k]) + " and " + ShardName(*shards[i]) +
+                                     " are replicas, " + ToString(*shards[i]->record.layout) +
+                                     ", but differ");
+    }
+  }
+  return Status::Ok();
+}
+
 class CheckpointWriterImpl : public SourceWriter {
  public:
   CheckpointWriterImpl(StoreImpl* store, uint64_t step, const SaveOptions& options)
@@ -79,6 +120,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override;
   Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
   uint64_t digest_seed() const override { return store_->digest_seed(); }
+  void SetPartial() override { is_partial_ = true; }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -94,6 +136,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Status PinParent(RunId run);
   Result<std::optional<TensorRecord>> FindParent(const SaveTensor& tensor) const;
   Status FindParents();
+  Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
   void LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
   Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,
@@ -125,6 +168,7 @@ class CheckpointWriterImpl : public SourceWriter {
   std::set<std::string> tags_;
   std::optional<std::chrono::system_clock::time_point> created_;
   uint64_t logical_bytes_ = 0;
+  bool is_partial_ = false;
 
   // Lists of this save that are shared with the parent, and refs of those that are new.
   std::vector<ListAddress> shared_lists_;
@@ -255,11 +299,13 @@ void CheckpointWriterImpl::Abandon() {
 Result<SaveReport> CheckpointWriterImpl::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   SavePipeline pipeline(store_, birth_, options_);
-  Status status = FindParents();
+  Status status = CheckShards(CheckGeometry);
+  if (status.ok()) status = FindParents();
   if (status.ok()) {
     LinkSources();
     status = pipeline.Run(&tensors_);
   }
+  if (status.ok()) status = CheckShards(CheckReplicas);
   if (status.ok()) status = CommitPipeline(&pipeline);
   Abandon();  // whatever happened, the writer is done and its pins go
   if (!status.ok()) return status.WithContext("saving " + StepName(id_.run, id_.step));
@@ -282,6 +328,25 @@ Result<std::optional<TensorRecord>> CheckpointWriterImpl::FindParent(
     parent = *std::move(record);
   }
   return parent;
+}
+
+// Calls `check` with the shards of each tensor that has layouts.
+Status CheckpointWriterImpl::CheckShards(
+    Status (*check)(std::span<const SaveTensor* const>)) const {
+  if (is_partial_) return Status::Ok();
+  for (auto it = by_name_.begin(); it != by_name_.end();) {
+    const std::string& name = it->first.first;
+    std::vector<const SaveTensor*> shards;
+    bool has_layouts = false;
+    for (; it != by_name_.end() && it->first.first == name; ++it) {
+      shards.push_back(it->second);
+      has_layouts = has_layouts || it->second->record.layout.has_value();
+    }
+    if (!has_layouts) continue;
+    const Status status = check(shards);
+    if (!status.ok()) return status.WithContext("tensor " + name);
+  }
+  return Status::Ok();
 }
 
 Status CheckpointWriterImpl::FindParents() {
@@ -483,12 +548,7 @@ void CheckpointWriterImpl::PutStep(StepKey key, std::optional<StepKey> parent,
 Digest CheckpointWriterImpl::RootDigest() const {
   std::string all;
   for (const auto& [name, tensor] : by_name_) {
-    all += name.first;
-    all.push_back('\0');
-    all += keys::RunPrefix(name.second);
-    all.push_back(static_cast<char>(tensor->dtype));
-    for (const int64_t d : tensor->shape) all += EncodeNumber(static_cast<uint64_t>(d));
-    all += keys::Index(tensor->record.content);
+    AppendToRoot(name.first, name.second, tensor->record, &all);
   }
   return ComputeDigest(store_->digest_seed(), AsBytes(all));
 }
@@ -510,6 +570,21 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
 
 }  // namespace
 
+namespace {
+
+Status ValidateViewLayout(const TensorView& view) {
+  VARVE_RETURN_IF_ERROR(ValidateLayout(*view.layout));
+  VARVE_RETURN_IF_ERROR(NumBytes(view.dtype, view.layout->global_shape).status());
+  const std::vector<int64_t> local = view.layout->LocalShape();
+  if (std::equal(local.begin(), local.end(), view.shape.begin(), view.shape.end())) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("the shape is " + ShapeName(view.shape) + ", that of its layout " +
+                                 ToString(*view.layout) + " is " + ShapeName(local));
+}
+
+}  // namespace
+
 Status ValidateView(const TensorView& view, bool has_data) {
   VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
   const std::string tensor = "tensor " + std::string(view.name);
@@ -519,6 +594,14 @@ Status ValidateView(const TensorView& view, bool has_data) {
   }
   const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
   if (!bytes.ok()) return bytes.status().WithContext(tensor);
+  if (view.shard == kAllShards) {
+    return Status::InvalidArgument(tensor + ": shard number " + std::to_string(view.shard) +
+                                   " is reserved");
+  }
+  if (view.layout != nullptr) {
+    const Status layout = ValidateViewLayout(view);
+    if (!layout.ok()) return layout.WithContext(tensor);
+  }
   if (has_data && *bytes > 0 && view.data == nullptr) {
     return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
                                    " bytes");

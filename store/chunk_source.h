@@ -49,6 +49,8 @@ class SourceWriter : public CheckpointWriter {
   // empty when it has no such tensor that is cut the same way.
   virtual Result<std::vector<Digest>> ParentDigests(const TensorView& view) const = 0;
   virtual uint64_t digest_seed() const = 0;
+  // The checkpoint has more shards elsewhere: those here need not make whole tensors.
+  virtual void SetPartial() = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };

@@ -84,6 +84,7 @@ class Copier {
     VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
     VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
     auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
+    writer->SetPartial();  // as complete as what is copied
     VARVE_RETURN_IF_ERROR(PutTensors(id, writer));
     VARVE_RETURN_IF_ERROR(PutRest(*reader, writer));
     Result<SaveReport> report = writer->Commit();
@@ -124,7 +125,8 @@ class Copier {
                             .derived_from = tensor.record.derived_from,
                             .alias_of = tensor.record.alias_of,
                             .role = tensor.record.role,
-                            .shard = tensor.shard};
+                            .shard = tensor.shard,
+                            .layout = tensor.record.layout ? &*tensor.record.layout : nullptr};
       VARVE_RETURN_IF_ERROR(writer->PutSource(
           view, std::make_shared<StoredTensor>(&from_->chunk_reader(), tensor.record.dtype,
                                                std::move(tensor.refs), &digests_)));

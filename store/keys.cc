@@ -90,10 +90,15 @@ std::optional<std::string_view> ParseItem(std::string_view key) {
   return key.substr(kStepKeyBytes + 1);
 }
 
-std::string Tensor(StepKey step, std::string_view name, uint32_t shard) {
+std::string TensorPrefix(StepKey step, std::string_view name) {
   std::string key = Step(step);
   key.append(name);
   key.push_back('\0');
+  return key;
+}
+
+std::string Tensor(StepKey step, std::string_view name, uint32_t shard) {
+  std::string key = TensorPrefix(step, name);
   Append(&key, shard);
   return key;
 }

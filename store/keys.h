@@ -77,6 +77,7 @@ std::optional<std::string_view> ParseItem(std::string_view key);  // the item's 
 
 // tensors
 std::string Tensor(StepKey step, std::string_view name, uint32_t shard);
+std::string TensorPrefix(StepKey step, std::string_view name);  // of all shards
 struct ParsedTensor {
   StepKey step;
   std::string_view name;  // into the key

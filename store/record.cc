@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "store/schema/record_generated.h"
+#include "store/stored_layout.h"
 #include "store/verified_buffer.h"
 
 namespace varve {
@@ -216,11 +217,13 @@ std::string EncodeTensorRecord(const TensorRecord& record) {
   flatbuffers::Offset<flatbuffers::String> alias, derived;
   if (!record.alias_of.empty()) alias = builder.CreateString(record.alias_of);
   if (!record.derived_from.empty()) derived = builder.CreateString(record.derived_from);
+  flatbuffers::Offset<fb::ShardLayout> layout;
+  if (record.layout.has_value()) layout = EncodeLayout(*record.layout, &builder);
   const fb::Digest content = ToFb(record.content);
   return Finish(&builder,
                 fb::CreateTensorRecord(builder, record.birth, static_cast<uint8_t>(record.dtype),
                                        record.elements_per_chunk, shape, &content, list_offset,
-                                       /*layout=*/0, alias, derived,
+                                       layout, alias, derived,
                                        static_cast<uint8_t>(record.role))
                     .Union());
 }
@@ -260,6 +263,14 @@ Result<TensorRecord> DecodeTensorRecord(std::string_view value) {
   if (in->alias_of() != nullptr) out.alias_of = in->alias_of()->str();
   if (in->derived_from() != nullptr) out.derived_from = in->derived_from()->str();
   if (in->role() < kNumTensorRoles) out.role = static_cast<TensorRole>(in->role());
+  if (in->layout() != nullptr) {
+    Result<ShardLayout> layout = DecodeLayout(*in->layout());
+    if (!layout.ok()) return Damaged("tensor", layout.status().message());
+    if (layout->LocalShape() != out.shape || !NumBytes(out.dtype, layout->global_shape).ok()) {
+      return Damaged("tensor", "the shape does not fit the layout " + ToString(*layout));
+    }
+    out.layout = *std::move(layout);
+  }
   return out;
 }
 

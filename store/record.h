@@ -55,6 +55,7 @@ struct TensorRecord {
   std::string alias_of;
   std::string derived_from;
   TensorRole role = TensorRole::kOther;
+  std::optional<ShardLayout> layout;  // canonical; its local shape is `shape`
 
   uint64_t NumElements() const;
   uint64_t LogicalBytes() const;

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "store/overlap.h"
+#include "store/util.h"
+#include "varve/tensor.h"
 
 namespace varve {
 namespace {
@@ -13,14 +15,6 @@ std::string AxisName(size_t axis) { return "axis " + std::to_string(axis); }
 
 std::string RangeText(int64_t begin, int64_t end) {
   return std::to_string(begin) + ":" + std::to_string(end);
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  }
-  return text + "]";
 }
 
 int64_t Length(const std::vector<Segment>& segments) {
@@ -143,7 +137,7 @@ std::string ToString(const ShardLayout& layout) {
     if (i > 0) text += ", ";
     text += SegmentsText(layout.axes[i], layout.global_shape[i]);
   }
-  text += "] of " + ShapeText(layout.global_shape);
+  text += "] of " + ShapeName(layout.global_shape);
   if (layout.flat.has_value()) {
     text += ", elements " + RangeText(layout.flat->begin, layout.flat->end);
   }

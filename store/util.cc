@@ -43,6 +43,14 @@ std::string StepName(std::string_view run, uint64_t step) {
   return "step " + std::to_string(step) + " of run " + std::string(run);
 }
 
+std::string ShapeName(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
 bool IsNoSpace(const Status& status) {
   // RocksDB and errno both carry the system's own sentence; a compaction that would not fit is
   // refused beforehand in RocksDB's words.

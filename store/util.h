@@ -23,6 +23,8 @@ inline std::string_view AsString(std::span<const std::byte> s) {
 
 // "step 10 of run main", as messages name a checkpoint.
 std::string StepName(std::string_view run, uint64_t step);
+// "[2, 3]".
+std::string ShapeName(std::span<const int64_t> shape);
 
 // True when an error says that the disk is full.
 bool IsNoSpace(const Status& status);

@@ -42,7 +42,8 @@ Status Validate(const TrainingState& state) {
                                         .dtype = tensor.dtype,
                                         .shape = tensor.shape,
                                         .data = tensor.data,
-                                        .strides = tensor.strides},
+                                        .strides = tensor.strides,
+                                        .layout = tensor.layout ? &*tensor.layout : nullptr},
                                        /*has_data=*/true));
     if (!names.insert(tensor.name).second) {
       return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
@@ -504,6 +505,7 @@ Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::BeginOnce(
     VARVE_RETURN_IF_ERROR(writer->PutBytes(name, item.value));
   }
   VARVE_RETURN_IF_ERROR(writer->SetTrainerState(job.state.trainer));
+  if (job.state.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*job.state.topology));
   for (const auto& [name, value] : job.state.metrics) {
     VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
   }

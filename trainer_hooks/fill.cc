@@ -5,27 +5,38 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "trainer_hooks/convert.h"
-#include "trainer_hooks/cut.h"
 
 namespace varve {
 namespace {
 
 constexpr size_t kScratchBytes = size_t{64} << 20;
-// At most 16 MiB, of whole chunks where rows are not in the way. Several fit into the scratch, so
-// that all cores have one to convert.
+// At most 16 MiB, of whole chunks. Several fit into the scratch, so that all cores have one to convert.
 constexpr int64_t kPieceElements = int64_t{2} << 20;
 // Elements converted at a time, small enough for the cache.
 constexpr int64_t kRound = 4096;
 constexpr size_t kMaxElementBytes = 8;
 
-// Slices must end on whole bytes, so tensors of smaller elements are not cut.
-std::vector<Piece> CutTensor(const TensorInfo& info) {
-  const bool whole_bytes = DTypeBits(info.dtype) % 8 == 0;
-  return CutIntoPieces(info.shape,
-                       whole_bytes ? kPieceElements : std::numeric_limits<int64_t>::max());
+// A run of a target's elements.
+struct Piece {
+  ShardLayout region;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// All of it in order. Regions must end on whole bytes, so tensors of smaller elements are not cut.
+std::vector<Piece> CutTarget(const StateTensor& tensor) {
+  const ShardLayout layout = LayoutOf(tensor);
+  const int64_t elements = layout.NumLocal();
+  const int64_t step = DTypeBits(tensor.dtype) % 8 == 0 ? kPieceElements : elements;
+  const int64_t begin = layout.flat ? layout.flat->begin : 0;
+  std::vector<Piece> pieces;
+  for (int64_t first = 0; first < elements; first += step) {
+    pieces.push_back({layout, first, std::min(step, elements - first)});
+    pieces.back().region.flat = Range{begin + first, begin + first + pieces.back().count};
+  }
+  return pieces;
 }
 
 size_t BytesOf(DType dtype, int64_t elements) {
@@ -72,7 +83,10 @@ Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan) {
   for (const Fill& fill : plan.fills) {
     if (!IsReadInPlace(fill)) continue;
     auto* data = static_cast<std::byte*>(fill.target.tensor->data);
-    requests.push_back({.name = fill.source->name, .out = {data, fill.target.bytes}});
+    const auto& layout = fill.target.tensor->layout;
+    requests.push_back({.name = fill.source->name,
+                        .out = {data, fill.target.bytes},
+                        .region = layout ? &*layout : nullptr});
   }
   return reader.ReadMany(requests);
 }
@@ -83,7 +97,7 @@ class ScratchReader {
   explicit ScratchReader(const CheckpointReader& reader) : reader_(reader) {}
 
   Status Add(const Fill& fill) {
-    for (Piece& piece : CutTensor(*fill.source)) {
+    for (Piece& piece : CutTarget(*fill.target.tensor)) {
       const size_t bytes = BytesOf(fill.source->dtype, piece.count);
       if (bytes_ > 0 && bytes_ + bytes > kScratchBytes) VARVE_RETURN_IF_ERROR(Flush());
       jobs_.push_back({&fill, std::move(piece), bytes_, bytes});
@@ -97,7 +111,7 @@ class ScratchReader {
     std::vector<ReadRequest> requests;
     for (const Job& job : jobs_) {
       requests.push_back(
-          {.name = job.fill->source->name, .out = ValuesOf(job), .slice = job.piece.box});
+          {.name = job.fill->source->name, .out = ValuesOf(job), .region = &job.piece.region});
     }
     VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
     tbb::parallel_for(size_t{0}, jobs_.size(), [this](size_t i) {
@@ -129,14 +143,14 @@ class ScratchReader {
 // The values of a tie's tensors in the dtype of their target, piece by piece.
 Result<bool> AreEqual(const CheckpointReader& reader, const TieCheck& tie) {
   const DType dtype = tie.first->dtype;
-  for (const Piece& piece : CutTensor(*tie.first_source)) {
+  for (const Piece& piece : CutTarget(*tie.first)) {
     std::vector<ReadRequest> requests;
     std::vector<std::byte> read[2];
     std::vector<std::byte> converted[2];
     const TensorInfo* sources[2] = {tie.first_source, tie.second_source};
     for (int i = 0; i < 2; ++i) {
       read[i].resize(BytesOf(sources[i]->dtype, piece.count));
-      requests.push_back({.name = sources[i]->name, .out = read[i], .slice = piece.box});
+      requests.push_back({.name = sources[i]->name, .out = read[i], .region = &piece.region});
     }
     VARVE_RETURN_IF_ERROR(reader.ReadMany(requests));
     for (int i = 0; i < 2; ++i) {

@@ -13,6 +13,7 @@
 #include "trainer_hooks/fill.h"
 #include "trainer_hooks/item_name.h"
 #include "trainer_hooks/load_plan.h"
+#include "trainer_hooks/rank_states.h"
 
 namespace varve {
 namespace {
@@ -23,7 +24,9 @@ struct Rest {
   std::vector<StateItem> items;
 };
 
-Result<Rest> ReadRest(const CheckpointReader& reader) {
+Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
+                      const std::optional<Topology>& topology, const LoadOptions& options,
+                      std::vector<std::string>* dropped) {
   Rest rest;
   VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerState());
   VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
@@ -32,6 +35,9 @@ Result<Rest> ReadRest(const CheckpointReader& reader) {
     VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
     rest.items.push_back({std::move(item.name), item.rank, std::move(value)});
   }
+  TrainerState none;
+  VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, topology, options.rank_states,
+                                      rest.trainer ? &*rest.trainer : &none, &rest.items, dropped));
   return rest;
 }
 
@@ -54,6 +60,10 @@ Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults)
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into) {
   const auto started = std::chrono::steady_clock::now();
+  const std::string step = StepName(reader.info().id.run, reader.info().id.step);
+  VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
+  const Status topologies = CompareTopologies(saved_by, into->topology, options);
+  if (!topologies.ok()) return topologies.WithContext(step);
   VARVE_ASSIGN_OR_RETURN(const auto stored, reader.List());
   LoadPlan plan = PlanLoad(stored, options, *into);
   VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
@@ -61,7 +71,10 @@ Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& 
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);
   Rest rest;
   if (options.trainer_state) {
-    VARVE_ASSIGN_OR_RETURN(rest, ReadRest(reader));
+    Result<Rest> read =
+        ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
+    if (!read.ok()) return read.status().WithContext(step);
+    rest = *std::move(read);
   }
   VARVE_RETURN_IF_ERROR(FillTargets(reader, plan));
   if (options.trainer_state) Replace(std::move(rest), options, into);

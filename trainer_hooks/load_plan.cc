@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "store/glob.h"
+#include "store/util.h"
 #include "trainer_hooks/convert.h"
 
 namespace varve {
@@ -23,16 +24,15 @@ struct Stored {
 // Targets in one place of memory.
 using Tied = std::vector<const LoadTarget*>;
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
+const std::vector<int64_t>& GlobalShape(const TensorInfo& info) { return info.shape; }
+const std::vector<int64_t>& GlobalShape(const StateTensor& tensor) {
+  return tensor.layout ? tensor.layout->global_shape : tensor.shape;
 }
 
 // "BF16 [2, 3]"
 template <typename Tensor>
 std::string Describe(const Tensor& tensor) {
-  return std::string(DTypeName(tensor.dtype)) + " " + ShapeText(tensor.shape);
+  return std::string(DTypeName(tensor.dtype)) + " " + ShapeName(GlobalShape(tensor));
 }
 
 std::string TensorText(const std::string& name) { return "tensor " + name; }
@@ -64,6 +64,14 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
     return Status::InvalidArgument(std::to_string(tensor.strides.size()) + " strides, expected " +
                                    std::to_string(tensor.shape.size()));
   }
+  if (tensor.layout.has_value()) {
+    VARVE_RETURN_IF_ERROR(ValidateLayout(*tensor.layout));
+    if (tensor.layout->LocalShape() != tensor.shape) {
+      return Status::InvalidArgument("shape " + ShapeName(tensor.shape) + ", its layout " +
+                                     ToString(*tensor.layout) + " has " +
+                                     ShapeName(tensor.layout->LocalShape()));
+    }
+  }
   const Strides strides(tensor.shape, tensor.strides);
   if (strides.HasZero()) {
     return Status::InvalidArgument("a stride is 0, expected a place of its own for each element");
@@ -76,7 +84,8 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
 
 // False: they may be equal all the same, in one dtype and cut or in several.
 bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content;
+  return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content &&
+         a.content != std::array<uint64_t, 2>{};
 }
 
 class Planner {
@@ -131,7 +140,7 @@ class Planner {
 void Planner::IndexStored(std::span<const TensorInfo> stored) {
   for (const TensorInfo& info : stored) {
     const std::string name = options_.rename.Apply(info.name);
-    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info, info.shard == 0});
+    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info, info.shard == 0 || info.shard == kAllShards});
     if (!is_new && it->second.info->name == info.name) {
       it->second.is_whole = false;
     } else if (!is_new) {
@@ -157,7 +166,7 @@ void Planner::CheckTargets() {
 }
 
 std::vector<Tied> Planner::GroupTied() const {
-  using Place = std::tuple<const void*, DType, std::vector<int64_t>, Strides>;
+  using Place = std::tuple<const void*, DType, std::vector<int64_t>, Strides, std::string>;
   std::map<Place, size_t> places;
   std::vector<Tied> groups;
   for (const StateTensor& tensor : into_.tensors) {
@@ -166,7 +175,8 @@ std::vector<Tied> Planner::GroupTied() const {
     const LoadTarget& target = it->second;
     size_t group = groups.size();
     if (target.bytes > 0) {
-      const Place place(tensor.data, tensor.dtype, tensor.shape, target.strides);
+      const Place place(tensor.data, tensor.dtype, tensor.shape, target.strides,
+                        ToString(LayoutOf(tensor)));
       group = places.try_emplace(place, group).first->second;
     }
     if (group == groups.size()) groups.emplace_back();
@@ -194,9 +204,10 @@ bool Planner::Fits(const StateTensor& target, const Stored& stored) {
   const std::string tensor = TensorText(target.name, info);
   const size_t faults_before = plan_.faults.size();
   if (!stored.is_whole) {
-    Fault(tensor + ": is in shards, expected a whole tensor");
-  } else if (info.shape != target.shape) {
-    Fault(tensor + ": shape " + ShapeText(info.shape) + ", expected " + ShapeText(target.shape));
+    Fault(tensor + ": is in shards without layouts, expected a whole tensor");
+  } else if (info.shape != GlobalShape(target)) {
+    Fault(tensor + ": shape " + ShapeName(info.shape) + ", expected " +
+          ShapeName(GlobalShape(target)));
   }
   if (info.dtype != target.dtype &&
       !(options_.convert_dtype && CanConvert(info.dtype, target.dtype))) {
@@ -240,7 +251,7 @@ bool Planner::PlanFromPartner(const Tied& tied, const LoadTarget& target, std::s
     if (stored == nullptr) continue;
     stored->used = true;
     const TensorInfo& info = *stored->info;
-    if (!stored->is_whole || info.shape != target.tensor->shape ||
+    if (!stored->is_whole || info.shape != GlobalShape(*target.tensor) ||
         !CanConvert(info.dtype, target.tensor->dtype)) {
       *why_not = "; cannot be made from " + info.name + ", which is " + Describe(info);
       continue;
@@ -279,7 +290,9 @@ void Planner::PlanMasters() {
     if (it == targets_.end() || !filled_.contains(&weight)) continue;
     const LoadTarget& master = it->second;
     if (IsInScope(*master.tensor) || filled_.contains(master.tensor)) continue;
-    if (weight.shape != master.tensor->shape || !CanConvert(weight.dtype, master.tensor->dtype)) {
+    const bool same_cut =
+        weight.shape == master.tensor->shape && weight.layout == master.tensor->layout;
+    if (!same_cut || !CanConvert(weight.dtype, master.tensor->dtype)) {
       Fault(TensorText(master.tensor->name) + " of the target: is " + Describe(*master.tensor) +
             ", expected a master of " + weight.name + ", which is " + Describe(weight));
       continue;
@@ -312,6 +325,10 @@ void Planner::NoteUnexpected() {
 }
 
 }  // namespace
+
+ShardLayout LayoutOf(const StateTensor& tensor) {
+  return tensor.layout ? *tensor.layout : ShardLayout::Whole(tensor.shape);
+}
 
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into) {

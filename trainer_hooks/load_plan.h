@@ -23,6 +23,9 @@ struct LoadTarget {
   uint64_t bytes;
 };
 
+// What a tensor of the target holds of its global tensor.
+ShardLayout LayoutOf(const StateTensor& tensor);
+
 // A tensor of the checkpoint fills one place; of tied targets only the first is named.
 struct Fill {
   LoadTarget target;

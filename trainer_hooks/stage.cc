@@ -126,7 +126,8 @@ Stage::Memory* Stage::FindTied(const StateTensor& tensor) const {
   const auto [begin, end] = by_data_.equal_range(tensor.data);
   const auto it = std::find_if(begin, end, [&](const auto& entry) {
     const StateTensor& t = entry.second->tensor;
-    return t.dtype == tensor.dtype && t.shape == tensor.shape && t.strides == tensor.strides;
+    return t.dtype == tensor.dtype && t.shape == tensor.shape && t.strides == tensor.strides &&
+           t.layout == tensor.layout;
   });
   return it == end ? nullptr : it->second;
 }
@@ -205,7 +206,8 @@ Status Stage::PutInto(SourceWriter* writer) {
                                              .shape = tensor.shape,
                                              .derived_from = tensor.derived_from,
                                              .alias_of = named->alias_of,
-                                             .role = tensor.role},
+                                             .role = tensor.role,
+                                             .layout = tensor.layout ? &*tensor.layout : nullptr},
                                             std::make_shared<Source>(this, named.get())));
   }
   return Status::Ok();

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "gpt/parallel.h"
 
@@ -24,7 +25,7 @@ uint16_t RoundToBf16(float value) {
 
 float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-AdamW::AdamW(int64_t size) : exp_avg(size), exp_avg_sq(size) {}
+AdamW::AdamW(Range of) : slice(of), exp_avg(of.size()), exp_avg_sq(of.size()) {}
 
 void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
                  std::span<float> values, std::span<const float> grads, float grad_scale, float lr,
@@ -41,23 +42,23 @@ void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
   };
   for (const Param& param : params) {
     const float decay = param.shape.size() >= 2 ? config.weight_decay : 0;
-    ParallelBlocks(param.size, kElementBlock, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) update(param.offset + i, decay);
+    const Range here = Intersect(slice, {param.offset, param.offset + param.size});
+    const int64_t first = here.begin - slice.begin;
+    ParallelBlocks(here.size(), kElementBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) update(first + i, decay);
     });
   }
 }
 
-float GradNorm(std::span<const float> grads) {
-  const int64_t size = static_cast<int64_t>(grads.size());
+double SquareSum(std::span<const float> values) {
+  const int64_t size = static_cast<int64_t>(values.size());
   std::vector<double> sums((size + kElementBlock - 1) / kElementBlock);
   ParallelBlocks(size, kElementBlock, [&](int64_t begin, int64_t end) {
     double sum = 0;
-    for (int64_t i = begin; i < end; ++i) sum += double{grads[i]} * grads[i];
+    for (int64_t i = begin; i < end; ++i) sum += double{values[i]} * values[i];
     sums[begin / kElementBlock] = sum;
   });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return static_cast<float>(std::sqrt(total));
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 float ClipScale(float norm, float max_norm) { return norm > max_norm ? max_norm / norm : 1.0f; }

@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "gpt/model.h"
+#include "gpt/buffer.h"
+#include "gpt/params.h"
 
 namespace gpt {
 
@@ -24,20 +25,23 @@ struct AdamWConfig {
   float weight_decay = 0.1f;  // of matrices only
 };
 
-// The moments, flat arrays in the order of ListParams.
+// The moments of a slice of the flat array that ListParams describes.
 struct AdamW {
-  explicit AdamW(int64_t size);
+  explicit AdamW(Range of);
+  // Of all of it.
+  explicit AdamW(int64_t size) : AdamW(Range{0, size}) {}
 
-  // One update of `values`, the parameters or their masters. `step` counts from 1. The gradient is
-  // multiplied by `grad_scale` first.
+  // One update of `values`, the parameters or their masters; of the slice, as the gradient is.
+  // `step` counts from 1. The gradient is multiplied by `grad_scale` first.
   void Step(const AdamWConfig& config, const std::vector<Param>& params, std::span<float> values,
             std::span<const float> grads, float grad_scale, float lr, int64_t step);
 
+  Range slice;
   Buffer<float> exp_avg, exp_avg_sq;
 };
 
-// The Euclidean norm.
-float GradNorm(std::span<const float> grads);
+// The square of the Euclidean norm.
+double SquareSum(std::span<const float> values);
 // The factor that brings a gradient of this norm to at most `max_norm`.
 float ClipScale(float norm, float max_norm);
 

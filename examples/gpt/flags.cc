@@ -44,6 +44,24 @@ void AddTrainingFlags(CLI::App* app, Flags* flags) {
   add("--seed", t.seed, "Of weights, samples and dropout");
 }
 
+void AddRankFlags(CLI::App* app, Flags* flags) {
+  Topology& topology = flags->topology;
+  topology.dp = 0;
+  app->add_option("--tensor-model-parallel-size,--tp", topology.tp, "Ranks that share each layer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--pipeline-model-parallel-size,--pp", topology.pp, "Stages of layers")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--data-parallel-size,--dp", topology.dp,
+                  "Copies of the model, which share the samples [all ranks / tp / pp]")
+      ->check(CLI::PositiveNumber);
+  app->add_flag("--use-distributed-optimizer,--zero", topology.zero,
+                "The copies share the optimizer's state (ZeRO-1)");
+  app->add_option("--spawn", flags->num_spawned, "Start so many ranks on this machine")
+      ->check(CLI::PositiveNumber);
+}
+
 // "2@40": true when both numbers are there.
 bool ParseSwitch(const std::string& text, BatchSwitch* out) {
   const size_t at = text.find('@');
@@ -99,8 +117,33 @@ void AddCheckpointFlags(CLI::App* app, varve::CheckpointFlags* flags) {
 void AddFlags(CLI::App* app, Flags* flags) {
   AddModelFlags(app, flags);
   AddTrainingFlags(app, flags);
+  AddRankFlags(app, flags);
   AddCheckpointFlags(app, &flags->checkpoint);
   AddTestFlags(app, flags);
+}
+
+varve::Result<Topology> TopologyOf(const Flags& flags, int num_ranks) {
+  Topology topology = flags.topology;
+  const auto invalid = [](const std::string& message) {
+    return varve::Status::InvalidArgument(message);
+  };
+  const int of_model = topology.tp * topology.pp;
+  if (topology.dp == 0) topology.dp = std::max(1, num_ranks / of_model);
+  if (topology.size() != num_ranks) {
+    return invalid(std::to_string(num_ranks) + " ranks are not --tp " +
+                   std::to_string(topology.tp) + " x --pp " + std::to_string(topology.pp) +
+                   " x --dp " + std::to_string(topology.dp));
+  }
+  const int batch_size = flags.micro_batch_size;
+  const int later = flags.batch_switch.has_value() ? flags.batch_switch->size : batch_size;
+  if (batch_size % topology.dp != 0 || later % topology.dp != 0) {
+    return invalid(std::to_string(topology.dp) + " data parallel ranks cannot share the " +
+                   std::to_string(batch_size % topology.dp != 0 ? batch_size : later) +
+                   " samples of a step equally");
+  }
+  const bool saves = !flags.checkpoint.save.empty() || !flags.checkpoint.load.empty();
+  if (num_ranks > 1 && saves) return invalid("--save and --load are for one rank");
+  return topology;
 }
 
 int BatchSizeAt(const Flags& flags, int64_t step) {

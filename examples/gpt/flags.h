@@ -39,10 +39,15 @@ struct Flags {
   std::optional<int64_t> lr_decay_iters;
   std::vector<Dump> dumps;
   size_t threads = 0;
+  Topology topology;    // dp is 0 unless it is given: as many as there are ranks
+  int num_spawned = 0;  // 0: ranks are started by others, or there is one
 };
 
 // `flags` must outlive `app`, which fills them when it parses.
 void AddFlags(CLI::App* app, Flags* flags);
+
+// How so many ranks share the work. kInvalidArgument when they cannot do it as the flags say.
+varve::Result<Topology> TopologyOf(const Flags& flags, int num_ranks);
 
 // The batch size of a step.
 int BatchSizeAt(const Flags& flags, int64_t step);

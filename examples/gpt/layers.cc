@@ -91,25 +91,31 @@ Real AttentionScale(int64_t C, int64_t NH) {
 }  // namespace
 
 template <typename Real>
-void EmbeddingForward(Real* out, const uint8_t* tokens, const Real* wte, const Real* wpe, int64_t B,
-                      int64_t T, int64_t C) {
-  ParallelBlocks(B * T, kRowBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const Real* token = wte + tokens[n] * C;
-      const Real* position = wpe + n % T * C;
-      for (int64_t c = 0; c < C; ++c) out[n * C + c] = token[c] + position[c];
+void EmbeddingForward(Real* out, const uint8_t* tokens, const Real* wte, const Real* wpe,
+                      Range words, int64_t B, int64_t T, int64_t C) {
+  const auto row = [&](int64_t n) {
+    const int64_t word = tokens[n] - words.begin;
+    const bool is_here = word >= 0 && word < words.size();
+    for (int64_t c = 0; c < C; ++c) {
+      const Real token = is_here ? wte[word * C + c] : Real{0};
+      out[n * C + c] = wpe == nullptr ? token : token + wpe[n % T * C + c];
     }
+  };
+  ParallelBlocks(B * T, kRowBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) row(n);
   });
 }
 
 template <typename Real>
-void EmbeddingBackward(Real* dwte, Real* dwpe, const Real* dout, const uint8_t* tokens, int64_t B,
-                       int64_t T, int64_t C) {
+void EmbeddingBackward(Real* dwte, Real* dwpe, const Real* dout, const uint8_t* tokens, Range words,
+                       int64_t B, int64_t T, int64_t C) {
   // A token may stand in many rows: each task owns columns, so that no two add to one element.
   ParallelBlocks(C, kColumnBlock, [&](int64_t begin, int64_t end) {
     for (int64_t n = 0; n < B * T; ++n) {
+      const int64_t word = tokens[n] - words.begin;
+      const bool is_here = word >= 0 && word < words.size();
       for (int64_t c = begin; c < end; ++c) {
-        dwte[tokens[n] * C + c] += dout[n * C + c];
+        if (is_here) dwte[word * C + c] += dout[n * C + c];
         dwpe[n % T * C + c] += dout[n * C + c];
       }
     }
@@ -297,10 +303,10 @@ void CrossEntropyBackward(Real* dlogits, const Real* probs, const uint8_t* targe
 }
 
 #define GPT_INSTANTIATE_LAYERS(Real)                                                              \
-  template void EmbeddingForward(Real*, const uint8_t*, const Real*, const Real*, int64_t,        \
+  template void EmbeddingForward(Real*, const uint8_t*, const Real*, const Real*, Range, int64_t, \
                                  int64_t, int64_t);                                               \
-  template void EmbeddingBackward(Real*, Real*, const Real*, const uint8_t*, int64_t, int64_t,    \
-                                  int64_t);                                                       \
+  template void EmbeddingBackward(Real*, Real*, const Real*, const uint8_t*, Range, int64_t,      \
+                                  int64_t, int64_t);                                              \
   template void LayerNormForward(Real*, Real*, Real*, const Real*, const Real*, const Real*,      \
                                  int64_t, int64_t);                                               \
   template void LayerNormBackward(Real*, Real*, Real*, const Real*, const Real*, const Real*,     \

@@ -14,21 +14,24 @@
 
 #include <cstdint>
 
+#include "gpt/topology.h"
+
 namespace gpt {
 
-// out[n] = wte[tokens[n]] + wpe[n % T]
+// out[n] = wte[tokens[n]] + wpe[n % T]. Only `words` are in `wte` and `dwte`, the others count as
+// 0. `wpe` may be null: then there is none.
 template <typename Real>
 void EmbeddingForward(Real* out,              // (N, C)
                       const uint8_t* tokens,  // (N)
-                      const Real* wte,        // (V, C)
+                      const Real* wte,        // (words, C)
                       const Real* wpe,        // (T, C)
-                      int64_t B, int64_t T, int64_t C);
+                      Range words, int64_t B, int64_t T, int64_t C);
 template <typename Real>
-void EmbeddingBackward(Real* dwte,             // (V, C)
+void EmbeddingBackward(Real* dwte,             // (words, C)
                        Real* dwpe,             // (T, C)
                        const Real* dout,       // (N, C)
                        const uint8_t* tokens,  // (N)
-                       int64_t B, int64_t T, int64_t C);
+                       Range words, int64_t B, int64_t T, int64_t C);
 
 // Each row of `inp`, shifted to mean 0 and scaled to variance 1, times weight plus bias.
 template <typename Real>

@@ -5,15 +5,18 @@
 #include <tbb/global_control.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "gpt/data.h"
 #include "gpt/flags.h"
+#include "gpt/launch.h"
 #include "gpt/trainer.h"
 #include "varve/trainer_hooks.h"
 
@@ -44,15 +47,18 @@ void PrintSave(const varve::SaveMetrics& m) {
       m.stall_seconds * 1e3);
 }
 
-varve::Status WriteDump(const Dump& dump, const varve::TrainingState& state) {
+// Of several ranks each writes its part, if it has one, to a file of its own.
+varve::Status WriteDump(const Dump& dump, const varve::TrainingState& state,
+                        const std::string& suffix) {
   for (const varve::StateTensor& tensor : state.tensors) {
     if (tensor.name != dump.name) continue;
     VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, varve::NumBytes(tensor.dtype, tensor.shape));
-    std::ofstream file(dump.file, std::ios::binary);
+    std::ofstream file(dump.file + suffix, std::ios::binary);
     file.write(static_cast<const char*>(tensor.data), static_cast<std::streamsize>(bytes));
-    if (!file.flush()) return varve::Status::IOError("cannot write " + dump.file);
+    if (!file.flush()) return varve::Status::IOError("cannot write " + dump.file + suffix);
     return varve::Status::Ok();
   }
+  if (!suffix.empty()) return varve::Status::Ok();
   return varve::Status::NotFound("--dump-tensor: the trainer has no tensor '" + dump.name + "'");
 }
 
@@ -63,16 +69,20 @@ varve::HooksOptions MakeHooksOptions() {
   return options;
 }
 
-varve::Status Train(const Flags& flags, varve::TrainerHooks* hooks, Trainer* trainer) {
+// `suffix` is that of files that each rank writes.
+varve::Status Train(const Flags& flags, const std::string& suffix, varve::TrainerHooks* hooks,
+                    Trainer* trainer) {
   bool stops = trainer->step() >= flags.train_iters;
   while (!stops) {
     const auto start = Clock::now();
     trainer->ForwardBackward(BatchSizeAt(flags, trainer->step() + 1));
     VARVE_RETURN_IF_ERROR(hooks->BeforeOptimizerStep());
     const StepReport report = trainer->Update();
+    VARVE_RETURN_IF_ERROR(trainer->status());
     PrintStep(report, Clock::now() - start);
     for (const Dump& dump : flags.dumps) {
-      if (dump.step == report.step) VARVE_RETURN_IF_ERROR(WriteDump(dump, *trainer->state()));
+      if (dump.step == report.step)
+        VARVE_RETURN_IF_ERROR(WriteDump(dump, *trainer->state(), suffix));
     }
     VARVE_ASSIGN_OR_RETURN(stops,
                            hooks->AfterStep(*trainer->state(), report.step == flags.train_iters));
@@ -80,19 +90,50 @@ varve::Status Train(const Flags& flags, varve::TrainerHooks* hooks, Trainer* tra
   return hooks->Finish();
 }
 
+// Alone, or one of the ranks that the environment tells of. Only the first of them prints.
+varve::Result<std::unique_ptr<Ranks>> MakeRanks(const Flags& flags) {
+  VARVE_ASSIGN_OR_RETURN(auto world, JoinRanks());
+  const int num_ranks = world == nullptr ? 1 : world->size();
+  VARVE_ASSIGN_OR_RETURN(const Topology topology, TopologyOf(flags, num_ranks));
+  if (world == nullptr) return std::make_unique<Ranks>();
+  if (world->rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) {
+    return varve::Status::IOError("cannot open /dev/null");
+  }
+  return Ranks::Make(std::move(world), topology);
+}
+
 // The exit code.
 varve::Result<int> Run(Flags flags) {
   flags.trainer.schedule.decay_iters = flags.lr_decay_iters.value_or(flags.train_iters);
+  VARVE_ASSIGN_OR_RETURN(const auto ranks, MakeRanks(flags));
+  const Topology& topology = ranks->position().topology;
   VARVE_ASSIGN_OR_RETURN(std::string text, ReadText(flags.data));
-  VARVE_RETURN_IF_ERROR(ValidateOptions(flags.trainer, text));
+  VARVE_RETURN_IF_ERROR(ValidateOptions(flags.trainer, text, topology));
   std::printf("text %s bytes %zu\n", flags.data.c_str(), text.size());
-  Trainer trainer(flags.trainer, std::move(text));
+  Trainer trainer(flags.trainer, std::move(text), ranks.get());
   VARVE_ASSIGN_OR_RETURN(
       const auto hooks,
       varve::TrainerHooks::Start(flags.checkpoint, trainer.state(), MakeHooksOptions()));
   if (hooks->loaded().has_value()) VARVE_RETURN_IF_ERROR(trainer.Resume());
-  VARVE_RETURN_IF_ERROR(Train(flags, hooks.get(), &trainer));
+  const std::string suffix = topology.size() == 1 ? "" : "." + std::to_string(ranks->rank());
+  VARVE_RETURN_IF_ERROR(Train(flags, suffix, hooks.get(), &trainer));
   return hooks->exit_code();
+}
+
+// The exit code of this process: of the ranks that it starts, or of the training.
+varve::Result<int> RunOrSpawn(Flags flags) {
+  if (flags.num_spawned > 0) {
+    VARVE_ASSIGN_OR_RETURN(const std::optional<int> exit_code, Spawn(flags.num_spawned));
+    if (exit_code.has_value()) return *exit_code;
+    if (flags.threads == 0) {
+      const size_t num_cores = std::thread::hardware_concurrency();
+      flags.threads = std::max<size_t>(1, num_cores / flags.num_spawned);
+    }
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // so that a killed run leaves whole lines
+  std::optional<tbb::global_control> limit;
+  if (flags.threads > 0) limit.emplace(tbb::global_control::max_allowed_parallelism, flags.threads);
+  return Run(std::move(flags));
 }
 
 }  // namespace
@@ -103,10 +144,7 @@ int main(int argc, char** argv) {
   gpt::Flags flags;
   gpt::AddFlags(&app, &flags);
   CLI11_PARSE(app, argc, argv);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // so that a killed run leaves whole lines
-  std::optional<tbb::global_control> limit;
-  if (flags.threads > 0) limit.emplace(tbb::global_control::max_allowed_parallelism, flags.threads);
-  const varve::Result<int> exit_code = gpt::Run(std::move(flags));
+  const varve::Result<int> exit_code = gpt::RunOrSpawn(std::move(flags));
   if (exit_code.ok()) return *exit_code;
   std::fprintf(stderr, "gpt_train: %s\n", exit_code.status().ToString().c_str());
   return 1;

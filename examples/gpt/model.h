@@ -8,83 +8,70 @@
 //   float loss = model.Forward(inputs, targets, batch_size);
 //   model.Backward();  // model.grads() is the gradient of loss
 //
+// With several ranks each holds its part: of tensor parallel ranks each has some of the heads, of
+// the MLP's columns and of the words, and all add up what they have made of them; of the stages of
+// a pipeline each has some of the layers, the first the embeddings, and the last the head. The
+// batch goes through the stages as a whole: here the pipeline saves memory, not time.
+//
 // Thread rule: one thread at a time; the layers inside use all threads of the calling TBB arena.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "gpt/buffer.h"
+#include "gpt/params.h"
+#include "gpt/ranks.h"
 
 namespace gpt {
 
-inline constexpr int kVocabSize = 256;
-
-struct ModelConfig {
-  int num_layers = 6;
-  int hidden_size = 256;
-  int num_heads = 8;
-  int seq_length = 128;
-};
-
-// Where one tensor lies in the flat array of all parameters.
-struct Param {
-  std::string name;  // as PyTorch names it, e.g. "transformer.h.0.attn.c_attn.weight"
-  std::vector<int64_t> shape;
-  int64_t offset = 0;
-  int64_t size = 0;
-};
-
-// All parameters, in the order of their storage. The tied lm_head.weight is not among them.
-std::vector<Param> ListParams(const ModelConfig& config);
-// The storage of lm_head.weight.
-inline constexpr std::string_view kTiedToHead = "transformer.wte.weight";
-
-// Pointers to the tensors of one flat array: the parameters, or their gradients.
+// Pointers to the tensors of one flat array: the parameters, or their gradients. H is the rank's
+// part of C, W of V; without tensor parallel ranks they are the same.
 template <typename Real>
 struct BlockTensors {
   Real *ln_1_weight, *ln_1_bias;      // (C), (C)
-  Real *c_attn_weight, *c_attn_bias;  // (3C, C), (3C)
-  Real *attn_weight, *attn_bias;      // (C, C), (C): attn.c_proj
+  Real *c_attn_weight, *c_attn_bias;  // (3H, C), (3H)
+  Real *attn_weight, *attn_bias;      // (C, H), (C): attn.c_proj
   Real *ln_2_weight, *ln_2_bias;      // (C), (C)
-  Real *c_fc_weight, *c_fc_bias;      // (4C, C), (4C)
-  Real *mlp_weight, *mlp_bias;        // (C, 4C), (C): mlp.c_proj
+  Real *c_fc_weight, *c_fc_bias;      // (4H, C), (4H)
+  Real *mlp_weight, *mlp_bias;        // (C, 4H), (C): mlp.c_proj
 };
+// Null where another stage has them.
 template <typename Real>
 struct ModelTensors {
-  Real *wte, *wpe;  // (V, C), (T, C)
-  std::vector<BlockTensors<Real>> blocks;
-  Real *ln_f_weight, *ln_f_bias;  // (C), (C)
+  Real *wte, *wpe;                         // (W, C), (T, C)
+  std::vector<BlockTensors<Real>> blocks;  // of the stage
+  Real *ln_f_weight, *ln_f_bias;           // (C), (C)
 };
 
 // What the forward pass of one block keeps for its backward pass.
 template <typename Real>
 struct BlockActivations {
   Buffer<Real> ln_1, ln_1_mean, ln_1_rstd;  // (N, C), (N), (N)
-  Buffer<Real> qkv;                         // (N, 3C)
-  Buffer<Real> att;                         // (B, NH, T, T)
-  Buffer<Real> heads;                       // (N, C): attention before c_proj
+  Buffer<Real> qkv;                         // (N, 3H)
+  Buffer<Real> att;                         // (B, heads of the rank, T, T)
+  Buffer<Real> heads;                       // (N, H): attention before c_proj
   Buffer<Real> middle;                      // (N, C): residual stream after attention
   Buffer<Real> ln_2, ln_2_mean, ln_2_rstd;  // (N, C), (N), (N)
-  Buffer<Real> fc, gelu;                    // (N, 4C), (N, 4C)
+  Buffer<Real> fc, gelu;                    // (N, 4H), (N, 4H)
   Buffer<Real> out;                         // (N, C): residual stream after the MLP
 };
 
 template <typename Real>
 class Model {
  public:
-  explicit Model(const ModelConfig& config);
+  // Without `ranks` it is whole. They must outlive the model.
+  explicit Model(const ModelConfig& config, Ranks* ranks = nullptr);
 
   const ModelConfig& config() const { return config_; }
+  // Those of the rank, as ListParams has them.
   std::span<Real> params() { return params_; }
-  std::span<const Real> grads() const { return grads_; }
+  std::span<Real> grads() { return grads_; }
 
-  // The mean cross entropy over all tokens. `inputs` and `targets` hold `batch_size` sequences of
-  // config.seq_length tokens, (B, T). The embeddings are multiplied with `dropout`, (N, C); empty:
-  // with nothing.
+  // The mean cross entropy over all tokens; of the last stage only. `inputs` and `targets` hold
+  // `batch_size` sequences of config.seq_length tokens, (B, T). The embeddings are multiplied with
+  // `dropout`, (N, C); empty: with nothing.
   Real Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets, int batch_size,
                std::span<const Real> dropout = {});
   // Fills grads() for the last Forward.
@@ -92,13 +79,28 @@ class Model {
 
  private:
   void Reserve(int batch_size);
+  void EmbedForward();
+  void EmbedBackward();
+  Real HeadForward();
+  void HeadBackward();
   void BlockForward(const BlockTensors<Real>& p, const Real* inp, BlockActivations<Real>* a);
   void BlockBackward(const BlockTensors<Real>& p, const BlockTensors<Real>& d, const Real* inp,
                      const BlockActivations<Real>& a);
   // A zeroed gradient of `size` elements in `buffer`.
   static Real* Zeroed(Buffer<Real>* buffer, int64_t size);
 
+  // What the stage works on, and what it hands on; (N, C).
+  const Buffer<Real>& last() const { return blocks_.empty() ? embedded_ : blocks_.back().out; }
+  const Position& at() const { return ranks_->position(); }
+  int64_t num_heads() const { return config_.num_heads / at().topology.tp; }
+  // What only one of those ranks adds whose results are added up.
+  const Real* OnceOverTp(const Real* bias) const { return at().tp_rank == 0 ? bias : nullptr; }
+
   const ModelConfig config_;
+  Ranks alone_;
+  Ranks* const ranks_;
+  const int64_t H_;    // C / tp
+  const Range words_;  // of the rank
   Buffer<Real> params_;
   Buffer<Real> grads_;
   ModelTensors<Real> p_;  // into params_
@@ -108,18 +110,20 @@ class Model {
   int B_ = 0;
   std::vector<uint8_t> inputs_, targets_;  // (N)
   Buffer<Real> dropout_;                   // (N, C) or empty
-  Buffer<Real> embedded_;                  // (N, C)
+  Buffer<Real> embedded_;                  // (N, C), or what the stage before has handed on
   std::vector<BlockActivations<Real>> blocks_;
   Buffer<Real> ln_f_, ln_f_mean_, ln_f_rstd_;  // (N, C), (N), (N)
+  Buffer<Real> part_logits_;                   // (N, W)
   Buffer<Real> logits_, probs_, losses_;       // (N, V), (N, V), (N)
 
   // Scratch: a branch before it joins the residual stream; gradients of the stream and of the
-  // wide, (N, 4C), and narrow, (N, C), tensors on the way.
-  Buffer<Real> branch_;     // (N, C)
-  Buffer<Real> dresidual_;  // (N, C)
-  Buffer<Real> dwide_[2];   // (N, 4C)
-  Buffer<Real> dnarrow_;    // (N, C)
-  Buffer<Real> dlogits_;    // (N, V)
+  // wide, (N, 4H), and narrow, (N, C), tensors on the way.
+  Buffer<Real> branch_;        // (N, C)
+  Buffer<Real> dresidual_;     // (N, C)
+  Buffer<Real> dwide_[2];      // (N, 4H)
+  Buffer<Real> dnarrow_;       // (N, C)
+  Buffer<Real> dlogits_;       // (N, V)
+  Buffer<Real> dpart_logits_;  // (N, W)
 };
 
 }  // namespace gpt

@@ -76,32 +76,51 @@ varve::Result<std::mt19937_64> ParseRng(const varve::TrainerState& state) {
   return rng;
 }
 
+// With ZeRO the data parallel ranks share the flat array, wherever that cuts a tensor.
+Range OptimizerSlice(int64_t size, const Position& at) {
+  return at.topology.zero ? PartOf(size, at.dp_rank, at.topology.dp) : Range{0, size};
+}
+
 }  // namespace
 
-varve::Status ValidateOptions(const TrainerOptions& options, const std::string& text) {
+varve::Status ValidateOptions(const TrainerOptions& options, const std::string& text,
+                              const Topology& topology) {
   const ModelConfig& model = options.model;
+  const auto invalid = [](const std::string& message) {
+    return varve::Status::InvalidArgument(message);
+  };
   if (model.hidden_size % model.num_heads != 0) {
-    return varve::Status::InvalidArgument("hidden size " + std::to_string(model.hidden_size) +
-                                          " is no multiple of " + std::to_string(model.num_heads) +
-                                          " attention heads");
+    return invalid("hidden size " + std::to_string(model.hidden_size) + " is no multiple of " +
+                   std::to_string(model.num_heads) + " attention heads");
+  }
+  if (model.num_heads % topology.tp != 0 || kVocabSize % topology.tp != 0) {
+    return invalid(std::to_string(topology.tp) + " tensor parallel ranks cannot share " +
+                   std::to_string(model.num_heads) + " attention heads and " +
+                   std::to_string(kVocabSize) + " words equally");
+  }
+  if (model.num_layers < topology.pp) {
+    return invalid(std::to_string(topology.pp) + " stages cannot share " +
+                   std::to_string(model.num_layers) + " layers");
   }
   if (text.size() <= static_cast<size_t>(model.seq_length)) {
-    return varve::Status::InvalidArgument("the text has " + std::to_string(text.size()) +
-                                          " bytes; a sequence and its targets need " +
-                                          std::to_string(model.seq_length + 1));
+    return invalid("the text has " + std::to_string(text.size()) +
+                   " bytes; a sequence and its targets need " +
+                   std::to_string(model.seq_length + 1));
   }
   return varve::Status::Ok();
 }
 
-Trainer::Trainer(const TrainerOptions& options, std::string text)
+Trainer::Trainer(const TrainerOptions& options, std::string text, Ranks* ranks)
     : options_(options),
       text_(std::move(text)),
-      params_(ListParams(options.model)),
-      model_(options.model),
-      adamw_(static_cast<int64_t>(model_.params().size())),
+      ranks_(ranks != nullptr ? ranks : &alone_),
+      params_(ListParams(options.model, ranks_->position())),
+      model_(options.model, ranks_),
+      slice_(OptimizerSlice(std::ssize(model_.params()), ranks_->position())),
+      adamw_(slice_),
       rng_(options.seed) {
   if (options.precision == Precision::kBf16) {
-    master_.resize(model_.params().size());
+    master_.resize(slice_.size());
     weights_.resize(model_.params().size());
   }
   InitWeights();
@@ -113,29 +132,53 @@ Trainer::Trainer(const TrainerOptions& options, std::string text)
 }
 
 // What the optimizer changes.
-std::span<float> Trainer::Values() { return master_.empty() ? model_.params() : master_; }
+std::span<float> Trainer::Values() {
+  return master_.empty() ? SliceOf(model_.params()) : std::span<float>(master_);
+}
+
+// Every rank draws the whole of every tensor, in one order, and keeps its part.
+void Trainer::InitWeights() {
+  for (const Param& whole : ListParams(options_.model)) {
+    const std::vector<float> values = DrawWhole(whole);
+    const auto mine = std::find_if(params_.begin(), params_.end(),
+                                   [&](const Param& param) { return param.name == whole.name; });
+    if (mine != params_.end()) TakePart(*mine, values, model_.params().data() + mine->offset);
+  }
+  if (options_.precision == Precision::kFp32) return;
+  std::ranges::copy(SliceOf(model_.params()), master_.begin());
+  ShareUpdate();
+}
 
 // As GPT-2: the projections onto the residual stream start smaller the more of them there are.
-void Trainer::InitWeights() {
+std::vector<float> Trainer::DrawWhole(const Param& param) {
+  if (param.shape.size() == 1) {
+    return std::vector<float>(param.size, param.name.ends_with(".weight") ? 1.0f : 0.0f);
+  }
   const double residual_branches = 2.0 * options_.model.num_layers;
-  for (const Param& param : params_) {
-    float* values = Values().data() + param.offset;
-    if (param.shape.size() == 1) {
-      std::fill_n(values, param.size, param.name.ends_with(".weight") ? 1.0f : 0.0f);
-      continue;
-    }
-    const bool onto_residual = param.name.ends_with("c_proj.weight");
-    const double deviation = onto_residual ? 0.02 / std::sqrt(residual_branches) : 0.02;
-    std::normal_distribution<float> normal(0, static_cast<float>(deviation));
-    std::generate_n(values, param.size, [&] { return normal(rng_); });
+  const bool onto_residual = param.name.ends_with("c_proj.weight");
+  const double deviation = onto_residual ? 0.02 / std::sqrt(residual_branches) : 0.02;
+  std::normal_distribution<float> normal(0, static_cast<float>(deviation));
+  std::vector<float> values(param.size);
+  std::generate(values.begin(), values.end(), [&] { return normal(rng_); });
+  return values;
+}
+
+// Where several ranks have a slice each, all get what the others have updated.
+void Trainer::ShareUpdate() {
+  const bool has_slices = ranks_->position().topology.zero;
+  if (master_.empty()) {
+    if (has_slices) ranks_->GatherSlices(model_.params());
+    return;
   }
   RoundMasters();
+  if (has_slices) ranks_->GatherSlices(std::span<uint16_t>(weights_));
   UpdateModel();
 }
 
 void Trainer::RoundMasters() {
-  ParallelBlocks(std::ssize(weights_), kElementBlock, [&](int64_t begin, int64_t end) {
-    std::transform(&master_[begin], master_.data() + end, &weights_[begin], RoundToBf16);
+  ParallelBlocks(std::ssize(master_), kElementBlock, [&](int64_t begin, int64_t end) {
+    std::transform(&master_[begin], master_.data() + end, &weights_[slice_.begin + begin],
+                   RoundToBf16);
   });
 }
 
@@ -146,7 +189,11 @@ void Trainer::UpdateModel() {
 }
 
 // A kept value is scaled up, so that the sum stays what it would be without dropout.
-std::vector<float> Trainer::DrawDropout(int64_t size) {
+// Drawn for all samples of the step, whichever rank has them: so the generator goes on alike on
+// all.
+std::vector<float> Trainer::DrawDropout() {
+  const ModelConfig& model = options_.model;
+  const int64_t size = int64_t{batch_size_} * model.seq_length * model.hidden_size;
   std::vector<float> factors(options_.dropout > 0 ? size : 0);
   const float kept = 1 / (1 - options_.dropout);
   constexpr float kUnit = 0x1p-24f;
@@ -158,13 +205,31 @@ std::vector<float> Trainer::DrawDropout(int64_t size) {
 }
 
 void Trainer::ForwardBackward(int batch_size) {
-  const ModelConfig& model = options_.model;
+  const Position& at = ranks_->position();
   batch_size_ = batch_size;
-  const Batch batch = DrawBatch(text_, options_.seed, state_.trainer.consumed_samples, batch_size,
-                                model.seq_length);
-  const int64_t embedded = int64_t{batch_size} * model.seq_length * model.hidden_size;
-  loss_ = model_.Forward(batch.inputs, batch.targets, batch_size, DrawDropout(embedded));
+  const int mine = batch_size / at.topology.dp;
+  const int64_t first = state_.trainer.consumed_samples + int64_t{mine} * at.dp_rank;
+  const Batch batch = DrawBatch(text_, options_.seed, first, mine, options_.model.seq_length);
+  const std::vector<float> dropout = DrawDropout();
+  const Range of_mine = PartOf(std::ssize(dropout), at.dp_rank, at.topology.dp);
+  loss_ = model_.Forward(batch.inputs, batch.targets, mine,
+                         std::span(dropout).subspan(of_mine.begin, of_mine.size()));
+  ranks_->FromLastStage(&loss_);
+  ranks_->MeanOverDp(&loss_);
   model_.Backward();
+  ranks_->MeanOverDp(model_.grads(), at.topology.zero);
+}
+
+// Of the gradient of the whole model: each element of it counts once, whoever has copies of it.
+float Trainer::GradNorm() {
+  const Position& at = ranks_->position();
+  double sum = 0;
+  for (const Param& param : params_) {
+    if (!param.is_first_copy || (at.dp_rank > 0 && !at.topology.zero)) continue;
+    const Range here = Intersect(slice_, {param.offset, param.offset + param.size});
+    sum += SquareSum(model_.grads().subspan(here.begin, here.size()));
+  }
+  return static_cast<float>(std::sqrt(ranks_->Sum(sum)));
 }
 
 StepReport Trainer::Update() {
@@ -179,11 +244,10 @@ StepReport Trainer::Update() {
   state.rng = RngStates(rng_);
   state_.metrics["loss"] = loss_;
 
-  const float norm = GradNorm(model_.grads());
-  adamw_.Step(options_.adamw, params_, Values(), model_.grads(),
+  const float norm = GradNorm();
+  adamw_.Step(options_.adamw, params_, Values(), SliceOf(model_.grads()),
               ClipScale(norm, options_.clip_grad), static_cast<float>(lr), state.global_step);
-  RoundMasters();
-  UpdateModel();
+  ShareUpdate();
   return {.step = state.global_step,
           .loss = loss_,
           .grad_norm = norm,
@@ -192,38 +256,52 @@ StepReport Trainer::Update() {
           .last_sample = state.consumed_samples - 1};
 }
 
+// `data` is where the flat range begins. Nothing is listed where the rank has no element of it.
+void Trainer::AddTensor(const std::string& prefix, const Param& param, varve::DType dtype,
+                        void* data, Range flat, varve::TensorRole role) {
+  if (flat.size() == 0) return;
+  const bool is_whole = flat.size() == param.size;
+  state_.tensors.push_back({.name = prefix + param.name,
+                            .dtype = dtype,
+                            .shape = is_whole ? param.shape : std::vector<int64_t>{flat.size()},
+                            .data = data,
+                            .role = role});
+  shards_.push_back({state_.tensors.back().name, param, flat});
+}
+
 void Trainer::ListTensors() {
   const bool is_bf16 = options_.precision == Precision::kBf16;
-  const auto add = [this](const std::string& prefix, const Param& param, varve::DType dtype,
-                          void* data, varve::TensorRole role) {
-    state_.tensors.push_back({.name = prefix + param.name,
-                              .dtype = dtype,
-                              .shape = param.shape,
-                              .data = data,
-                              .role = role});
-  };
   for (const Param& param : params_) {
-    if (is_bf16) {
-      add("model.", param, varve::DType::kBF16, weights_.data() + param.offset,
-          varve::TensorRole::kParameter);
-      state_.tensors.back().derived_from = "master." + param.name;
-    } else {
-      add("model.", param, varve::DType::kF32, model_.params().data() + param.offset,
-          varve::TensorRole::kParameter);
-    }
+    void* data = is_bf16 ? static_cast<void*>(weights_.data() + param.offset)
+                         : model_.params().data() + param.offset;
+    AddTensor("model.", param, is_bf16 ? varve::DType::kBF16 : varve::DType::kF32, data,
+              {0, param.size}, varve::TensorRole::kParameter);
+    // With ZeRO the master is on several ranks.
+    const bool has_master = is_bf16 && slice_.size() == std::ssize(weights_);
+    if (has_master) state_.tensors.back().derived_from = "master." + param.name;
     if (param.name != kTiedToHead) continue;
     state_.tensors.push_back(state_.tensors.back());  // the same memory: tied
     state_.tensors.back().name = "model.lm_head.weight";
+    shards_.push_back(shards_.back());
+    shards_.back().name = "model.lm_head.weight";
   }
   const auto add_optimizer = [&](const std::string& prefix, Buffer<float>& values) {
     for (const Param& param : params_) {
-      add(prefix, param, varve::DType::kF32, values.data() + param.offset,
-          varve::TensorRole::kOptimizer);
+      const Range here = Intersect(slice_, {param.offset, param.offset + param.size});
+      AddTensor(prefix, param, varve::DType::kF32, values.data() + (here.begin - slice_.begin),
+                {here.begin - param.offset, here.end - param.offset},
+                varve::TensorRole::kOptimizer);
     }
   };
   if (is_bf16) add_optimizer("master.", master_);
   add_optimizer("exp_avg.", adamw_.exp_avg);
   add_optimizer("exp_avg_sq.", adamw_.exp_avg_sq);
+}
+
+const TensorShard* Trainer::ShardOf(std::string_view name) const {
+  const auto it = std::find_if(shards_.begin(), shards_.end(),
+                               [&](const TensorShard& shard) { return shard.name == name; });
+  return it == shards_.end() ? nullptr : &*it;
 }
 
 varve::Status Trainer::Resume() {

@@ -8,6 +8,9 @@
 //   trainer.ForwardBackward(batch_size);   // while a save may still read the state
 //   StepReport report = trainer.Update();  // what a save reads must have been copied
 //
+// With several ranks each has a trainer of its part; all make the same calls, and all report the
+// same.
+//
 // Thread rule: one thread at a time; both halves of a step use all threads of the calling TBB
 // arena.
 #pragma once
@@ -16,6 +19,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpt/adamw.h"
@@ -40,8 +44,10 @@ struct TrainerOptions {
   uint64_t seed = 1234;
 };
 
-// kInvalidArgument when the model cannot be built or the text is too short for a sequence.
-varve::Status ValidateOptions(const TrainerOptions& options, const std::string& text);
+// kInvalidArgument when the model cannot be built, or not on these ranks, or the text is too short
+// for a sequence.
+varve::Status ValidateOptions(const TrainerOptions& options, const std::string& text,
+                              const Topology& topology = {});
 
 struct StepReport {
   int64_t step = 0;  // optimizer steps done
@@ -54,16 +60,25 @@ struct StepReport {
 
 class Trainer {
  public:
-  // Initial weights are drawn from the seed. Precondition: ValidateOptions.
-  Trainer(const TrainerOptions& options, std::string text);
+  // Initial weights are drawn from the seed: the same whatever the ranks. Precondition:
+  // ValidateOptions. `ranks` must outlive the trainer; without them it is alone.
+  Trainer(const TrainerOptions& options, std::string text, Ranks* ranks = nullptr);
 
-  // The gradient of the next `batch_size` samples. Reads the tensors of the state, changes none.
+  // The gradient of the next `batch_size` samples, which the data parallel ranks share equally.
+  // Reads the tensors of the state, changes none.
   void ForwardBackward(int batch_size);
   // The step of the optimizer. All of the state is up to date then.
   StepReport Update();
 
-  // All that must be saved to go on bit for bit. Its tensors live as long as the trainer.
+  // What has gone wrong between the ranks: the trainer is of no use then.
+  const varve::Status& status() const { return ranks_->status(); }
+
+  // All that must be saved to go on bit for bit, of this rank. Its tensors live as long as the
+  // trainer.
   varve::TrainingState* state() { return &state_; }
+  // Which elements of the whole tensor a tensor of the state is; nullptr: there is no such tensor
+  // here.
+  const TensorShard* ShardOf(std::string_view name) const;
   int64_t step() const { return state_.trainer.global_step; }
   // Call after something was loaded into the state. kInvalidArgument names what differs from this
   // trainer's own schedule or data, or is malformed; the trainer is of no use then.
@@ -71,22 +86,34 @@ class Trainer {
 
  private:
   std::span<float> Values();
+  std::span<float> SliceOf(std::span<float> all) {
+    return all.subspan(slice_.begin, slice_.size());
+  }
   void InitWeights();
+  std::vector<float> DrawWhole(const Param& param);
   void ListTensors();
-  std::vector<float> DrawDropout(int64_t size);
+  void AddTensor(const std::string& prefix, const Param& param, varve::DType dtype, void* data,
+                 Range flat, varve::TensorRole role);
+  float GradNorm();
+  std::vector<float> DrawDropout();
+  void ShareUpdate();
   // Only for bf16: new weights from the masters, and the model's fp32 copy of the weights.
   void RoundMasters();
   void UpdateModel();
 
   const TrainerOptions options_;
   const std::string text_;
+  Ranks alone_;
+  Ranks* const ranks_;
   const std::vector<Param> params_;
   Model<float> model_;
-  AdamW adamw_;
-  Buffer<float> master_;      // only for bf16, as the weights
-  Buffer<uint16_t> weights_;  // RoundToBf16 of master_
+  const Range slice_;         // of the flat array: what this rank's optimizer changes
+  AdamW adamw_;               // of the slice
+  Buffer<float> master_;      // of the slice; only for bf16, as the weights
+  Buffer<uint16_t> weights_;  // RoundToBf16 of the masters of all slices
   std::mt19937_64 rng_;       // of initial weights, then of dropout
   varve::TrainingState state_;
+  std::vector<TensorShard> shards_;  // of state_.tensors
 
   // The last ForwardBackward.
   float loss_ = 0;

@@ -125,9 +125,17 @@ Status ValidateRun(std::string_view run);
 // One read of ReadMany: a tensor, or a slice of it, into the caller's buffer.
 struct ReadRequest {
   std::string_view name;
-  std::span<std::byte> out;        // exactly the bytes of the slice, row-major
+  std::span<std::byte> out;        // exactly the bytes of what is read, row-major
   std::span<const Range> slice{};  // one range an axis; empty = the whole tensor
-  uint32_t shard = 0;
+  // Of one shard's local tensor; kAllShards: of the global tensor. A tensor that was saved without
+  // layouts is its shard 0.
+  uint32_t shard = kAllShards;
+  // Instead of a slice: what this layout holds of the global tensor, put together from the shards
+  // that have it, whatever their layouts. Padding gets `padding`, one element (empty: zeros); or, when
+  // a shard of this very layout is stored, what was saved there. With a `shard`, only what that one
+  // holds of it is written, and nothing else of `out` is touched.
+  const ShardLayout* region = nullptr;
+  std::span<const std::byte> padding{};
 };
 
 // Reads one checkpoint. Made by Store::OpenCheckpoint.
@@ -141,10 +149,12 @@ class CheckpointReader {
 
   virtual const CheckpointInfo& info() const = 0;
 
-  // All tensors, ordered by name, then shard.
+  // All tensors, ordered by name: the global ones where shards have layouts, else each shard.
   virtual Result<std::vector<TensorInfo>> List() const = 0;
-  // kNotFound names the tensor and the step.
-  virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = 0) const = 0;
+  // All shards, ordered by name, then number.
+  virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
+  // As `shard` of ReadRequest says. kNotFound names the tensor and the step.
+  virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor; `out` must be exactly logical_bytes long (kInvalidArgument says both
   // sizes). Every chunk's digest is verified; kCorruption names run, step, tensor and chunk. The
@@ -154,7 +164,8 @@ class CheckpointReader {
   // sub-byte types must begin and end on whole bytes.
   virtual Status ReadSlice(std::string_view name, std::span<const Range> slice,
                            std::span<std::byte> out) const = 0;
-  // Reads many tensors and slices in parallel. The first error wins.
+  // Reads many tensors, slices and regions in parallel. The first error wins. kCorruption names a
+  // tensor whose shards do not hold all of a region, or hold parts of it twice: never zeros.
   virtual Status ReadMany(std::span<const ReadRequest> requests) const = 0;
 
   // Names of the opaque items, ordered; and one item.

@@ -63,6 +63,16 @@ class NameMap {
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
+// What to do about RNG states and items of single ranks when the number of ranks has changed: they
+// belong to nobody in particular then.
+enum class RankStates {
+  kError,  // kInvalidArgument names them
+  kDrop,   // left out and named in the report; the trainer makes new ones, e.g. from DerivedSeed
+};
+// A seed for a rank's generator when its saved state has no owner any more: a pure function, well mixed, of
+// what the run has consumed and the rank.
+uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank);
+
 struct LoadOptions {
   Strictness strictness = Strictness::kRaiseAll;
   // False: tensors of role kOptimizer stay as they are, in the target and in the checkpoint.
@@ -81,6 +91,9 @@ struct LoadOptions {
   // Convert between F64, F32, BF16, F16, F8_E4M3 and F8_E5M2: widening is exact, narrowing rounds
   // to nearest, ties to even, and overflows to infinity (F8_E4M3, which has none: to NaN).
   bool convert_dtype = false;
+  // False: a checkpoint of another topology than that of `into` is refused, by an error that names both.
+  bool reshard = true;
+  RankStates rank_states = RankStates::kError;
 };
 
 struct LoadReport {
@@ -91,6 +104,7 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // names of the checkpoint, after `rename`
   std::vector<std::string> converted;   // "name: BF16 to F32"
   std::vector<std::string> made;        // made from their master, or masters from their weights
+  std::vector<std::string> dropped;     // states of single ranks, see RankStates
   double seconds = 0;
 };
 

@@ -21,9 +21,15 @@
 #include <vector>
 
 #include "varve/result.h"
-#include "varve/tensor.h"
 
 namespace varve {
+
+// A half-open range [begin, end) of indices.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const Range&) const = default;
+};
 
 // A run of local indices on one axis: the global indices [begin, begin + length), or `length`
 // indices of padding, to which no global element answers.

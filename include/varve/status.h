@@ -21,7 +21,7 @@ enum class StatusCode {
   kCorruption,          // stored bytes are not what was written; the message names run, step, tensor, chunk
   kIOError,             // the file system failed (full disk, no permission, vanished file)
   kLocked,              // another process or handle has the store open for writing
-  kUnavailable,         // an optional device or library is not there (CUDA, NCCL)
+  kUnavailable,         // an optional device or library is not there (CUDA, MPI), or a rank of a group
   kFailedPrecondition,  // right call, wrong moment (writer already committed, step is a base in use)
   kAborted,             // the operation was given up and left no trace
 };

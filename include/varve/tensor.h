@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "varve/result.h"
+#include "varve/shard_layout.h"
 
 namespace varve {
 
@@ -90,30 +91,34 @@ struct TensorView {
   // restores both. What is equal is stored once with or without it.
   std::string_view alias_of{};
   TensorRole role = TensorRole::kOther;
-  // Several shards of one tensor may be saved under one name; each has its own number.
+  // Several shards of one tensor may be saved under one name; each has its own number, below
+  // kAllShards. With `layout` they are parts of one global tensor, of which each says what it holds:
+  // `shape` is layout->LocalShape(). Together they must hold all of it, and no element twice but for
+  // replicas: shards of equal layouts, and then of equal bytes. Without `layout` each is a tensor
+  // of its own. Copied by Put.
   uint32_t shard = 0;
+  const ShardLayout* layout = nullptr;
 };
 
-// What the store knows of a tensor.
+// In place of a shard's number: the tensor that all shards make together.
+inline constexpr uint32_t kAllShards = UINT32_MAX;
+
+// What the store knows of a tensor, or of one shard of it.
 struct TensorInfo {
   std::string name;
-  uint32_t shard = 0;
+  uint32_t shard = 0;  // kAllShards: of the global tensor, which its shards' layouts put together
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  uint64_t logical_bytes = 0;  // raw bytes of the shard
-  uint64_t num_chunks = 0;
+  uint64_t logical_bytes = 0;  // raw bytes of a tensor of this shape
+  uint64_t num_chunks = 0;     // of all shards
+  uint32_t num_shards = 1;     // replicas counted each
   TensorRole role = TensorRole::kOther;
   std::string alias_of;      // as saved; empty: of none
   std::string derived_from;  // as saved; empty: of none
   // Of all bytes, with the store's seed: tensors of one store and dtype that have the same are equal.
+  // Zero: not known, of tensors of several shards.
   std::array<uint64_t, 2> content{};
-};
-
-// A half-open range [begin, end) of indices on one axis.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool operator==(const Range&) const = default;
+  std::optional<ShardLayout> layout;  // of a shard that was saved with one
 };
 
 }  // namespace varve

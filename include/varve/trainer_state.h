@@ -47,6 +47,8 @@ struct Topology {
   uint32_t zero_stage = 0;
   uint32_t world_size = 1;
   std::string rank_order = "tp-cp-ep-dp-pp";  // fastest first, as Megatron's --order
+
+  bool operator==(const Topology&) const = default;
 };
 
 }  // namespace varve

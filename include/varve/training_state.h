@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "varve/shard_layout.h"
 #include "varve/tensor.h"
 #include "varve/trainer_state.h"
 
@@ -38,6 +39,10 @@ struct StateTensor {
   // This 16-bit tensor is the rounded copy of that FP32 tensor, its master: it is then stored as a
   // reference, and a load makes the one from the other where a checkpoint has only one of them.
   std::string derived_from{};
+  // The part of a global tensor that this rank holds; `shape` is layout->LocalShape(). Unset: all of it.
+  // A rank lists one shard of a tensor at most. A load fills what the layout says from whatever
+  // shards the checkpoint has.
+  std::optional<ShardLayout> layout{};
 };
 
 // Opaque bytes, up to 64 MiB: the state of a data loader, a pickled object.
@@ -53,6 +58,7 @@ struct TrainingState {
   std::vector<StateTensor> tensors;
   std::vector<StateItem> items;
   TrainerState trainer;
+  std::optional<Topology> topology;  // of the ranks; saved, and compared by a load, not replaced
   std::map<std::string, double> metrics;  // of this step; not loaded
   std::vector<std::string> tags;          // that will name this step; not loaded
 };

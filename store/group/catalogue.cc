@@ -10,6 +10,7 @@
 
 #include "store/group/group_file.h"
 #include "store/schema/group_generated.h"
+#include "store/stored_layout.h"
 #include "store/util.h"
 #include "store/verified_buffer.h"
 
@@ -34,6 +35,14 @@ Result<CatalogueShard> DecodeShard(const std::string& name, const fb::CatalogueS
   if (in.shape() != nullptr) shard.shape.assign(in.shape()->begin(), in.shape()->end());
   const Result<uint64_t> bytes = NumBytes(shard.dtype, shard.shape);
   if (!bytes.ok()) return Damaged("tensor " + name + ": " + bytes.status().message());
+  if (in.content() != nullptr) shard.content = {in.content()->lo(), in.content()->hi()};
+  if (in.layout() == nullptr) return shard;
+  Result<ShardLayout> layout = DecodeLayout(*in.layout());
+  if (!layout.ok()) return layout.status().WithContext("catalogue: tensor " + name);
+  if (layout->LocalShape() != shard.shape) {
+    return Damaged("tensor " + name + ": the shape does not fit the layout " + ToString(*layout));
+  }
+  shard.layout = *std::move(layout);
   return shard;
 }
 
@@ -69,9 +78,12 @@ std::string EncodeCatalogue(const Catalogue& catalogue) {
     size_t end = begin;
     for (; end < catalogue.shards.size() && catalogue.shards[end].name == name; ++end) {
       const CatalogueShard& s = catalogue.shards[end];
-      shards.push_back(fb::CreateCatalogueShard(builder, s.rank, s.shard,
-                                                static_cast<uint8_t>(s.dtype),
-                                                builder.CreateVector(s.shape)));
+      const fb::Digest content(s.content.lo, s.content.hi);
+      const auto shape = builder.CreateVector(s.shape);
+      flatbuffers::Offset<fb::ShardLayout> layout;
+      if (s.layout.has_value()) layout = EncodeLayout(*s.layout, &builder);
+      shards.push_back(fb::CreateCatalogueShard(
+          builder, s.rank, s.shard, static_cast<uint8_t>(s.dtype), shape, layout, &content));
     }
     const auto shard_vector = builder.CreateVector(shards);
     tensors.push_back(fb::CreateCatalogueTensor(builder, builder.CreateString(name), shard_vector));

@@ -26,6 +26,8 @@ struct CatalogueShard {
   uint32_t shard = 0;  // as the rank has numbered it
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
+  std::optional<ShardLayout> layout;  // canonical
+  Digest content;                     // of its bytes: equal for equal shards, all members have one seed
   bool operator==(const CatalogueShard&) const = default;
 };
 

@@ -4,12 +4,14 @@
 // something of it is asked for. What the log says of a member, the root digest of its step, is compared
 // before anything of it is used.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <random>
 
 #include "store/group/catalogue.h"
 #include "store/group/group_store.h"
 #include "store/group/group_writer.h"
+#include "store/regions.h"
 #include "store/util.h"
 
 namespace varve {
@@ -29,7 +31,11 @@ class GroupReader : public CheckpointReader {
   Status Load();
 
   const CheckpointInfo& info() const override { return info_; }
-  Result<std::vector<TensorInfo>> List() const override;
+  Result<std::vector<TensorInfo>> List() const override {
+    VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
+    return JoinShards(std::move(shards));
+  }
+  Result<std::vector<TensorInfo>> ListShards() const override;
   Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override;
   Status Read(std::string_view name, std::span<std::byte> out) const override {
     return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
@@ -54,7 +60,15 @@ class GroupReader : public CheckpointReader {
   void Unpin();
   Result<const CheckpointReader*> OfRank(uint32_t rank) const;
   Result<Part> OpenPart(const GroupPart& part) const;
+  Result<std::span<const CatalogueShard>> Locate(std::string_view name) const;
   Result<const CatalogueShard*> Locate(std::string_view name, uint32_t shard) const;
+  Result<TensorInfo> FindShard(std::string_view name, uint32_t shard) const;
+  // What is to be read of each rank, with the regions that it names.
+  struct Reads {
+    std::map<uint32_t, std::vector<ReadRequest>> by_rank;
+    std::deque<ShardLayout> regions;
+  };
+  Status Split(const ReadRequest& request, Reads* reads) const;
   // The result of a read; not found when the checkpoint has gone meanwhile.
   Status Explain(const Status& status) const;
 
@@ -142,18 +156,30 @@ Result<const CheckpointReader*> GroupReader::OfRank(uint32_t rank) const {
   return static_cast<const CheckpointReader*>(part.reader.get());
 }
 
-Result<const CatalogueShard*> GroupReader::Locate(std::string_view name, uint32_t shard) const {
+// All shards of a name.
+Result<std::span<const CatalogueShard>> GroupReader::Locate(std::string_view name) const {
+  struct ByName {
+    bool operator()(const CatalogueShard& s, std::string_view wanted) const {
+      return s.name < wanted;
+    }
+    bool operator()(std::string_view wanted, const CatalogueShard& s) const {
+      return wanted < s.name;
+    }
+  };
   const auto& shards = catalogue_.shards;
-  const auto first = std::lower_bound(
-      shards.begin(), shards.end(), name,
-      [](const CatalogueShard& s, std::string_view wanted) { return s.name < wanted; });
-  const auto left = static_cast<uint64_t>(shards.end() - first);
-  if (shard < left && (first + shard)->name == name) return &*(first + shard);
-  return Status::NotFound("no tensor " + std::string(name) + " at " + Name() +
-                          (shard > 0 ? " shard " + std::to_string(shard) : std::string()));
+  const auto [begin, end] = std::equal_range(shards.begin(), shards.end(), name, ByName());
+  if (begin == end) return Status::NotFound("no tensor " + std::string(name) + " at " + Name());
+  return std::span<const CatalogueShard>(&*begin, static_cast<size_t>(end - begin));
 }
 
-Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) const {
+Result<const CatalogueShard*> GroupReader::Locate(std::string_view name, uint32_t shard) const {
+  VARVE_ASSIGN_OR_RETURN(const auto shards, Locate(name));
+  if (shard < shards.size()) return &shards[shard];
+  return Status::NotFound("no tensor " + std::string(name) + " at " + Name() + " shard " +
+                          std::to_string(shard));
+}
+
+Result<TensorInfo> GroupReader::FindShard(std::string_view name, uint32_t shard) const {
   VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(name, shard));
   VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(place->rank));
   Result<TensorInfo> info = reader->Find(name, place->shard);
@@ -162,11 +188,23 @@ Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) cons
   return info;
 }
 
-Result<std::vector<TensorInfo>> GroupReader::List() const {
+Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) const {
+  if (shard != kAllShards) return FindShard(name, shard);
+  VARVE_ASSIGN_OR_RETURN(const auto shards, Locate(name));
+  std::vector<TensorInfo> infos;
+  for (uint32_t i = 0; i < shards.size(); ++i) {
+    VARVE_ASSIGN_OR_RETURN(TensorInfo info, FindShard(name, i));
+    infos.push_back(std::move(info));
+    if (!infos[0].layout.has_value()) break;
+  }
+  return JoinShards(std::move(infos))[0];
+}
+
+Result<std::vector<TensorInfo>> GroupReader::ListShards() const {
   std::map<std::tuple<std::string, uint32_t, uint32_t>, TensorInfo> found;
   for (const auto& [rank, part] : attempt_.parts) {
     VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
-    Result<std::vector<TensorInfo>> infos = reader->List();
+    Result<std::vector<TensorInfo>> infos = reader->ListShards();
     if (!infos.ok()) return Explain(infos.status());
     for (TensorInfo& info : *infos) {
       const std::tuple key(info.name, rank, info.shard);
@@ -187,14 +225,56 @@ Result<std::vector<TensorInfo>> GroupReader::List() const {
   return list;
 }
 
-Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
-  std::map<uint32_t, std::vector<ReadRequest>> by_rank;
-  for (const ReadRequest& request : requests) {
-    VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(request.name, request.shard));
-    by_rank[place->rank].push_back(request);
-    by_rank[place->rank].back().shard = place->shard;
+// Splits a read of a global tensor into reads of what ranks hold of it.
+Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
+  VARVE_ASSIGN_OR_RETURN(auto shards, Locate(request.name));
+  const std::string where = "tensor " + std::string(request.name) + " at " + Name();
+  if (!shards[0].layout.has_value()) shards = shards.first(1);
+  std::vector<ShardLayout> layouts;
+  for (const CatalogueShard& shard : shards) {
+    layouts.push_back(shard.layout.value_or(ShardLayout::Whole(shard.shape)));
   }
-  for (const auto& [rank, of_rank] : by_rank) {
+  if (request.region != nullptr) {
+    Status valid = ValidateLayout(*request.region);
+    if (!request.slice.empty()) valid = Status::InvalidArgument("a region and a slice");
+    if (!valid.ok()) return valid.WithContext(where);
+    reads->regions.push_back(*request.region);
+  } else {
+    Result<ShardLayout> box = LayoutOfSlice(layouts[0].global_shape, request.slice);
+    if (!box.ok()) return box.status().WithContext(where);
+    reads->regions.push_back(*std::move(box));
+  }
+  const ShardLayout& region = reads->regions.back();
+  VARVE_RETURN_IF_ERROR(CheckBuffer(where, request, shards[0].dtype, region));
+  const Result<RegionPlan> plan = PlanRegion(layouts, region);
+  if (!plan.ok()) return plan.status().WithContext(where);
+  const auto add = [&](size_t i, const ShardLayout* part) {
+    reads->by_rank[shards[i].rank].push_back({.name = request.name,
+                                              .out = request.out,
+                                              .shard = shards[i].shard,
+                                              .region = part});
+  };
+  if (plan->same.has_value()) {
+    add(*plan->same, nullptr);
+    return Status::Ok();
+  }
+  FillPadding(request, region);
+  for (const size_t i : plan->parts) add(i, &region);
+  return Status::Ok();
+}
+
+Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
+  Reads reads;
+  for (const ReadRequest& request : requests) {
+    if (request.shard == kAllShards) {
+      VARVE_RETURN_IF_ERROR(Split(request, &reads));
+      continue;
+    }
+    VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(request.name, request.shard));
+    reads.by_rank[place->rank].push_back(request);
+    reads.by_rank[place->rank].back().shard = place->shard;
+  }
+  for (const auto& [rank, of_rank] : reads.by_rank) {
     VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
     const Status status = reader->ReadMany(of_rank);
     if (!status.ok()) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "store/chunk_source.h"
+#include "store/regions.h"
 #include "store/group/group_store.h"
 #include "store/util.h"
 
@@ -68,6 +69,7 @@ class GroupWriter : public SourceWriter {
     return inner()->ParentDigests(view);
   }
   uint64_t digest_seed() const override { return inner()->digest_seed(); }
+  void SetPartial() override {}  // each member holds a part
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
 
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override {
@@ -108,6 +110,7 @@ class GroupWriter : public SourceWriter {
   // Remembers a tensor that the member's writer has taken.
   Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
+  Status NoteContents();
   Status AwaitAllPrepared();
   Result<Digest> WriteCatalogue();
   Status Decide();
@@ -124,6 +127,29 @@ class GroupWriter : public SourceWriter {
   std::optional<std::chrono::system_clock::time_point> created_;
 };
 
+std::string OfRank(const CatalogueShard& shard) { return "that of rank " + std::to_string(shard.rank); }
+
+// The shards of one tensor make all of it, and replicas are equal.
+Status ProveWhole(std::span<const CatalogueShard> shards) {
+  const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };
+  if (std::none_of(shards.begin(), shards.end(), has_layout)) return Status::Ok();
+  std::vector<ShardLayout> layouts;
+  for (const CatalogueShard& shard : shards) {
+    if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) {
+      return Status::InvalidArgument("its shards are of different dtypes, or without layout: " +
+                                     OfRank(shards[0]) + " and " + OfRank(shard));
+    }
+    for (size_t k = 0; k < layouts.size(); ++k) {
+      if (layouts[k] != *shard.layout) continue;
+      if (shards[k].content == shard.content) break;
+      return Status::InvalidArgument(OfRank(shards[k]) + " and " + OfRank(shard) +
+                                     " are replicas, " + ToString(layouts[k]) + ", but differ");
+    }
+    layouts.push_back(*shard.layout);
+  }
+  return ProveCoverage(layouts);
+}
+
 Status GroupWriter::Note(const TensorView& view, Status taken) {
   if (!taken.ok()) return taken;
   part_.shards.push_back({.name = std::string(view.name),
@@ -131,6 +157,7 @@ Status GroupWriter::Note(const TensorView& view, Status taken) {
                           .shard = view.shard,
                           .dtype = view.dtype,
                           .shape = {view.shape.begin(), view.shape.end()}});
+  if (view.layout != nullptr) part_.shards.back().layout = Canonical(*view.layout);
   return taken;
 }
 
@@ -151,11 +178,24 @@ Result<SaveReport> GroupWriter::Commit() {
   return report;
 }
 
+// What the member has stored, so that replicas of different ranks can be compared. `part_` is in the
+// order of a list.
+Status GroupWriter::NoteContents() {
+  VARVE_ASSIGN_OR_RETURN(const auto reader,
+                         store_->own_member()->OpenCheckpoint(kMemberRun, attempt_));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> stored, reader->ListShards());
+  for (size_t i = 0; i < part_.shards.size() && i < stored.size(); ++i) {
+    part_.shards[i].content = {stored[i].content[0], stored[i].content[1]};
+  }
+  return Status::Ok();
+}
+
 // The part is durable: says so.
 Status GroupWriter::Prepare(const SaveReport& report) {
   VARVE_ASSIGN_OR_RETURN(const auto step, store_->own_member()->RequireStep(
                                               {std::string(kMemberRun), attempt_}));
   part_.Sort();
+  VARVE_RETURN_IF_ERROR(NoteContents());
   GroupPart part{.member = store_->author().member,
                  .root = step.second.root,
                  .num_tensors = report.num_tensors,
@@ -344,9 +384,12 @@ Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, Att
   part.on_existing = OnExisting::kError;
   VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(store, attempt));
   auto writer = store.own_member()->Begin(attempt, part);
-  if (writer.status().code() != StatusCode::kNotFound) return writer;
-  part.parent.reset();  // it was dropped at this very moment
-  return store.own_member()->Begin(attempt, part);
+  if (writer.status().code() == StatusCode::kNotFound) {
+    part.parent.reset();  // it was dropped at this very moment
+    writer = store.own_member()->Begin(attempt, part);
+  }
+  if (writer.ok()) static_cast<SourceWriter*>(writer->get())->SetPartial();
+  return writer;
 }
 
 }  // namespace
@@ -359,8 +402,15 @@ Status OutcomeOf(const GroupState& state, AttemptId attempt) {
   return Status::Aborted("it ended too long ago for the log to say how");
 }
 
-// Layouts are not recorded by groups yet, so there is nothing to prove: each rank's shards are its own.
-Status ProveCoverage(const Catalogue&) { return Status::Ok(); }
+Status ProveCoverage(const Catalogue& catalogue) {
+  const std::vector<CatalogueShard>& shards = catalogue.shards;
+  for (size_t begin = 0, end = 0; begin < shards.size(); begin = end) {
+    while (end < shards.size() && shards[end].name == shards[begin].name) ++end;
+    const Status whole = ProveWhole(std::span(shards).subspan(begin, end - begin));
+    if (!whole.ok()) return whole.WithContext("tensor " + shards[begin].name);
+  }
+  return Status::Ok();
+}
 
 std::string ItemNameOfRank(std::string_view name, uint32_t rank) {
   return rank == 0 ? std::string(name) : std::string(name) + "@" + std::to_string(rank);

@@ -34,6 +34,7 @@ class MemoryReader : public CheckpointReader {
 
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<TensorInfo>> List() const override { return std::vector<TensorInfo>(); }
+  Result<std::vector<TensorInfo>> ListShards() const override { return List(); }
   Result<TensorInfo> Find(std::string_view, uint32_t) const override {
     return Status::NotFound("unused");
   }

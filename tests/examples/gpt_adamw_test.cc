@@ -35,7 +35,8 @@ TEST(Bf16Test, EveryValueSurvives) {
 
 // The update as the AdamW paper writes it, in double precision, on a matrix and on a vector.
 TEST(AdamWTest, MatchesThePaper) {
-  const std::vector<Param> params = {{"matrix", {2, 2}, 0, 4}, {"vector", {3}, 4, 3}};
+  const std::vector<Param> params = {{.name = "matrix", .shape = {2, 2}, .offset = 0, .size = 4},
+                                     {.name = "vector", .shape = {3}, .offset = 4, .size = 3}};
   const AdamWConfig config;
   AdamW adamw(7);
   std::vector<float> values(7);
@@ -64,7 +65,7 @@ TEST(AdamWTest, MatchesThePaper) {
 
 TEST(ClipTest, ScalesOnlyLargeGradients) {
   const std::vector<float> grads = {3, 4};
-  EXPECT_FLOAT_EQ(GradNorm(grads), 5);
+  EXPECT_DOUBLE_EQ(SquareSum(grads), 25);
   EXPECT_FLOAT_EQ(ClipScale(5, 1), 0.2f);
   EXPECT_FLOAT_EQ(ClipScale(0.5f, 1), 1);
   EXPECT_FLOAT_EQ(ClipScale(0, 1), 1);
@@ -72,7 +73,7 @@ TEST(ClipTest, ScalesOnlyLargeGradients) {
 
 TEST(ClipTest, NormOfManyBlocks) {
   const std::vector<float> grads(100'000, 0.5f);
-  EXPECT_FLOAT_EQ(GradNorm(grads), 0.5f * std::sqrt(100'000.0f));
+  EXPECT_DOUBLE_EQ(SquareSum(grads), 0.25 * 100'000);
 }
 
 TEST(LrScheduleTest, WarmsUpThenDecays) {

@@ -34,11 +34,11 @@ TEST_F(LayersTest, EmbeddingGradient) {
   const std::vector<uint8_t> tokens = {0, 3, 3, 1, 0, 3};  // 2 never stands, 3 three times
   Values wte = Random(V * C), wpe = Random(T * C), out(B * T * C), dout = Random(B * T * C);
   const auto loss = [&] {
-    EmbeddingForward(out.data(), tokens.data(), wte.data(), wpe.data(), B, T, C);
+    EmbeddingForward(out.data(), tokens.data(), wte.data(), wpe.data(), {0, V}, B, T, C);
     return WeightedSum(out, dout);
   };
   Values dwte = StartedLike(wte), dwpe = StartedLike(wpe);
-  EmbeddingBackward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), B, T, C);
+  EmbeddingBackward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), {0, V}, B, T, C);
   ExpectGradient("wte", wte, WithoutStart(dwte), loss);
   ExpectGradient("wpe", wpe, WithoutStart(dwpe), loss);
 }

@@ -209,7 +209,7 @@ TEST_F(LoadTest, TensorInShardsIsRefused) {
   VARVE_ASSERT_OK(writer->Commit().status());
   TestTrainer into;
   into.Add({.name = "wte", .shape = {4}}, 2);
-  ExpectRefused(5, &into, "tensor wte: is in shards, expected a whole tensor");
+  ExpectRefused(5, &into, "tensor wte: is in shards without layouts, expected a whole tensor");
 }
 
 TEST_F(LoadTest, DroppedStepIsNotFound) {

@@ -5,6 +5,7 @@
 //   store         format version 1 as it was first
 //   store_planes  births know the planes of their frames
 //   store_roles   tensors know their role, and whose storage they shared
+//   store_shards  "zeros" lies in three shards: two pieces with padding, and a flat one
 #include <cstdlib>
 
 #include "tests/store/store_fixture.h"
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kGolden = VARVE_GOLDEN_STORES;
-constexpr const char* kNewest = "store_roles";
+constexpr const char* kNewest = "store_shards";
 
 // Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
 std::vector<TestTensor> GoldenStep(int step) {
@@ -39,6 +40,30 @@ std::vector<TestTensor> GoldenStep(int step) {
   return {master, model, zeros, scalar, noise};
 }
 
+// Of "zeros", [200].
+std::vector<ShardLayout> GoldenShards() {
+  ShardLayout first = ShardLayout::Whole({200}), second = first, flat = first;
+  first.axes[0] = {{150, 10}, {0, 90}, {.length = 3, .is_padding = true}};
+  second.axes[0] = {{90, 60}};
+  flat.axes[0] = {{100, 100}};
+  flat.flat = Range{60, 105};
+  return {first, second, flat};
+}
+
+void PutGolden(CheckpointWriter* writer, const TestTensor& tensor) {
+  TensorView view = tensor.view();
+  view.role = tensor.name == "master.w" ? TensorRole::kOptimizer : TensorRole::kParameter;
+  if (tensor.name == "noise") view.alias_of = "zeros";  // a hint that is wrong, and harmless
+  if (tensor.name != "zeros") return VARVE_ASSERT_OK(writer->Put(view));
+  for (const ShardLayout& layout : GoldenShards()) {
+    const std::vector<int64_t> shape = layout.LocalShape();
+    view.shape = shape;
+    view.layout = &layout;
+    VARVE_ASSERT_OK(writer->Put(view));
+    ++view.shard;
+  }
+}
+
 void WriteGolden(const fs::path& path) {
   fs::remove_all(path);
   {
@@ -46,12 +71,7 @@ void WriteGolden(const fs::path& path) {
     for (const int step : {1, 2, 3}) {
       auto writer = store->Begin(static_cast<uint64_t>(step)).value();
       const auto tensors = GoldenStep(step);
-      for (const TestTensor& tensor : tensors) {
-        TensorView view = tensor.view();
-        view.role = tensor.name == "master.w" ? TensorRole::kOptimizer : TensorRole::kParameter;
-        if (tensor.name == "noise") view.alias_of = "zeros";  // a hint that is wrong, and harmless
-        VARVE_ASSERT_OK(writer->Put(view));
-      }
+      for (const TestTensor& tensor : tensors) PutGolden(writer.get(), tensor);
       TrainerState state;
       state.global_step = step;
       state.lr_scheduler["lr"] = 0.5;
@@ -76,6 +96,7 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
  protected:
   static bool knows_planes() { return GetParam() != std::string_view("store"); }
   static bool is_newest() { return GetParam() == std::string_view(kNewest); }
+  static bool knows_roles() { return is_newest() || GetParam() == std::string_view("store_roles"); }
   void SetUp() override {
     if (is_newest() && std::getenv("VARVE_WRITE_GOLDEN") != nullptr) {
       WriteGolden(kGolden / GetParam());
@@ -90,8 +111,13 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
     EXPECT_EQ(steps[1].metrics.at("loss"), 1.0 / 3);
     const auto reader = store.OpenCheckpoint("main", 3).value();
     const TensorInfo noise = reader->Find("noise").value();
-    EXPECT_EQ(noise.role, is_newest() ? TensorRole::kParameter : TensorRole::kOther);
-    EXPECT_EQ(noise.alias_of, is_newest() ? "zeros" : "");
+    EXPECT_EQ(noise.role, knows_roles() ? TensorRole::kParameter : TensorRole::kOther);
+    EXPECT_EQ(noise.alias_of, knows_roles() ? "zeros" : "");
+    if (is_newest()) {
+      for (uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(reader->Find("zeros", i)->layout, GoldenShards()[i]);
+      }
+    }
     EXPECT_EQ(reader->ReadTrainerState().value()->global_step, 3);
     EXPECT_EQ(reader->ReadTopology().value()->tp, 2u);
     EXPECT_EQ(reader->ReadBytes("item").value().size(), 5u);
@@ -119,7 +145,7 @@ TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
   ExpectHolds(4, GoldenStep(4));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest, ::testing::Values("store", "store_planes", kNewest),
+INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest, ::testing::Values("store", "store_planes", "store_roles", kNewest),
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace

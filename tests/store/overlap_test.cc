@@ -4,10 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
 
+#include "tests/support/shard_reference.h"
 #include "varve/shard_layout.h"
+#include "varve/tensor.h"
 
 namespace varve {
 namespace {
@@ -15,32 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kPadding = -1;
-
-// The global index of each local element, by walking every index; the reference for all below.
-std::vector<int64_t> GlobalIndices(const ShardLayout& layout) {
-  std::vector<int64_t> places{0};
-  for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
-    std::vector<int64_t> next;
-    for (const int64_t place : places) {
-      for (const Segment& segment : layout.axes[axis]) {
-        for (int64_t i = 0; i < segment.length; ++i) {
-          const bool padding = place == kPadding || segment.is_padding;
-          next.push_back(padding ? kPadding
-                                 : place * layout.global_shape[axis] + segment.begin + i);
-        }
-      }
-    }
-    places = std::move(next);
-  }
-  if (!layout.flat.has_value()) return places;
-  std::vector<int64_t> flat;
-  for (int64_t i = layout.flat->begin; i < layout.flat->end; ++i) {
-    flat.push_back(i < static_cast<int64_t>(places.size()) ? places[static_cast<size_t>(i)]
-                                                           : kPadding);
-  }
-  return flat;
-}
+using testing::kPaddingPlace;
+using testing::PlacesOf;
 
 class RandomLayouts {
  public:
@@ -93,13 +70,13 @@ TEST(OverlapTest, RandomLayoutsCopyTheElementsThatBothHold) {
     const std::vector<int64_t> shape = random.Shape();
     const ShardLayout source = random.Layout(shape), target = random.Layout(shape);
     ASSERT_TRUE(ValidateLayout(source).ok()) << ValidateLayout(source).ToString();
-    const std::vector<int64_t> from = GlobalIndices(source), to = GlobalIndices(target);
+    const std::vector<int64_t> from = PlacesOf(source), to = PlacesOf(target);
     ASSERT_EQ(source.NumLocal(), static_cast<int64_t>(from.size()));
     ASSERT_EQ(source.NumHeld(), std::count_if(from.begin(), from.end(),
-                                              [](int64_t i) { return i != kPadding; }));
+                                              [](int64_t i) { return i != kPaddingPlace; }));
     const int64_t begin = random.Below(source.NumLocal() + 2);
     const Range window{begin, round % 2 == 0 ? INT64_MAX : begin + random.Below(20)};
-    std::vector<int64_t> copied(to.size(), kPadding), expected(to.size(), kPadding);
+    std::vector<int64_t> copied(to.size(), kPaddingPlace), expected(to.size(), kPaddingPlace);
     uint64_t count = 0;
     uint64_t previous_end = 0;
     const Overlap overlap(source, target);
@@ -113,7 +90,7 @@ TEST(OverlapTest, RandomLayoutsCopyTheElementsThatBothHold) {
       for (uint64_t i = 0; i < run.length; ++i) copied[run.target + i] = from[run.source + i];
     });
     for (size_t i = 0; i < to.size(); ++i) {
-      const auto at = to[i] == kPadding ? from.end() : std::find(from.begin(), from.end(), to[i]);
+      const auto at = to[i] == kPaddingPlace ? from.end() : std::find(from.begin(), from.end(), to[i]);
       if (at == from.end()) continue;
       const int64_t place = at - from.begin();
       if (place >= window.begin && place < window.end) expected[i] = to[i];
@@ -177,7 +154,7 @@ TEST(ShardLayoutTest, CanonicalJoinsNeighbours) {
                     {.length = 2, .is_padding = true}, {8, 1}};
   const ShardLayout canonical = Canonical(layout);
   EXPECT_EQ(ToString(canonical), "[0:5+pad 3+8:9] of [9]");
-  EXPECT_EQ(GlobalIndices(canonical), GlobalIndices(layout));
+  EXPECT_EQ(PlacesOf(canonical), PlacesOf(layout));
 }
 
 }  // namespace

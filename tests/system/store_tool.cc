@@ -3,7 +3,10 @@
 // store_tool STORE [MAX_TENSOR_BYTES]: holds a store open for writing and does what it is told on
 // standard input, one line each; answers each with one line, "ok ..." or the error.
 //
-//   save STEP CONTENT | drop STEP | reclaim | verify STEP
+//   save STEP CONTENT | drop STEP | reclaim | verify STEP | shards STEP
+//
+// `shards` saves "w", FP32 [10, 6] of rising values from the step's number on, in four shards, its columns in
+// pairs, the last one of padding; and "b", FP32 [4], in two replicas.
 //
 // The first line says whether the store could be opened. Ends at the end of its input.
 #include <cstdlib>
@@ -37,6 +40,35 @@ std::string Verify(const Store& store, const ContentPlan& plan, uint64_t step) {
   return Answer(VerifyContent(**reader, plan));
 }
 
+Status SaveShards(Store* store, uint64_t step) {
+  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
+  std::vector<std::vector<float>> data;
+  for (uint32_t k = 0; k < 4; ++k) {
+    ShardLayout layout = ShardLayout::Whole({10, 6});
+    layout.axes[1] = {{2 * k, 2}};
+    if (k == 3) layout.axes[1] = {{.length = 2, .is_padding = true}};
+    std::vector<float>& shard = data.emplace_back();
+    for (uint32_t i = 0; i < 20; ++i) {
+      shard.push_back(static_cast<float>(step + i / 2 * 6 + 2 * k + i % 2));
+    }
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = "w",
+                                       .shape = std::vector<int64_t>{10, 2},
+                                       .data = shard.data(),
+                                       .shard = k,
+                                       .layout = &layout}));
+  }
+  const ShardLayout whole = ShardLayout::Whole({4});
+  for (uint32_t k = 0; k < 2; ++k) {
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = "b",
+                                       .shape = whole.global_shape,
+                                       .data = data[0].data(),
+                                       .shard = k,
+                                       .layout = &whole}));
+  }
+  VARVE_RETURN_IF_ERROR(writer->SetTopology({.tp = 4, .world_size = 4}));
+  return writer->Commit().status();
+}
+
 std::string Obey(Store* store, const ContentPlan& plan, const std::string& line) {
   std::istringstream words(line);
   std::string verb;
@@ -46,6 +78,7 @@ std::string Obey(Store* store, const ContentPlan& plan, const std::string& line)
   if (verb == "save") return Save(store, plan, step, content);
   if (verb == "drop") return Drop(store, step);
   if (verb == "verify") return Verify(*store, plan, step);
+  if (verb == "shards") return Answer(SaveShards(store, step));
   if (verb == "reclaim") return Answer(store->Reclaim().status());
   return "unknown verb: " + verb;
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpt/launch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "varve/mpi_ranks.h"
+
+namespace gpt {
+namespace {
+
+std::vector<pid_t> spawned;
+
+void PassOn(int signal) {
+  for (const pid_t pid : spawned) kill(pid, signal);
+}
+
+varve::Status ErrnoStatus(const std::string& what) {
+  return varve::Status::IOError("cannot " + what + ": " + std::strerror(errno));
+}
+
+// A port of the loopback that nobody uses now.
+varve::Result<uint16_t> FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (fd < 0) return ErrnoStatus("make a socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool is_bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const auto status = is_bound ? varve::Status::Ok() : ErrnoStatus("find a free port");
+  close(fd);
+  if (!status.ok()) return status;
+  return ntohs(address.sin_port);
+}
+
+void SetVariable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+// 128 and the signal's number when one ended it, as shells have it.
+int ExitCode(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int AwaitRanks() {
+  int first_failure = 0;
+  for (size_t num_ended = 0; num_ended < spawned.size();) {
+    int status = 0;
+    if (waitpid(-1, &status, 0) < 0) continue;  // a signal came
+    ++num_ended;
+    if (first_failure == 0) first_failure = ExitCode(status);
+  }
+  return first_failure;
+}
+
+}  // namespace
+
+varve::Result<std::optional<int>> Spawn(int num_ranks) {
+  VARVE_ASSIGN_OR_RETURN(const uint16_t port, FreePort());
+  const pid_t parent = getpid();
+  SetVariable("WORLD_SIZE", std::to_string(num_ranks));
+  SetVariable("MASTER_ADDR", "127.0.0.1");
+  SetVariable("MASTER_PORT", std::to_string(port));
+  SetVariable("TORCHELASTIC_RUN_ID", "gpt_train " + std::to_string(parent));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const pid_t pid = fork();
+    if (pid < 0) {
+      PassOn(SIGKILL);
+      return ErrnoStatus("fork a rank");
+    }
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives what started it
+      if (getppid() != parent) std::raise(SIGKILL);
+      SetVariable("RANK", std::to_string(rank));
+      return std::optional<int>();
+    }
+    spawned.push_back(pid);
+  }
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, PassOn);
+  return std::optional<int>(AwaitRanks());
+}
+
+varve::Result<std::unique_ptr<varve::RankGroup>> JoinRanks() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr) {
+    return varve::MpiRanks();
+  }
+  if (std::getenv("WORLD_SIZE") == nullptr) return std::unique_ptr<varve::RankGroup>();
+  VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
+  return varve::SocketRanks(options);
+}
+
+}  // namespace gpt

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the ranks of a training exchange. Every sum is taken in the order of the ranks, so that all
+// get the same bits, every time. Where a rank is alone in a dimension of the topology nothing
+// happens.
+//
+// An error of the connection stays: then all calls do nothing, what they should have filled is
+// worthless, and status() says why. A trainer looks there once a step.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpt/topology.h"
+#include "varve/rank_group.h"
+
+namespace gpt {
+
+class Ranks {
+ public:
+  // One rank alone.
+  Ranks() = default;
+  // Collective. The topology has as many ranks as `world`.
+  static varve::Result<std::unique_ptr<Ranks>> Make(std::unique_ptr<varve::RankGroup> world,
+                                                    const Topology& topology);
+
+  const Position& position() const { return position_; }
+  int rank() const { return world_ == nullptr ? 0 : world_->rank(); }
+  const varve::Status& status() const { return status_; }
+
+  // Tensor parallel: adds up the values of the ranks, element by element.
+  template <typename Real>
+  void SumOverTp(std::span<Real> values);
+  // Tensor parallel: the columns of each rank side by side. `mine` is (N, columns), `all` (N, tp *
+  // columns).
+  template <typename Real>
+  void GatherColumns(std::span<const Real> mine, int64_t N, std::span<Real> all);
+
+  // Pipeline: the calls before and after a stage works on a batch, forward and backward. All stages
+  // make all four, with as many values.
+  template <typename Real>
+  void AwaitForward(std::span<Real> input);
+  template <typename Real>
+  void PassForward(std::span<const Real> output);
+  template <typename Real>
+  void AwaitBackward(std::span<Real> gradient);
+  template <typename Real>
+  void PassBackward(std::span<const Real> gradient);
+  // Pipeline: the sum of what the first and the last stage have; the others pass nothing.
+  template <typename Real>
+  void SumOfEnds(std::span<Real> values);
+  // Pipeline: what the last stage has.
+  void FromLastStage(float* value);
+
+  // Data parallel: the mean over the copies. All of it, or of what this rank's slice of the
+  // optimizer's state is for: then the rest is worthless.
+  void MeanOverDp(std::span<float> values, bool only_slice);
+  void MeanOverDp(float* value);
+  // Data parallel: each rank has its slice right; then all have all of it.
+  template <typename T>
+  void GatherSlices(std::span<T> values);
+
+  // Over all ranks.
+  double Sum(double value);
+
+ private:
+  using Bytes = std::span<const std::byte>;
+
+  template <typename Real>
+  void SumOver(varve::RankGroup* group, std::span<Real> values);
+  // From one stage to another; the others only take part.
+  template <typename Real>
+  void Hop(int from, int to, std::span<const Real> values, std::span<Real> into);
+  // What each rank of a group passes; empty after an error.
+  std::vector<std::vector<std::byte>> Gather(varve::RankGroup* group, Bytes mine);
+  std::vector<std::vector<std::byte>> Exchange(varve::RankGroup* group,
+                                               const std::vector<Bytes>& to_each);
+  std::vector<std::vector<std::byte>> Keep(
+      varve::Result<std::vector<std::vector<std::byte>>> received);
+  bool is_over() const { return !status_.ok(); }
+
+  Position position_;
+  std::unique_ptr<varve::RankGroup> world_, tp_, pp_, dp_;
+  varve::Status status_;
+};
+
+}  // namespace gpt

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names of the whole model for what a rank calls by its own: layers that a pipeline stage counts
+// from 0, experts that an expert-parallel rank counts from 0, wrappers in front.
+//
+//   varve::Pipeline pipeline{.layers = 7, .stages = 2, .chunks = 2};
+//   varve::GlobalNames names;
+//   names.AddNumbers("transformer.h", *varve::LayersOfStage(pipeline, /*stage=*/1));  // 2, 3, 6
+//   names.Apply("module.transformer.h.2.ln_1.weight");  // "transformer.h.6.ln_1.weight"
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/layouts.h"
+#include "varve/result.h"
+
+namespace varve {
+
+// Layers on a pipeline: stages x chunks pieces in order of depth, the first layers % pieces of
+// which have one layer more. Piece number chunk * stages + stage is that chunk of that stage.
+struct Pipeline {
+  int64_t layers = 0;
+  int64_t stages = 1;
+  int64_t chunks = 1;  // of each stage: virtual pipeline parallelism
+};
+struct PipelinePlace {
+  int64_t stage = 0;
+  int64_t chunk = 0;  // of the stage
+  int64_t layer = 0;  // of the chunk
+  bool operator==(const PipelinePlace&) const = default;
+};
+
+// The global layers of one chunk; and those of a stage, chunk after chunk, as a stage numbers them.
+// kInvalidArgument says what is out of range.
+Result<Range> LayersOfChunk(const Pipeline& pipeline, int64_t stage, int64_t chunk);
+Result<std::vector<int64_t>> LayersOfStage(const Pipeline& pipeline, int64_t stage);
+// Where a global layer is.
+Result<PipelinePlace> FindLayer(const Pipeline& pipeline, int64_t layer);
+
+// The global numbers of the experts of a rank: equal parts of `experts`, in order.
+Result<std::vector<int64_t>> ExpertsOfRank(int64_t experts, RankOf ep);
+
+// One thread at a time while rules are added; Apply from any.
+class GlobalNames {
+ public:
+  // In a name that has the dotted `prefix` followed by a number N, whole components wherever they
+  // stand, N becomes numbers[N]. Of several places the first counts. kInvalidArgument: an empty
+  // prefix, or one that has numbers already.
+  Status AddNumbers(std::string_view prefix, std::vector<int64_t> numbers);
+
+  // The global name: without "module." in front, however many times, and with global numbers.
+  // nullopt: a component begins with "__pp", which InfiniTrain gives to modules that are there
+  // under their own names too. kInvalidArgument names the component whose number has no global one.
+  Result<std::optional<std::string>> Apply(std::string_view name) const;
+
+ private:
+  struct Rule {
+    std::vector<std::string> prefix;  // components
+    std::vector<int64_t> numbers;
+  };
+  std::vector<Rule> rules_;
+};
+
+}  // namespace varve

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Makes shard layouts for the ways in which trainers cut tensors. Conveniences: the store sees only
+// ShardLayout, and what no function here describes is written down as one. docs/layouts.md says
+// which function fits which trainer.
+//
+//   // A fused attention weight on tensor-parallel rank 1 of 4 ...
+//   auto layout = varve::SplitQkv(varve::ShardLayout::Whole({3 * 768, 768}), 0,
+//                                 {.query = 12, .key_value = 12, .head_size = 64}, {1, 4});
+//   // ... and its moments, which ZeRO has cut again, on rank 2 of 8.
+//   layout = varve::SliceFlat(*layout, {2, 8});
+//
+// Split* cuts an axis and Slice* the flat elements of what the layout holds so far, so that they
+// can be applied one after the other; a layout with a flat range cannot be cut again. All are pure
+// functions, for any thread. kInvalidArgument names what does not fit, what was found and what was
+// expected.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "varve/result.h"
+#include "varve/shard_layout.h"
+
+namespace varve {
+
+// A rank's number within its group of one kind of parallelism: {1, 4} is rank 1 of 4.
+struct RankOf {
+  int64_t rank = 0;
+  int64_t ranks = 1;
+};
+
+// The smallest multiple of `multiple` that is at least `size`. Megatron's padded vocabulary is
+// PadTo(vocabulary, make_vocab_size_divisible_by * tp).
+Result<int64_t> PadTo(int64_t size, int64_t multiple);
+
+// Tensor parallelism.
+
+// Equal parts of an axis: 0 for the rows of what Megatron calls column-parallel weights and their
+// biases, for experts stacked in one tensor; 1 for row-parallel weights.
+Result<ShardLayout> SplitEvenly(ShardLayout layout, size_t axis, RankOf tp);
+// The same after padding at the end of the axis, as for vocabularies: ranks may hold padding only.
+Result<ShardLayout> SplitPadded(ShardLayout layout, size_t axis, int64_t padded_size, RankOf tp);
+// As torch.chunk, FSDP and DTensor: all parts are as long as the first; those of the last ranks are
+// shorter or empty.
+Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group);
+// Any range of an axis.
+Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices);
+// Several weights one after the other on an axis, `part_sizes` long, of each of which a rank holds
+// its equal part: {ffn, ffn} for gate and up.
+Result<ShardLayout> SplitFused(ShardLayout layout, size_t axis, std::span<const int64_t> part_sizes,
+                               RankOf tp);
+// Heads of equal size on an axis, as of separate key and value weights. Where there are fewer heads
+// than ranks, ranks / num_heads neighbours hold the same head.
+Result<ShardLayout> SplitHeads(ShardLayout layout, size_t axis, int64_t num_heads, RankOf tp);
+
+// Of fused query, key and value weights or biases. Each key_value head serves query / key_value
+// query heads.
+struct AttentionHeads {
+  int64_t query = 0;
+  int64_t key_value = 0;
+  int64_t head_size = 0;  // indices of the axis for each
+};
+enum class QkvOrder {
+  kParts,   // all query heads, all keys, all values: llm.c, InfiniTrain, Hugging Face
+  kGroups,  // for each key: its query heads, the key, its value: Megatron core
+};
+// A rank holds its equal part of the query heads and the keys and values that serve them, as
+// SplitHeads does. `global` and `held` are the orders in the global tensor and on the rank. Where
+// several ranks hold the same key and value, each saves its queries, which come first, and those as
+// two shards (TakeIndices): the store takes shards for replicas when their layouts are equal.
+Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
+                             RankOf tp, QkvOrder global = QkvOrder::kParts,
+                             QkvOrder held = QkvOrder::kParts);
+
+// ZeRO and sharding: what a rank holds of the elements of `layout`, one after the other.
+
+// Any range of them: for trainers that record real offsets.
+Result<ShardLayout> TakeElements(ShardLayout layout, Range elements);
+// Equal slices of the elements, padded at the end to a multiple of `align` and then of the ranks.
+// ColossalAI and DeepSpeed stage 3 align to 1.
+Result<ShardLayout> SliceFlat(ShardLayout layout, RankOf group, int64_t align = 1);
+// Paddle's stage 3: tensors of more than 2^20 elements are sliced, aligned to 256 bytes; the others
+// are whole on each rank.
+Result<ShardLayout> SliceLarge(ShardLayout layout, int64_t element_bytes, RankOf group);
+
+// Paddle's stage 1 v1 and stage 2: a rank has the optimizer state of whole tensors.
+enum class OwnerOrder {
+  kAsGiven,
+  kLargestFirst,  // Paddle's default; among equals as given
+};
+// The rank that owns each tensor: one after the other goes to the rank that has the fewest elements
+// so far, of several to the lowest. `sizes` are the elements that the ranks hold, after any Split.
+Result<std::vector<int64_t>> AssignOwners(std::span<const int64_t> sizes, int64_t ranks,
+                                          OwnerOrder order);
+
+// Tensors one after the other in a flat buffer that is cut without regard to them. Where a trainer
+// knows its real offsets, write them here instead of computing them a second time.
+struct FlatBuffer {
+  // Of each tensor in the order of `sizes`; with the padding behind it where that belongs to it.
+  std::vector<Range> tensors;
+  // Each is cut into equal parts, one a rank, and holds whole tensors.
+  std::vector<Range> buckets;
+};
+// Paddle's stage 1 v2: one bucket; each tensor is padded to a multiple of 256 bytes x ranks.
+Result<FlatBuffer> FusePadded(std::span<const int64_t> sizes, int64_t element_bytes, int64_t ranks);
+// The distributed optimizer of Megatron and InfiniTrain: from the last tensor to the first, each
+// aligned to 64 elements; a bucket ends with the tensor that makes it `bucket_size` long or longer,
+// and is padded to a multiple of ranks, of 128, and when `high_bandwidth` of 65,536 elements.
+// InfiniTrain's bucket_size is 1,000,000, Megatron's max(40,000,000, 1,000,000 * ranks).
+Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_size, int64_t ranks,
+                                 bool high_bandwidth = false);
+// What a rank holds of one tensor of a buffer; often nothing.
+Result<ShardLayout> SliceOfBuffer(ShardLayout layout, const FlatBuffer& buffer, size_t index,
+                                  RankOf group);
+
+}  // namespace varve

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One tensor that the ranks of a group hold in parts: proven whole before the commit, read by any other
+// number of ranks.
+#include <thread>
+
+#include "tests/store/store_fixture.h"
+#include "tests/support/shard_reference.h"
+#include "varve/group.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr size_t kFloat = 4;
+
+// Columns in equal parts; the last one has padding behind it.
+std::vector<ShardLayout> Columns(const std::vector<int64_t>& shape, int64_t parts) {
+  std::vector<ShardLayout> layouts;
+  const int64_t each = (shape[1] + parts - 1) / parts;
+  for (int64_t i = 0; i < parts; ++i) {
+    const int64_t length = std::max<int64_t>(0, std::min(each, shape[1] - i * each));
+    layouts.push_back(ShardLayout::Whole(shape));
+    layouts.back().axes[1] = {{length > 0 ? i * each : 0, length},
+                              {.length = each - length, .is_padding = true}};
+  }
+  return layouts;
+}
+
+class GroupShardsTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    const auto check = Store::OpenForReading(root())->get()->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    EXPECT_THAT(check->errors, IsEmpty());
+  }
+  std::filesystem::path root() const { return folder_.path() / "root"; }
+
+  // Each rank saves the part of `tensors[rank]` that its layout says.
+  std::vector<Status> Save(uint64_t step, const std::vector<const TestTensor*>& tensors,
+                           const std::vector<ShardLayout>& layouts) {
+    const auto num_ranks = static_cast<uint32_t>(layouts.size());
+    const uint64_t epoch = Group::StartEpoch(root(), num_ranks).value();
+    std::vector<Status> statuses(num_ranks);
+    std::vector<std::jthread> threads;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        statuses[rank] = SaveRank({.rank = rank, .epoch = epoch}, step, *tensors[rank],
+                                  layouts[rank]);
+      });
+    }
+    threads.clear();
+    return statuses;
+  }
+
+  Status SaveRank(const JoinOptions& rank, uint64_t step, const TestTensor& tensor,
+                  const ShardLayout& layout) {
+    const std::vector<std::byte> part = CutShard(tensor.bytes, kFloat, layout, std::byte{0xAA});
+    const std::vector<int64_t> shape = layout.LocalShape();
+    VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
+    VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(step));
+    VARVE_RETURN_IF_ERROR(writer->Put(
+        {.name = tensor.name, .shape = shape, .data = part.data(), .layout = &layout}));
+    return writer->Commit().status();
+  }
+
+  std::vector<Status> SaveAll(uint64_t step, const TestTensor& tensor,
+                              const std::vector<ShardLayout>& layouts) {
+    return Save(step, std::vector<const TestTensor*>(layouts.size(), &tensor), layouts);
+  }
+
+  TempFolder folder_;
+};
+
+MATCHER(IsOk, "") {
+  *result_listener << arg.ToString();
+  return arg.ok();
+}
+
+TEST_F(GroupShardsTest, Row24_AnyNumberOfRanksReadsItsOwnParts) {
+  const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
+  EXPECT_THAT(SaveAll(1, tensor, Columns(tensor.shape, 4)), Each(IsOk()));
+  const auto store = Store::OpenForReading(root()).value();
+  const auto reader = store->OpenCheckpoint("main", 1).value();
+  ASSERT_THAT(reader->List().value(), SizeIs(1));
+  EXPECT_EQ(reader->List().value()[0].num_shards, 4u);
+  EXPECT_EQ(reader->Find("w")->shape, tensor.shape);
+  std::vector<std::byte> all(tensor.bytes.size());
+  VARVE_ASSERT_OK(reader->Read("w", all));
+  EXPECT_TRUE(all == tensor.bytes);
+  for (const int64_t parts : {3, 4}) {
+    for (const ShardLayout& region : Columns(tensor.shape, parts)) {
+      std::vector<std::byte> out(static_cast<size_t>(region.NumLocal()) * kFloat);
+      const ReadRequest request{.name = "w", .out = out, .region = &region};
+      VARVE_ASSERT_OK(reader->ReadMany({&request, 1}));
+      // Padding comes back where the geometry is that of the save.
+      const std::byte padding{parts == 4 ? uint8_t{0xAA} : uint8_t{0}};
+      EXPECT_TRUE(out == CutShard(tensor.bytes, kFloat, region, padding)) << ToString(region);
+    }
+  }
+}
+
+TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {
+  const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
+  std::vector<ShardLayout> layouts = Columns(tensor.shape, 3);
+  layouts[1].axes[1][0].length -= 1;
+  for (const Status& status : SaveAll(1, tensor, layouts)) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                  "tensor w: its shards hold 6000 of the 6060 elements"));
+  }
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_THAT(store->OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "step 1"));
+}
+
+TEST_F(GroupShardsTest, Row15_ReplicasThatDifferNameTheirRanks) {
+  const TestTensor tensor = NormalTensor("w", {6, 10}, 1), other = NormalTensor("w", {6, 10}, 2);
+  const std::vector<ShardLayout> replicas(3, ShardLayout::Whole(tensor.shape));
+  EXPECT_THAT(SaveAll(1, tensor, replicas), Each(IsOk()));
+  for (const Status& status : Save(2, {&tensor, &tensor, &other}, replicas)) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                  "that of rank 0 and that of rank 2 are replicas"));
+  }
+}
+
+}  // namespace
+}  // namespace varve::testing
