@@ -6,6 +6,7 @@
 //   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST on
 //   group_worker collect ROOT SEED            drops steps and reclaims for ever
 //   group_worker read ROOT SEED               opens checkpoints and compares every byte for ever
+//   group_worker save ROOT NUM_RANKS LAST     saves steps 1 to LAST, begins the next, and ends in the middle
 //   group_worker judge ROOT                   the same once for all of them, and looks for what leaks
 //
 // The number of a step is that of its content. What rank r holds is the content of a plan of its own,
@@ -302,6 +303,30 @@ int Judge(const fs::path& root) {
   return 0;
 }
 
+// Ranks are threads here.
+int SaveSteps(const fs::path& root, uint32_t num_ranks, uint64_t last) {
+  const auto epoch = Group::StartEpoch(root, num_ranks);
+  if (!epoch.ok()) Die(epoch.status(), "epoch");
+  std::vector<std::unique_ptr<Store>> stores;
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    auto store = Group::Join(root, {.rank = rank, .epoch = *epoch});
+    if (!store.ok()) Die(store.status(), "join");
+    stores.push_back(*std::move(store));
+  }
+  for (uint64_t step = 1; step <= last; ++step) {
+    std::vector<std::jthread> ranks;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      ranks.emplace_back([&, rank] {
+        const Status status = SaveOnce(stores[rank].get(), rank, step);
+        if (!status.ok()) Die(status, "save");
+      });
+    }
+  }
+  const auto unfinished = stores[0]->Begin(last + 1);
+  if (!unfinished.ok()) Die(unfinished.status(), "begin");
+  std::_Exit(0);
+}
+
 int Main(int argc, char** argv) {
   const std::string verb = argc > 2 ? argv[1] : "";
   const fs::path root = argc > 2 ? argv[2] : "";
@@ -315,10 +340,13 @@ int Main(int argc, char** argv) {
   if (verb == "rank" && argc == 7) {
     return RunRank(root, static_cast<uint32_t>(number(3)), number(4), number(5), number(6));
   }
+  if (verb == "save" && argc == 5) {
+    return SaveSteps(root, static_cast<uint32_t>(number(3)), number(4));
+  }
   if (verb == "collect" && argc == 4) return RunCollector(root, number(3));
   if (verb == "read" && argc == 4) return RunReader(root, number(3));
   if (verb == "judge" && argc == 3) return Judge(root);
-  std::fputs("usage: group_worker epoch|rank|collect|read|judge ROOT ...\n", stderr);
+  std::fputs("usage: group_worker epoch|rank|save|collect|read|judge ROOT ...\n", stderr);
   return 2;
 }
 
