@@ -14,6 +14,7 @@
 #include "cli/json.h"
 #include "cli/print.h"
 #include "store/step_expr.h"
+#include "varve/group.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -27,6 +28,7 @@ struct ShowOptions {
 };
 
 struct Shown {
+  std::optional<std::vector<OpenSave>> unfinished;  // of the root of a group
   CheckpointInfo info;
   std::optional<TrainerState> state;
   std::optional<Topology> topology;
@@ -44,11 +46,31 @@ Result<Shown> Load(const Store& store, const std::string& step) {
   return shown;
 }
 
+// Saves that have begun in the root of a group, and the ranks that are not done; nullopt: no root.
+Result<std::optional<std::vector<OpenSave>>> FindUnfinished(const Context& context) {
+  std::optional<std::vector<OpenSave>> unfinished;
+  std::string path;
+  if (!context.StorePath(&path).ok() || !Group::IsRoot(path)) return unfinished;
+  VARVE_ASSIGN_OR_RETURN(GroupStatus status, Group::ReadStatus(path));
+  return unfinished = std::move(status.open_saves);
+}
+
+ordered_json ToArray(const std::vector<OpenSave>& saves) {
+  auto array = ordered_json::array();
+  for (const OpenSave& save : saves) {
+    array.push_back({{"run", save.id.run},
+                     {"step", save.id.step},
+                     {"missing_ranks", save.missing_ranks}});
+  }
+  return array;
+}
+
 ordered_json ToObject(const Shown& shown) {
   ordered_json object = ToJson(shown.info);
   object["trainer_state"] = shown.state ? ToJson(*shown.state) : ordered_json();
   object["topology"] = shown.topology ? ToJson(*shown.topology) : ordered_json();
   object["items"] = shown.items;
+  if (shown.unfinished) object["unfinished"] = ToArray(*shown.unfinished);
   return object;
 }
 
@@ -71,6 +93,17 @@ std::string InfoText(const CheckpointInfo& info) {
   return text;
 }
 
+std::string UnfinishedText(const std::vector<OpenSave>& saves) {
+  std::string text;
+  for (const OpenSave& save : saves) {
+    std::vector<std::string> ranks;
+    for (const uint32_t rank : save.missing_ranks) ranks.push_back(std::to_string(rank));
+    text += Line("unfinished", HumanId(save.id) + (ranks.empty() ? ": waits for the commit"
+                                                                 : ": waits for rank " + Join(ranks, ", ")));
+  }
+  return text;
+}
+
 // The parts of a JSON object, one a line; an empty part is left out.
 std::string PartsText(const std::string& title, const ordered_json& object) {
   std::string text = "\n" + title + "\n";
@@ -84,6 +117,7 @@ std::string PartsText(const std::string& title, const ordered_json& object) {
 std::string ToText(const Shown& shown) {
   std::string text = InfoText(shown.info);
   if (!shown.items.empty()) text += Line("items", Join(shown.items, " "));
+  if (shown.unfinished) text += UnfinishedText(*shown.unfinished);
   if (shown.topology) text += PartsText("topology", ToJson(*shown.topology));
   if (!shown.state) return text;
   ordered_json state = ToJson(*shown.state);
@@ -94,8 +128,11 @@ std::string ToText(const Shown& shown) {
 }
 
 Outcome RunShow(const Context& context, const Store& store, const ShowOptions& options) {
-  const auto shown = Load(store, options.step);
+  auto shown = Load(store, options.step);
   if (!shown.ok()) return shown.status();
+  auto unfinished = FindUnfinished(context);
+  if (!unfinished.ok()) return unfinished.status();
+  shown->unfinished = *std::move(unfinished);
   context.json() ? context.PrintJson(ToObject(*shown)) : context.PrintText(ToText(*shown));
   return {};
 }
@@ -147,10 +184,13 @@ Outcome RunShowTensor(const Context& context, const Store& store, const ShowOpti
 
 constexpr char kNotes[] =
     R"(With NAME it shows the tensor's shards instead, and which part of it each holds.
+Of the root of a group also saves that are not finished, and the ranks that they
+wait for.
 
 JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
-metrics tags trainer_state topology items; with NAME an array of shard dtype
-shape logical_bytes layout)";
+metrics tags trainer_state topology items, of a group unfinished[run step
+missing_ranks]; with NAME an array of shard dtype shape logical_bytes
+layout)";
 
 }  // namespace
 

@@ -24,6 +24,8 @@ using std::chrono_literals::operator""ms;
 
 // How long a rank waits for the member that suits it best.
 constexpr auto kPatience = 1000ms;
+// A new one can only be locked by somebody who sweeps.
+constexpr auto kPatienceForNew = 30000ms;
 
 std::string ThisHost() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -119,7 +121,7 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
         for (const auto& [number, attempt] : state.attempts) {
           if (attempt.committed || (author.rank != 0 && !held.contains(number))) continue;
           if (held.contains(number)) undecided.push_back({std::string(kMemberRun), number});
-          PauseForMutation();
+          PauseLongForMutation();
           return std::optional(GroupRecord{
               author, AbortRecord{number, StatusCode::kAborted,
                                   "rank " + std::to_string(author.rank) + " was restarted"}});
@@ -220,7 +222,8 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     // Known before it is there: a folder that nobody knows is debris.
     author.member = NewMemberId();
     VARVE_RETURN_IF_ERROR(Own(place, author, host, /*is_new=*/true));
-    VARVE_ASSIGN_OR_RETURN(own.store, OpenOrCreateMember(place, author.member, options.store));
+    VARVE_ASSIGN_OR_RETURN(own.store,
+                           OpenPatiently(place, author.member, options.store, kPatienceForNew));
   }
   own.author = author;
   VARVE_RETURN_IF_ERROR(AbortUndecided(place, author, own.store.get()));

@@ -15,11 +15,13 @@ enum class Mutation {
 
 #ifdef VARVE_GROUP_MUTATIONS
 bool IsMutated(Mutation mutation);  // the test's, as the next
-// Stands where another process may come in between; the test makes it long.
+// Stand where another process may come in between; the test makes them long, the second always.
 void PauseForMutation();
+void PauseLongForMutation();
 #else
 constexpr bool IsMutated(Mutation) { return false; }
 constexpr void PauseForMutation() {}
+constexpr void PauseLongForMutation() {}
 #endif
 
 }  // namespace varve

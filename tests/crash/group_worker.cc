@@ -3,13 +3,14 @@
 // One process of the restart storm (group_storm_test.py), to be killed:
 //
 //   group_worker epoch ROOT NUM_RANKS         starts an epoch, prints its number
-//   group_worker rank ROOT RANK EPOCH SEED FIRST_CONTENT   joins and saves for ever; rank 0 announces
+//   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST on
 //   group_worker collect ROOT SEED            drops steps and reclaims for ever
 //   group_worker read ROOT SEED               opens checkpoints and compares every byte for ever
+//   group_worker save ROOT NUM_RANKS LAST     saves steps 1 to LAST, begins the next, and ends in the middle
 //   group_worker judge ROOT                   the same once for all of them, and looks for what leaks
 //
-// All ranks of an epoch save the same steps: the number of a save is its content and its step. What rank
-// r holds is the tensors of VerifyContent's plan for (content, r), under its own names.
+// The number of a step is that of its content. What rank r holds is the content of a plan of its own,
+// under names of its own and as its shards of tensors that all ranks have.
 //
 // Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The collector
 // prints `dropping STEP` and `dropped STEP`.
@@ -49,10 +50,14 @@ bool IsMutated(Mutation mutation) {
   return false;
 }
 
+// Mostly short, now and then long enough for a whole save.
 void PauseForMutation() {
   static std::atomic<uint64_t> calls{0};
-  ::usleep(static_cast<useconds_t>(testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 60000));
+  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0) return PauseLongForMutation();
+  ::usleep(5000);
 }
+
+void PauseLongForMutation() { ::usleep(150000); }
 #endif
 
 namespace testing {
@@ -97,7 +102,7 @@ Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
                                        .data = made.bytes.data()}));
   }
   // Ranks are not equally fast.
-  if (Mix(rank, step) % 3 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 150000));
+  if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
   TrainerState state;
   state.global_step = static_cast<int64_t>(step);
   state.consumed_samples = ::getpid();  // which process saved it
@@ -298,6 +303,30 @@ int Judge(const fs::path& root) {
   return 0;
 }
 
+// Ranks are threads here.
+int SaveSteps(const fs::path& root, uint32_t num_ranks, uint64_t last) {
+  const auto epoch = Group::StartEpoch(root, num_ranks);
+  if (!epoch.ok()) Die(epoch.status(), "epoch");
+  std::vector<std::unique_ptr<Store>> stores;
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    auto store = Group::Join(root, {.rank = rank, .epoch = *epoch});
+    if (!store.ok()) Die(store.status(), "join");
+    stores.push_back(*std::move(store));
+  }
+  for (uint64_t step = 1; step <= last; ++step) {
+    std::vector<std::jthread> ranks;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      ranks.emplace_back([&, rank] {
+        const Status status = SaveOnce(stores[rank].get(), rank, step);
+        if (!status.ok()) Die(status, "save");
+      });
+    }
+  }
+  const auto unfinished = stores[0]->Begin(last + 1);
+  if (!unfinished.ok()) Die(unfinished.status(), "begin");
+  std::_Exit(0);
+}
+
 int Main(int argc, char** argv) {
   const std::string verb = argc > 2 ? argv[1] : "";
   const fs::path root = argc > 2 ? argv[2] : "";
@@ -311,10 +340,13 @@ int Main(int argc, char** argv) {
   if (verb == "rank" && argc == 7) {
     return RunRank(root, static_cast<uint32_t>(number(3)), number(4), number(5), number(6));
   }
+  if (verb == "save" && argc == 5) {
+    return SaveSteps(root, static_cast<uint32_t>(number(3)), number(4));
+  }
   if (verb == "collect" && argc == 4) return RunCollector(root, number(3));
   if (verb == "read" && argc == 4) return RunReader(root, number(3));
   if (verb == "judge" && argc == 3) return Judge(root);
-  std::fputs("usage: group_worker epoch|rank|collect|read|judge ROOT ...\n", stderr);
+  std::fputs("usage: group_worker epoch|rank|save|collect|read|judge ROOT ...\n", stderr);
   return 2;
 }
 

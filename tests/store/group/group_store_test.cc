@@ -308,7 +308,7 @@ TEST_F(GroupStoreTest, ASaveOfAnEarlierEpochIsNeverSeen) {
   std::vector<std::unique_ptr<Store>> old = std::move(ranks_);
   ranks_.clear();
   Start(1);
-  EXPECT_THAT((*writer)->Commit(), FailsWith(StatusCode::kAborted, "replaced"));
+  EXPECT_THAT((*writer)->Commit(), FailsWith(StatusCode::kAborted, "epoch 2 of the job began"));
   EXPECT_THAT(ranks_[0]->ListRuns().value(), IsEmpty());
   SaveAll(10);
 }

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command on the root of a group: as on a single store."""
+
+import unittest
+
+import harness
+import verb_case
+
+OWN = "r1/layer 0/gewöhnlich"
+ALL = "layer 0/gewöhnlich"
+
+
+class GroupVerbsTest(verb_case.VerbCase):
+    def setUp(self):
+        super().setUp()
+        harness.run("group_worker", "save", self.store, 2, 6)
+
+    def test_lists_and_shows(self):
+        self.assertEqual(self.steps(), [("main", step) for step in range(1, 7)])
+        self.assertEqual(self.json("runs")[0]["steps"], 6)
+        names = [tensor["name"] for tensor in self.json("ls", "latest")]
+        self.assertIn(OWN, names)
+        self.assertIn(ALL, names)
+        shown = self.json("show", "latest")
+        self.assertEqual(shown["trainer_state"]["global_step"], 6)
+        self.assertEqual(shown["unfinished"],
+                         [{"run": "main", "step": 7, "missing_ranks": [0, 1]}])
+        self.assertRegex(self.varve("show", 6).stdout, r"unfinished +7: waits for rank 0, 1\n")
+        self.assertEqual(len(self.json("show", 6, ALL)), 2)
+
+    def test_gets_bytes_of_every_rank(self):
+        out = self.folder / "x.bin"
+        self.varve("get", 6, OWN, "-o", out)
+        own = out.read_bytes()
+        self.varve("get", 6, ALL, "--shard", 1, "-o", out, "--force")
+        self.assertEqual(out.read_bytes(), own)  # the test program saves it under both names
+        self.fails(harness.NO_STEP, "get", 6, "nowhere", "-o", out, "--force", says="nowhere")
+
+    def test_changes(self):
+        self.varve("tag", 2, "good")
+        self.assertEqual(self.json("show", "good")["step"], 2)
+        self.varve("metric", 2, "loss=0.5")
+        self.assertEqual(self.json("show", "best:loss")["step"], 2)
+        self.varve("untag", "good")
+        dropped = self.json("drop", 1, 3)
+        self.assertEqual(dropped["applied_by"], "caller")
+        self.assertEqual([step for _, step in self.steps()], [2, 4, 5, 6])
+        self.varve("forget", "--keep-last", 2)
+        self.assertEqual([step for _, step in self.steps()], [5, 6])
+        self.fails(harness.NO_STEP, "drop", 1, says="step 1")
+        self.varve("reclaim")
+        self.assertGreater(self.json("stats")["chunks"], 0)
+
+    def test_says_what_it_cannot(self):
+        self.fails(harness.FAILED, "log", OWN, says="does not work on the root of a group")
+        self.fails(harness.EXISTS, "init", says="root of a group")
+
+
+if __name__ == "__main__":
+    unittest.main()
