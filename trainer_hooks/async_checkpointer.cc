@@ -36,35 +36,6 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-Status Validate(const TrainingState& state) {
-  std::set<std::string_view> names;
-  for (const StateTensor& tensor : state.tensors) {
-    VARVE_RETURN_IF_ERROR(ValidateView({.name = tensor.name,
-                                        .dtype = tensor.dtype,
-                                        .shape = tensor.shape,
-                                        .data = tensor.data,
-                                        .strides = tensor.strides,
-                                        .layout = tensor.layout ? &*tensor.layout : nullptr},
-                                       /*has_data=*/true));
-    if (!names.insert(tensor.name).second) {
-      return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
-    }
-  }
-  std::set<std::string> items;
-  for (const StateItem& item : state.items) {
-    VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
-    VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
-    if (!items.insert(name).second) {
-      return Status::InvalidArgument("item " + name + " is in the state twice");
-    }
-  }
-  for (const auto& [name, value] : state.metrics) {
-    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
-  }
-  for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
-  return Status::Ok();
-}
-
 // How fast saves have been, and how small their data becomes: what the estimates need.
 class Estimator {
  public:
@@ -225,7 +196,7 @@ Status AsyncCheckpointerImpl::SizeStaging(const TrainingState& state) {
 
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
-  VARVE_RETURN_IF_ERROR(Validate(state));
+  VARVE_RETURN_IF_ERROR(ValidateState(state));
   VARVE_RETURN_IF_ERROR(SizeStaging(state));
   memory_.Prewarm();
   return Status::Ok();
@@ -260,7 +231,7 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   const auto start = Clock::now();
   VARVE_RETURN_IF_ERROR(RequireOpen());
   VARVE_RETURN_IF_ERROR(AwaitStaged());
-  VARVE_RETURN_IF_ERROR(Validate(state));
+  VARVE_RETURN_IF_ERROR(ValidateState(state));
   double waited = 0;
   if (!WaitForTurn(&waited)) {
     Skip(step);
@@ -590,6 +561,35 @@ Status AsyncCheckpointerImpl::ApplyRetention(Job* job) {
 }
 
 }  // namespace
+
+Status ValidateState(const TrainingState& state) {
+  std::set<std::string_view> names;
+  for (const StateTensor& tensor : state.tensors) {
+    VARVE_RETURN_IF_ERROR(ValidateView({.name = tensor.name,
+                                        .dtype = tensor.dtype,
+                                        .shape = tensor.shape,
+                                        .data = tensor.data,
+                                        .strides = tensor.strides,
+                                        .layout = tensor.layout ? &*tensor.layout : nullptr},
+                                       /*has_data=*/true));
+    if (!names.insert(tensor.name).second) {
+      return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
+    }
+  }
+  std::set<std::string> items;
+  for (const StateItem& item : state.items) {
+    VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
+    VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
+    if (!items.insert(name).second) {
+      return Status::InvalidArgument("item " + name + " is in the state twice");
+    }
+  }
+  for (const auto& [name, value] : state.metrics) {
+    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
+  }
+  for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
+  return Status::Ok();
+}
 
 Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));

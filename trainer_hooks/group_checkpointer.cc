@@ -52,6 +52,11 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
+    // What can fail on one rank alone fails before any rank begins: else the others would wait for it.
+    Status ready = own_->Wait();
+    if (ready.ok()) ready = ValidateState(state);
+    if (ready.ok()) ready = own_->Prewarm(state);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->BeginSave(step, state, options).status()));
     return true;
   }

@@ -12,6 +12,8 @@ namespace varve {
 
 // kInvalidArgument: options that cannot be.
 Status ValidateOptions(const CheckpointerOptions& options);
+// kInvalidArgument names what is wrong with a state that is to be saved.
+Status ValidateState(const TrainingState& state);
 // How such a store is to be opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
 // `path`: where the file system is asked how much is free. Precondition: valid options.
