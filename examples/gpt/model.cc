@@ -133,7 +133,7 @@ void Model<Real>::EmbedForward() {
 
 template <typename Real>
 Real Model<Real>::HeadForward() {
-  const int64_t C = config_.hidden_size, N = B_ * config_.seq_length;
+  const int64_t C = config_.hidden_size, N = int64_t{B_} * config_.seq_length;
   LayerNormForward(ln_f_.data(), ln_f_mean_.data(), ln_f_rstd_.data(), last().data(),
                    p_.ln_f_weight, p_.ln_f_bias, N, C);
   LinearForward<Real>(part_logits_.data(), ln_f_.data(), p_.wte, nullptr, N, C, words_.size());
@@ -184,7 +184,7 @@ void Model<Real>::Backward() {
 
 template <typename Real>
 void Model<Real>::HeadBackward() {
-  const int64_t C = config_.hidden_size, N = B_ * config_.seq_length;
+  const int64_t C = config_.hidden_size, N = int64_t{B_} * config_.seq_length;
   Real* dlogits = Zeroed(&dlogits_, N * kVocabSize);
   CrossEntropyBackward(dlogits, probs_.data(), targets_.data(), Real{1} / static_cast<Real>(N), N,
                        kVocabSize);

@@ -5,7 +5,8 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::MpiRanks());   // under mpirun
 //
-// A rank that leaves is noticed by the timeout only. When a process dies, mpirun ends the whole job.
+// A rank that leaves is noticed by the timeout only. When a process dies, mpirun ends the whole
+// job.
 #pragma once
 
 #include <chrono>

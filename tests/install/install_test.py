@@ -17,8 +17,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 
 FILES = """
-bin/varve include/varve/varve.h lib/libvarve_codec.a lib/libvarve_hooks.a lib/libvarve_store.a
-lib/pkgconfig/varve.pc lib/cmake/varve/varveConfig.cmake lib/cmake/varve/varveConfigVersion.cmake
+bin/varve include/varve/varve.h lib/libvarve_codec.a lib/libvarve_hooks.a lib/libvarve_mpi.a
+lib/libvarve_store.a lib/pkgconfig/varve.pc lib/cmake/varve/varveConfig.cmake
+lib/cmake/varve/varveConfigVersion.cmake
 share/bash-completion/completions/varve share/doc/varve/LICENSE share/doc/varve/README.md
 share/doc/varve/docs/cli.md share/fish/vendor_completions.d/varve.fish share/man/man1/varve.1
 share/zsh/site-functions/_varve
@@ -57,6 +58,7 @@ class InstallTest(unittest.TestCase):
                         f"-DCMAKE_PREFIX_PATH={self.prefix}")
         harness.command("cmake", "--build", build)
         self.runs(build / "consumer")
+        self.assertTrue((build / "consumer_ranks").exists())
 
     def test_pkg_config(self):
         environment = os.environ | {"PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}

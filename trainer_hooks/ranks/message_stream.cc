@@ -11,7 +11,7 @@ namespace varve {
 namespace {
 
 // Then it is another connection's turn.
-constexpr size_t kBytesAtOnce = 4 * kPieceBytes;
+constexpr size_t kBytesAtOnce = size_t{4} * kPieceBytes;
 
 }  // namespace
 

@@ -230,8 +230,8 @@ Result<std::unique_ptr<RankGroup>> SocketRanks(const SocketRanksOptions& options
   }
   Seat seat{options.job, options.rank, std::vector<int>(options.size)};
   std::iota(seat.names.begin(), seat.names.end(), 0);
-  VARVE_ASSIGN_OR_RETURN(Mesh mesh,
-                         Meet(seat, {options.host, options.port}, Clock::now() + options.meeting_timeout));
+  VARVE_ASSIGN_OR_RETURN(
+      Mesh mesh, Meet(seat, {options.host, options.port}, Clock::now() + options.meeting_timeout));
   std::unique_ptr<RankGroup> group =
       std::make_unique<SocketGroup>(std::move(seat), std::move(mesh), options.timeout);
   return group;
