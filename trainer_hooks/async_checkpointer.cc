@@ -25,6 +25,7 @@
 #include "store/low_priority.h"
 #include "store/step_expr.h"
 #include "trainer_hooks/item_name.h"
+#include "trainer_hooks/make_checkpointer.h"
 #include "trainer_hooks/stage.h"
 #include "trainer_hooks/state_bytes.h"
 
@@ -590,21 +591,34 @@ Status AsyncCheckpointerImpl::ApplyRetention(Job* job) {
 
 }  // namespace
 
-Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
-    const std::filesystem::path& path, const CheckpointerOptions& options) {
+Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
-  if (options.local_ranks < 1 || options.retries < 0) {
-    return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
-  }
+  if (options.local_ranks >= 1 && options.retries >= 0) return Status::Ok();
+  return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
+}
+
+StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
+  StoreOptions store = options.store;
+  store.num_threads = 0;  // a restore has the machine for itself
+  return store;
+}
+
+std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                    const std::filesystem::path& path,
+                                                    const CheckpointerOptions& options) {
   int num_threads = options.store.num_threads;
   if (num_threads == 0) {
     num_threads = std::max(1, tbb::info::default_concurrency() / 2 / options.local_ranks);
   }
-  StoreOptions store_options = options.store;
-  store_options.num_threads = 0;  // a restore has the machine for itself
-  VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = store_options}));
-  return std::unique_ptr<AsyncCheckpointer>(
-      std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads));
+  return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads);
+}
+
+Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
+    const std::filesystem::path& path, const CheckpointerOptions& options) {
+  VARVE_RETURN_IF_ERROR(ValidateOptions(options));
+  VARVE_ASSIGN_OR_RETURN(auto store,
+                         Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
+  return MakeCheckpointer(std::move(store), path, options);
 }
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,

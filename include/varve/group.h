@@ -13,8 +13,8 @@
 // What Join returns is a Store; Store::Open and Store::OpenForReading take a root as well. A
 // checkpoint of a group holds the tensors of all ranks, the shards of one name numbered over all of
 // them: first those of rank 0 by their own numbers, then those of rank 1, and so on. Trainer state,
-// topology, tags and metrics are those of rank 0; items are those of all ranks, NAME of rank 0 and
-// NAME@RANK of others.
+// topology, tags and metrics are those of rank 0; items are those of all ranks, NAME of the lowest
+// rank that has one and NAME@RANK of others.
 //
 // What may go wrong: whatever fails on one rank, or takes it too long, fails the save on all of
 // them, and nothing of it is visible. After a restart the records of the ranks before it have no

@@ -9,6 +9,7 @@
 #include "varve/flags.h"
 #include "varve/global_names.h"
 #include "varve/group.h"
+#include "varve/group_checkpointer.h"
 #include "varve/history.h"
 #include "varve/layouts.h"
 #include "varve/load.h"

@@ -69,6 +69,7 @@ class GroupReader : public CheckpointReader {
     std::deque<ShardLayout> regions;
   };
   Status Split(const ReadRequest& request, Reads* reads) const;
+  std::string NameOf(const CatalogueItem& item) const;
   // The result of a read; not found when the checkpoint has gone meanwhile.
   Status Explain(const Status& status) const;
 
@@ -283,18 +284,22 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
   return Status::Ok();
 }
 
+// The lowest rank's item of a name keeps it.
+std::string GroupReader::NameOf(const CatalogueItem& item) const {
+  const bool is_first = &item == &catalogue_.items.front() || (&item - 1)->name != item.name;
+  return is_first ? item.name : item.name + "@" + std::to_string(item.rank);
+}
+
 Result<std::vector<std::string>> GroupReader::ListBytes() const {
   std::vector<std::string> names;
-  for (const CatalogueItem& item : catalogue_.items) {
-    names.push_back(ItemNameOfRank(item.name, item.rank));
-  }
+  for (const CatalogueItem& item : catalogue_.items) names.push_back(NameOf(item));
   std::sort(names.begin(), names.end());
   return names;
 }
 
 Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
   for (const CatalogueItem& item : catalogue_.items) {
-    if (ItemNameOfRank(item.name, item.rank) != name) continue;
+    if (NameOf(item) != name) continue;
     VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(item.rank));
     auto value = reader->ReadBytes(item.name);
     if (!value.ok()) return Explain(value.status());

@@ -412,10 +412,6 @@ Status ProveCoverage(const Catalogue& catalogue) {
   return Status::Ok();
 }
 
-std::string ItemNameOfRank(std::string_view name, uint32_t rank) {
-  return rank == 0 ? std::string(name) : std::string(name) + "@" + std::to_string(rank);
-}
-
 Status ValidateGroupItem(std::string_view name) {
   const size_t at = name.rfind('@');
   if (at == std::string_view::npos || at + 1 == name.size() ||

@@ -18,9 +18,7 @@ Status OutcomeOf(const GroupState& state, AttemptId attempt);
 // Called by rank 0 with the shards of all ranks, before it commits. An error fails the save.
 Status ProveCoverage(const Catalogue& catalogue);
 
-// Under which name the items of a rank are found. kInvalidArgument: one that another rank's could
-// have.
-std::string ItemNameOfRank(std::string_view name, uint32_t rank);
+// kInvalidArgument: an item name that another rank's could be shown under.
 Status ValidateGroupItem(std::string_view name);
 
 }  // namespace varve

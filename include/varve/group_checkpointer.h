@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An AsyncCheckpointer for a job of several ranks: all of them save one checkpoint, and every call has
+// one outcome on all of them.
+//
+//   auto group = *varve::SocketRanks(*varve::SocketRanksFromEnv());
+//   auto checkpointer = *varve::OpenWithRanks("root", group.get());
+//   checkpointer->Restore("latest", {}, &state);   // each rank into the shards that it holds
+//   checkpointer->Save(step, state);
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "varve/async_checkpointer.h"
+#include "varve/rank_group.h"
+
+namespace varve {
+
+// Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the result
+// but last_metrics and store, in the same order: they are collective, and fail on all ranks with the
+// error of the lowest rank that has one, named. `ranks` is spoken through inside these calls only, on
+// the caller's thread; it must outlive the checkpointer and be used for nothing else meanwhile.
+//
+// Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention, metrics,
+// tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone. Items and tensors
+// are those of all ranks, each of which may hold other shards of other tensors. `when_busy` is kWait,
+// else kInvalidArgument.
+Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
+                                                         RankGroup* ranks,
+                                                         const CheckpointerOptions& options = {});
+
+}  // namespace varve

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks as threads, each with a checkpointer over one root: a save is one checkpoint, and every call
+// has one outcome.
+#include "varve/group_checkpointer.h"
+
+#include <functional>
+#include <thread>
+
+#include "tests/hooks/state_fixture.h"
+#include "tests/support/shard_reference.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<int64_t> kShape = {24, 10};
+
+ShardLayout Rows(int64_t parts, int64_t rank) {
+  ShardLayout layout = ShardLayout::Whole(kShape);
+  layout.axes[0] = {{rank * 24 / parts, 24 / parts}};
+  return layout;
+}
+
+std::vector<std::byte> Global(uint64_t step) { return NormalTensor("w", kShape, step).bytes; }
+
+// What rank `rank` of `parts` holds at a step.
+TestTrainer RankAt(int parts, int rank, uint64_t step) {
+  const ShardLayout layout = Rows(parts, rank);
+  TestTrainer trainer;
+  trainer.Add({.name = "w", .shape = layout.LocalShape(), .layout = layout},
+              CutShard(Global(step), 4, layout, {}));
+  trainer.state.trainer.global_step = static_cast<int64_t>(step);
+  trainer.state.topology = Topology{.tp = static_cast<uint32_t>(parts),
+                                    .world_size = static_cast<uint32_t>(parts)};
+  trainer.state.items.push_back({"loader", static_cast<uint32_t>(rank), Global(step)});
+  return trainer;
+}
+
+class GroupCheckpointerTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    const auto check = Store::OpenForReading(root()).value()->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    EXPECT_THAT(check->errors, IsEmpty());
+  }
+  std::filesystem::path root() const { return folder_.path() / "root"; }
+
+  // Runs a job of this many ranks: `work(rank, checkpointer)` on each.
+  void Run(int size, const std::function<void(int, AsyncCheckpointer*)>& work,
+           const CheckpointerOptions& options = {}) {
+    auto groups = ThreadRanks(size, std::chrono::seconds(60));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto checkpointer = OpenWithRanks(root(), groups[static_cast<size_t>(rank)].get(), options);
+        ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().ToString();
+        work(rank, checkpointer->get());
+        (*checkpointer)->Close().IgnoreError();  // tests that expect one say so
+      });
+    }
+  }
+
+  void SaveSteps(int size, const std::vector<uint64_t>& steps,
+                 const CheckpointerOptions& options = {}) {
+    Run(size, [&](int rank, AsyncCheckpointer* checkpointer) {
+      for (const uint64_t step : steps) {
+        TestTrainer trainer = RankAt(size, rank, step);
+        VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state).status());
+        VARVE_EXPECT_OK(checkpointer->Wait());
+      }
+    }, options);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(GroupCheckpointerTest, Row24_OtherRanksGoOnWhereTheseStopped) {
+  SaveSteps(4, {1, 2});
+  for (const int size : {3, 2, 1}) {
+    Run(size, [&](int rank, AsyncCheckpointer* checkpointer) {
+      TestTrainer into = RankAt(size, rank, 77);
+      const auto report =
+          checkpointer->Restore("latest", {.rank_states = RankStates::kDrop}, &into.state);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_EQ(report->id.step, 2u);
+      EXPECT_EQ(report->dropped.size(), 4u);
+      EXPECT_EQ(into.Bytes("w"), CutShard(Global(2), 4, Rows(size, rank), {}));
+      EXPECT_EQ(into.state.trainer.global_step, 2);
+    });
+  }
+}
+
+TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
+  SaveSteps(2, {1});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer into = RankAt(2, rank, 77);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
+    ASSERT_EQ(into.state.items.size(), 2u);
+    for (uint32_t of = 0; of < 2; ++of) {
+      EXPECT_EQ(into.state.items[of].name, "loader");
+      EXPECT_EQ(into.state.items[of].rank, of);
+    }
+  });
+}
+
+TEST_F(GroupCheckpointerTest, Row31_WhatFailsOnOneRankFailsOnAll) {
+  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);
+    if (rank == 1) trainer.state.tensors[0].data = nullptr;
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                FailsWith(StatusCode::kInvalidArgument, "rank 1: tensor w: data is null"));
+    EXPECT_THAT(checkpointer->Restore("latest", {}, &trainer.state),
+                FailsWith(StatusCode::kNotFound, "rank 0: "));
+  });
+}
+
+TEST_F(GroupCheckpointerTest, Row28_AHoleIsFoundBeforeTheCommit) {
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);  // of three ranks only two
+    Status status = checkpointer->Save(1, trainer.state).status();
+    if (status.ok()) status = checkpointer->Wait();
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                  "tensor w: its shards hold 160 of the 240 elements"));
+    EXPECT_FALSE(checkpointer->Close().ok());  // the error is fatal
+  });
+}
+
+TEST_F(GroupCheckpointerTest, Row02_RankZeroKeepsTheRetention) {
+  RetentionPolicy policy;
+  policy.keep_last = 2;
+  SaveSteps(2, {1, 2, 3, 4}, {.retention = policy});
+  const auto store = Store::OpenForReading(root()).value();
+  std::vector<uint64_t> steps;
+  for (const CheckpointInfo& info : store->ListCheckpoints("main").value()) {
+    steps.push_back(info.id.step);
+  }
+  EXPECT_THAT(steps, ElementsAre(3, 4));
+}
+
+TEST_F(GroupCheckpointerTest, ARestoreOfAnEarlierStepForksTheRest) {
+  SaveSteps(2, {1, 2, 3});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(2, rank, 77);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Save(2, trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+  });
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
+  EXPECT_EQ(store->ListCheckpoints("main~1").value().size(), 2u);
+}
+
+TEST_F(GroupCheckpointerTest, SkippingIsRefused) {
+  auto groups = ThreadRanks(1);
+  EXPECT_THAT(OpenWithRanks(root(), groups[0].get(), {.when_busy = WhenBusy::kSkip}),
+              FailsWith(StatusCode::kInvalidArgument, "when_busy must be kWait"));
+  SaveSteps(1, {1});
+}
+
+}  // namespace
+}  // namespace varve::testing
