@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group: many ranks, each in a process of its own, that save one checkpoint together. The root is a
-// folder on a file system that all of them share.
+// A group: many ranks, each in a process of its own, that save one checkpoint together. The root is
+// a folder on a file system that all of them share.
 //
 //   uint64_t epoch = *varve::Group::StartEpoch("root", num_ranks);   // one process, at each start
 //   // ... hand `epoch` to all ranks; then on each of them:
@@ -10,15 +10,15 @@
 //   ...                                        // Put what this rank holds
 //   auto report = writer->Commit();            // the same Status on all ranks
 //
-// What Join returns is a Store; Store::Open and Store::OpenForReading take a root as well. A checkpoint
-// of a group holds the tensors of all ranks, the shards of one name numbered over all of them: first
-// those of rank 0 by their own numbers, then those of rank 1, and so on. Trainer state, topology, tags
-// and metrics are those of rank 0; items are those of all ranks, NAME of the lowest rank that has one and
-// NAME@RANK of others.
+// What Join returns is a Store; Store::Open and Store::OpenForReading take a root as well. A
+// checkpoint of a group holds the tensors of all ranks, the shards of one name numbered over all of
+// them: first those of rank 0 by their own numbers, then those of rank 1, and so on. Trainer state,
+// topology, tags and metrics are those of rank 0; items are those of all ranks, NAME of the lowest
+// rank that has one and NAME@RANK of others.
 //
-// What may go wrong: whatever fails on one rank, or takes it too long, fails the save on all of them,
-// and nothing of it is visible. After a restart the records of the ranks before it have no effect any
-// more, even if one of their processes wakes up later.
+// What may go wrong: whatever fails on one rank, or takes it too long, fails the save on all of
+// them, and nothing of it is visible. After a restart the records of the ranks before it have no
+// effect any more, even if one of their processes wakes up later.
 #pragma once
 
 #include <chrono>
@@ -35,10 +35,11 @@ namespace varve {
 struct JoinOptions {
   uint32_t rank = 0;
   uint64_t epoch = 0;  // what StartEpoch gave
-  // Names the file system that the member stores of this rank lie on: a rank continues the store of an
-  // earlier rank of its own host only. Empty = the system's host name.
+  // Names the file system that the member stores of this rank lie on: a rank continues the store of
+  // an earlier rank of its own host only. Empty = the system's host name.
   std::string host{};
-  // How long a save waits for the other ranks before it is given up and names those that are missing.
+  // How long a save waits for the other ranks before it is given up and names those that are
+  // missing.
   std::chrono::milliseconds timeout{600000};
   StoreOptions store{};
 };
@@ -59,9 +60,9 @@ struct GroupStatus {
 
 class Group {
  public:
-  // Begins a start of the job with this many ranks, and gives its number. Makes the root when there is
-  // none. Saves that earlier ranks have not finished are given up. kFailedPrecondition: the folder holds
-  // something else.
+  // Begins a start of the job with this many ranks, and gives its number. Makes the root when there
+  // is none. Saves that earlier ranks have not finished are given up. kFailedPrecondition: the
+  // folder holds something else.
   static Result<uint64_t> StartEpoch(const std::filesystem::path& root, uint32_t num_ranks);
 
   // The store of one rank. kAborted: a later start has begun. kInvalidArgument: no such rank.

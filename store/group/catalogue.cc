@@ -170,8 +170,7 @@ Result<std::vector<std::pair<fs::path, AttemptId>>> ListCatalogues(const fs::pat
     files.emplace_back(it->path(), attempt);
   }
   if (!error) return files;
-  return Status::IOError("cannot list " + CataloguesFolder(root).string() + ": " +
-                         error.message());
+  return Status::IOError("cannot list " + CataloguesFolder(root).string() + ": " + error.message());
 }
 
 bool IsWholeCatalogue(const fs::path& file) { return !file.has_extension(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the parts of a checkpoint are: a small file for each attempt in ROOT/catalogues. Each rank
-// writes one of its own part before it says that it is prepared; the coordinator makes one of them all
-// before it commits. Their digests are in the log, so that what is read is what was meant.
+// writes one of its own part before it says that it is prepared; the coordinator makes one of them
+// all before it commits. Their digests are in the log, so that what is read is what was meant.
 // Plain values; all functions are stateless.
 #pragma once
 
@@ -27,7 +27,7 @@ struct CatalogueShard {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::optional<ShardLayout> layout;  // canonical
-  Digest content;                     // of its bytes: equal for equal shards, all members have one seed
+  Digest content;  // of its bytes: equal for equal shards, all members have one seed
   bool operator==(const CatalogueShard&) const = default;
 };
 

@@ -48,7 +48,7 @@ class TemporaryFile {
 
   // Names of this file; 0 when that cannot be told.
   uint64_t NumLinks() const {
-    struct stat info{};
+    struct stat info {};
     return ::fstat(fd_, &info) == 0 ? info.st_nlink : 0;
   }
 

@@ -60,8 +60,8 @@ class GroupChecker {
     }
   }
 
-  // Its catalogue, and each part of it in its member with the root that the log says. A part that was
-  // committed after its member was looked at is looked for again.
+  // Its catalogue, and each part of it in its member with the root that the log says. A part that
+  // was committed after its member was looked at is looked for again.
   void CheckAttempt(AttemptId number, const GroupAttempt& attempt) {
     const GroupPlace& place = store_->place();
     const uint32_t num_ranks = attempt.parts.empty() ? 0 : attempt.parts.rbegin()->first + 1;
@@ -75,8 +75,9 @@ class GroupChecker {
       if (!root.ok()) {
         ErrorUnlessClosed(number, attempt, where + ": " + root.status().message());
       } else if (*root != part.root) {
-        ErrorUnlessClosed(number, attempt, where + " has root digest " + ToHex(*root) +
-                                               ", expected " + ToHex(part.root));
+        ErrorUnlessClosed(
+            number, attempt,
+            where + " has root digest " + ToHex(*root) + ", expected " + ToHex(part.root));
       }
     }
   }

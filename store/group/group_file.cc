@@ -131,8 +131,9 @@ Result<GroupFile> ReadGroupFile(const fs::path& root) {
   group.digest_seed = GetLittle(file->data() + 32, 8);
   group.incompatible = GetLittle(file->data() + 40, 8);
   if (group.incompatible != 0) {
-    return Status::FailedPrecondition(where + ": the group uses features that this varve does not "
-                                              "know; use a newer varve");
+    return Status::FailedPrecondition(where +
+                                      ": the group uses features that this varve does not "
+                                      "know; use a newer varve");
   }
   return group;
 }

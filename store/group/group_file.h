@@ -17,8 +17,8 @@ inline constexpr std::string_view kGroupFileName = "GROUP";
 
 struct GroupFile {
   uint32_t version = kGroupVersion;
-  Digest group_id;           // random
-  uint64_t digest_seed = 0;  // of every member
+  Digest group_id;            // random
+  uint64_t digest_seed = 0;   // of every member
   uint64_t incompatible = 0;  // features without which the group cannot be used
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why a record that was read is the one that belongs there: numbers are removed in rising order, and
-// only below the snapshot before the newest. A process that slept through a removal may link its record
-// to a number that has become free again. But then the number before that is free, too: whoever reads
-// on looks there before he believes what he read, and begins anew at the newest snapshot.
+// Why a record that was read is the one that belongs there: numbers are removed in rising order,
+// and only below the snapshot before the newest. A process that slept through a removal may link
+// its record to a number that has become free again. But then the number before that is free, too:
+// whoever reads on looks there before he believes what he read, and begins anew at the newest
+// snapshot.
 #include "store/group/group_log.h"
 
 #include <algorithm>
@@ -14,7 +15,9 @@ namespace {
 
 constexpr int kReloadAttempts = 20;
 
-std::string RecordName(uint64_t number) { return "record " + std::to_string(number) + " of the log"; }
+std::string RecordName(uint64_t number) {
+  return "record " + std::to_string(number) + " of the log";
+}
 
 }  // namespace
 
@@ -63,8 +66,8 @@ Status GroupLog::ApplyBytes(uint64_t number, const std::string& bytes) {
   return Status::Ok();
 }
 
-// From the newest snapshot, or from the first record, on. Records vanish while this looks when others
-// take snapshots; then it looks again.
+// From the newest snapshot, or from the first record, on. Records vanish while this looks when
+// others take snapshots; then it looks again.
 Status GroupLog::Reload() {
   for (int attempt = 0; attempt < kReloadAttempts;) {
     VARVE_ASSIGN_OR_RETURN(const bool done, TryReload());

@@ -33,10 +33,11 @@ class GroupLog {
     return look(std::as_const(state_));
   }
 
-  // What to append next on this state: a record, nothing because all is as it should be, or the error
-  // why it cannot be.
+  // What to append next on this state: a record, nothing because all is as it should be, or the
+  // error why it cannot be.
   using Proposal = std::function<Result<std::optional<GroupRecord>>(const GroupState&)>;
-  // Appends what is proposed, on newer and newer states, until nothing is. Durable when it returns ok.
+  // Appends what is proposed, on newer and newer states, until nothing is. Durable when it returns
+  // ok.
   Status Propose(const Proposal& propose);
 
   // Refreshes until `look` gives something; nullopt when it has not within `timeout`.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a checkpoint of a group: the catalogue says which rank has what, and a member is opened when
-// something of it is asked for. What the log says of a member, the root digest of its step, is compared
-// before anything of it is used.
+// Reads a checkpoint of a group: the catalogue says which rank has what, and a member is opened
+// when something of it is asked for. What the log says of a member, the root digest of its step, is
+// compared before anything of it is used.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -216,7 +216,8 @@ Result<std::vector<TensorInfo>> GroupReader::ListShards() const {
   for (const CatalogueShard& shard : catalogue_.shards) {
     const auto it = found.find({shard.name, shard.rank, shard.shard});
     if (it == found.end() || found.size() != catalogue_.shards.size()) {
-      return Explain(Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
+      return Explain(
+          Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
     }
     const bool same_name = !list.empty() && list.back().name == shard.name;
     const uint32_t number = same_name ? list.back().shard + 1 : 0;
@@ -250,10 +251,8 @@ Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
   const Result<RegionPlan> plan = PlanRegion(layouts, region);
   if (!plan.ok()) return plan.status().WithContext(where);
   const auto add = [&](size_t i, const ShardLayout* part) {
-    reads->by_rank[shards[i].rank].push_back({.name = request.name,
-                                              .out = request.out,
-                                              .shard = shards[i].shard,
-                                              .region = part});
+    reads->by_rank[shards[i].rank].push_back(
+        {.name = request.name, .out = request.out, .shard = shards[i].shard, .region = part});
   };
   if (plan->same.has_value()) {
     add(*plan->same, nullptr);

@@ -25,7 +25,8 @@ constexpr uint8_t KindOf() {
           ? void(kind = static_cast<uint8_t>(I + 1))
           : void()),
      ...);
-  }(std::make_index_sequence<std::variant_size_v<RecordBody>>());
+  }
+  (std::make_index_sequence<std::variant_size_v<RecordBody>>());
   return kind;
 }
 

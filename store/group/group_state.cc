@@ -13,10 +13,9 @@ namespace {
 
 // Records of the trainer's saves; a command writes none of them.
 template <typename T>
-constexpr bool kIsOfRank =
-    std::is_same_v<T, OwnRecord> || std::is_same_v<T, BeginRecord> ||
-    std::is_same_v<T, PreparedRecord> || std::is_same_v<T, CommitRecord> ||
-    std::is_same_v<T, AbortRecord>;
+constexpr bool kIsOfRank = std::is_same_v<T, OwnRecord> || std::is_same_v<T, BeginRecord> ||
+                           std::is_same_v<T, PreparedRecord> || std::is_same_v<T, CommitRecord> ||
+                           std::is_same_v<T, AbortRecord>;
 // Of these, those that only rank 0 writes.
 template <typename T>
 constexpr bool kIsOfCoordinator = std::is_same_v<T, BeginRecord> || std::is_same_v<T, CommitRecord>;

@@ -13,7 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Status NoRun(std::string_view run) { return Status::NotFound("no run " + std::string(run)); }
-Status NoStep(const CheckpointId& id) { return Status::NotFound("no " + StepName(id.run, id.step)); }
+Status NoStep(const CheckpointId& id) {
+  return Status::NotFound("no " + StepName(id.run, id.step));
+}
 Status NoTag(std::string_view run, std::string_view tag) {
   return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
 }
@@ -55,7 +57,8 @@ CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
   const GroupAttempt& attempt = *state.FindAttempt(step.attempt);
   CheckpointInfo info;
   info.id = id;
-  info.created = std::chrono::system_clock::time_point(std::chrono::microseconds(attempt.created_us));
+  info.created =
+      std::chrono::system_clock::time_point(std::chrono::microseconds(attempt.created_us));
   info.parent = step.parent;
   for (const auto& [rank, part] : attempt.parts) {
     info.num_tensors += part.num_tensors;
@@ -116,14 +119,14 @@ Status GroupStore::RequireWriter() const {
 Status GroupStore::Propose(const Change& change) const {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   return log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-    // First whether it is done: the last record of this rank may have come just before it was replaced.
+    // First whether it is done: the last record of this rank may have come just before it was
+    // replaced.
     VARVE_ASSIGN_OR_RETURN(std::optional<RecordBody> body, change(state));
     if (!body.has_value()) return std::optional<GroupRecord>();
     if (state.IsCurrent(author())) return std::optional(GroupRecord{author(), *std::move(body)});
-    return Status::Aborted("rank " + std::to_string(author().rank) + " of epoch " +
-                           std::to_string(author().epoch) +
-                           " has been replaced; the job is in epoch " +
-                           std::to_string(state.epoch));
+    return Status::Aborted(
+        "rank " + std::to_string(author().rank) + " of epoch " + std::to_string(author().epoch) +
+        " has been replaced; the job is in epoch " + std::to_string(state.epoch));
   });
 }
 
@@ -202,7 +205,8 @@ Result<uint64_t> GroupStore::FindTag(std::string_view run, std::string_view tag)
 
 Status GroupStore::SetMetrics(const CheckpointId& id,
                               const std::map<std::string, double>& metrics) {
-  for (const auto& [name, value] : metrics) VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
+  for (const auto& [name, value] : metrics)
+    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
   return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
     VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
     if (HasMetrics(*state.FindStep(id), metrics)) return kDone;
@@ -306,8 +310,7 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
   if (!pinned.empty()) {
-    return Status::FailedPrecondition(pinned +
-                                      ": base of a save in progress; nothing was dropped");
+    return Status::FailedPrecondition(pinned + ": base of a save in progress; nothing was dropped");
   }
   return steps;
 }

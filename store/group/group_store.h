@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The root of a group as a Store: with a rank, whose saves go to its own member, or without one, for
-// commands and readers. The log decides what there is; members hold the bytes.
-// Each operation is a file of its own: group_writer.cc, group_reader.cc, group_check.cc.
+// The root of a group as a Store: with a rank, whose saves go to its own member, or without one,
+// for commands and readers. The log decides what there is; members hold the bytes. Each operation
+// is a file of its own: group_writer.cc, group_reader.cc, group_check.cc.
 #pragma once
 
 #include <atomic>

@@ -6,8 +6,8 @@
 //   3. the list of what is in it is a file, whose digest is in PREPARED, which is in the log;
 //   4. rank 0 has seen PREPARED of all ranks, and writes the catalogue of all parts;
 //   5. COMMIT is in the log.
-// The first record that says how the attempt ends decides, and every rank reads that back: COMMIT, the
-// ABORT of anyone who failed or waited too long, or the EPOCH of the next start.
+// The first record that says how the attempt ends decides, and every rank reads that back: COMMIT,
+// the ABORT of anyone who failed or waited too long, or the EPOCH of the next start.
 #include "store/group/group_writer.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "store/chunk_source.h"
-#include "store/regions.h"
 #include "store/group/group_store.h"
+#include "store/regions.h"
 #include "store/util.h"
 
 namespace varve {
@@ -59,9 +59,7 @@ class GroupWriter : public SourceWriter {
       : store_(store), id_(std::move(id)), attempt_(attempt), inner_(std::move(inner)) {}
   ~GroupWriter() override { GroupWriter::Abandon(); }
 
-  Status Put(const TensorView& view) override {
-    return Note(view, inner_->Put(view));
-  }
+  Status Put(const TensorView& view) override { return Note(view, inner_->Put(view)); }
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override {
     return Note(view, inner()->PutSource(view, std::move(source)));
   }
@@ -127,7 +125,9 @@ class GroupWriter : public SourceWriter {
   std::optional<std::chrono::system_clock::time_point> created_;
 };
 
-std::string OfRank(const CatalogueShard& shard) { return "that of rank " + std::to_string(shard.rank); }
+std::string OfRank(const CatalogueShard& shard) {
+  return "that of rank " + std::to_string(shard.rank);
+}
 
 // The shards of one tensor make all of it, and replicas are equal.
 Status ProveWhole(std::span<const CatalogueShard> shards) {
@@ -178,8 +178,8 @@ Result<SaveReport> GroupWriter::Commit() {
   return report;
 }
 
-// What the member has stored, so that replicas of different ranks can be compared. `part_` is in the
-// order of a list.
+// What the member has stored, so that replicas of different ranks can be compared. `part_` is in
+// the order of a list.
 Status GroupWriter::NoteContents() {
   VARVE_ASSIGN_OR_RETURN(const auto reader,
                          store_->own_member()->OpenCheckpoint(kMemberRun, attempt_));
@@ -192,8 +192,8 @@ Status GroupWriter::NoteContents() {
 
 // The part is durable: says so.
 Status GroupWriter::Prepare(const SaveReport& report) {
-  VARVE_ASSIGN_OR_RETURN(const auto step, store_->own_member()->RequireStep(
-                                              {std::string(kMemberRun), attempt_}));
+  VARVE_ASSIGN_OR_RETURN(const auto step,
+                         store_->own_member()->RequireStep({std::string(kMemberRun), attempt_}));
   part_.Sort();
   VARVE_RETURN_IF_ERROR(NoteContents());
   GroupPart part{.member = store_->author().member,
@@ -238,8 +238,7 @@ Result<Digest> GroupWriter::WriteCatalogue() {
   });
   Catalogue whole;
   for (const auto& [rank, part] : parts) {
-    VARVE_ASSIGN_OR_RETURN(const Catalogue of_rank,
-                           PartFile(rank).Read(part.catalogue, rank + 1));
+    VARVE_ASSIGN_OR_RETURN(const Catalogue of_rank, PartFile(rank).Read(part.catalogue, rank + 1));
     whole.shards.insert(whole.shards.end(), of_rank.shards.begin(), of_rank.shards.end());
     whole.items.insert(whole.items.end(), of_rank.items.begin(), of_rank.items.end());
   }
@@ -344,7 +343,8 @@ Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
       return number;
     }
     for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
-      if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number)) continue;
+      if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number))
+        continue;
       store->TakePart(number);
       return OutcomeOf(state, number);
     }
@@ -430,8 +430,8 @@ Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
   }
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   const CheckpointId id{options.run, step};
-  const Result<AttemptId> attempt = author().rank == 0 ? BeginAttempt(this, id, options)
-                                                       : AwaitAttempt(this, id, options);
+  const Result<AttemptId> attempt =
+      author().rank == 0 ? BeginAttempt(this, id, options) : AwaitAttempt(this, id, options);
   if (!attempt.ok()) return attempt.status();
   TakePart(*attempt);
   auto part = BeginPart(*this, *attempt, options);

@@ -64,8 +64,8 @@ std::vector<MemberId> FindCandidates(const GroupState& state, const JoinOptions&
   return candidates;
 }
 
-// Records that the author has its member. kNotFound: it was removed meanwhile. `is_new`: nobody knows
-// it yet.
+// Records that the author has its member. kNotFound: it was removed meanwhile. `is_new`: nobody
+// knows it yet.
 Status Own(const GroupPlace& place, const Author& author, const std::string& host, bool is_new) {
   return place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
     if (state.epoch != author.epoch) {
@@ -111,8 +111,9 @@ Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, Member
   }
 }
 
-// Aborts what is undecided and held by the member of the author; rank 0, which alone could commit them,
-// aborts all open attempts. What the state says afterwards counts: one may have been committed first.
+// Aborts what is undecided and held by the member of the author; rank 0, which alone could commit
+// them, aborts all open attempts. What the state says afterwards counts: one may have been
+// committed first.
 Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* member) {
   VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
   std::vector<CheckpointId> undecided;  // for the mistake below only

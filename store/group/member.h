@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The member stores of a group: plain stores in ROOT/members, in which the number of a step is that of
-// an attempt. Here a rank gets its own, and closed attempts and members without any leave the disk.
+// The member stores of a group: plain stores in ROOT/members, in which the number of a step is that
+// of an attempt. Here a rank gets its own, and closed attempts and members without any leave the
+// disk.
 //
 // The order that makes a sweep safe: first look what a member holds, then read the log. An attempt
-// that was seen in the member has begun before, so if the log says afterwards that it is closed, it is.
+// that was seen in the member has begun before, so if the log says afterwards that it is closed, it
+// is.
 #pragma once
 
 #include <filesystem>
@@ -34,8 +36,9 @@ std::filesystem::path MemberFolder(const std::filesystem::path& root, MemberId m
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing);
 
-// A rank's member: one that it or a rank that is no more has had on this host, or a new one. No other
-// process writes to it while it is open. What was undecided there is aborted, or found committed.
+// A rank's member: one that it or a rank that is no more has had on this host, or a new one. No
+// other process writes to it while it is open. What was undecided there is aborted, or found
+// committed.
 struct OwnMember {
   Author author;
   std::unique_ptr<StoreImpl> store;
@@ -49,8 +52,8 @@ Result<std::set<AttemptId>> HeldAttempts(const StoreImpl& member);
 // based on stay for the next time. Returns how many were dropped. Their space is for a Reclaim.
 Result<uint64_t> SweepMember(const GroupPlace& place, StoreImpl* member);
 
-// Removes a member of an earlier epoch that no attempt needs, unless it is locked. `store`: the member,
-// open for writing, or null when there is none in its folder.
+// Removes a member of an earlier epoch that no attempt needs, unless it is locked. `store`: the
+// member, open for writing, or null when there is none in its folder.
 Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
                             std::unique_ptr<StoreImpl> store);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ordered log of a group: small files with the numbers 1, 2, ..., each made once and never changed.
-// Four calls, so that an object store can serve as well as a folder. GroupLog gives them a meaning.
-// Thread rule: any thread and any process.
+// The ordered log of a group: small files with the numbers 1, 2, ..., each made once and never
+// changed. Four calls, so that an object store can serve as well as a folder. GroupLog gives them a
+// meaning. Thread rule: any thread and any process.
 #pragma once
 
 #include <cstdint>

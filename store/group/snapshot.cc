@@ -6,9 +6,7 @@
 namespace varve {
 namespace {
 
-Status Damaged(const std::string& what) {
-  return Status::Corruption("snapshot: " + what);
-}
+Status Damaged(const std::string& what) { return Status::Corruption("snapshot: " + what); }
 
 std::string AttemptName(AttemptId attempt) { return "attempt " + std::to_string(attempt); }
 
@@ -186,7 +184,8 @@ class Unpacker {
 
   Status PinsAndOutcomes() {
     for (const fb::GroupPin& pin : in_.pins) {
-      if (!CountName(pin.attempt()) || !state_.pins.emplace(pin.id(), GroupPin{pin.attempt(), pin.last()}).second) {
+      if (!CountName(pin.attempt()) ||
+          !state_.pins.emplace(pin.id(), GroupPin{pin.attempt(), pin.last()}).second) {
         return Damaged("a pin names " + AttemptName(pin.attempt()) + ", which is not committed");
       }
     }
@@ -207,8 +206,9 @@ class Unpacker {
 }  // namespace
 
 fb::GroupPart PackPart(const GroupPart& part) {
-  return {part.member,        {part.root.lo, part.root.hi}, part.num_tensors,
-          part.logical_bytes, part.new_bytes,               part.stored_bytes};
+  return {part.member,      {part.root.lo, part.root.hi},
+          part.num_tensors, part.logical_bytes,
+          part.new_bytes,   part.stored_bytes};
 }
 
 GroupPart UnpackPart(const fb::GroupPart& in) {

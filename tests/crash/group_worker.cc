@@ -3,17 +3,18 @@
 // One process of the restart storm (group_storm_test.py), to be killed:
 //
 //   group_worker epoch ROOT NUM_RANKS         starts an epoch, prints its number
-//   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST on
-//   group_worker collect ROOT SEED            drops steps and reclaims for ever
-//   group_worker read ROOT SEED               opens checkpoints and compares every byte for ever
-//   group_worker save ROOT NUM_RANKS LAST     saves steps 1 to LAST, begins the next, and ends in the middle
-//   group_worker judge ROOT                   the same once for all of them, and looks for what leaks
+//   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST
+//   on group_worker collect ROOT SEED            drops steps and reclaims for ever group_worker
+//   read ROOT SEED               opens checkpoints and compares every byte for ever group_worker
+//   save ROOT NUM_RANKS LAST     saves steps 1 to LAST, begins the next, and ends in the middle
+//   group_worker judge ROOT                   the same once for all of them, and looks for what
+//   leaks
 //
-// The number of a step is that of its content. What rank r holds is the content of a plan of its own,
-// under names of its own and as its shards of tensors that all ranks have.
+// The number of a step is that of its content. What rank r holds is the content of a plan of its
+// own, under names of its own and as its shards of tensors that all ranks have.
 //
-// Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The collector
-// prints `dropping STEP` and `dropped STEP`.
+// Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The
+// collector prints `dropping STEP` and `dropped STEP`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,7 +54,8 @@ bool IsMutated(Mutation mutation) {
 // Mostly short, now and then long enough for a whole save.
 void PauseForMutation() {
   static std::atomic<uint64_t> calls{0};
-  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0) return PauseLongForMutation();
+  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0)
+    return PauseLongForMutation();
   ::usleep(5000);
 }
 
@@ -96,10 +98,8 @@ Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
     VARVE_RETURN_IF_ERROR(writer->Put(
         {.name = name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
     const int64_t bytes[] = {static_cast<int64_t>(made.bytes.size())};
-    VARVE_RETURN_IF_ERROR(writer->Put({.name = made.name,
-                                       .dtype = DType::kU8,
-                                       .shape = bytes,
-                                       .data = made.bytes.data()}));
+    VARVE_RETURN_IF_ERROR(writer->Put(
+        {.name = made.name, .dtype = DType::kU8, .shape = bytes, .data = made.bytes.data()}));
   }
   // Ranks are not equally fast.
   if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
@@ -110,15 +110,17 @@ Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
   return writer->Commit().status();
 }
 
-// The step of the save that rank 0 has begun; nullopt: not within a while, or this rank's epoch is over.
+// The step of the save that rank 0 has begun; nullopt: not within a while, or this rank's epoch is
+// over.
 Result<std::optional<uint64_t>> NextStep(const GroupStore& store) {
-  return store.log()->Await<uint64_t>(
-      std::chrono::milliseconds(500), [&](const GroupState& state) -> std::optional<uint64_t> {
-        for (const auto& [number, attempt] : state.attempts) {
-          if (!attempt.committed && !store.HasTakenPart(number)) return attempt.id.step;
-        }
-        return std::nullopt;
-      });
+  return store.log()->Await<uint64_t>(std::chrono::milliseconds(500),
+                                      [&](const GroupState& state) -> std::optional<uint64_t> {
+                                        for (const auto& [number, attempt] : state.attempts) {
+                                          if (!attempt.committed && !store.HasTakenPart(number))
+                                            return attempt.id.step;
+                                        }
+                                        return std::nullopt;
+                                      });
 }
 
 bool IsOver(const GroupStore& store) {
@@ -126,8 +128,8 @@ bool IsOver(const GroupStore& store) {
 }
 
 int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, uint64_t first) {
-  auto joined = Group::Join(
-      root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(2500)});
+  auto joined =
+      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(2500)});
   if (joined.status().code() == StatusCode::kAborted) return kSuperseded;
   if (!joined.ok()) Die(joined.status(), "join");
   auto* const store = static_cast<GroupStore*>(joined->get());
@@ -153,7 +155,8 @@ int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, 
     }
     const Status status = SaveOnce(store, rank, step);
     if (rank == 0 && status.ok()) Report("saved " + std::to_string(step));
-    if (rank == 0 && !status.ok()) Report("failed " + std::to_string(step) + " " + status.message());
+    if (rank == 0 && !status.ok())
+      Report("failed " + std::to_string(step) + " " + status.message());
     if (status.ok()) continue;
     if (IsOver(*store)) return kSuperseded;
     if (status.code() != StatusCode::kAborted) Die(status, "save");
@@ -257,7 +260,8 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
   std::map<MemberId, std::set<AttemptId>> expected;
   std::set<std::string> files{"GROUP"};
   for (const auto& [number, attempt] : state.attempts) {
-    if (!attempt.committed || attempt.names == 0) leaks.push_back("open attempt " + std::to_string(number));
+    if (!attempt.committed || attempt.names == 0)
+      leaks.push_back("open attempt " + std::to_string(number));
     files.insert("catalogues/" + std::to_string(number));
     for (const auto& [rank, part] : attempt.parts) expected[part.member].insert(number);
   }
@@ -266,9 +270,12 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
     if (!store.ok()) Die(store.status(), "member " + MemberName(id));
     const auto held = HeldAttempts(**store);
     if (!held.ok()) Die(held.status(), "member " + MemberName(id));
-    if (*held != expected[id]) leaks.push_back("member " + MemberName(id) + " holds other attempts");
-    if ((*store)->Stats()->pending_bytes != 0) leaks.push_back(MemberName(id) + " has pending bytes");
-    if (!fs::is_empty(MemberFolder(root, id) / "incoming")) leaks.push_back(MemberName(id) + "/incoming");
+    if (*held != expected[id])
+      leaks.push_back("member " + MemberName(id) + " holds other attempts");
+    if ((*store)->Stats()->pending_bytes != 0)
+      leaks.push_back(MemberName(id) + " has pending bytes");
+    if (!fs::is_empty(MemberFolder(root, id) / "incoming"))
+      leaks.push_back(MemberName(id) + "/incoming");
   }
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     const std::string path = fs::relative(entry.path(), root);
@@ -279,8 +286,9 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
   }
   for (const auto& entry : fs::directory_iterator(root / "members")) {
     const std::string name = entry.path().filename();
-    const bool known = std::any_of(state.members.begin(), state.members.end(),
-                                   [&](const auto& member) { return MemberName(member.first) == name; });
+    const bool known =
+        std::any_of(state.members.begin(), state.members.end(),
+                    [&](const auto& member) { return MemberName(member.first) == name; });
     if (!known) leaks.push_back("members/" + name);
   }
   return leaks;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group with thousands of steps: its log stays a bounded number of small files, and opening it takes
-// no longer for that.
+// A group with thousands of steps: its log stays a bounded number of small files, and opening it
+// takes no longer for that.
+#include "store/group/group_log.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "store/group/group_file.h"
-#include "store/group/group_log.h"
 #include "store/group/posix_record_log.h"
 #include "tests/support/temp_folder.h"
 #include "varve/group.h"
@@ -26,12 +27,11 @@ bool IsFullSize() { return std::getenv("VARVE_FULL_SIZE") != nullptr; }
 
 void Append(GroupLog* log, const Author& author, RecordBody body) {
   bool done = false;
-  const Status status =
-      log->Propose([&](const GroupState&) -> Result<std::optional<GroupRecord>> {
-        if (done) return std::optional<GroupRecord>();
-        done = true;
-        return std::optional(GroupRecord{author, body});
-      });
+  const Status status = log->Propose([&](const GroupState&) -> Result<std::optional<GroupRecord>> {
+    if (done) return std::optional<GroupRecord>();
+    done = true;
+    return std::optional(GroupRecord{author, body});
+  });
   ASSERT_TRUE(status.ok()) << status.ToString();
 }
 

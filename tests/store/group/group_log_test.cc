@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log: who gets a number when several want it, what happens to those who do not know whether they
-// got it, and that snapshots keep it short without losing anything.
+// The log: who gets a number when several want it, what happens to those who do not know whether
+// they got it, and that snapshots keep it short without losing anything.
 #include "store/group/group_log.h"
 
 #include <sys/wait.h>
@@ -179,11 +179,10 @@ class LossyLog : public RecordLog {
 TEST_F(GroupLogTest, UnknownOutcomesAreLookedUp) {
   GroupLog log(std::make_unique<LossyLog>(MakeRecordLog()), kSeed);
   for (uint64_t nonce = 1; nonce <= 10; ++nonce) {
-    VARVE_ASSERT_OK(
-        log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-          if (state.epoch_nonce == nonce) return std::optional<GroupRecord>();
-          return std::optional(GroupRecord{{}, EpochRecord{state.epoch + 1, nonce, 1}});
-        }));
+    VARVE_ASSERT_OK(log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+      if (state.epoch_nonce == nonce) return std::optional<GroupRecord>();
+      return std::optional(GroupRecord{{}, EpochRecord{state.epoch + 1, nonce, 1}});
+    }));
   }
   EXPECT_EQ(EpochOf(log), 10u);  // each once
 }

@@ -50,7 +50,8 @@ TEST(GroupRecordTest, AnythingElseIsRefused) {
   const std::string good = EncodeGroupRecord(kSeed, 9, {{}, EpochRecord{1, 2, 3}});
   EXPECT_THAT(DecodeGroupRecord(kSeed, 9, ""), FailsWith(StatusCode::kCorruption, "bad magic"));
   EXPECT_THAT(DecodeGroupRecord(kSeed, 8, good), FailsWith(StatusCode::kCorruption, "checksum"));
-  EXPECT_THAT(DecodeGroupRecord(kSeed + 1, 9, good), FailsWith(StatusCode::kCorruption, "checksum"));
+  EXPECT_THAT(DecodeGroupRecord(kSeed + 1, 9, good),
+              FailsWith(StatusCode::kCorruption, "checksum"));
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
@@ -75,7 +76,8 @@ TEST(GroupRecordTest, SnapshotsAreChecked) {
   good.next_attempt = 2;
   good.members[77] = {"host", 1, 0};
   good.ranks[0] = 77;
-  good.attempts[1] = {.committed = true, .id = {"main", 1}, .parts = {{0, {.member = 77}}}, .names = 1};
+  good.attempts[1] = {
+      .committed = true, .id = {"main", 1}, .parts = {{0, {.member = 77}}}, .names = 1};
   good.runs["main"].steps[1].attempt = 1;
   const auto decode = [](const GroupState& state) {
     const SnapshotRecord record{std::make_shared<const GroupState>(state)};
@@ -113,7 +115,9 @@ TEST(GroupRecordTest, SnapshotsAreChecked) {
 }
 
 TEST(CatalogueTest, SurvivesAndIsChecked) {
-  const Catalogue good{{{"a", 0, 0, DType::kF32, {2, 3}}, {"a", 1, 0, DType::kF32, {}}, {"b", 0, 4, DType::kU8, {0}}},
+  const Catalogue good{{{"a", 0, 0, DType::kF32, {2, 3}},
+                        {"a", 1, 0, DType::kF32, {}},
+                        {"b", 0, 4, DType::kU8, {0}}},
                        {{"x", 0}, {"x", 1}}};
   EXPECT_EQ(DecodeCatalogue(EncodeCatalogue(good), 2).value(), good);
   EXPECT_EQ(DecodeCatalogue(EncodeCatalogue({}), 2).value(), Catalogue());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One tensor that the ranks of a group hold in parts: proven whole before the commit, read by any other
-// number of ranks.
+// One tensor that the ranks of a group hold in parts: proven whole before the commit, read by any
+// other number of ranks.
 #include <thread>
 
 #include "tests/store/store_fixture.h"
@@ -48,8 +48,8 @@ class GroupShardsTest : public ::testing::Test {
     std::vector<std::jthread> threads;
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        statuses[rank] = SaveRank({.rank = rank, .epoch = epoch}, step, *tensors[rank],
-                                  layouts[rank]);
+        statuses[rank] =
+            SaveRank({.rank = rank, .epoch = epoch}, step, *tensors[rank], layouts[rank]);
       });
     }
     threads.clear();
@@ -62,8 +62,8 @@ class GroupShardsTest : public ::testing::Test {
     const std::vector<int64_t> shape = layout.LocalShape();
     VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
     VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(step));
-    VARVE_RETURN_IF_ERROR(writer->Put(
-        {.name = tensor.name, .shape = shape, .data = part.data(), .layout = &layout}));
+    VARVE_RETURN_IF_ERROR(
+        writer->Put({.name = tensor.name, .shape = shape, .data = part.data(), .layout = &layout}));
     return writer->Commit().status();
   }
 

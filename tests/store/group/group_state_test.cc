@@ -39,7 +39,8 @@ struct Group {
     return Do(Rank(rank), PreparedRecord{attempt, {.member = kMembers[rank]}});
   }
   Group& Commit(AttemptId attempt) {
-    return Do(Rank(0), CommitRecord{.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}});
+    return Do(Rank(0),
+              CommitRecord{.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}});
   }
   // Begin to commit.
   AttemptId Save(uint64_t step, OnExisting on_existing = OnExisting::kError) {
@@ -111,7 +112,8 @@ TEST(GroupStateTest, ANewEpochEndsWhatWasOpenAndMutesOldRanks) {
   EXPECT_EQ(after, before);
 }
 
-// A rank was started again within the epoch; its older process is still there, in a member of its own.
+// A rank was started again within the epoch; its older process is still there, in a member of its
+// own.
 TEST(GroupStateTest, OfTwoInstancesOfARankTheNewerCounts) {
   Group group;
   group.Start(1);
@@ -228,9 +230,8 @@ class AnyRecords {
   GroupRecord Next(const GroupState& state) {
     const AttemptId attempt = Draw(state.next_attempt + 1);
     const CheckpointId id{Draw(4) == 0 ? "other" : "main", Draw(6)};
-    const NamedAttempt step{id, Draw(3) == 0 || state.FindStep(id) == nullptr
-                                    ? attempt
-                                    : state.FindStep(id)->attempt};
+    const NamedAttempt step{
+        id, Draw(3) == 0 || state.FindStep(id) == nullptr ? attempt : state.FindStep(id)->attempt};
     const auto rank = static_cast<uint32_t>(Draw(3));
     const Author author{Draw(5) == 0 ? Draw(state.epoch + 2) : state.epoch, rank,
                         kMembers[Draw(8) == 0 ? Draw(4) : rank]};
@@ -238,7 +239,8 @@ class AnyRecords {
     switch (Draw(20)) {
       case 0:
         if (Draw(4) != 0) return Next(state);
-        return {{}, EpochRecord{state.epoch + Draw(3), Draw(9), 1 + static_cast<uint32_t>(Draw(3))}};
+        return {{},
+                EpochRecord{state.epoch + Draw(3), Draw(9), 1 + static_cast<uint32_t>(Draw(3))}};
       case 1:
       case 2:
         return {author, OwnRecord{"host"}};
@@ -281,7 +283,8 @@ class AnyRecords {
 // Encodes and decodes it, which checks all that must hold in a state.
 GroupState ThroughASnapshot(const GroupState& state) {
   const SnapshotRecord snapshot{std::make_shared<const GroupState>(state)};
-  const auto decoded = DecodeGroupRecord(1, state.next, EncodeGroupRecord(1, state.next, {{}, snapshot}));
+  const auto decoded =
+      DecodeGroupRecord(1, state.next, EncodeGroupRecord(1, state.next, {{}, snapshot}));
   EXPECT_TRUE(decoded.ok()) << decoded.status().ToString();
   return decoded.ok() ? *std::get<SnapshotRecord>(decoded->body).state : GroupState{};
 }

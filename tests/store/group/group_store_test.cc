@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group whose ranks are threads, each with a handle of its own. Every test ends with a full check of
-// the root.
+// A group whose ranks are threads, each with a handle of its own. Every test ends with a full check
+// of the root.
+#include "store/group/group_store.h"
+
 #include <fstream>
 #include <functional>
 #include <thread>
 
 #include "store/group/group_file.h"
-#include "store/group/group_store.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -114,8 +115,8 @@ class GroupStoreTest : public ::testing::Test {
         EXPECT_EQ(info->shape, tensor.shape);
         EXPECT_EQ(info->shard, shard);
         std::vector<std::byte> out(info->logical_bytes);
-        VARVE_ASSERT_OK(
-            (*reader)->ReadMany(std::vector<ReadRequest>{{.name = tensor.name, .out = out, .shard = shard}}));
+        VARVE_ASSERT_OK((*reader)->ReadMany(
+            std::vector<ReadRequest>{{.name = tensor.name, .out = out, .shard = shard}}));
         EXPECT_TRUE(out == tensor.bytes) << tensor.name << " of rank " << rank;
       }
     }
@@ -235,7 +236,8 @@ TEST_F(GroupStoreTest, ARankThatDoesNotComeIsNamed) {
   ranks_[1].reset();
   ranks_[2].reset();
   const std::vector<Status> statuses = Save(10);
-  EXPECT_THAT(statuses[0], FailsWith(StatusCode::kAborted, "ranks 1, 2 did not save within 200 ms"));
+  EXPECT_THAT(statuses[0],
+              FailsWith(StatusCode::kAborted, "ranks 1, 2 did not save within 200 ms"));
   EXPECT_THAT(ranks_[0]->OpenCheckpoint("main", 10), FailsWith(StatusCode::kNotFound, "step 10"));
 }
 
@@ -249,7 +251,8 @@ TEST_F(GroupStoreTest, AStepThatIsThereIsRefusedByAllRanks) {
   Start(2);
   SaveAll(10);
   for (const Status& status : Save(10)) {
-    EXPECT_THAT(status, FailsWith(StatusCode::kAlreadyExists, "step 10 of run main exists already"));
+    EXPECT_THAT(status,
+                FailsWith(StatusCode::kAlreadyExists, "step 10 of run main exists already"));
   }
   SaveAll(10, {.on_existing = OnExisting::kReplace});
   SaveAll(10, {.on_existing = OnExisting::kFork});
@@ -377,7 +380,8 @@ TEST_F(GroupStoreTest, AReaderKeepsWhatItReads) {
     EXPECT_TRUE(out == tensor.bytes);
   }
   VARVE_ASSERT_OK(ranks_[0]->Reclaim().status());
-  EXPECT_EQ(HeldAttempts(*static_cast<GroupStore*>(ranks_[0].get())->own_member()).value().size(), 1u);
+  EXPECT_EQ(HeldAttempts(*static_cast<GroupStore*>(ranks_[0].get())->own_member()).value().size(),
+            1u);
 }
 
 TEST_F(GroupStoreTest, TagsMetricsForksAndRewinds) {
@@ -456,7 +460,8 @@ TEST_F(GroupStoreTest, CheckFindsAMissingMember) {
   fs::remove_all(fs::directory_iterator(path() / "members")->path());
   const auto report = Store::OpenForReading(path()).value()->Check().value();
   ASSERT_EQ(report.errors.size(), 1u);
-  EXPECT_THAT(report.errors[0], ::testing::HasSubstr("step 10 of run main (attempt 1): the part of rank"));
+  EXPECT_THAT(report.errors[0],
+              ::testing::HasSubstr("step 10 of run main (attempt 1): the part of rank"));
 }
 
 TEST_F(GroupStoreTest, CheckFindsADamagedCatalogue) {
