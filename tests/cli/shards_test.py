@@ -53,6 +53,7 @@ class ShardsTest(verb_case.VerbCase):
     def test_diff_and_copy(self):
         self.assertEqual({c["name"] for c in self.json("diff", 1, 2)["changed"]}, {"b", "w"})
         other = self.folder / "other"
+        harness.varve(other, "init")
         self.varve("copy", 1, other)
         self.assertEqual(harness.varve_json(other, "ls", "1"), self.json("ls", 1))
         harness.check(other)
