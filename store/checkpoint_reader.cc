@@ -11,6 +11,7 @@
 
 #include "store/overlap.h"
 #include "store/regions.h"
+#include "store/sharded_reader.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
 #include "store/util.h"
@@ -111,22 +112,17 @@ std::vector<std::span<const ChunkJob>> GroupWithCopies(std::span<const ChunkJob>
   return groups;
 }
 
-class CheckpointReaderImpl : public CheckpointReader {
+class CheckpointReaderImpl : public ShardedReader {
  public:
   CheckpointReaderImpl(const StoreImpl* store, CheckpointInfo info, StepKey key, uint64_t birth)
       : store_(store), info_(std::move(info)), key_(key), birth_(birth) {}
 
   const CheckpointInfo& info() const override { return info_; }
-  Result<std::vector<TensorInfo>> List() const override;
-  Result<std::vector<TensorInfo>> ListShards() const override;
+  Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
+  Status WithFrozenView(const std::function<Status()>& read) const override {
+    return store_->WithFrozenView([&] { return Explain(read()); });
+  }
   Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override;
-  Status Read(std::string_view name, std::span<std::byte> out) const override {
-    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
-  }
-  Status ReadSlice(std::string_view name, std::span<const Range> slice,
-                   std::span<std::byte> out) const override {
-    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out, .slice = slice}});
-  }
   Status ReadMany(std::span<const ReadRequest> requests) const override {
     return Attempt([&] { return ReadManyOnce(requests); });
   }
@@ -138,16 +134,20 @@ class CheckpointReaderImpl : public CheckpointReader {
  private:
   // Runs a read. Beside a writer, what cannot be found or read may have moved on: catch up and try
   // again, unless the step itself has gone meanwhile.
-  Status Attempt(const std::function<Status()>& read) const;
+  Status Attempt(const std::function<Status()>& read) const {
+    return store_->WithCatchUp([&] { return Explain(read()); });
+  }
+  Status Explain(const Status& status) const;
   Status CheckStillThere() const;
-  Status ListOnce(std::vector<TensorInfo>* out) const;
+  Result<std::vector<StoredShard>> FindStoredOnce(std::string_view name) const;
+  StoredShard MakeStored(std::string_view name, uint32_t number, TensorRecord record) const {
+    return {std::string(name), number, store_, birth_, std::move(record)};
+  }
   Result<TensorRecord> FindRecord(std::string_view name, uint32_t shard) const;
-  // Shards by rising number.
-  using Shards = std::vector<std::pair<uint32_t, TensorRecord>>;
-  Result<Shards> FindShards(std::string_view name, uint32_t shard) const;
+  Result<std::vector<StoredShard>> FindShards(std::string_view name, uint32_t shard) const;
   Status AddParts(const ReadRequest& request, std::vector<Part>* parts) const;
-  Status AddRegion(const ReadRequest& request, Shards shards, const ShardLayout& region,
-                   std::vector<Part>* parts) const;
+  Status AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
+                   const ShardLayout& region, std::vector<Part>* parts) const;
   Status AddPart(const ReadRequest& request, TensorRecord record, const ShardLayout& source,
                  const ShardLayout& target, std::vector<Part>* parts) const;
   Status AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const;
@@ -165,21 +165,6 @@ class CheckpointReaderImpl : public CheckpointReader {
   const uint64_t birth_;
 };
 
-TensorInfo MakeTensorInfo(std::string_view name, uint32_t shard, const TensorRecord& record) {
-  return {.name = std::string(name),
-          .shard = shard,
-          .dtype = record.dtype,
-          .shape = record.shape,
-          .logical_bytes = record.LogicalBytes(),
-          .num_chunks = record.NumChunks(),
-          .num_shards = 1,
-          .role = record.role,
-          .alias_of = record.alias_of,
-          .derived_from = record.derived_from,
-          .content = {record.content.lo, record.content.hi},
-          .layout = record.layout};
-}
-
 // After a read: proves that what was read is of this save. Keys that do not name their birth may be of
 // the next one before the step's own record is, while a catch-up is under way.
 Status CheckpointReaderImpl::CheckStillThere() const {
@@ -193,42 +178,43 @@ Status CheckpointReaderImpl::CheckStillThere() const {
   return Status::Ok();
 }
 
-Status CheckpointReaderImpl::Attempt(const std::function<Status()>& read) const {
-  return store_->WithCatchUp([&] {
-    const Status status = read();
-    if (status.ok() || status.code() == StatusCode::kInvalidArgument) return status;
-    VARVE_RETURN_IF_ERROR(CheckStillThere());
-    return status;
-  });
+Status CheckpointReaderImpl::Explain(const Status& status) const {
+  if (status.ok() || status.code() == StatusCode::kInvalidArgument) return status;
+  VARVE_RETURN_IF_ERROR(CheckStillThere());
+  return status;
 }
 
-Result<std::vector<TensorInfo>> CheckpointReaderImpl::List() const {
-  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
-  return JoinShards(std::move(shards));
+Result<std::vector<StoredShard>> CheckpointReaderImpl::FindStored(std::string_view name) const {
+  std::vector<StoredShard> found;
+  VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(found, FindStoredOnce(name));
+    return Status::Ok();
+  }));
+  return found;
 }
 
-Result<std::vector<TensorInfo>> CheckpointReaderImpl::ListShards() const {
-  std::vector<TensorInfo> out;
-  VARVE_RETURN_IF_ERROR(Attempt([&] { return ListOnce(&out); }));
-  return out;
-}
-
-Status CheckpointReaderImpl::ListOnce(std::vector<TensorInfo>* out) const {
-  out->clear();
+Result<std::vector<StoredShard>> CheckpointReaderImpl::FindStoredOnce(std::string_view name) const {
+  std::vector<StoredShard> found;
   VARVE_RETURN_IF_ERROR(store_->database()->Scan(
-      Family::kTensors, keys::Step(key_), [&](std::string_view key, std::string_view value) {
+      Family::kTensors, name.empty() ? keys::Step(key_) : keys::TensorPrefix(key_, name),
+      [&](std::string_view key, std::string_view value) {
         const auto parsed = keys::ParseTensor(key);
         if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
         Result<TensorRecord> record = DecodeTensorRecord(value);
         if (!record.ok()) return record.status().WithContext(Where(parsed->name));
         if (record->birth == birth_) {
-          out->push_back(MakeTensorInfo(parsed->name, parsed->shard, *record));
+          found.push_back(MakeStored(parsed->name, parsed->shard, *std::move(record)));
         }
         return Status::Ok();
       }));
-  if (out->size() == info_.num_tensors) return CheckStillThere();
+  if (!name.empty()) {
+    if (found.empty()) return Status::NotFound("no " + Where(name));
+    return found;
+  }
+  VARVE_RETURN_IF_ERROR(CheckStillThere());
+  if (found.size() == info_.num_tensors) return found;
   return Status::Corruption(StepName(info_.id.run, info_.id.step) + " has " +
-                            std::to_string(out->size()) + " tensors, expected " +
+                            std::to_string(found.size()) + " tensors, expected " +
                             std::to_string(info_.num_tensors));
 }
 
@@ -247,29 +233,19 @@ Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name,
 }
 
 // All shards of a tensor that has layouts; else the one of that number, or shard 0.
-Result<CheckpointReaderImpl::Shards> CheckpointReaderImpl::FindShards(std::string_view name,
-                                                                      uint32_t shard) const {
-  Shards shards;
+Result<std::vector<StoredShard>> CheckpointReaderImpl::FindShards(std::string_view name,
+                                                                  uint32_t shard) const {
+  std::vector<StoredShard> shards;
   if (shard != kAllShards) {
     VARVE_ASSIGN_OR_RETURN(TensorRecord record, FindRecord(name, shard));
-    shards.emplace_back(shard, std::move(record));
+    shards.push_back(MakeStored(name, shard, std::move(record)));
     return shards;
   }
-  VARVE_RETURN_IF_ERROR(store_->database()->Scan(
-      Family::kTensors, keys::TensorPrefix(key_, name),
-      [&](std::string_view key, std::string_view value) {
-        const auto parsed = keys::ParseTensor(key);
-        if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
-        Result<TensorRecord> record = DecodeTensorRecord(value);
-        if (!record.ok()) return record.status().WithContext(Where(name));
-        if (record->birth == birth_) shards.emplace_back(parsed->shard, *std::move(record));
-        return Status::Ok();
-      }));
-  if (shards.empty()) return Status::NotFound("no " + Where(name));
-  if (shards[0].second.layout.has_value()) return shards;
-  if (shards[0].first != 0) {
+  VARVE_ASSIGN_OR_RETURN(shards, FindStoredOnce(name));
+  if (shards[0].record.layout.has_value()) return shards;
+  if (shards[0].number != 0) {
     return Status::NotFound("no " + Where(name) + " shard 0; there is a shard " +
-                            std::to_string(shards[0].first));
+                            std::to_string(shards[0].number));
   }
   shards.resize(1);
   return shards;
@@ -279,10 +255,8 @@ Result<TensorInfo> CheckpointReaderImpl::Find(std::string_view name, uint32_t sh
   std::vector<TensorInfo> found;
   VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
     found.clear();
-    VARVE_ASSIGN_OR_RETURN(const Shards shards, FindShards(name, shard));
-    for (const auto& [number, record] : shards) {
-      found.push_back(MakeTensorInfo(name, number, record));
-    }
+    VARVE_ASSIGN_OR_RETURN(const auto shards, FindShards(name, shard));
+    for (const StoredShard& stored : shards) found.push_back(MakeTensorInfo(stored));
     return Status::Ok();
   }));
   return shard == kAllShards ? JoinShards(std::move(found))[0] : found[0];
@@ -296,27 +270,27 @@ Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord re
 }
 
 // A region, from all shards or from what the one that was asked for has of it.
-Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, Shards shards,
-                                       const ShardLayout& region,
+Status CheckpointReaderImpl::AddRegion(const ReadRequest& request,
+                                       std::vector<StoredShard> shards, const ShardLayout& region,
                                        std::vector<Part>* parts) const {
   std::vector<ShardLayout> layouts;
-  for (auto& [number, record] : shards) {
-    layouts.push_back(record.layout.value_or(ShardLayout::Whole(record.shape)));
+  for (const StoredShard& shard : shards) {
+    layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
   }
   if (request.shard != kAllShards) {
-    return AddPart(request, std::move(shards[0].second), layouts[0], region, parts);
+    return AddPart(request, std::move(shards[0].record), layouts[0], region, parts);
   }
   const Result<RegionPlan> plan = PlanRegion(layouts, region);
   if (!plan.ok()) return plan.status().WithContext(Where(request.name));
   if (plan->same.has_value()) {
-    TensorRecord& record = shards[*plan->same].second;
+    TensorRecord& record = shards[*plan->same].record;
     const ShardLayout local = ShardLayout::Whole(record.shape);
     return AddPart(request, std::move(record), local, local, parts);
   }
   FillPadding(request, region);
   for (const size_t i : plan->parts) {
     VARVE_RETURN_IF_ERROR(
-        AddPart(request, std::move(shards[i].second), layouts[i], region, parts));
+        AddPart(request, std::move(shards[i].record), layouts[i], region, parts));
   }
   return Status::Ok();
 }
@@ -328,8 +302,8 @@ Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Pa
     if (!request.slice.empty()) valid = Status::InvalidArgument("a region and a slice");
     if (!valid.ok()) return valid.WithContext(Where(request.name));
   }
-  VARVE_ASSIGN_OR_RETURN(Shards shards, FindShards(request.name, request.shard));
-  const TensorRecord& first = shards[0].second;
+  VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, FindShards(request.name, request.shard));
+  const TensorRecord& first = shards[0].record;
   const bool is_global = request.shard == kAllShards && first.layout.has_value();
   const std::vector<int64_t> shape = is_global ? first.layout->global_shape : first.shape;
   const DType dtype = first.dtype;
@@ -345,7 +319,7 @@ Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Pa
   if (is_global || request.region != nullptr) {
     return AddRegion(request, std::move(shards), wanted, parts);
   }
-  return AddPart(request, std::move(shards[0].second), ShardLayout::Whole(shape), wanted, parts);
+  return AddPart(request, std::move(shards[0].record), ShardLayout::Whole(shape), wanted, parts);
 }
 
 // Adds a job for each chunk that has something of what is wanted; only the lists that name such a
@@ -487,8 +461,14 @@ Result<std::optional<Topology>> CheckpointReaderImpl::ReadTopology() const {
 
 Result<std::unique_ptr<CheckpointReader>> StoreImpl::OpenCheckpoint(std::string_view run,
                                                                     uint64_t step) const {
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> reader, OpenShards(run, step));
+  return reader;
+}
+
+Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view run,
+                                                             uint64_t step) const {
   VARVE_RETURN_IF_ERROR(Refresh());
-  std::unique_ptr<CheckpointReader> reader;
+  std::unique_ptr<ShardedReader> reader;
   VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
     const StepKey key{found.id, step};

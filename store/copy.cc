@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copying checkpoints into another store. Chunks are decoded and verified here and shared or encoded
+// Copying checkpoints into a plain store, from one or from the members of a group. Chunks are decoded and verified here and shared or encoded
 // anew there, one at a time on their way: the two stores' digests have different seeds, and a frame
 // names its base by an address that means nothing elsewhere.
 #include <mutex>
 #include <unordered_map>
 
 #include "store/chunk_source.h"
+#include "store/copy.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -70,14 +71,11 @@ class StoredTensor : public ChunkSource {
 
 class Copier {
  public:
-  Copier(const StoreImpl* from, StoreImpl* to, const CopyOptions& options)
-      : from_(from),
-        to_(to),
-        options_(options),
-        digests_(from->digest_seed() == to->digest_seed()) {}
+  Copier(StoreImpl* to, const CopyOptions& options, uint64_t digest_seed)
+      : to_(to), options_(options), digests_(digest_seed == to->digest_seed()) {}
 
-  Result<SaveReport> Copy(const CheckpointId& id) {
-    VARVE_ASSIGN_OR_RETURN(const auto reader, from_->OpenCheckpoint(id.run, id.step));
+  Result<SaveReport> Copy(const ShardedReader& from) {
+    const CheckpointId& id = from.info().id;
     SaveOptions save{.run = options_.run.empty() ? id.run : options_.run,
                      .on_existing = options_.on_existing,
                      .progress = options_.progress};
@@ -85,12 +83,13 @@ class Copier {
     VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
     auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
     writer->SetPartial();  // as complete as what is copied
-    VARVE_RETURN_IF_ERROR(PutTensors(id, writer));
-    VARVE_RETURN_IF_ERROR(PutRest(*reader, writer));
+    VARVE_RETURN_IF_ERROR(PutTensors(from, writer));
+    VARVE_RETURN_IF_ERROR(PutRest(from, writer));
     Result<SaveReport> report = writer->Commit();
     // Chunks that could not be read are no damage when the step has gone meanwhile.
-    if (!report.ok() && !from_->OpenCheckpoint(id.run, id.step).ok()) {
-      return Status::NotFound(StepName(id.run, id.step) + " was dropped while it was copied");
+    if (!report.ok()) {
+      const Status status = from.WithFrozenView([&] { return report.status(); });
+      if (status.code() == StatusCode::kNotFound) return status;
     }
     return report;
   }
@@ -109,62 +108,54 @@ class Copier {
   }
 
   struct Tensor {
-    std::string name;
-    uint32_t shard = 0;
-    TensorRecord record;
+    StoredShard shard;
     std::vector<ChunkRef> refs;
   };
 
-  Status PutTensors(const CheckpointId& id, SourceWriter* writer) {
+  Status PutTensors(const ShardedReader& from, SourceWriter* writer) {
     std::vector<Tensor> tensors;
-    VARVE_RETURN_IF_ERROR(from_->WithFrozenView([&] { return ReadTensors(id, &tensors); }));
+    VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, &tensors); }));
     for (Tensor& tensor : tensors) {
-      const TensorView view{.name = tensor.name,
-                            .dtype = tensor.record.dtype,
-                            .shape = tensor.record.shape,
-                            .derived_from = tensor.record.derived_from,
-                            .alias_of = tensor.record.alias_of,
-                            .role = tensor.record.role,
-                            .shard = tensor.shard,
-                            .layout = tensor.record.layout ? &*tensor.record.layout : nullptr};
+      const TensorRecord& record = tensor.shard.record;
+      const TensorView view{.name = tensor.shard.name,
+                            .dtype = record.dtype,
+                            .shape = record.shape,
+                            .derived_from = record.derived_from,
+                            .alias_of = record.alias_of,
+                            .role = record.role,
+                            .shard = tensor.shard.number,
+                            .layout = record.layout ? &*record.layout : nullptr};
       VARVE_RETURN_IF_ERROR(writer->PutSource(
-          view, std::make_shared<StoredTensor>(&from_->chunk_reader(), tensor.record.dtype,
+          view, std::make_shared<StoredTensor>(&tensor.shard.store->chunk_reader(), record.dtype,
                                                std::move(tensor.refs), &digests_)));
     }
     return Status::Ok();
   }
 
-  Status ReadTensors(const CheckpointId& id, std::vector<Tensor>* tensors) const {
+  static Status ReadTensors(const ShardedReader& from, std::vector<Tensor>* tensors) {
     tensors->clear();  // of an earlier attempt
-    VARVE_ASSIGN_OR_RETURN(const auto step, from_->RequireStep(id));
-    return from_->database()->Scan(
-        Family::kTensors, keys::Step(step.first),
-        [&](std::string_view key, std::string_view value) -> Status {
-          const auto parsed = keys::ParseTensor(key);
-          if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
-          Result<Tensor> tensor = ReadTensor(*parsed, value);
-          if (!tensor.ok()) {
-            return tensor.status().WithContext("tensor " + std::string(parsed->name));
-          }
-          tensors->push_back(*std::move(tensor));
-          return Status::Ok();
-        });
+    VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, from.FindStored());
+    for (StoredShard& shard : shards) {
+      Tensor& tensor = tensors->emplace_back(Tensor{std::move(shard), {}});
+      const Status status = ReadChunks(&tensor);
+      if (!status.ok()) return status.WithContext("tensor " + tensor.shard.name);
+    }
+    return Status::Ok();
   }
 
-  Result<Tensor> ReadTensor(const keys::ParsedTensor& key, std::string_view value) const {
-    Tensor tensor{.name = std::string(key.name), .shard = key.shard};
-    VARVE_ASSIGN_OR_RETURN(tensor.record, DecodeTensorRecord(value));
-    const uint32_t expected = ElementsPerChunk(tensor.record.dtype);
-    if (tensor.record.elements_per_chunk != expected) {
+  static Status ReadChunks(Tensor* tensor) {
+    const TensorRecord& record = tensor->shard.record;
+    const uint32_t expected = ElementsPerChunk(record.dtype);
+    if (record.elements_per_chunk != expected) {
       return Status::FailedPrecondition(
-          "is cut into chunks of " + std::to_string(tensor.record.elements_per_chunk) +
+          "is cut into chunks of " + std::to_string(record.elements_per_chunk) +
           " elements, expected " + std::to_string(expected));
     }
-    for (size_t i = 0; i < tensor.record.lists.size(); ++i) {
-      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, from_->ReadList(tensor.record, i));
-      std::move(list.begin(), list.end(), std::back_inserter(tensor.refs));
+    for (size_t i = 0; i < record.lists.size(); ++i) {
+      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, tensor->shard.store->ReadList(record, i));
+      std::move(list.begin(), list.end(), std::back_inserter(tensor->refs));
     }
-    return tensor;
+    return Status::Ok();
   }
 
   static Status PutRest(const CheckpointReader& reader, SourceWriter* writer) {
@@ -186,7 +177,6 @@ class Copier {
     return Status::Ok();
   }
 
-  const StoreImpl* const from_;
   StoreImpl* const to_;
   const CopyOptions& options_;
   DigestMap digests_;
@@ -194,22 +184,35 @@ class Copier {
 
 }  // namespace
 
-Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
-                                                  std::span<const CheckpointId> ids,
-                                                  const CopyOptions& options) const {
+Result<std::vector<SaveReport>> CopyCheckpoints(
+    std::span<const CheckpointId> ids, uint64_t digest_seed, Store* destination,
+    const CopyOptions& options,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open) {
   auto* const to = dynamic_cast<StoreImpl*>(destination);
   if (to == nullptr) {
     return Status::FailedPrecondition("the root of a group is written by its ranks together; "
                                       "copy into a plain store");
   }
-  Copier copier(this, to, options);
+  Copier copier(to, options, digest_seed);
   std::vector<SaveReport> reports;
   for (const CheckpointId& id : ids) {
-    Result<SaveReport> report = copier.Copy(id);
+    const auto copy = [&]() -> Result<SaveReport> {
+      VARVE_ASSIGN_OR_RETURN(const auto reader, open(id));
+      return copier.Copy(*reader);
+    };
+    Result<SaveReport> report = copy();
     if (!report.ok()) return report.status().WithContext("copying " + StepName(id.run, id.step));
     reports.push_back(*std::move(report));
   }
   return reports;
+}
+
+Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
+                                                  std::span<const CheckpointId> ids,
+                                                  const CopyOptions& options) const {
+  return CopyCheckpoints(ids, digest_seed(), destination, options, [&](const CheckpointId& id) {
+    return OpenShards(id.run, id.step);
+  });
 }
 
 }  // namespace varve

@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How tensors changed: the log of one tensor over a run, and the difference of two checkpoints.
-#include "varve/history.h"
+#include "store/history.h"
 
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
 
-#include "codec/number.h"
 #include "store/store_impl.h"
 #include "store/util.h"
+#include "store/value_diff.h"
 
 namespace varve {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-using TensorKey = std::pair<std::string, uint32_t>;  // name, shard
-using TensorMap = std::map<TensorKey, TensorRecord>;
+using Shards = std::vector<StoredShard>;  // of one tensor, by number
 
 bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk;
+  return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk &&
+         a.layout == b.layout;
+}
+
+const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
+  const auto it = std::find_if(shards.begin(), shards.end(), [&](const StoredShard& shard) {
+    return shard.number == number;
+  });
+  return it == shards.end() ? nullptr : &*it;
 }
 
 struct ChangedChunk {
@@ -36,16 +40,18 @@ struct ChangedChunk {
 };
 
 // The chunks of `after` that `before` does not have at the same place; `before` may be null. Lists that
-// both name are not read.
-Result<std::vector<ChangedChunk>> FindChanges(const StoreImpl& store, const TensorRecord* before,
-                                              const TensorRecord& after) {
+// both name are not read. Stores of one group have one digest seed.
+Result<std::vector<ChangedChunk>> FindChanges(const StoredShard* before, const StoredShard& after) {
   std::vector<ChangedChunk> changes;
-  for (size_t i = 0; i < after.lists.size(); ++i) {
-    if (before != nullptr && before->lists[i] == after.lists[i]) continue;
-    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> now, store.ReadList(after, i));
+  for (size_t i = 0; i < after.record.lists.size(); ++i) {
+    if (before != nullptr && before->store == after.store &&
+        before->record.lists[i] == after.record.lists[i]) {
+      continue;
+    }
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> now, after.store->ReadList(after.record, i));
     std::vector<ChunkRef> then;
     if (before != nullptr) {
-      VARVE_ASSIGN_OR_RETURN(then, store.ReadList(*before, i));
+      VARVE_ASSIGN_OR_RETURN(then, before->store->ReadList(before->record, i));
     }
     for (size_t k = 0; k < now.size(); ++k) {
       if (before != nullptr && then[k].digest == now[k].digest) continue;
@@ -58,34 +64,22 @@ Result<std::vector<ChangedChunk>> FindChanges(const StoreImpl& store, const Tens
   return changes;
 }
 
-// All tensors of a step whose key begins with `prefix`.
-Status ReadTensors(const Database& database, const std::string& prefix, TensorMap* out) {
-  return database.Scan(
-      Family::kTensors, prefix, [&](std::string_view key, std::string_view value) -> Status {
-        const auto parsed = keys::ParseTensor(key);
-        if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
-        VARVE_ASSIGN_OR_RETURN(TensorRecord record, DecodeTensorRecord(value));
-        out->emplace(TensorKey(parsed->name, parsed->shard), std::move(record));
-        return Status::Ok();
-      });
-}
-
 // Compares a tensor (all its shards) with what it was one step before.
-Result<TensorChange> CompareShards(const StoreImpl& store, uint64_t birth, const TensorMap& before,
-                                   const TensorMap& after) {
+Result<TensorChange> CompareShards(const Shards& before, const Shards& after) {
   TensorChange change;
-  std::set<ChunkAddress> stored;  // a frame that several chunks name is stored once
-  for (const auto& [key, record] : after) {
-    const auto it = before.find(key);
-    const bool comparable = it != before.end() && SameGeometry(it->second, record);
-    change.num_chunks += record.NumChunks();
-    VARVE_ASSIGN_OR_RETURN(const auto changes,
-                           FindChanges(store, comparable ? &it->second : nullptr, record));
+  // A frame that several chunks name is stored once.
+  std::set<std::pair<const StoreImpl*, ChunkAddress>> stored;
+  for (const StoredShard& shard : after) {
+    const StoredShard* const then = FindNumber(before, shard.number);
+    const bool comparable = then != nullptr && SameGeometry(then->record, shard.record);
+    change.num_chunks += shard.record.NumChunks();
+    VARVE_ASSIGN_OR_RETURN(const auto changes, FindChanges(comparable ? then : nullptr, shard));
     change.changed_chunks += changes.size();
     for (const ChangedChunk& chunk : changes) {
       change.changed_bytes += chunk.after.raw_bytes;
-      const bool is_own = chunk.after.kind == ChunkKind::kStored && chunk.after.address.birth == birth;
-      if (is_own && stored.insert(chunk.after.address).second) {
+      const bool is_own =
+          chunk.after.kind == ChunkKind::kStored && chunk.after.address.birth == shard.birth;
+      if (is_own && stored.emplace(shard.store, chunk.after.address).second) {
         change.stored_bytes += chunk.after.stored_bytes;
       }
     }
@@ -93,72 +87,17 @@ Result<TensorChange> CompareShards(const StoreImpl& store, uint64_t birth, const
   return change;
 }
 
-// What comparing the elements of one chunk adds to a ValueDiff.
-struct PartialDiff {
-  uint64_t changed_elements = 0;
-  double max_abs = 0;
-  double squares_of_difference = 0;
-  double squares_before = 0;
-};
-
-template <typename T>
-PartialDiff CompareNumbers(const std::vector<T>& before, const std::vector<T>& after,
-                           size_t numbers_per_element) {
-  PartialDiff diff;
-  for (size_t i = 0; i < before.size(); i += numbers_per_element) {
-    bool changed = false;
-    for (size_t k = i; k < i + numbers_per_element; ++k) {
-      const auto a = static_cast<double>(before[k]);
-      const auto b = static_cast<double>(after[k]);
-      diff.squares_before += a * a;
-      const bool both_nan = before[k] != before[k] && after[k] != after[k];
-      if (before[k] == after[k] || both_nan) continue;
-      changed = true;
-      const double delta = std::abs(b - a);
-      diff.max_abs = std::isnan(delta) ? kInfinity : std::max(diff.max_abs, delta);
-      diff.squares_of_difference += delta * delta;
-    }
-    if (changed) ++diff.changed_elements;
-  }
-  return diff;
-}
-
-PartialDiff CompareElements(DType dtype, std::span<const std::byte> before,
-                            std::span<const std::byte> after) {
-  const Numbers a = DecodeNumbers(dtype, before);
-  const Numbers b = DecodeNumbers(dtype, after);
-  return std::visit(
-      [&](const auto& numbers) {
-        using Vector = std::decay_t<decltype(numbers)>;
-        return CompareNumbers(numbers, std::get<Vector>(b), dtype == DType::kC64 ? 2 : 1);
-      },
-      a);
-}
-
-ValueDiff Sum(const TensorRecord& record, std::span<const PartialDiff> parts) {
-  ValueDiff diff{.num_elements = record.NumElements()};
-  double squares_of_difference = 0, squares_before = 0;
-  for (const PartialDiff& part : parts) {  // in the order of the chunks, so that the sum is always the same
-    diff.changed_elements += part.changed_elements;
-    diff.max_abs = std::max(diff.max_abs, part.max_abs);
-    squares_of_difference += part.squares_of_difference;
-    squares_before += part.squares_before;
-  }
-  const double ratio = std::sqrt(squares_of_difference) / std::sqrt(squares_before);
-  if (diff.changed_elements > 0) diff.relative_norm = std::isnan(ratio) ? kInfinity : ratio;
-  return diff;
-}
-
 // Reads all of `before`, for its norm, and of `after` the chunks that changed.
-Result<ValueDiff> CompareValues(const StoreImpl& store, const TensorRecord& before,
+Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& after,
                                 std::span<const ChangedChunk> changes) {
+  const DType dtype = before.record.dtype;
   std::vector<ChunkRef> refs;
-  for (size_t i = 0; i < before.lists.size(); ++i) {
-    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, store.ReadList(before, i));
+  for (size_t i = 0; i < before.record.lists.size(); ++i) {
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, before.store->ReadList(before.record, i));
     std::move(list.begin(), list.end(), std::back_inserter(refs));
   }
-  std::map<uint64_t, const ChunkRef*> after;
-  for (const ChangedChunk& change : changes) after.emplace(change.chunk, &change.after);
+  std::map<uint64_t, const ChunkRef*> changed;
+  for (const ChangedChunk& change : changes) changed.emplace(change.chunk, &change.after);
 
   struct Worker {
     ChunkScratch scratch;
@@ -174,22 +113,22 @@ Result<ValueDiff> CompareValues(const StoreImpl& store, const TensorRecord& befo
     const ChunkRef& ref = refs[i];
     worker.before.resize(ref.raw_bytes);
     VARVE_RETURN_IF_ERROR(
-        store.chunk_reader().Read(ref, before.dtype, worker.before, &worker.scratch));
-    const auto it = after.find(i);
-    const bool is_changed = it != after.end();
+        before.store->chunk_reader().Read(ref, dtype, worker.before, &worker.scratch));
+    const auto it = changed.find(i);
+    const bool is_changed = it != changed.end();
     if (is_changed && it->second->raw_bytes != ref.raw_bytes) {
       return Status::Corruption("chunk " + std::to_string(i) + " has another size than before");
     }
     worker.after.resize(ref.raw_bytes);
     if (is_changed) {
       VARVE_RETURN_IF_ERROR(
-          store.chunk_reader().Read(*it->second, before.dtype, worker.after, &worker.scratch));
+          after.store->chunk_reader().Read(*it->second, dtype, worker.after, &worker.scratch));
     }
-    parts[i] = CompareElements(before.dtype, worker.before,
+    parts[i] = CompareElements(dtype, worker.before,
                                is_changed ? worker.after : worker.before);
     return Status::Ok();
   };
-  tbb::task_arena arena(store.num_threads());
+  tbb::task_arena arena(after.store->num_threads());
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, refs.size(), [&](size_t i) {
       const Status status = compare(i);
@@ -198,99 +137,213 @@ Result<ValueDiff> CompareValues(const StoreImpl& store, const TensorRecord& befo
     });
   });
   VARVE_RETURN_IF_ERROR(error);
-  return Sum(before, parts);
+  return Sum(before.record.NumElements(), parts);
 }
 
-Result<TensorDiff> DiffTensor(const StoreImpl& store, const TensorKey& key,
-                              const TensorRecord& before, const TensorRecord& after,
-                              const DiffOptions& options) {
-  TensorDiff diff{.name = key.first, .shard = key.second};
-  diff.reshaped = !SameGeometry(before, after);
-  diff.num_chunks = after.NumChunks();
+bool HasWholeBytes(DType dtype) { return DTypeBits(dtype) % 8 == 0; }
+
+// `before` may be null: there was no such shard.
+Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after,
+                             const DiffOptions& options) {
+  TensorDiff diff{.name = after.name, .shard = after.number};
+  diff.reshaped = before == nullptr || !SameGeometry(before->record, after.record);
+  diff.num_chunks = after.record.NumChunks();
   VARVE_ASSIGN_OR_RETURN(const auto changes,
-                         FindChanges(store, diff.reshaped ? nullptr : &before, after));
+                         FindChanges(diff.reshaped ? nullptr : before, after));
   diff.changed_chunks = changes.size();
   for (const ChangedChunk& change : changes) diff.changed_bytes += change.after.raw_bytes;
-  const bool whole_bytes = DTypeBits(before.dtype) % 8 == 0;
-  if (options.values && !diff.reshaped && whole_bytes && !changes.empty()) {
-    VARVE_ASSIGN_OR_RETURN(diff.values, CompareValues(store, before, changes));
+  if (options.values && !diff.reshaped && HasWholeBytes(after.record.dtype) && !changes.empty()) {
+    VARVE_ASSIGN_OR_RETURN(diff.values, CompareValues(*before, after, changes));
   }
   return diff;
 }
 
+// Shards that were cut in another way are compared as one tensor, both read in pieces of a chunk.
+class RecutDiff {
+ public:
+  RecutDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard)
+      : before_(before),
+        after_(after),
+        name_(shard.name),
+        dtype_(shard.record.dtype),
+        per_piece_(shard.record.elements_per_chunk),
+        region_(ShardLayout::Whole(shard.record.layout ? shard.record.layout->global_shape
+                                                       : shard.record.shape)),
+        num_elements_(region_.NumGlobal()) {}
+
+  Result<TensorDiff> Run(const DiffOptions& options) {
+    TensorDiff diff{.name = name_};
+    std::vector<PartialDiff> parts;
+    for (int64_t begin = 0; begin < num_elements_; begin += per_piece_) {
+      region_.flat = {begin, std::min(begin + per_piece_, num_elements_)};
+      VARVE_RETURN_IF_ERROR(Read(before_, &a_));
+      VARVE_RETURN_IF_ERROR(Read(after_, &b_));
+      ++diff.num_chunks;
+      if (a_ != b_) {
+        ++diff.changed_chunks;
+        diff.changed_bytes += b_.size();
+      }
+      if (options.values && HasWholeBytes(dtype_)) parts.push_back(CompareElements(dtype_, a_, b_));
+    }
+    if (!parts.empty() && diff.changed_chunks > 0) {
+      diff.values = Sum(static_cast<uint64_t>(num_elements_), parts);
+    }
+    return diff;
+  }
+
+ private:
+  Status Read(const ShardedReader& reader, std::vector<std::byte>* out) const {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(dtype_, region_.LocalShape()));
+    out->resize(bytes);
+    return reader.ReadMany(
+        std::vector<ReadRequest>{{.name = name_, .out = *out, .region = &region_}});
+  }
+
+  const ShardedReader& before_;
+  const ShardedReader& after_;
+  const std::string name_;
+  const DType dtype_;
+  const int64_t per_piece_;
+  ShardLayout region_;
+  const int64_t num_elements_;
+  std::vector<std::byte> a_, b_;
+};
+
+// Whether both are all of one tensor in two different cuts.
+bool IsRecut(const Shards& a, const Shards& b) {
+  const auto global = [](const StoredShard& shard) {
+    return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
+  };
+  if (!a[0].record.layout && !b[0].record.layout) return false;
+  if (a[0].record.dtype != b[0].record.dtype || global(a[0]) != global(b[0])) return false;
+  return !std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                     [](const StoredShard& x, const StoredShard& y) {
+                       return x.number == y.number && SameGeometry(x.record, y.record);
+                     });
+}
+
+class Differ {
+ public:
+  Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options)
+      : before_(before), after_(after), options_(options) {}
+
+  Result<CheckpointDiff> Run() {
+    VARVE_ASSIGN_OR_RETURN(const auto a, FindTensors(before_));
+    VARVE_ASSIGN_OR_RETURN(const auto b, FindTensors(after_));
+    for (const auto& [name, shards] : a) {
+      const auto it = b.find(name);
+      if (it == b.end()) {
+        diff_.removed.push_back(name);
+        continue;
+      }
+      const Status status = Compare(shards, it->second);
+      if (!status.ok()) return status.WithContext("tensor " + name);
+    }
+    for (const auto& [name, shards] : b) {
+      if (!a.contains(name)) diff_.added.push_back(name);
+    }
+    return std::move(diff_);
+  }
+
+ private:
+  using Tensors = std::map<std::string, Shards>;
+
+  Result<Tensors> FindTensors(const ShardedReader& reader) const {
+    VARVE_ASSIGN_OR_RETURN(Shards shards, reader.FindStored());
+    Tensors tensors;
+    for (StoredShard& shard : shards) {
+      if (options_.include && !options_.include(shard.name)) continue;
+      tensors[shard.name].push_back(std::move(shard));
+    }
+    return tensors;
+  }
+
+  // A tensor has changed when one of its shards has. A shard that only one of them has is a reshaped
+  // one.
+  Status Compare(const Shards& a, const Shards& b) {
+    const size_t num_before = diff_.changed.size();
+    if (IsRecut(a, b)) {
+      VARVE_ASSIGN_OR_RETURN(TensorDiff diff, RecutDiff(before_, after_, b[0]).Run(options_));
+      Add(std::move(diff));
+    } else {
+      for (const StoredShard& shard : b) {
+        VARVE_ASSIGN_OR_RETURN(TensorDiff diff,
+                               DiffShard(FindNumber(a, shard.number), shard, options_));
+        Add(std::move(diff));
+      }
+      for (const StoredShard& shard : a) {
+        if (FindNumber(b, shard.number) != nullptr) continue;
+        Add({.name = shard.name, .shard = shard.number, .reshaped = true});
+      }
+    }
+    if (diff_.changed.size() == num_before) diff_.unchanged.push_back(b[0].name);
+    return Status::Ok();
+  }
+  void Add(TensorDiff diff) {
+    if (diff.reshaped || diff.changed_chunks > 0) diff_.changed.push_back(std::move(diff));
+  }
+
+  const ShardedReader& before_;
+  const ShardedReader& after_;
+  const DiffOptions& options_;
+  CheckpointDiff diff_;
+};
+
 }  // namespace
+
+Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
+                                       const DiffOptions& options) {
+  CheckpointDiff diff;
+  const auto read = [&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options).Run());
+    return Status::Ok();
+  };
+  VARVE_RETURN_IF_ERROR(before.WithFrozenView([&] { return after.WithFrozenView(read); }));
+  return diff;
+}
+
+Result<std::vector<TensorChange>> LogTensor(
+    const Store& store, std::string_view run, std::string_view tensor,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", tensor));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
+  std::vector<TensorChange> log;
+  std::unique_ptr<ShardedReader> before;
+  Shards then;
+  const auto add = [&](uint64_t step) -> Status {
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
+    VARVE_ASSIGN_OR_RETURN(Shards now, reader->FindStored(tensor));
+    TensorChange change;
+    VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
+      VARVE_ASSIGN_OR_RETURN(change, CompareShards(then, now));
+      return Status::Ok();
+    }));
+    change.step = step;
+    if (change.changed_chunks > 0 || then.size() != now.size()) log.push_back(change);
+    then = std::move(now);
+    before = std::move(reader);
+    return Status::Ok();
+  };
+  for (const CheckpointInfo& info : steps) {
+    const Status status = add(info.id.step);
+    // Without it, or dropped meanwhile; it may come back later.
+    if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
+  }
+  if (before != nullptr) return log;
+  return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
+                          std::string(run));
+}
 
 Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
-  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", tensor));
-  VARVE_RETURN_IF_ERROR(Refresh());
-  std::vector<TensorChange> log;
-  const auto read = [&]() -> Status {
-    log.clear();
-    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
-    TensorMap before;
-    bool seen = false;
-    const auto visit = [&](std::string_view key, std::string_view value) -> Status {
-      const auto step = keys::ParseStep(key);
-      if (!step.has_value()) return Status::Corruption("a malformed key in family steps");
-      VARVE_ASSIGN_OR_RETURN(const StepRecord record, DecodeStepRecord(value));
-      constexpr size_t kShardBytes = 4;
-      std::string prefix = keys::Tensor(*step, tensor, 0);
-      prefix.resize(prefix.size() - kShardBytes);
-      TensorMap now;
-      VARVE_RETURN_IF_ERROR(ReadTensors(*database_, prefix, &now));
-      if (now.empty()) return Status::Ok();  // it may come back later
-      VARVE_ASSIGN_OR_RETURN(TensorChange change, CompareShards(*this, record.birth, before, now));
-      change.step = step->step;
-      if (change.changed_chunks > 0 || !seen || before.size() != now.size()) log.push_back(change);
-      seen = true;
-      before = std::move(now);
-      return Status::Ok();
-    };
-    VARVE_RETURN_IF_ERROR(database_->Scan(Family::kSteps, keys::RunPrefix(found.id), visit));
-    if (seen) return Status::Ok();
-    return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
-                            std::string(run));
-  };
-  VARVE_RETURN_IF_ERROR(WithFrozenView(read));
-  return log;
+  return LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); });
 }
 
 Result<CheckpointDiff> StoreImpl::Diff(const CheckpointId& before, const CheckpointId& after,
                                        const DiffOptions& options) const {
-  VARVE_RETURN_IF_ERROR(Refresh());
-  CheckpointDiff diff;
-  const auto read = [&]() -> Status {
-    diff = {};
-    TensorMap a, b;
-    for (const auto& [id, map] : {std::pair(&before, &a), {&after, &b}}) {
-      VARVE_ASSIGN_OR_RETURN(const auto step, RequireStep(*id));
-      VARVE_RETURN_IF_ERROR(ReadTensors(*database_, keys::Step(step.first), map));
-      if (options.include) {
-        std::erase_if(*map, [&](const auto& entry) { return !options.include(entry.first.first); });
-      }
-    }
-    for (const auto& [key, record] : a) {
-      const auto it = b.find(key);
-      if (it == b.end()) {
-        diff.removed.push_back(key.first);
-        continue;
-      }
-      Result<TensorDiff> tensor = DiffTensor(*this, key, record, it->second, options);
-      if (!tensor.ok()) return tensor.status().WithContext("tensor " + key.first);
-      if (tensor->reshaped || tensor->changed_chunks > 0) {
-        diff.changed.push_back(*std::move(tensor));
-      } else {
-        diff.unchanged.push_back(key.first);
-      }
-    }
-    for (const auto& [key, record] : b) {
-      if (!a.contains(key)) diff.added.push_back(key.first);
-    }
-    return Status::Ok();
-  };
-  VARVE_RETURN_IF_ERROR(WithFrozenView(read));
-  return diff;
+  VARVE_ASSIGN_OR_RETURN(const auto a, OpenShards(before.run, before.step));
+  VARVE_ASSIGN_OR_RETURN(const auto b, OpenShards(after.run, after.step));
+  return DiffCheckpoints(*a, *b, options);
 }
 
 }  // namespace varve

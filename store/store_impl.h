@@ -27,6 +27,7 @@
 #include "store/pins.h"
 #include "store/record.h"
 #include "store/reference_counts.h"
+#include "store/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve {
@@ -65,6 +66,7 @@ class StoreImpl : public Store {
   Status CatchUp() const override;
 
   // --- for the operations ---
+  Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run, uint64_t step) const;
   Database* database() const { return database_.get(); }
   const StoreOptions& options() const { return options_; }
   uint64_t digest_seed() const { return format_.digest_seed; }

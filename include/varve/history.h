@@ -41,7 +41,8 @@ struct TensorDiff {
   std::optional<ValueDiff> values;  // when asked for, not reshaped, and elements are whole bytes
 };
 
-// Tensors by name, then shard.
+// Tensors by name, then shard; a name that has changed in one shard is not in `unchanged`. Shards that
+// were cut in another way are compared as one tensor, whose chunks are then pieces of as many elements.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;

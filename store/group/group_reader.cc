@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 
 #include "store/group/catalogue.h"
 #include "store/group/group_store.h"
@@ -20,7 +21,7 @@ namespace {
 // A pin of a reader that died goes after this many records.
 constexpr uint64_t kPinLife = 4096;
 
-class GroupReader : public CheckpointReader {
+class GroupReader : public ShardedReader {
  public:
   GroupReader(const GroupStore* store, CheckpointInfo info, AttemptId number, GroupAttempt attempt)
       : store_(store), info_(std::move(info)), number_(number), attempt_(std::move(attempt)) {}
@@ -31,19 +32,11 @@ class GroupReader : public CheckpointReader {
   Status Load();
 
   const CheckpointInfo& info() const override { return info_; }
-  Result<std::vector<TensorInfo>> List() const override {
-    VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
-    return JoinShards(std::move(shards));
+  Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
+  Status WithFrozenView(const std::function<Status()>& read) const override {
+    return Explain(read());  // what is pinned stays as it is
   }
-  Result<std::vector<TensorInfo>> ListShards() const override;
   Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override;
-  Status Read(std::string_view name, std::span<std::byte> out) const override {
-    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
-  }
-  Status ReadSlice(std::string_view name, std::span<const Range> slice,
-                   std::span<std::byte> out) const override {
-    return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out, .slice = slice}});
-  }
   Status ReadMany(std::span<const ReadRequest> requests) const override;
   Result<std::vector<std::string>> ListBytes() const override;
   Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override;
@@ -53,12 +46,12 @@ class GroupReader : public CheckpointReader {
  private:
   struct Part {
     std::shared_ptr<const StoreImpl> member;
-    std::unique_ptr<CheckpointReader> reader;
+    std::unique_ptr<ShardedReader> reader;
   };
 
   std::string Name() const { return StepName(info_.id.run, info_.id.step); }
   void Unpin();
-  Result<const CheckpointReader*> OfRank(uint32_t rank) const;
+  Result<const ShardedReader*> OfRank(uint32_t rank) const;
   Result<Part> OpenPart(const GroupPart& part) const;
   Result<std::span<const CatalogueShard>> Locate(std::string_view name) const;
   Result<const CatalogueShard*> Locate(std::string_view name, uint32_t shard) const;
@@ -130,7 +123,7 @@ Status GroupReader::Explain(const Status& status) const {
 Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {
   Part opened;
   VARVE_ASSIGN_OR_RETURN(opened.member, store_->MemberForReading(part.member));
-  VARVE_ASSIGN_OR_RETURN(opened.reader, opened.member->OpenCheckpoint(kMemberRun, number_));
+  VARVE_ASSIGN_OR_RETURN(opened.reader, opened.member->OpenShards(kMemberRun, number_));
   VARVE_ASSIGN_OR_RETURN(const auto step,
                          opened.member->RequireStep({std::string(kMemberRun), number_}));
   if (step.second.root == part.root) return opened;
@@ -138,7 +131,7 @@ Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {
                             ToHex(step.second.root) + ", expected " + ToHex(part.root));
 }
 
-Result<const CheckpointReader*> GroupReader::OfRank(uint32_t rank) const {
+Result<const ShardedReader*> GroupReader::OfRank(uint32_t rank) const {
   const std::lock_guard lock(mutex_);
   Part& part = parts_[rank];
   if (part.reader == nullptr) {
@@ -154,7 +147,7 @@ Result<const CheckpointReader*> GroupReader::OfRank(uint32_t rank) const {
     }
     part = *std::move(opened);
   }
-  return static_cast<const CheckpointReader*>(part.reader.get());
+  return static_cast<const ShardedReader*>(part.reader.get());
 }
 
 // All shards of a name.
@@ -182,7 +175,7 @@ Result<const CatalogueShard*> GroupReader::Locate(std::string_view name, uint32_
 
 Result<TensorInfo> GroupReader::FindShard(std::string_view name, uint32_t shard) const {
   VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(name, shard));
-  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(place->rank));
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(place->rank));
   Result<TensorInfo> info = reader->Find(name, place->shard);
   if (!info.ok()) return Explain(info.status());
   info->shard = shard;
@@ -201,28 +194,34 @@ Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) cons
   return JoinShards(std::move(infos))[0];
 }
 
-Result<std::vector<TensorInfo>> GroupReader::ListShards() const {
-  std::map<std::tuple<std::string, uint32_t, uint32_t>, TensorInfo> found;
-  for (const auto& [rank, part] : attempt_.parts) {
-    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
-    Result<std::vector<TensorInfo>> infos = reader->ListShards();
-    if (!infos.ok()) return Explain(infos.status());
-    for (TensorInfo& info : *infos) {
-      const std::tuple key(info.name, rank, info.shard);
-      found.emplace(key, std::move(info));
+Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) const {
+  std::span<const CatalogueShard> wanted = catalogue_.shards;
+  if (!name.empty()) {
+    VARVE_ASSIGN_OR_RETURN(wanted, Locate(name));
+  }
+  std::set<uint32_t> ranks;
+  for (const CatalogueShard& shard : wanted) ranks.insert(shard.rank);
+  std::map<std::tuple<std::string, uint32_t, uint32_t>, StoredShard> found;
+  for (const uint32_t rank : ranks) {
+    VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
+    Result<std::vector<StoredShard>> shards = reader->FindStored(name);
+    if (!shards.ok()) return Explain(shards.status());
+    for (StoredShard& shard : *shards) {
+      const std::tuple key(shard.name, rank, shard.number);
+      found.emplace(key, std::move(shard));
     }
   }
-  std::vector<TensorInfo> list;
-  for (const CatalogueShard& shard : catalogue_.shards) {
+  std::vector<StoredShard> list;
+  for (const CatalogueShard& shard : wanted) {
     const auto it = found.find({shard.name, shard.rank, shard.shard});
-    if (it == found.end() || found.size() != catalogue_.shards.size()) {
+    if (it == found.end() || found.size() != wanted.size()) {
       return Explain(
           Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
     }
     const bool same_name = !list.empty() && list.back().name == shard.name;
-    const uint32_t number = same_name ? list.back().shard + 1 : 0;
+    const uint32_t number = same_name ? list.back().number + 1 : 0;
     list.push_back(std::move(it->second));
-    list.back().shard = number;
+    list.back().number = number;
   }
   return list;
 }
@@ -275,7 +274,7 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
     reads.by_rank[place->rank].back().shard = place->shard;
   }
   for (const auto& [rank, of_rank] : reads.by_rank) {
-    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(rank));
+    VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
     const Status status = reader->ReadMany(of_rank);
     if (!status.ok()) {
       return Explain(status.WithContext(Name() + ", rank " + std::to_string(rank)));
@@ -300,7 +299,7 @@ Result<std::vector<std::string>> GroupReader::ListBytes() const {
 Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
   for (const CatalogueItem& item : catalogue_.items) {
     if (NameOf(item) != name) continue;
-    VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(item.rank));
+    VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(item.rank));
     auto value = reader->ReadBytes(item.name);
     if (!value.ok()) return Explain(value.status());
     return value;
@@ -309,14 +308,14 @@ Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) con
 }
 
 Result<std::optional<TrainerState>> GroupReader::ReadTrainerState() const {
-  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(0));
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(0));
   auto state = reader->ReadTrainerState();
   if (!state.ok()) return Explain(state.status());
   return state;
 }
 
 Result<std::optional<Topology>> GroupReader::ReadTopology() const {
-  VARVE_ASSIGN_OR_RETURN(const CheckpointReader* reader, OfRank(0));
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(0));
   auto topology = reader->ReadTopology();
   if (!topology.ok()) return Explain(topology.status());
   return topology;
@@ -326,8 +325,14 @@ Result<std::optional<Topology>> GroupReader::ReadTopology() const {
 
 Result<std::unique_ptr<CheckpointReader>> GroupStore::OpenCheckpoint(std::string_view run,
                                                                      uint64_t step) const {
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> reader,
+                         OpenShards({std::string(run), step}, for_writing_));
+  return reader;
+}
+
+Result<std::unique_ptr<ShardedReader>> GroupStore::OpenShards(const CheckpointId& id,
+                                                              bool pin) const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
-  const CheckpointId id{std::string(run), step};
   std::unique_ptr<GroupReader> reader = log()->With([&](const GroupState& state) {
     const GroupStep* found = state.FindStep(id);
     return found == nullptr
@@ -335,10 +340,10 @@ Result<std::unique_ptr<CheckpointReader>> GroupStore::OpenCheckpoint(std::string
                : std::make_unique<GroupReader>(this, MakeGroupInfo(state, id), found->attempt,
                                                *state.FindAttempt(found->attempt));
   });
-  if (reader == nullptr) return Status::NotFound("no " + StepName(run, step));
-  if (for_writing_) VARVE_RETURN_IF_ERROR(reader->Pin());
+  if (reader == nullptr) return Status::NotFound("no " + StepName(id.run, id.step));
+  if (pin) VARVE_RETURN_IF_ERROR(reader->Pin());
   VARVE_RETURN_IF_ERROR(reader->Load());
-  return std::unique_ptr<CheckpointReader>(std::move(reader));
+  return std::unique_ptr<ShardedReader>(std::move(reader));
 }
 
 }  // namespace varve

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "store/copy.h"
 #include "store/group/posix_record_log.h"
+#include "store/history.h"
 #include "store/util.h"
 
 namespace varve {
@@ -37,12 +39,6 @@ Result<NamedAttempt> Resolve(const GroupState& state, const CheckpointId& id) {
 }
 
 constexpr std::optional<RecordBody> kDone = std::nullopt;
-
-Status NotForGroups(std::string_view what) {
-  return Status::FailedPrecondition(std::string(what) +
-                                    " does not work on the root of a group; the member stores in "
-                                    "its folder members are plain stores");
-}
 
 void Add(const ReclaimReport& from, ReclaimReport* to) {
   to->freed_bytes += from.freed_bytes;
@@ -274,18 +270,26 @@ Result<RewindReport> GroupStore::Rewind(std::string_view run, uint64_t to) {
   return report;
 }
 
-Result<std::vector<TensorChange>> GroupStore::Log(std::string_view, std::string_view) const {
-  return NotForGroups("log");
+Result<std::vector<TensorChange>> GroupStore::Log(std::string_view run,
+                                                  std::string_view tensor) const {
+  // A pin is two records: too much for each of many steps.
+  return LogTensor(*this, run, tensor, [&](uint64_t step) {
+    return OpenShards({std::string(run), step}, false);
+  });
 }
 
-Result<CheckpointDiff> GroupStore::Diff(const CheckpointId&, const CheckpointId&,
-                                        const DiffOptions&) const {
-  return NotForGroups("diff");
+Result<CheckpointDiff> GroupStore::Diff(const CheckpointId& before, const CheckpointId& after,
+                                        const DiffOptions& options) const {
+  VARVE_ASSIGN_OR_RETURN(const auto a, OpenShards(before, for_writing_));
+  VARVE_ASSIGN_OR_RETURN(const auto b, OpenShards(after, for_writing_));
+  return DiffCheckpoints(*a, *b, options);
 }
 
-Result<std::vector<SaveReport>> GroupStore::CopyTo(Store*, std::span<const CheckpointId>,
-                                                   const CopyOptions&) const {
-  return NotForGroups("copy");
+Result<std::vector<SaveReport>> GroupStore::CopyTo(Store* destination,
+                                                   std::span<const CheckpointId> ids,
+                                                   const CopyOptions& options) const {
+  return CopyCheckpoints(ids, place_.file.digest_seed, destination, options,
+                         [&](const CheckpointId& id) { return OpenShards(id, for_writing_); });
 }
 
 // All steps, each once; kNotFound names every one that is missing.

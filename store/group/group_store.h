@@ -55,6 +55,8 @@ class GroupStore : public Store {
   Status CatchUp() const override;
 
   // --- for the operations ---
+  // `pin`: keeps it from being dropped while the reader lives.
+  Result<std::unique_ptr<ShardedReader>> OpenShards(const CheckpointId& id, bool pin) const;
   const GroupPlace& place() const { return place_; }
   GroupLog* log() const { return place_.log; }
   const Author& author() const { return own_.author; }

@@ -51,8 +51,24 @@ class GroupVerbsTest(verb_case.VerbCase):
         self.varve("reclaim")
         self.assertGreater(self.json("stats")["chunks"], 0)
 
+    def test_history(self):
+        diff = self.json("diff", 5, 6)
+        changed = {tensor["name"] for tensor in diff["changed"]}
+        self.assertEqual(len(changed) + len(diff["unchanged"]), len(self.json("ls", 6)))
+        self.assertGreater(len(changed), 0)
+        self.assertGreater(len(diff["unchanged"]), 0)
+        for name in (ALL, OWN, *changed):
+            logged = [change["step"] for change in self.json("log", name)]
+            self.assertEqual(6 in logged, name in changed, name)
+        plain = self.folder / "plain"
+        self.varve("copy", 6, plain, "--init")
+        self.varve("get", 6, OWN, "-o", self.folder / "here.bin")
+        harness.varve(plain, "get", 6, OWN, "-o", self.folder / "there.bin")
+        self.assertEqual((self.folder / "here.bin").read_bytes(),
+                         (self.folder / "there.bin").read_bytes())
+        harness.check(plain)
+
     def test_says_what_it_cannot(self):
-        self.fails(harness.FAILED, "log", OWN, says="does not work on the root of a group")
         self.fails(harness.EXISTS, "init", says="root of a group")
 
 

@@ -12,6 +12,7 @@ namespace varve::testing {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -101,6 +102,63 @@ TEST_F(GroupShardsTest, Row24_AnyNumberOfRanksReadsItsOwnParts) {
       EXPECT_TRUE(out == CutShard(tensor.bytes, kFloat, region, padding)) << ToString(region);
     }
   }
+}
+
+// Steps 2 and 3 have the same elements, which differ from those of step 1 in two places; step 3 is cut
+// for other ranks.
+TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
+  const TestTensor before = NormalTensor("w", {60, 101}, 1);
+  TestTensor after = before;
+  for (const size_t element : {101 * 7 + 30, 101 * 50 + 40}) {  // both on rank 1
+    const float value = 3;
+    std::memcpy(&after.bytes[element * kFloat], &value, kFloat);
+  }
+  ASSERT_THAT(SaveAll(1, before, Columns(before.shape, 4)), Each(IsOk()));
+  ASSERT_THAT(SaveAll(2, after, Columns(before.shape, 4)), Each(IsOk()));
+  ASSERT_THAT(SaveAll(3, after, Columns(before.shape, 3)), Each(IsOk()));
+  const auto store = Store::OpenForReading(root()).value();
+
+  const CheckpointDiff same_cut = store->Diff({"main", 1}, {"main", 2}, {.values = true}).value();
+  ASSERT_THAT(same_cut.changed, SizeIs(1));
+  EXPECT_EQ(same_cut.changed[0].shard, 1u);
+  EXPECT_FALSE(same_cut.changed[0].reshaped);
+  EXPECT_EQ(same_cut.changed[0].values->changed_elements, 2u);
+  EXPECT_THAT(same_cut.unchanged, IsEmpty());  // the tensor has changed
+  const CheckpointDiff recut = store->Diff({"main", 2}, {"main", 3}).value();
+  EXPECT_THAT(recut.unchanged, ElementsAre("w"));
+  const CheckpointDiff both = store->Diff({"main", 1}, {"main", 3}, {.values = true}).value();
+  ASSERT_THAT(both.changed, SizeIs(1));
+  EXPECT_FALSE(both.changed[0].reshaped);
+  EXPECT_EQ(both.changed[0].changed_bytes, before.bytes.size());  // it is one chunk
+  EXPECT_EQ(both.changed[0].values->num_elements, 6060u);
+  EXPECT_EQ(both.changed[0].values->changed_elements, 2u);
+  EXPECT_EQ(both.changed[0].values->max_abs, same_cut.changed[0].values->max_abs);
+
+  const std::vector<TensorChange> log = store->Log("main", "w").value();
+  ASSERT_THAT(log, SizeIs(3));
+  EXPECT_EQ(log[1].changed_chunks, 1u);
+  EXPECT_EQ(log[2].changed_chunks, 3u);  // all are new to their members
+  EXPECT_THAT(store->Log("main", "v"), FailsWith(StatusCode::kNotFound, "no tensor v"));
+}
+
+TEST_F(GroupShardsTest, CheckpointsCanBeCopiedIntoAPlainStore) {
+  const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
+  ASSERT_THAT(SaveAll(1, tensor, Columns(tensor.shape, 4)), Each(IsOk()));
+  ASSERT_THAT(SaveAll(2, tensor, Columns(tensor.shape, 4)), Each(IsOk()));
+  const auto store = Store::OpenForReading(root()).value();
+  const auto plain = Store::OpenOrCreate(folder_.path() / "plain").value();
+  const std::vector<CheckpointId> ids = {{"main", 1}, {"main", 2}};
+  const auto reports = store->CopyTo(plain.get(), ids);
+  VARVE_ASSERT_OK(reports.status());
+  EXPECT_EQ((*reports)[1].new_bytes, 0u);  // shared there, as here
+  const auto reader = plain->OpenCheckpoint("main", 2).value();
+  EXPECT_EQ(reader->Find("w")->num_shards, 4u);
+  std::vector<std::byte> all(tensor.bytes.size());
+  VARVE_ASSERT_OK(reader->Read("w", all));
+  EXPECT_TRUE(all == tensor.bytes);
+  EXPECT_THAT(plain->Check({.read_data = true})->errors, IsEmpty());
+  EXPECT_THAT(plain->CopyTo(Store::Open(root())->get(), ids),
+              FailsWith(StatusCode::kFailedPrecondition, "written by its ranks together"));
 }
 
 TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {

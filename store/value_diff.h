@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the elements of two tensors differ, piece by piece. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "varve/history.h"
+#include "varve/tensor.h"
+
+namespace varve {
+
+// What comparing one piece adds to a ValueDiff.
+struct PartialDiff {
+  uint64_t changed_elements = 0;
+  double max_abs = 0;
+  double squares_of_difference = 0;
+  double squares_before = 0;
+};
+
+// Precondition: as many bytes of both; elements of whole bytes.
+PartialDiff CompareElements(DType dtype, std::span<const std::byte> before,
+                            std::span<const std::byte> after);
+
+// `parts` in the order of the tensor, so that the sum is always the same.
+ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts);
+
+}  // namespace varve
