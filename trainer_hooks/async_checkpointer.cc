@@ -80,7 +80,7 @@ struct Job {
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 
-class AsyncCheckpointerImpl : public AsyncCheckpointer {
+class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
                         const CheckpointerOptions& options, int num_threads)
@@ -115,13 +115,14 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   Status Close() override;
   std::optional<SaveMetrics> last_metrics() const override;
   Store& store() override { return *store_; }
+  bool IsBusy() const override;
+  void Skip(uint64_t step) override;
 
  private:
   // On the trainer's thread.
   Status RequireOpen() const;
   Status SeenError();
   bool WaitForTurn(double* waited);
-  void Skip(uint64_t step);
   Status SizeStaging(const TrainingState& state);
   void AwaitIdle();
 
@@ -210,13 +211,15 @@ void AsyncCheckpointerImpl::AwaitIdle() {
 // False: a save is under way, and the policy is not to wait for it.
 bool AsyncCheckpointerImpl::WaitForTurn(double* waited) {
   const auto start = Clock::now();
-  {
-    const std::lock_guard lock(mutex_);
-    if (phase_ != Phase::kIdle && options_.when_busy == WhenBusy::kSkip) return false;
-  }
+  if (options_.when_busy == WhenBusy::kSkip && IsBusy()) return false;
   AwaitIdle();
   *waited = Seconds(Clock::now() - start);
   return true;
+}
+
+bool AsyncCheckpointerImpl::IsBusy() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ != Phase::kIdle;
 }
 
 void AsyncCheckpointerImpl::Skip(uint64_t step) {
@@ -603,9 +606,9 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
-std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                    const std::filesystem::path& path,
-                                                    const CheckpointerOptions& options) {
+std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                  const std::filesystem::path& path,
+                                                  const CheckpointerOptions& options) {
   int num_threads = options.store.num_threads;
   if (num_threads == 0) {
     num_threads = std::max(1, tbb::info::default_concurrency() / 2 / options.local_ranks);
@@ -618,7 +621,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
   VARVE_RETURN_IF_ERROR(ValidateOptions(options));
   VARVE_ASSIGN_OR_RETURN(auto store,
                          Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
-  return MakeCheckpointer(std::move(store), path, options);
+  return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
 }
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,6 +95,9 @@ struct LoadOptions {
   // False: a checkpoint of another topology than that of `into` is refused, by an error that names both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
+  // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks and
+  // TrainerHooks know them.
+  std::set<std::string, std::less<>> on_other_ranks{};
 };
 
 struct LoadReport {
