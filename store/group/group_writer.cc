@@ -166,6 +166,7 @@ Result<SaveReport> GroupWriter::Commit() {
   open_ = false;
   Result<SaveReport> report = inner_->Commit();
   Status status = report.status();
+  if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = ProposeAbort(*store_, attempt_, status);
