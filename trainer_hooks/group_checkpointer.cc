@@ -6,9 +6,12 @@
 
 #include <utility>
 
+#include "store/group/group_store.h"
 #include "store/step_expr.h"
 #include "store/util.h"
 #include "trainer_hooks/make_checkpointer.h"
+#include "trainer_hooks/replicas.h"
+#include "trainer_hooks/verdict.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -44,25 +47,58 @@ Result<uint64_t> FromRankZero(RankGroup* ranks, Find find) {
 
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
-  GroupCheckpointer(std::unique_ptr<AsyncCheckpointer> own, std::string run, RankGroup* ranks)
-      : own_(std::move(own)), run_(std::move(run)), ranks_(ranks) {}
+  // `own` asks `verdict` before it says that its part of a save is there.
+  GroupCheckpointer(std::unique_ptr<AsyncCheckpointer> own, const CheckpointerOptions& options,
+                    RankGroup* ranks, std::shared_ptr<Verdict> verdict)
+      : own_(std::move(own)),
+        run_(options.run),
+        failure_is_fatal_(options.failure_is_fatal),
+        ranks_(ranks),
+        replicas_(ranks, options.replicas, SaveThreads(options)),
+        verdict_(std::move(verdict)) {}
+  ~GroupCheckpointer() override {
+    verdict_->Give(Status::Aborted("the checkpointer has gone before AwaitStaged was called"));
+  }
 
   Status Prewarm(const TrainingState& state) override {
-    return Agree(ranks_, own_->Prewarm(state));
+    VARVE_RETURN_IF_ERROR(Settle());
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state)));
+    const Result<TrainingState> part = replicas_.Plan(state);
+    return Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status());
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     // What can fail on one rank alone fails before any rank begins: else the others would wait for it.
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
-    if (ready.ok()) ready = own_->Prewarm(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->BeginSave(step, state, options).status()));
+    const Result<TrainingState> part = replicas_.Plan(state);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status()));
+    verdict_->Expect();
+    const Status begun = Agree(ranks_, own_->BeginSave(step, *part, options).status());
+    if (!begun.ok()) {
+      verdict_->Give(begun);
+      return begun;
+    }
+    replicas_.Begin(state);
+    if (!replicas_.has_replicas()) verdict_->Give(Status::Ok());  // it may commit at once
+    is_staging_ = true;
     return true;
   }
-  Status AwaitStaged() override { return Agree(ranks_, own_->AwaitStaged()); }
-  Status Wait() override { return Agree(ranks_, own_->Wait()); }
-  Status ReleaseStaging() override { return Agree(ranks_, own_->ReleaseStaging()); }
+  Status AwaitStaged() override {
+    return is_staging_ ? Settle() : Agree(ranks_, own_->AwaitStaged());
+  }
+  Status Wait() override {
+    const Status settled = Settle();
+    const Status waited = Agree(ranks_, own_->Wait());
+    return settled.ok() ? waited : settled;
+  }
+  Status ReleaseStaging() override {
+    const Status settled = Settle();
+    const Status released = Agree(ranks_, own_->ReleaseStaging());
+    return settled.ok() ? released : settled;
+  }
 
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
@@ -73,19 +109,26 @@ class GroupCheckpointer : public AsyncCheckpointer {
                                                     ResolveStepOfRun(own_->store(), run_, step));
                              return id.step;
                            }));
-    Result<LoadReport> report = own_->Restore(std::to_string(number), options, into);
+    LoadOptions of_rank = options;
+    of_rank.rank = static_cast<uint32_t>(ranks_->rank());
+    Result<LoadReport> report = own_->Restore(std::to_string(number), of_rank, into);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
     return report;
   }
 
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     return Agree(ranks_, IsFirst() ? own_->SetMetrics(step, metrics) : Status::Ok());
   }
   Status SetTag(uint64_t step, std::string_view tag) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     return Agree(ranks_, IsFirst() ? own_->SetTag(step, tag) : Status::Ok());
   }
   // Every rank closes, also after an error of another.
-  Status Close() override { return Agree(ranks_, own_->Close()); }
+  Status Close() override {
+    Settle().IgnoreError();  // it fails the save, and so Close of `own_`
+    return Agree(ranks_, own_->Close());
+  }
 
   std::optional<SaveMetrics> last_metrics() const override { return own_->last_metrics(); }
   Store& store() override { return own_->store(); }
@@ -93,9 +136,25 @@ class GroupCheckpointer : public AsyncCheckpointer {
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
 
+  // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
+  // the save does not commit, so every call that waits for it comes here first.
+  Status Settle() {
+    if (!is_staging_) return Status::Ok();
+    is_staging_ = false;
+    const Status staged = Agree(ranks_, own_->AwaitStaged());
+    std::vector<std::string> warnings;
+    const Status equal = staged.ok() ? replicas_.Compare(&warnings) : staged;
+    verdict_->Give(equal, std::move(warnings));
+    return failure_is_fatal_ ? equal : staged;
+  }
+
   const std::unique_ptr<AsyncCheckpointer> own_;
   const std::string run_;
+  const bool failure_is_fatal_;
   RankGroup* const ranks_;
+  ReplicaKeeper replicas_;
+  const std::shared_ptr<Verdict> verdict_;
+  bool is_staging_ = false;
 };
 
 Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup* ranks,
@@ -120,10 +179,15 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
   VARVE_RETURN_IF_ERROR(Agree(ranks, valid));
   Result<std::unique_ptr<Store>> store = Join(root, ranks, options);
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
+  const auto verdict = std::make_shared<Verdict>();
+  static_cast<GroupStore&>(**store).SetCondition([verdict] { return verdict->Await(); });
   CheckpointerOptions own = options;
   if (ranks->rank() != 0) own.retention.reset();
-  return std::unique_ptr<AsyncCheckpointer>(std::make_unique<GroupCheckpointer>(
-      MakeCheckpointer(*std::move(store), root, own), options.run, ranks));
+  auto checkpointer = MakeCheckpointer(
+      *std::move(store), root, own,
+      [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); });
+  return std::unique_ptr<AsyncCheckpointer>(
+      std::make_unique<GroupCheckpointer>(std::move(checkpointer), options, ranks, verdict));
 }
 
 }  // namespace varve

@@ -64,8 +64,13 @@ Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& 
   VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
   const Status topologies = CompareTopologies(saved_by, into->topology, options);
   if (!topologies.ok()) return topologies.WithContext(step);
-  VARVE_ASSIGN_OR_RETURN(const auto stored, reader.List());
-  LoadPlan plan = PlanLoad(stored, options, *into);
+  VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
+  LoadOptions fitted = options;
+  std::vector<std::string> dropped;
+  const Status fits = FitRankTensors(saved_by, into->topology, &stored, &fitted, &dropped);
+  if (!fits.ok()) return fits.WithContext(step);
+  LoadPlan plan = PlanLoad(stored, fitted, *into);
+  plan.report.dropped = std::move(dropped);
   VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
   const CheckpointId& id = reader.info().id;
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "varve/async_checkpointer.h"
@@ -14,11 +15,14 @@ namespace varve {
 Status ValidateOptions(const CheckpointerOptions& options);
 // kInvalidArgument names what is wrong with a state that is to be saved.
 Status ValidateState(const TrainingState& state);
+// Threads of a save.
+int SaveThreads(const CheckpointerOptions& options);
 // How such a store is to be opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
-// `path`: where the file system is asked how much is free. Precondition: valid options.
-std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                    const std::filesystem::path& path,
-                                                    const CheckpointerOptions& options);
+// `path`: where the file system is asked how much is free. `annotate` adds to the metrics of each
+// save what others know of it, before anyone sees them. Precondition: valid options.
+std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate = nullptr);
 
 }  // namespace varve

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,8 +64,8 @@ class NameMap {
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
-// What to do about RNG states and items of single ranks when the number of ranks has changed: they
-// belong to nobody in particular then.
+// What to do about RNG states, items and tensors (Replicas::kKeepPerRank) of single ranks when the
+// number of ranks has changed: they belong to nobody in particular then.
 enum class RankStates {
   kError,  // kInvalidArgument names them
   kDrop,   // left out and named in the report; the trainer makes new ones, e.g. from DerivedSeed
@@ -94,6 +95,10 @@ struct LoadOptions {
   // False: a checkpoint of another topology than that of `into` is refused, by an error that names both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
+  // Which rank this is: of the tensors that were saved per rank ("rank_00003/NAME") its own fill
+  // NAME, and those of others are not looked at. Unset: they are tensors like any other.
+  // OpenWithRanks sets it.
+  std::optional<uint32_t> rank;
 };
 
 struct LoadReport {
