@@ -80,7 +80,7 @@ struct Job {
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 
-class AsyncCheckpointerImpl : public AsyncCheckpointer {
+class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
                         const CheckpointerOptions& options, int num_threads,
@@ -111,19 +111,24 @@ class AsyncCheckpointerImpl : public AsyncCheckpointer {
   Status Wait() override;
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
-                             TrainingState* into) override;
+                             TrainingState* into) override {
+    return RestoreThrough(step, options, nullptr, into);
+  }
+  Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                    const ReadRegions& read, TrainingState* into) override;
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
   std::optional<SaveMetrics> last_metrics() const override;
   Store& store() override { return *store_; }
+  bool IsBusy() const override;
+  void Skip(uint64_t step) override;
 
  private:
   // On the trainer's thread.
   Status RequireOpen() const;
   Status SeenError();
   bool WaitForTurn(double* waited);
-  void Skip(uint64_t step);
   Status SizeStaging(const TrainingState& state);
   void AwaitIdle();
 
@@ -213,13 +218,15 @@ void AsyncCheckpointerImpl::AwaitIdle() {
 // False: a save is under way, and the policy is not to wait for it.
 bool AsyncCheckpointerImpl::WaitForTurn(double* waited) {
   const auto start = Clock::now();
-  {
-    const std::lock_guard lock(mutex_);
-    if (phase_ != Phase::kIdle && options_.when_busy == WhenBusy::kSkip) return false;
-  }
+  if (options_.when_busy == WhenBusy::kSkip && IsBusy()) return false;
   AwaitIdle();
   *waited = Seconds(Clock::now() - start);
   return true;
+}
+
+bool AsyncCheckpointerImpl::IsBusy() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ != Phase::kIdle;
 }
 
 void AsyncCheckpointerImpl::Skip(uint64_t step) {
@@ -297,12 +304,15 @@ Status AsyncCheckpointerImpl::ReleaseStaging() {
   return status;
 }
 
-Result<LoadReport> AsyncCheckpointerImpl::Restore(std::string_view step, const LoadOptions& options,
-                                                  TrainingState* into) {
+Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
+                                                         const LoadOptions& options,
+                                                         const ReadRegions& read,
+                                                         TrainingState* into) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStepOfRun(*store_, options_.run, step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadState(*reader, options, into));
+  VARVE_ASSIGN_OR_RETURN(LoadReport report, read ? LoadThrough(*reader, options, read, into)
+                                                 : LoadState(*reader, options, into));
   restored_ = id.step;
   return report;
 }
@@ -612,10 +622,10 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
-std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                    const std::filesystem::path& path,
-                                                    const CheckpointerOptions& options,
-                                                    std::function<void(SaveMetrics*)> annotate) {
+std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                  const std::filesystem::path& path,
+                                                  const CheckpointerOptions& options,
+                                                  std::function<void(SaveMetrics*)> annotate) {
   return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options,
                                                  SaveThreads(options), std::move(annotate));
 }
@@ -625,7 +635,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
   VARVE_RETURN_IF_ERROR(ValidateOptions(options));
   VARVE_ASSIGN_OR_RETURN(auto store,
                          Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
-  return MakeCheckpointer(std::move(store), path, options);
+  return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
 }
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One decision for all ranks: each call does its local part and then agrees on the outcome by one
-// gather of statuses. What runs in the background speaks through the log of the group alone.
+// One decision for all ranks: each call does its local part and then agrees on the outcome. What
+// runs in the background speaks through the log of the group alone.
 #include "varve/group_checkpointer.h"
 
 #include <utility>
 
 #include "store/group/group_store.h"
 #include "store/step_expr.h"
-#include "store/util.h"
+#include "trainer_hooks/agree.h"
+#include "trainer_hooks/exchange.h"
 #include "trainer_hooks/make_checkpointer.h"
 #include "trainer_hooks/replicas.h"
 #include "trainer_hooks/verdict.h"
@@ -17,41 +18,14 @@
 namespace varve {
 namespace {
 
-// A status as bytes: its code, then the message.
-std::string Encode(const Status& status) {
-  return std::string(1, static_cast<char>(status.code())) + std::string(status.message());
-}
-
-// Ok when all ranks are; else the error of the lowest rank that has one, on all of them.
-Status Agree(RankGroup* ranks, const Status& mine) {
-  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(Encode(mine))));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string_view status = AsString(all[rank]);
-    if (status.empty() || status[0] == static_cast<char>(StatusCode::kOk)) continue;
-    return Status(static_cast<StatusCode>(status[0]),
-                  "rank " + std::to_string(rank) + ": " + std::string(status.substr(1)));
-  }
-  return Status::Ok();
-}
-
-// A number that rank 0 finds, or its error.
-template <typename Find>
-Result<uint64_t> FromRankZero(RankGroup* ranks, Find find) {
-  Result<uint64_t> found = uint64_t{0};
-  if (ranks->rank() == 0) found = find();
-  VARVE_RETURN_IF_ERROR(Agree(ranks, found.status()));
-  const std::string text = found.ok() ? std::to_string(*found) : "";
-  VARVE_ASSIGN_OR_RETURN(const auto bytes, ranks->Broadcast(AsBytes(text), 0));
-  return std::stoull(std::string(AsString(bytes)));
-}
-
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
   // `own` asks `verdict` before it says that its part of a save is there.
-  GroupCheckpointer(std::unique_ptr<AsyncCheckpointer> own, const CheckpointerOptions& options,
+  GroupCheckpointer(std::unique_ptr<OwnCheckpointer> own, const CheckpointerOptions& options,
                     RankGroup* ranks, std::shared_ptr<Verdict> verdict)
       : own_(std::move(own)),
         run_(options.run),
+        when_busy_(options.when_busy),
         failure_is_fatal_(options.failure_is_fatal),
         ranks_(ranks),
         replicas_(ranks, options.replicas, SaveThreads(options)),
@@ -69,6 +43,13 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
     VARVE_RETURN_IF_ERROR(Settle());
+    if (when_busy_ == WhenBusy::kSkip) {
+      VARVE_ASSIGN_OR_RETURN(const bool is_busy, IsTrueOnAny(ranks_, own_->IsBusy()));
+      if (is_busy) {
+        own_->Skip(step);
+        return false;
+      }
+    }
     // What can fail on one rank alone fails before any rank begins: else the others would wait for it.
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
@@ -103,15 +84,16 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
     VARVE_RETURN_IF_ERROR(Wait());
-    VARVE_ASSIGN_OR_RETURN(const uint64_t number,
-                           FromRankZero(ranks_, [&]() -> Result<uint64_t> {
+    VARVE_ASSIGN_OR_RETURN(const std::string number,
+                           FromRankZero(ranks_, [&]() -> Result<std::string> {
                              VARVE_ASSIGN_OR_RETURN(const CheckpointId id,
                                                     ResolveStepOfRun(own_->store(), run_, step));
-                             return id.step;
+                             return std::to_string(id.step);
                            }));
-    LoadOptions of_rank = options;
-    of_rank.rank = static_cast<uint32_t>(ranks_->rank());
-    Result<LoadReport> report = own_->Restore(std::to_string(number), of_rank, into);
+    VARVE_ASSIGN_OR_RETURN(const LoadOptions with, WithNamesOfAllRanks(ranks_, options, *into));
+    VARVE_ASSIGN_OR_RETURN(const bool exchange, IsTrueOnAny(ranks_, options.exchange));
+    Result<LoadReport> report = exchange ? RestoreTogether(number, with, into)
+                                         : own_->Restore(number, with, into);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
     return report;
   }
@@ -136,6 +118,21 @@ class GroupCheckpointer : public AsyncCheckpointer {
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
 
+  Result<LoadReport> RestoreTogether(const std::string& step, const LoadOptions& options,
+                                     TrainingState* into) {
+    bool has_agreed = false;
+    const ReadRegions read = [&](const CheckpointReader& reader,
+                                 std::span<const ReadRequest> requests) {
+      has_agreed = true;
+      VARVE_RETURN_IF_ERROR(Agree(ranks_, Status::Ok()));
+      return ReadTogether(reader, requests, ranks_);
+    };
+    Result<LoadReport> report = own_->RestoreThrough(step, options, read, into);
+    // It has failed before anything was read: the others hear of it instead of reading.
+    if (!has_agreed) VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
+    return report;
+  }
+
   // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
   // the save does not commit, so every call that waits for it comes here first.
   Status Settle() {
@@ -148,8 +145,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
     return failure_is_fatal_ ? equal : staged;
   }
 
-  const std::unique_ptr<AsyncCheckpointer> own_;
+  const std::unique_ptr<OwnCheckpointer> own_;
   const std::string run_;
+  const WhenBusy when_busy_;
   const bool failure_is_fatal_;
   RankGroup* const ranks_;
   ReplicaKeeper replicas_;
@@ -159,11 +157,14 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
 Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup* ranks,
                                     const CheckpointerOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, FromRankZero(ranks, [&] {
-    return Group::StartEpoch(root, static_cast<uint32_t>(ranks->size()));
-  }));
+  VARVE_ASSIGN_OR_RETURN(
+      const std::string epoch, FromRankZero(ranks, [&]() -> Result<std::string> {
+        VARVE_ASSIGN_OR_RETURN(const uint64_t begun,
+                               Group::StartEpoch(root, static_cast<uint32_t>(ranks->size())));
+        return std::to_string(begun);
+      }));
   return Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
-                            .epoch = epoch,
+                            .epoch = std::stoull(epoch),
                             .store = StoreOptionsOf(options)});
 }
 
@@ -172,16 +173,13 @@ Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup
 Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
                                                          RankGroup* ranks,
                                                          const CheckpointerOptions& options) {
-  Status valid = ValidateOptions(options);
-  if (valid.ok() && options.when_busy != WhenBusy::kWait) {
-    valid = Status::InvalidArgument("ranks cannot skip saves: when_busy must be kWait");
-  }
-  VARVE_RETURN_IF_ERROR(Agree(ranks, valid));
+  VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
   Result<std::unique_ptr<Store>> store = Join(root, ranks, options);
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
   const auto verdict = std::make_shared<Verdict>();
   static_cast<GroupStore&>(**store).SetCondition([verdict] { return verdict->Await(); });
   CheckpointerOptions own = options;
+  own.when_busy = WhenBusy::kWait;  // whether to skip is decided by all
   if (ranks->rank() != 0) own.retention.reset();
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,

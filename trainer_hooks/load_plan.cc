@@ -319,7 +319,8 @@ void Planner::NoteUnexpected() {
   for (const auto& [name, stored] : stored_) {
     const TensorInfo& info = *stored.info;
     const bool is_left_out = !options_.optimizer && info.role == TensorRole::kOptimizer;
-    if (stored.used || is_left_out || targets_.contains(name) || !IsWanted(name)) continue;
+    const bool is_known = targets_.contains(name) || options_.on_other_ranks.contains(name);
+    if (stored.used || is_left_out || is_known || !IsWanted(name)) continue;
     if (options_.strictness == Strictness::kRaiseAll) {
       Fault(TensorText(name, info) + ": unexpected " + Describe(info) +
             ", the target has no such tensor");

@@ -7,9 +7,22 @@
 #include <functional>
 #include <memory>
 
+#include "trainer_hooks/load_through.h"
 #include "varve/async_checkpointer.h"
 
 namespace varve {
+
+// The checkpointer of one rank, which may be one of many.
+class OwnCheckpointer : public AsyncCheckpointer {
+ public:
+  // As Restore, through `read` when there is one.
+  virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                            const ReadRegions& read, TrainingState* into) = 0;
+  // A save is under way.
+  virtual bool IsBusy() const = 0;
+  // Reports that this step is not saved.
+  virtual void Skip(uint64_t step) = 0;
+};
 
 // kInvalidArgument: options that cannot be.
 Status ValidateOptions(const CheckpointerOptions& options);
@@ -21,7 +34,7 @@ int SaveThreads(const CheckpointerOptions& options);
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
 // `path`: where the file system is asked how much is free. `annotate` adds to the metrics of each
 // save what others know of it, before anyone sees them. Precondition: valid options.
-std::unique_ptr<AsyncCheckpointer> MakeCheckpointer(
+std::unique_ptr<OwnCheckpointer> MakeCheckpointer(
     std::unique_ptr<Store> store, const std::filesystem::path& path,
     const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate = nullptr);
 

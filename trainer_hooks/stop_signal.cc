@@ -2,12 +2,18 @@
 #include "trainer_hooks/stop_signal.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <mutex>
 
 namespace varve {
 namespace {
 
+std::mutex handlers_mutex;
+int num_alive = 0;               // guarded by handlers_mutex, as the next two
+struct sigaction old_term = {};  // of before the first
+struct sigaction old_usr1 = {};
 static_assert(std::atomic<int64_t>::is_always_lock_free);  // as a signal handler needs
 std::atomic<int64_t> received_ns{0};                       // of the monotonic clock; 0: none
 
@@ -21,18 +27,22 @@ void Note(int /*signal*/) {
 }  // namespace
 
 StopSignal::StopSignal() {
+  const std::lock_guard lock(handlers_mutex);
+  if (num_alive++ > 0) return;
   received_ns = 0;
   struct sigaction action = {};
   action.sa_handler = Note;
   action.sa_flags = SA_RESTART;  // no call of the trainer is to fail because of it
   sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, &old_term_);
-  sigaction(SIGUSR1, &action, &old_usr1_);
+  sigaction(SIGTERM, &action, &old_term);
+  sigaction(SIGUSR1, &action, &old_usr1);
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGTERM, &old_term_, nullptr);
-  sigaction(SIGUSR1, &old_usr1_, nullptr);
+  const std::lock_guard lock(handlers_mutex);
+  if (--num_alive > 0) return;
+  sigaction(SIGTERM, &old_term, nullptr);
+  sigaction(SIGUSR1, &old_usr1, nullptr);
 }
 
 std::optional<std::chrono::steady_clock::time_point> StopSignal::received() const {

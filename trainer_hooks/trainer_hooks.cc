@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One rank is a group of one, which agrees with itself; it differs in that its store is no group's.
+// Nothing that is decided here may differ from rank to rank, or one would wait for the others where
+// they do not come.
 #include "varve/trainer_hooks.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "store/step_expr.h"
+#include "trainer_hooks/agree.h"
 #include "trainer_hooks/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
+#include "varve/group.h"
+#include "varve/group_checkpointer.h"
 
 namespace varve {
 namespace {
@@ -19,15 +26,24 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
 }
 
 void Print(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+void Hush(const std::string& /*line*/) {}
+
+// What happens at the end of a step.
+struct Decision {
+  uint64_t step = 0;
+  StopReason stop = StopReason::kNone;
+  bool saves = false;
+  std::optional<Clock::time_point> signalled;  // the first signal, on any rank
+};
 
 class TrainerHooksImpl : public TrainerHooks {
  public:
   TrainerHooksImpl(const CheckpointFlags& flags, const HooksOptions& options)
-      : flags_(flags), options_(options), log_(options.log ? options.log : Print) {}
-  ~TrainerHooksImpl() override {
-    const Status status = TrainerHooksImpl::Finish();
-    if (!status.ok()) log_("varve: " + status.ToString());
-  }
+      : flags_(flags),
+        options_(options),
+        alone_(options.ranks == nullptr ? std::move(ThreadRanks(1)[0]) : nullptr),
+        ranks_(options.ranks == nullptr ? alone_.get() : options.ranks),
+        log_(options.log ? options.log : IsFirst() ? Print : Hush) {}
 
   Status StartWith(TrainingState* state);
 
@@ -41,9 +57,11 @@ class TrainerHooksImpl : public TrainerHooks {
   AsyncCheckpointer* checkpointer() override { return checkpointer_.get(); }
 
  private:
+  bool IsFirst() const { return ranks_->rank() == 0; }
   Status OpenCheckpointer();
   Status Load(TrainingState* state);
   Status NothingToLoad(const Status& status) const;
+  Result<CheckpointId> FindStepToLoad(const Store& store) const;
   Result<LoadReport> LoadFrom(const Store& store, const CheckpointId& id,
                               TrainingState* state) const;
   LoadOptions MakeLoadOptions() const;
@@ -52,29 +70,33 @@ class TrainerHooksImpl : public TrainerHooks {
   Status CheckSpace(const TrainingState& state);
   void LogLoad() const;
   TrainingState WhatToSave(const TrainingState& state) const;
-  StopReason FindStopReason(uint64_t step, bool is_last) const;
-  Status Save(uint64_t step, const TrainingState& state);
+  StopReason OwnStopReason(int64_t step, bool is_last) const;
+  Result<Decision> Decide(int64_t step, bool is_last) const;
+  Status Save(const Decision& decision, const TrainingState& state);
 
   const CheckpointFlags flags_;
   const HooksOptions options_;
+  const std::unique_ptr<RankGroup> alone_;
+  RankGroup* const ranks_;
   const std::function<void(const std::string&)> log_;
   const Clock::time_point started_ = Clock::now();
+  std::optional<StopSignal> signal_;  // outlives the checkpointer: none ends the last save
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
   std::optional<LoadReport> loaded_;
   bool goes_on_ = false;  // in the run that was loaded from
   std::optional<uint64_t> last_saved_;
-  std::optional<StopSignal> signal_;
   StopReason stop_reason_ = StopReason::kNone;
 };
 
 Status TrainerHooksImpl::StartWith(TrainingState* state) {
-  VARVE_RETURN_IF_ERROR(ValidateFlags(flags_));
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateFlags(flags_)));
   if (!flags_.save.empty()) VARVE_RETURN_IF_ERROR(OpenCheckpointer());
   if (!flags_.load.empty()) VARVE_RETURN_IF_ERROR(Load(state));
   if (checkpointer_ == nullptr) return Status::Ok();
-  VARVE_RETURN_IF_ERROR(CheckLineage(*state));
   const TrainingState saved = WhatToSave(*state);
-  VARVE_RETURN_IF_ERROR(CheckSpace(saved));
+  Status ready = CheckLineage(*state);
+  if (ready.ok()) ready = CheckSpace(saved);
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
   VARVE_RETURN_IF_ERROR(checkpointer_->Prewarm(saved));
   signal_.emplace();
   return Status::Ok();
@@ -87,7 +109,10 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   if (options.on_save == nullptr) {
     options.on_save = [log = log_](const SaveMetrics& metrics) { log(ToString(metrics)); };
   }
-  VARVE_ASSIGN_OR_RETURN(checkpointer_, AsyncCheckpointer::Open(flags_.save, options));
+  // A rank that is alone needs no group, but goes on where many have stopped.
+  const bool is_group = ranks_->size() > 1 || Group::IsRoot(flags_.save);
+  VARVE_ASSIGN_OR_RETURN(checkpointer_, is_group ? OpenWithRanks(flags_.save, ranks_, options)
+                                                 : AsyncCheckpointer::Open(flags_.save, options));
   return Status::Ok();
 }
 
@@ -104,11 +129,12 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   std::unique_ptr<Store> other;
   if (!is_own_store) {
     auto opened = Store::OpenForReading(flags_.load);
-    if (!opened.ok()) return NothingToLoad(opened.status());
+    const Status status = Agree(ranks_, opened.status());
+    if (!status.ok()) return NothingToLoad(status);
     other = *std::move(opened);
   }
   const Store& store = is_own_store ? checkpointer_->store() : *other;
-  const Result<CheckpointId> id = ResolveStep(store, StepToLoad());
+  const Result<CheckpointId> id = FindStepToLoad(store);
   if (!id.ok()) return NothingToLoad(id.status());
   goes_on_ = is_own_store && id->run == flags_.run && !flags_.finetune;
   Result<LoadReport> report =
@@ -120,6 +146,7 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   if (!flags_.finetune && state->trainer.global_step == 0) {
     state->trainer.global_step = static_cast<int64_t>(id->step);
   }
+  if (goes_on_) last_saved_ = id->step;
   LogLoad();
   return Status::Ok();
 }
@@ -136,10 +163,28 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   return Status::Ok();
 }
 
+// Rank 0 looks which one it is, so that all load the same.
+Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
+  VARVE_ASSIGN_OR_RETURN(
+      const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
+        VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStep(store, StepToLoad()));
+        return id.run + "@" + std::to_string(id.step);
+      }));
+  return ResolveStep(store, found);
+}
+
+// From a step that this training does not go back to.
 Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const CheckpointId& id,
                                               TrainingState* state) const {
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  return LoadState(*reader, MakeLoadOptions(), state);
+  VARVE_ASSIGN_OR_RETURN(const LoadOptions options,
+                         WithNamesOfAllRanks(ranks_, MakeLoadOptions(), *state));
+  const auto load = [&]() -> Result<LoadReport> {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
+    return LoadState(*reader, options, state);
+  };
+  Result<LoadReport> report = load();
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
+  return report;
 }
 
 // "RUN@STEP"; the run is that of --run unless --ckpt-step names another.
@@ -156,14 +201,17 @@ void TrainerHooksImpl::LogLoad() const {
     if (names.empty()) return;
     constexpr size_t kShown = 5;
     std::string line = std::to_string(names.size()) + " " + what + ":";
-    for (size_t i = 0; i < std::min(names.size(), kShown); ++i) line += " " + names[i];
-    if (names.size() > kShown) line += " ...";
+    for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+      line += (i == 0 ? " " : ", ") + names[i];
+    }
+    if (names.size() > kShown) line += ", ...";
     log_(line);
   };
   list("missing", loaded_->missing);
   list("unexpected", loaded_->unexpected);
   list("converted", loaded_->converted);
   list("made from their partners", loaded_->made);
+  list("left out as the number of ranks has changed", loaded_->dropped);
 }
 
 // A run is one line of training: it goes on from a step of its own, or begins.
@@ -212,10 +260,11 @@ TrainingState TrainerHooksImpl::WhatToSave(const TrainingState& state) const {
   return saved;
 }
 
-StopReason TrainerHooksImpl::FindStopReason(uint64_t step, bool is_last) const {
+// Without what comes from outside.
+StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
   if (is_last) return StopReason::kLastStep;
-  if (signal_.has_value() && signal_->received().has_value()) return StopReason::kSignal;
-  if (flags_.exit_interval.has_value() && step % *flags_.exit_interval == 0) {
+  if (flags_.exit_interval.has_value() &&
+      static_cast<uint64_t>(step) % *flags_.exit_interval == 0) {
     return StopReason::kExitInterval;
   }
   const double minutes = std::chrono::duration<double>(Clock::now() - started_).count() / 60;
@@ -224,37 +273,66 @@ StopReason TrainerHooksImpl::FindStopReason(uint64_t step, bool is_last) const {
   return is_over ? StopReason::kExitDuration : StopReason::kNone;
 }
 
-Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_last) {
-  if (state.trainer.global_step < 0) {
-    return Status::InvalidArgument("global_step is " + std::to_string(state.trainer.global_step) +
+// Rank 0 decides, but for the signals, which may come to any rank: the others leave its values 0.
+Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
+  int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds; 0: there was none
+  if (IsFirst()) {
+    own_stop = static_cast<int64_t>(OwnStopReason(step, is_last));
+    const auto interval = static_cast<int64_t>(flags_.save_interval.value_or(0));
+    is_due = interval > 0 && step % interval == 0 ? 1 : 0;
+  }
+  const auto received = signal_.has_value() ? signal_->received() : std::nullopt;
+  if (received.has_value()) since_signal = std::max<int64_t>(1, (Clock::now() - *received).count());
+  const int64_t mine[] = {step, -step, own_stop, is_due, since_signal};
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllReduce(mine, Reduction::kMax));
+  if (all[0] != -all[1]) {
+    return Status::FailedPrecondition("global_step is " + std::to_string(-all[1]) +
+                                      " on one rank and " + std::to_string(all[0]) +
+                                      " on another, expected the same");
+  }
+  if (step < 0) {
+    return Status::InvalidArgument("global_step is " + std::to_string(step) +
                                    ", expected the number of steps done");
   }
-  const auto step = static_cast<uint64_t>(state.trainer.global_step);
-  stop_reason_ = FindStopReason(step, is_last);
+  Decision decision{.step = static_cast<uint64_t>(step),
+                    .stop = static_cast<StopReason>(all[2])};
+  if (all[4] > 0) {
+    decision.signalled = Clock::now() - Clock::duration(all[4]);
+    if (decision.stop != StopReason::kLastStep) decision.stop = StopReason::kSignal;
+  }
+  decision.saves = decision.stop != StopReason::kNone || all[3] > 0;
+  return decision;
+}
+
+Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_last) {
+  VARVE_ASSIGN_OR_RETURN(const Decision decision, Decide(state.trainer.global_step, is_last));
+  stop_reason_ = decision.stop;
   const bool stops = stop_reason_ != StopReason::kNone;
   if (checkpointer_ == nullptr) return stops;
-  const bool is_due = stops || step % *flags_.save_interval == 0;
-  if (is_due && last_saved_ != step) VARVE_RETURN_IF_ERROR(Save(step, state));
+  if (decision.saves && last_saved_ != decision.step) {
+    VARVE_RETURN_IF_ERROR(Save(decision, state));
+  }
   if (!stops) return false;
   VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
   const auto metrics = checkpointer_->last_metrics();  // of a failure that is not fatal
-  if (metrics.has_value() && metrics->step == step) VARVE_RETURN_IF_ERROR(metrics->status);
+  const bool is_of_this = metrics.has_value() && metrics->step == decision.step;
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, is_of_this ? metrics->status : Status::Ok()));
   return true;
 }
 
-Status TrainerHooksImpl::Save(uint64_t step, const TrainingState& state) {
-  const bool stops = stop_reason_ != StopReason::kNone;
+Status TrainerHooksImpl::Save(const Decision& decision, const TrainingState& state) {
+  const bool stops = decision.stop != StopReason::kNone;
   // The last save is never skipped because of the one before it.
   if (stops || !flags_.async_save) VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
   BeginOptions options;
-  if (stop_reason_ == StopReason::kSignal && flags_.exit_deadline_in_secs.has_value()) {
+  if (decision.stop == StopReason::kSignal && flags_.exit_deadline_in_secs.has_value()) {
     options.deadline =
-        *signal_->received() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(*flags_.exit_deadline_in_secs));
+        *decision.signalled + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(*flags_.exit_deadline_in_secs));
   }
   VARVE_ASSIGN_OR_RETURN(const bool is_saving,
-                         checkpointer_->BeginSave(step, WhatToSave(state), options));
-  if (is_saving) last_saved_ = step;
+                         checkpointer_->BeginSave(decision.step, WhatToSave(state), options));
+  if (is_saving) last_saved_ = decision.step;
   return flags_.async_save ? Status::Ok() : checkpointer_->Wait();
 }
 

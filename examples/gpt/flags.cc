@@ -141,8 +141,6 @@ varve::Result<Topology> TopologyOf(const Flags& flags, int num_ranks) {
                    std::to_string(batch_size % topology.dp != 0 ? batch_size : later) +
                    " samples of a step equally");
   }
-  const bool saves = !flags.checkpoint.save.empty() || !flags.checkpoint.load.empty();
-  if (num_ranks > 1 && saves) return invalid("--save and --load are for one rank");
   return topology;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -20,11 +21,17 @@
 namespace gpt {
 namespace {
 
-std::vector<pid_t> spawned;
+// The others end by themselves when one has failed, unless they wait for it in a save.
+constexpr unsigned kGraceSeconds = 10;
+
+std::vector<pid_t> spawned;  // 0 for a rank that has ended: its number may be another's then
 
 void PassOn(int signal) {
-  for (const pid_t pid : spawned) kill(pid, signal);
+  for (const pid_t pid : spawned) {
+    if (pid != 0) kill(pid, signal);
+  }
 }
+void KillAll(int /*signal*/) { PassOn(SIGKILL); }
 
 varve::Status ErrnoStatus(const std::string& what) {
   return varve::Status::IOError("cannot " + what + ": " + std::strerror(errno));
@@ -57,9 +64,13 @@ int AwaitRanks() {
   int first_failure = 0;
   for (size_t num_ended = 0; num_ended < spawned.size();) {
     int status = 0;
-    if (waitpid(-1, &status, 0) < 0) continue;  // a signal came
+    const pid_t ended = waitpid(-1, &status, 0);
+    if (ended < 0) continue;  // a signal came
+    std::replace(spawned.begin(), spawned.end(), ended, 0);
     ++num_ended;
-    if (first_failure == 0) first_failure = ExitCode(status);
+    if (first_failure != 0) continue;
+    first_failure = ExitCode(status);
+    if (first_failure != 0) alarm(kGraceSeconds);
   }
   return first_failure;
 }
@@ -88,6 +99,7 @@ varve::Result<std::optional<int>> Spawn(int num_ranks) {
     spawned.push_back(pid);
   }
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, PassOn);
+  std::signal(SIGALRM, KillAll);
   return std::optional<int>(AwaitRanks());
 }
 

@@ -62,8 +62,11 @@ varve::Status WriteDump(const Dump& dump, const varve::TrainingState& state,
   return varve::Status::NotFound("--dump-tensor: the trainer has no tensor '" + dump.name + "'");
 }
 
-varve::HooksOptions MakeHooksOptions() {
+varve::HooksOptions MakeHooksOptions(const Ranks& ranks) {
   varve::HooksOptions options;
+  options.ranks = ranks.for_saves();
+  options.load.rank_states = varve::RankStates::kDrop;  // Trainer::Resume makes new ones
+  options.checkpointer.local_ranks = ranks.position().topology.size();
   options.log = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   options.checkpointer.on_save = PrintSave;
   return options;
@@ -73,6 +76,10 @@ varve::HooksOptions MakeHooksOptions() {
 varve::Status Train(const Flags& flags, const std::string& suffix, varve::TrainerHooks* hooks,
                     Trainer* trainer) {
   bool stops = trainer->step() >= flags.train_iters;
+  // Nothing to train: what comes from elsewhere is saved as it is, perhaps by other ranks than before.
+  if (stops && hooks->loaded().has_value()) {
+    VARVE_RETURN_IF_ERROR(hooks->AfterStep(trainer->StateToSave(), true).status());
+  }
   while (!stops) {
     const auto start = Clock::now();
     trainer->ForwardBackward(BatchSizeAt(flags, trainer->step() + 1));
@@ -84,8 +91,8 @@ varve::Status Train(const Flags& flags, const std::string& suffix, varve::Traine
       if (dump.step == report.step)
         VARVE_RETURN_IF_ERROR(WriteDump(dump, *trainer->state(), suffix));
     }
-    VARVE_ASSIGN_OR_RETURN(stops,
-                           hooks->AfterStep(*trainer->state(), report.step == flags.train_iters));
+    const bool is_last = report.step == flags.train_iters;
+    VARVE_ASSIGN_OR_RETURN(stops, hooks->AfterStep(trainer->StateToSave(), is_last));
   }
   return hooks->Finish();
 }
@@ -113,8 +120,12 @@ varve::Result<int> Run(Flags flags) {
   Trainer trainer(flags.trainer, std::move(text), ranks.get());
   VARVE_ASSIGN_OR_RETURN(
       const auto hooks,
-      varve::TrainerHooks::Start(flags.checkpoint, trainer.state(), MakeHooksOptions()));
-  if (hooks->loaded().has_value()) VARVE_RETURN_IF_ERROR(trainer.Resume());
+      varve::TrainerHooks::Start(flags.checkpoint, trainer.state(), MakeHooksOptions(*ranks)));
+  if (hooks->loaded().has_value()) {
+    const bool has_optimizer = flags.checkpoint.load_optim && !flags.checkpoint.finetune;
+    const bool has_generator = hooks->loaded()->dropped.empty();
+    VARVE_RETURN_IF_ERROR(trainer.Resume({.optimizer = has_optimizer, .generator = has_generator}));
+  }
   const std::string suffix = topology.size() == 1 ? "" : "." + std::to_string(ranks->rank());
   VARVE_RETURN_IF_ERROR(Train(flags, suffix, hooks.get(), &trainer));
   return hooks->exit_code();

@@ -105,6 +105,16 @@ std::vector<Param> ListParams(const ModelConfig& config, const Position& positio
   return list.Take();
 }
 
+varve::ShardLayout LayoutOf(const TensorShard& shard) {
+  varve::ShardLayout layout{.global_shape = shard.param.global_shape};
+  for (const std::vector<Range>& ranges : shard.param.axes) {
+    std::vector<varve::Segment>& segments = layout.axes.emplace_back();
+    for (const Range& range : ranges) segments.push_back({range.begin, range.size()});
+  }
+  if (shard.flat.size() < shard.param.size) layout.flat = {shard.flat.begin, shard.flat.end};
+  return layout;
+}
+
 void TakePart(const Param& param, std::span<const float> whole, float* part) {
   static const std::vector<Range> kOneColumn{{0, 1}};
   const bool is_matrix = param.axes.size() == 2;

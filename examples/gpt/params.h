@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gpt/topology.h"
+#include "varve/shard_layout.h"
 
 namespace gpt {
 
@@ -49,6 +50,8 @@ struct TensorShard {
   // optimizer's state are on several ranks.
   Range flat;
 };
+// The same as varve has it.
+varve::ShardLayout LayoutOf(const TensorShard& shard);
 
 // All that a rank holds, in the order of its storage. The tied lm_head.weight is not among them;
 // with several stages the first and the last hold a copy of the tensor that it is tied to.

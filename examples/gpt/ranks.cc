@@ -53,6 +53,7 @@ varve::Result<std::unique_ptr<Ranks>> Ranks::Make(std::unique_ptr<varve::RankGro
   VARVE_ASSIGN_OR_RETURN(ranks->tp_, world->Split(at.pp_rank * topology.dp + at.dp_rank));
   VARVE_ASSIGN_OR_RETURN(ranks->pp_, world->Split(at.dp_rank * topology.tp + at.tp_rank));
   VARVE_ASSIGN_OR_RETURN(ranks->dp_, world->Split(at.pp_rank * topology.tp + at.tp_rank));
+  VARVE_ASSIGN_OR_RETURN(ranks->saves_, world->Split(0));
   ranks->world_ = std::move(world);
   return ranks;
 }

@@ -31,6 +31,8 @@ class Ranks {
   const Position& position() const { return position_; }
   int rank() const { return world_ == nullptr ? 0 : world_->rank(); }
   const varve::Status& status() const { return status_; }
+  // All ranks once more, for saves alone; null: one rank alone.
+  varve::RankGroup* for_saves() const { return saves_.get(); }
 
   // Tensor parallel: adds up the values of the ranks, element by element.
   template <typename Real>
@@ -84,7 +86,7 @@ class Ranks {
   bool is_over() const { return !status_.ok(); }
 
   Position position_;
-  std::unique_ptr<varve::RankGroup> world_, tp_, pp_, dp_;
+  std::unique_ptr<varve::RankGroup> world_, tp_, pp_, dp_, saves_;
   varve::Status status_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "gpt/data.h"
 #include "gpt/parallel.h"
+#include "varve/load.h"
 
 namespace gpt {
 namespace {
@@ -76,6 +77,14 @@ varve::Result<std::mt19937_64> ParseRng(const varve::TrainerState& state) {
   return rng;
 }
 
+varve::Topology TopologyOf(const Topology& topology) {
+  return {.dp = static_cast<uint32_t>(topology.dp),
+          .tp = static_cast<uint32_t>(topology.tp),
+          .pp = static_cast<uint32_t>(topology.pp),
+          .zero_stage = topology.zero ? 1u : 0u,
+          .world_size = static_cast<uint32_t>(topology.size())};
+}
+
 // With ZeRO the data parallel ranks share the flat array, wherever that cuts a tensor.
 Range OptimizerSlice(int64_t size, const Position& at) {
   return at.topology.zero ? PartOf(size, at.dp_rank, at.topology.dp) : Range{0, size};
@@ -129,6 +138,7 @@ Trainer::Trainer(const TrainerOptions& options, std::string text, Ranks* ranks)
   state_.trainer.lr_scheduler[kLr] = 0.0;
   state_.trainer.extra = DataState(text_, options.seed);
   state_.trainer.rng = RngStates(rng_);
+  state_.topology = TopologyOf(ranks_->position().topology);
 }
 
 // What the optimizer changes.
@@ -267,6 +277,9 @@ void Trainer::AddTensor(const std::string& prefix, const Param& param, varve::DT
                             .data = data,
                             .role = role});
   shards_.push_back({state_.tensors.back().name, param, flat});
+  if (ranks_->position().topology.size() > 1) {
+    state_.tensors.back().layout = LayoutOf(shards_.back());
+  }
 }
 
 void Trainer::ListTensors() {
@@ -304,14 +317,34 @@ const TensorShard* Trainer::ShardOf(std::string_view name) const {
   return it == shards_.end() ? nullptr : &*it;
 }
 
-varve::Status Trainer::Resume() {
+// With ZeRO the two stages that have the tied parameter cut its optimizer's state differently. Parts
+// of a tensor may not overlap unless they are the same, so the first stage saves it for both.
+varve::TrainingState Trainer::StateToSave() const {
+  varve::TrainingState saved = state_;
+  const Position& at = ranks_->position();
+  if (!at.topology.zero || at.is_first_stage()) return saved;
+  std::erase_if(saved.tensors, [&](const varve::StateTensor& tensor) {
+    return tensor.role == varve::TensorRole::kOptimizer &&
+           ShardOf(tensor.name)->param.name == kTiedToHead;
+  });
+  return saved;
+}
+
+varve::Status Trainer::Resume(const Loaded& loaded) {
   const varve::TrainerState& state = state_.trainer;
   auto schedule = ScheduleState(options_.schedule);
   schedule[kLr] = state.global_step == 0 ? 0 : options_.schedule.At(state.global_step);
   VARVE_RETURN_IF_ERROR(CheckSame("the schedule", schedule, state.lr_scheduler));
   VARVE_RETURN_IF_ERROR(CheckSame("the data", DataState(text_, options_.seed), state.extra));
-  VARVE_ASSIGN_OR_RETURN(rng_, ParseRng(state));
+  if (loaded.generator) {
+    VARVE_ASSIGN_OR_RETURN(rng_, ParseRng(state));
+  } else {
+    rng_.seed(varve::DerivedSeed(state.consumed_samples, 0));  // all ranks draw the same
+    state_.trainer.rng = RngStates(rng_);
+  }
   UpdateModel();
+  const bool makes_masters = !loaded.optimizer && !master_.empty();
+  if (makes_masters) std::ranges::copy(SliceOf(model_.params()), master_.begin());
   return varve::Status::Ok();
 }
 

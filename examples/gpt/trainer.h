@@ -80,9 +80,16 @@ class Trainer {
   // here.
   const TensorShard* ShardOf(std::string_view name) const;
   int64_t step() const { return state_.trainer.global_step; }
+  // What a save takes of the state.
+  varve::TrainingState StateToSave() const;
+
   // Call after something was loaded into the state. kInvalidArgument names what differs from this
   // trainer's own schedule or data, or is malformed; the trainer is of no use then.
-  varve::Status Resume();
+  struct Loaded {
+    bool optimizer = true;  // else the masters are made from the weights
+    bool generator = true;  // else a new one begins, from what the run has consumed
+  };
+  varve::Status Resume(const Loaded& loaded);
 
  private:
   std::span<float> Values();

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,8 +98,15 @@ struct LoadOptions {
   RankStates rank_states = RankStates::kError;
   // Which rank this is: of the tensors that were saved per rank ("rank_00003/NAME") its own fill
   // NAME, and those of others are not looked at. Unset: they are tensors like any other.
-  // OpenWithRanks sets it.
-  std::optional<uint32_t> rank;
+  // OpenWithRanks and TrainerHooks know it.
+  std::optional<uint32_t> rank{};
+  // Of Restore by many ranks, when set on any of them: what several ranks want of the checkpoint is
+  // read by one of them, which sends the others what they want of it. For storage that is slower
+  // than what is between the ranks. A load of one rank does not look at it.
+  bool exchange = false;
+  // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks and
+  // TrainerHooks know them.
+  std::set<std::string, std::less<>> on_other_ranks{};
 };
 
 struct LoadReport {

@@ -12,6 +12,10 @@
 //   }
 //   hooks->Finish();                            // the last save is durable, or the error is here
 //
+// With ranks every call is collective and ends alike on all of them: with the error of the lowest
+// rank that has one, and with one decision at each step. Rank 0 decides when to save and to stop; a
+// signal to any rank stops all of them at the same step, with a save.
+//
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
 
@@ -22,6 +26,7 @@
 
 #include "varve/async_checkpointer.h"
 #include "varve/flags.h"
+#include "varve/rank_group.h"
 
 namespace varve {
 
@@ -39,6 +44,11 @@ struct HooksOptions {
   // One line at a time, without its end; a few at the start, one a save. Unset = standard error. May be
   // called on another thread.
   std::function<void(const std::string& line)> log;
+  // The ranks of the job; null = this one is alone. --save and --load are then the root of a group
+  // (varve/group_checkpointer.h), or --load a store of one rank. Spoken through inside the calls below only, on
+  // the trainer's thread; it must outlive the hooks and be used for nothing else: RankGroup::Split
+  // makes one. Unset `log` = rank 0 alone writes.
+  RankGroup* ranks = nullptr;
 };
 
 class TrainerHooks {
@@ -50,7 +60,9 @@ class TrainerHooks {
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  virtual ~TrainerHooks() = default;  // as Finish
+  // As Finish, but not collective: a rank that has failed does not wait for the others. An error that
+  // nobody has seen goes to standard error.
+  virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
 

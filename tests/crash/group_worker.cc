@@ -2,13 +2,14 @@
 //
 // One process of the restart storm (group_storm_test.py), to be killed:
 //
-//   group_worker epoch ROOT NUM_RANKS         starts an epoch, prints its number
-//   group_worker rank ROOT RANK EPOCH SEED FIRST   joins and saves for ever; rank 0 from step FIRST
-//   on group_worker collect ROOT SEED            drops steps and reclaims for ever group_worker
-//   read ROOT SEED               opens checkpoints and compares every byte for ever group_worker
-//   save ROOT NUM_RANKS LAST     saves steps 1 to LAST, begins the next, and ends in the middle
-//   group_worker judge ROOT                   the same once for all of them, and looks for what
-//   leaks
+//   group_worker epoch ROOT NUM_RANKS      starts an epoch, prints its number
+//   group_worker rank ROOT RANK EPOCH SEED FIRST
+//                                          joins and saves for ever; rank 0 from step FIRST on
+//   group_worker collect ROOT SEED         drops steps and reclaims for ever
+//   group_worker read ROOT SEED            opens checkpoints and compares every byte for ever
+//   group_worker save ROOT NUM_RANKS LAST  saves steps 1 to LAST, and ends in the next save
+//   group_worker judge ROOT                reads all of them once, and looks for what leaks
+//   group_worker leaks ROOT                looks for what leaks; any trainer may have saved it
 //
 // The number of a step is that of its content. What rank r holds is the content of a plan of its
 // own, under names of its own and as its shards of tensors that all ranks have.
@@ -294,8 +295,13 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
   return leaks;
 }
 
-int Judge(const fs::path& root) {
+int ReportLeaks(const fs::path& root) {
   for (const std::string& leak : FindLeaks(root)) Report("leak " + leak);
+  return 0;
+}
+
+int Judge(const fs::path& root) {
+  ReportLeaks(root);
   const auto store = Store::OpenForReading(root);
   if (!store.ok()) Die(store.status(), "open");
   const auto check = (*store)->Check({.read_data = true});
@@ -354,7 +360,8 @@ int Main(int argc, char** argv) {
   if (verb == "collect" && argc == 4) return RunCollector(root, number(3));
   if (verb == "read" && argc == 4) return RunReader(root, number(3));
   if (verb == "judge" && argc == 3) return Judge(root);
-  std::fputs("usage: group_worker epoch|rank|save|collect|read|judge ROOT ...\n", stderr);
+  if (verb == "leaks" && argc == 3) return ReportLeaks(root);
+  std::fputs("usage: group_worker epoch|rank|save|collect|read|judge|leaks ROOT ...\n", stderr);
   return 2;
 }
 

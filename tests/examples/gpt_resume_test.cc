@@ -25,7 +25,7 @@ class Job {
     status = started.status();
     if (!status.ok()) return;
     hooks = std::move(started).value();
-    if (hooks->loaded().has_value()) status = trainer.Resume();
+    if (hooks->loaded().has_value()) status = trainer.Resume({});
   }
 
   // To a step at which it stops. The losses on the way.

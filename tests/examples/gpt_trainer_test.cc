@@ -147,7 +147,7 @@ class ResumeChecksTest : public testing::Test {
   varve::Status Resume(const TrainerOptions& options, const std::string& text) {
     Trainer trainer(options, text);
     trainer.state()->trainer = saved_;
-    return trainer.Resume();
+    return trainer.Resume({});
   }
   static varve::TrainerState MakeSaved() {
     Trainer trainer(SmallOptions(), SmallText());

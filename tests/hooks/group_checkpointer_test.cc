@@ -4,6 +4,9 @@
 // has one outcome.
 #include "varve/group_checkpointer.h"
 
+#include <atomic>
+#include <latch>
+
 #include "tests/hooks/ranks_fixture.h"
 #include "tests/support/shard_reference.h"
 
@@ -125,11 +128,29 @@ TEST_F(GroupCheckpointerTest, ARestoreOfAnEarlierStepForksTheRest) {
   EXPECT_EQ(store->ListCheckpoints("main~1").value().size(), 2u);
 }
 
-TEST_F(GroupCheckpointerTest, SkippingIsRefused) {
-  auto groups = ThreadRanks(1);
-  EXPECT_THAT(OpenWithRanks(root(), groups[0].get(), {.when_busy = WhenBusy::kSkip}),
-              FailsWith(StatusCode::kInvalidArgument, "when_busy must be kWait"));
-  SaveSteps(1, {1});
+// One rank is slow: the save before is still under way there, and only there.
+TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
+  std::atomic<int> num_done = 0;
+  std::latch skipped(3);
+  CheckpointerOptions options{.when_busy = WhenBusy::kSkip};
+  options.on_save = [&](const SaveMetrics& metrics) {
+    if (metrics.skipped) return skipped.count_down();
+    if (metrics.step == 1 && num_done++ == 0) skipped.wait();
+  };
+  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);
+    const auto save = [&](uint64_t step) {
+      const auto is_saving = checkpointer->Save(step, trainer.state);
+      EXPECT_TRUE(is_saving.ok()) << is_saving.status().ToString();
+      return is_saving.ok() && *is_saving;
+    };
+    EXPECT_TRUE(save(1));
+    EXPECT_FALSE(save(2));
+    VARVE_EXPECT_OK(checkpointer->Wait());
+    EXPECT_TRUE(save(3));
+  }, options);
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
 }
 
 }  // namespace

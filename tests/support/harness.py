@@ -75,6 +75,21 @@ def clean_folder():
     shutil.rmtree(folder)
 
 
+def mpirun(num_ranks, *arguments):
+    """The command that runs a program on so many ranks of this machine."""
+    return ["mpirun", "-n", str(num_ranks), "--allow-run-as-root", "--oversubscribe",
+            *map(str, arguments)]
+
+
+def has_mpi():
+    """Whether gpt_train can be run by mpirun here."""
+    if not shutil.which("mpirun"):
+        return False
+    done = subprocess.run(mpirun(1, program("gpt_train"), "--train-iters", 0),
+                          capture_output=True, text=True)
+    return "built without MPI" not in done.stderr
+
+
 def disk_bytes(folder):
     """Bytes that the file system has allocated to all files below `folder`."""
     return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One outcome on all ranks: each does its local part and then hears of the others'. The functions
+// are collective; a rank alone agrees with itself.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "varve/load.h"
+#include "varve/rank_group.h"
+
+namespace varve {
+
+// Ok when all ranks are; else the error of the lowest rank that has one, named, on all of them.
+Status Agree(RankGroup* ranks, const Status& mine);
+
+// What rank 0 finds, or its error. The others' `find` is not called.
+Result<std::string> FromRankZero(RankGroup* ranks, const std::function<Result<std::string>()>& find);
+
+// True on all ranks when it is on one.
+Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);
+
+// For a load into all ranks: what one of them has is unexpected on none.
+Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
+                                        const TrainingState& into);
+
+}  // namespace varve
