@@ -185,11 +185,14 @@ class Doorman {
 }  // namespace
 
 Result<Socket> Introduce(const Seat& seat, const Endpoint& to, Deadline deadline) {
+  Status why;
   while (true) {
     auto socket = TryIntroduce(seat, to, deadline);
     if (socket.ok()) return socket;
+    // A try that the deadline cuts short says less than the one before it.
+    if (why.ok() || Clock::now() < deadline) why = socket.status();
     if (Clock::now() + kBetweenTries >= deadline) {
-      return socket.status().WithContext("rank " + std::to_string(seat.names[seat.rank]) +
+      return why.WithContext("rank " + std::to_string(seat.names[seat.rank]) +
                                          " does not get through to " + ToString(to));
     }
     std::this_thread::sleep_for(kBetweenTries);

@@ -94,10 +94,11 @@ TEST(SocketRanksTest, ManySilentStrangersDoNotDisturb) {
 }
 
 // The hello of rank `rank`, as Introduce sends it, on a connection that stays.
-Result<Socket> ComeAs(int rank, int size, const std::string& job, uint16_t port) {
+Result<Socket> ComeAs(int rank, int size, const std::string& job, uint16_t port,
+                      milliseconds patience = milliseconds(500)) {
   std::vector<int> names(size);
   for (int r = 0; r < size; ++r) names[r] = r;
-  return Introduce({job, rank, names}, {"127.0.0.1", port}, In(milliseconds(500)));
+  return Introduce({job, rank, names}, {"127.0.0.1", port}, In(patience));
 }
 
 TEST(SocketRanksTest, AnotherJobIsTurnedAway) {
@@ -113,14 +114,14 @@ TEST(SocketRanksTest, AnotherJobIsTurnedAway) {
 TEST(SocketRanksTest, RanksThatDoNotFitAreToldWhy) {
   const uint16_t port = FreePort();
   SocketRanksOptions options = Options(0, 3, port);
-  options.meeting_timeout = std::chrono::seconds(4);
+  options.meeting_timeout = std::chrono::seconds(6);
   std::thread first([=] {
     const auto group = SocketRanks(options);
     EXPECT_EQ(group.status().code(), StatusCode::kUnavailable);
     EXPECT_THAT(group.status().message(), HasSubstr("rank 2 did not come to rank 0 at 127.0.0.1:"));
     EXPECT_THAT(group.status().message(), HasSubstr("; a rank 0 of 3 was turned away"));
   });
-  const auto one = ComeAs(1, 3, "test", port);
+  const auto one = ComeAs(1, 3, "test", port, std::chrono::seconds(6));
   EXPECT_TRUE(one.ok()) << one.status().ToString();
   EXPECT_THAT(ComeAs(1, 3, "test", port).status().message(),
               HasSubstr("another process has come as this rank"));
