@@ -24,6 +24,7 @@ struct Group {
   std::vector<Holder> holders;         // by rank
   bool can_cut = true;                 // on all of them
   uint64_t bytes = 0;
+  int stage = 0;
 };
 
 // The elements of `weight` that a part of its master has, when these are the neighbours of one
@@ -59,7 +60,7 @@ class Planner {
     // What others follow comes first; of that, what nobody can choose.
     for (int stage = 0; stage < kNumStages; ++stage) {
       for (const Group& group : groups_) {
-        if (StageOf(group) == stage) PlanGroup(group);
+        if (group.stage == stage) PlanGroup(group);
       }
     }
     return std::move(plan_);
@@ -117,7 +118,10 @@ void Planner::FindGroups() {
       group.bytes = tensor.Bytes();
     }
   }
-  for (auto& [key, group] : groups) groups_.push_back(std::move(group));
+  for (auto& [key, group] : groups) {
+    group.stage = StageOf(group);
+    groups_.push_back(std::move(group));
+  }
   std::stable_sort(groups_.begin(), groups_.end(),
                    [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
 }
