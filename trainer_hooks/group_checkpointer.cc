@@ -4,6 +4,7 @@
 // runs in the background speaks through the log of the group alone.
 #include "varve/group_checkpointer.h"
 
+#include <optional>
 #include <utility>
 
 #include "store/group/group_store.h"
@@ -92,8 +93,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
                            }));
     VARVE_ASSIGN_OR_RETURN(const LoadOptions with, WithNamesOfAllRanks(ranks_, options, *into));
     VARVE_ASSIGN_OR_RETURN(const bool exchange, IsTrueOnAny(ranks_, options.exchange));
-    Result<LoadReport> report = exchange ? RestoreTogether(number, with, into)
-                                         : own_->Restore(number, with, into);
+    if (exchange) return RestoreTogether(number, with, into);
+    Result<LoadReport> report = own_->Restore(number, with, into);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
     return report;
   }
@@ -120,16 +121,18 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
   Result<LoadReport> RestoreTogether(const std::string& step, const LoadOptions& options,
                                      TrainingState* into) {
-    bool has_agreed = false;
+    std::optional<Status> agreed;  // on all ranks
     const ReadRegions read = [&](const CheckpointReader& reader,
                                  std::span<const ReadRequest> requests) {
-      has_agreed = true;
-      VARVE_RETURN_IF_ERROR(Agree(ranks_, Status::Ok()));
-      return ReadTogether(reader, requests, ranks_);
+      agreed = Agree(ranks_, Status::Ok());
+      if (agreed->ok()) agreed = ReadTogether(reader, requests, ranks_);
+      return *agreed;
     };
     Result<LoadReport> report = own_->RestoreThrough(step, options, read, into);
     // It has failed before anything was read: the others hear of it instead of reading.
-    if (!has_agreed) VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
+    if (!agreed.has_value()) agreed = Agree(ranks_, report.status());
+    VARVE_RETURN_IF_ERROR(*agreed);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
     return report;
   }
 
@@ -141,6 +144,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     const Status staged = Agree(ranks_, own_->AwaitStaged());
     std::vector<std::string> warnings;
     const Status equal = staged.ok() ? replicas_.Compare(&warnings) : staged;
+    replicas_.End();
     verdict_->Give(equal, std::move(warnings));
     return failure_is_fatal_ ? equal : staged;
   }

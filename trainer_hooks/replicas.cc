@@ -58,7 +58,6 @@ void ReplicaKeeper::Begin(const TrainingState& state) {
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
   if (!has_replicas()) return Status::Ok();
   const std::vector<Digest> mine = digests_->Finish();
-  digests_.reset();
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(mine))));
   return CompareAll(all, warnings);
 }

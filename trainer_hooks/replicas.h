@@ -27,11 +27,13 @@ class ReplicaKeeper {
   // Of any rank in the last Plan.
   bool has_replicas() const { return !plan_.groups.empty(); }
 
-  // Begins to digest what has replicas of the state of the last Plan, which is read until Compare.
+  // Begins to digest what has replicas of the state of the last Plan, which is read until Compare
+  // or End.
   void Begin(const TrainingState& state);
   // Collective: kInvalidArgument, the same on all ranks, names a tensor whose replicas differ, and
   // the ranks. Where differences are allowed, they become warnings.
   Status Compare(std::vector<std::string>* warnings);
+  void End() { digests_.reset(); }
 
  private:
   Status Update(std::vector<HeldTensor> held);
