@@ -428,6 +428,19 @@ TEST_F(ReplicasTest, Row32_AWriterThatFailsInTheMiddleFailsTheSaveOnAllRanks) {
   }
 }
 
+TEST_F(ReplicasTest, AStepThatIsThereIsRefusedOnAllRanksAndNoFailure) {
+  Run(3, [&](int, AsyncCheckpointer* checkpointer) {
+    const TestTrainer trainer = Replicated(1);
+    VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                FailsWith(StatusCode::kAlreadyExists, "step 1 of run main exists already"));
+    VARVE_ASSERT_OK(checkpointer->Save(2, trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Close());
+  });
+  EXPECT_EQ(Store::OpenForReading(root()).value()->LatestStep("main").value(), 2u);
+}
+
 TEST_F(ReplicasTest, Row32_ASaveThatNobodyAwaitedIsGivenUp) {
   Run(2, [&](int, AsyncCheckpointer* checkpointer) {
     const TestTrainer trainer = Replicated(1);
