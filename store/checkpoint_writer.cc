@@ -377,8 +377,9 @@ void CheckpointWriterImpl::LinkSources() {
     if (!may_derive || it == by_name_.end()) continue;
     const SaveTensor* source = it->second;
     const bool narrow = tensor->dtype == DType::kBF16 || tensor->dtype == DType::kF16;
-    if (narrow && source->dtype == DType::kF32 && source->shape == tensor->shape &&
-        source->strides.empty() && tensor->strides.empty()) {
+    // Chunks are compared one by one, so shapes make no difference, nor padding behind the source.
+    if (narrow && source->dtype == DType::kF32 && source->strides.empty() &&
+        tensor->strides.empty() && source->record.NumChunks() == tensor->record.NumChunks()) {
       tensor->source = source;
     }
   }

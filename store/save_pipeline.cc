@@ -228,10 +228,12 @@ Status SavePipeline::FetchRaw(Job* job) const {
   return Status::Ok();
 }
 
-// Whole source tensors only: both are dense and cut at the same elements.
+// Both tensors are dense and cut at the same elements; only the last chunk may have more of them in
+// the source.
 Result<bool> SavePipeline::EqualsRoundedSource(const Job& job, Worker* worker) const {
   const SaveTensor& t = *job.tensor;
   const SaveTensor& from = *t.source;
+  if (from.record.ChunkBytes(job.chunk) != 2 * job.raw.size()) return false;
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
     const auto read = from.chunks->Read(job.chunk, &worker->compared);

@@ -48,6 +48,7 @@ Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& opt
   for (const StateTensor& tensor : into.tensors) names += tensor.name + '\0';
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(names)));
   LoadOptions with = options;
+  with.rank = static_cast<uint32_t>(ranks->rank());
   for (const auto& of_rank : all) {
     std::string_view left = AsString(of_rank);
     for (size_t end = left.find('\0'); end != left.npos; end = left.find('\0')) {

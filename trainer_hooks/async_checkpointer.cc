@@ -83,11 +83,13 @@ enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
-                        const CheckpointerOptions& options, int num_threads)
+                        const CheckpointerOptions& options, int num_threads,
+                        std::function<void(SaveMetrics*)> annotate)
       : store_(std::move(store)),
         path_(std::move(path)),
         options_(options),
         num_threads_(num_threads),
+        annotate_(std::move(annotate)),
         estimator_(num_threads),
         saver_([this](std::stop_token stop) { RunSaver(stop); }) {
     for (int i = 0; i < num_threads; ++i) {
@@ -109,7 +111,11 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status Wait() override;
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
-                             TrainingState* into) override;
+                             TrainingState* into) override {
+    return RestoreThrough(step, options, nullptr, into);
+  }
+  Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                    const ReadRegions& read, TrainingState* into) override;
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
@@ -150,6 +156,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   const std::filesystem::path path_;
   const CheckpointerOptions options_;
   const int num_threads_;
+  const std::function<void(SaveMetrics*)> annotate_;
   StagingMemory memory_;  // resized only while no save is under way
   uint64_t staging_wanted_ = 0;  // of the trainer's thread: for the largest state so far
   uint64_t num_jobs_ = 0;        // the same
@@ -297,12 +304,15 @@ Status AsyncCheckpointerImpl::ReleaseStaging() {
   return status;
 }
 
-Result<LoadReport> AsyncCheckpointerImpl::Restore(std::string_view step, const LoadOptions& options,
-                                                  TrainingState* into) {
+Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
+                                                         const LoadOptions& options,
+                                                         const ReadRegions& read,
+                                                         TrainingState* into) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStepOfRun(*store_, options_.run, step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadState(*reader, options, into));
+  VARVE_ASSIGN_OR_RETURN(LoadReport report, read ? LoadThrough(*reader, options, read, into)
+                                                 : LoadState(*reader, options, into));
   restored_ = id.step;
   return report;
 }
@@ -390,6 +400,7 @@ void AsyncCheckpointerImpl::RunJob(Job* job) {
     wake_.wait(lock, [&] { return is_awaited_; });  // only then is the stall known
     metrics = job->metrics;
   }
+  if (annotate_) annotate_(&metrics);
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
   last_metrics_ = metrics;
@@ -600,6 +611,11 @@ Status ValidateOptions(const CheckpointerOptions& options) {
   return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
 }
 
+int SaveThreads(const CheckpointerOptions& options) {
+  if (options.store.num_threads != 0) return options.store.num_threads;
+  return std::max(1, tbb::info::default_concurrency() / 2 / options.local_ranks);
+}
+
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   StoreOptions store = options.store;
   store.num_threads = 0;  // a restore has the machine for itself
@@ -608,12 +624,10 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
 
 std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
                                                   const std::filesystem::path& path,
-                                                  const CheckpointerOptions& options) {
-  int num_threads = options.store.num_threads;
-  if (num_threads == 0) {
-    num_threads = std::max(1, tbb::info::default_concurrency() / 2 / options.local_ranks);
-  }
-  return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads);
+                                                  const CheckpointerOptions& options,
+                                                  std::function<void(SaveMetrics*)> annotate) {
+  return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options,
+                                                 SaveThreads(options), std::move(annotate));
 }
 
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(

@@ -78,7 +78,7 @@ bool IsReadInPlace(const Fill& fill) {
   return fill.target.strides.IsDense() && fill.source->dtype == fill.target.tensor->dtype;
 }
 
-Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan) {
+Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read) {
   std::vector<ReadRequest> requests;
   for (const Fill& fill : plan.fills) {
     if (!IsReadInPlace(fill)) continue;
@@ -88,7 +88,7 @@ Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan) {
                         .out = {data, fill.target.bytes},
                         .region = layout ? &*layout : nullptr});
   }
-  return reader.ReadMany(requests);
+  return read(reader, requests);
 }
 
 // Reads pieces of tensors into scratch memory, as many as it holds, and places them from there.
@@ -176,8 +176,8 @@ Status CheckTies(const CheckpointReader& reader, LoadPlan* plan) {
   return Status::Ok();
 }
 
-Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan) {
-  VARVE_RETURN_IF_ERROR(ReadInPlace(reader, plan));
+Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read) {
+  VARVE_RETURN_IF_ERROR(ReadInPlace(reader, plan, read));
   ScratchReader scratch(reader);
   for (const Fill& fill : plan.fills) {
     if (!IsReadInPlace(fill)) VARVE_RETURN_IF_ERROR(scratch.Add(fill));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "trainer_hooks/load_plan.h"
+#include "trainer_hooks/load_through.h"
 #include "varve/checkpoint.h"
 
 namespace varve {
@@ -14,7 +15,8 @@ namespace varve {
 // nothing of the target.
 Status CheckTies(const CheckpointReader& reader, LoadPlan* plan);
 
-// Fills every place of the plan. Precondition: it has no faults.
-Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan);
+// Fills every place of the plan; what is read in place by one call of `read`. Precondition: it has no
+// faults.
+Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read);
 
 }  // namespace varve

@@ -4,11 +4,16 @@
 // runs in the background speaks through the log of the group alone.
 #include "varve/group_checkpointer.h"
 
+#include <optional>
 #include <utility>
 
+#include "store/group/group_store.h"
 #include "store/step_expr.h"
 #include "trainer_hooks/agree.h"
+#include "trainer_hooks/exchange.h"
 #include "trainer_hooks/make_checkpointer.h"
+#include "trainer_hooks/replicas.h"
+#include "trainer_hooks/verdict.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -16,17 +21,30 @@ namespace {
 
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
+  // `own` asks `verdict` before it says that its part of a save is there.
   GroupCheckpointer(std::unique_ptr<OwnCheckpointer> own, const CheckpointerOptions& options,
-                    RankGroup* ranks)
-      : own_(std::move(own)), run_(options.run), when_busy_(options.when_busy), ranks_(ranks) {}
+                    RankGroup* ranks, std::shared_ptr<Verdict> verdict)
+      : own_(std::move(own)),
+        run_(options.run),
+        when_busy_(options.when_busy),
+        failure_is_fatal_(options.failure_is_fatal),
+        ranks_(ranks),
+        replicas_(ranks, options.replicas, SaveThreads(options)),
+        verdict_(std::move(verdict)) {}
+  ~GroupCheckpointer() override {
+    verdict_->Give(Status::Aborted("the checkpointer has gone before AwaitStaged was called"));
+  }
 
   Status Prewarm(const TrainingState& state) override {
-    return Agree(ranks_, own_->Prewarm(state));
+    VARVE_RETURN_IF_ERROR(Settle());
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state)));
+    const Result<TrainingState> part = replicas_.Plan(state);
+    return Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status());
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     if (when_busy_ == WhenBusy::kSkip) {
-      VARVE_RETURN_IF_ERROR(AwaitStaged());
       VARVE_ASSIGN_OR_RETURN(const bool is_busy, IsTrueOnAny(ranks_, own_->IsBusy()));
       if (is_busy) {
         own_->Skip(step);
@@ -36,14 +54,33 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // What can fail on one rank alone fails before any rank begins: else the others would wait for it.
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
-    if (ready.ok()) ready = own_->Prewarm(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->BeginSave(step, state, options).status()));
+    const Result<TrainingState> part = replicas_.Plan(state);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status()));
+    verdict_->Expect();
+    const Status begun = Agree(ranks_, own_->BeginSave(step, *part, options).status());
+    if (!begun.ok()) {
+      verdict_->Give(begun);
+      return begun;
+    }
+    replicas_.Begin(state);
+    if (!replicas_.has_replicas()) verdict_->Give(Status::Ok());  // it may commit at once
+    is_staging_ = true;
     return true;
   }
-  Status AwaitStaged() override { return Agree(ranks_, own_->AwaitStaged()); }
-  Status Wait() override { return Agree(ranks_, own_->Wait()); }
-  Status ReleaseStaging() override { return Agree(ranks_, own_->ReleaseStaging()); }
+  Status AwaitStaged() override {
+    return is_staging_ ? Settle() : Agree(ranks_, own_->AwaitStaged());
+  }
+  Status Wait() override {
+    const Status settled = Settle();
+    const Status waited = Agree(ranks_, own_->Wait());
+    return settled.ok() ? waited : settled;
+  }
+  Status ReleaseStaging() override {
+    const Status settled = Settle();
+    const Status released = Agree(ranks_, own_->ReleaseStaging());
+    return settled.ok() ? released : settled;
+  }
 
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
@@ -55,19 +92,26 @@ class GroupCheckpointer : public AsyncCheckpointer {
                              return std::to_string(id.step);
                            }));
     VARVE_ASSIGN_OR_RETURN(const LoadOptions with, WithNamesOfAllRanks(ranks_, options, *into));
+    VARVE_ASSIGN_OR_RETURN(const bool exchange, IsTrueOnAny(ranks_, options.exchange));
+    if (exchange) return RestoreTogether(number, with, into);
     Result<LoadReport> report = own_->Restore(number, with, into);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
     return report;
   }
 
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     return Agree(ranks_, IsFirst() ? own_->SetMetrics(step, metrics) : Status::Ok());
   }
   Status SetTag(uint64_t step, std::string_view tag) override {
+    VARVE_RETURN_IF_ERROR(Settle());
     return Agree(ranks_, IsFirst() ? own_->SetTag(step, tag) : Status::Ok());
   }
   // Every rank closes, also after an error of another.
-  Status Close() override { return Agree(ranks_, own_->Close()); }
+  Status Close() override {
+    Settle().IgnoreError();  // it fails the save, and so Close of `own_`
+    return Agree(ranks_, own_->Close());
+  }
 
   std::optional<SaveMetrics> last_metrics() const override { return own_->last_metrics(); }
   Store& store() override { return own_->store(); }
@@ -75,10 +119,44 @@ class GroupCheckpointer : public AsyncCheckpointer {
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
 
+  Result<LoadReport> RestoreTogether(const std::string& step, const LoadOptions& options,
+                                     TrainingState* into) {
+    std::optional<Status> agreed;  // on all ranks
+    const ReadRegions read = [&](const CheckpointReader& reader,
+                                 std::span<const ReadRequest> requests) {
+      agreed = Agree(ranks_, Status::Ok());
+      if (agreed->ok()) agreed = ReadTogether(reader, requests, ranks_);
+      return *agreed;
+    };
+    Result<LoadReport> report = own_->RestoreThrough(step, options, read, into);
+    // It has failed before anything was read: the others hear of it instead of reading.
+    if (!agreed.has_value()) agreed = Agree(ranks_, report.status());
+    VARVE_RETURN_IF_ERROR(*agreed);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
+    return report;
+  }
+
+  // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
+  // the save does not commit, so every call that waits for it comes here first.
+  Status Settle() {
+    if (!is_staging_) return Status::Ok();
+    is_staging_ = false;
+    const Status staged = Agree(ranks_, own_->AwaitStaged());
+    std::vector<std::string> warnings;
+    const Status equal = staged.ok() ? replicas_.Compare(&warnings) : staged;
+    replicas_.End();
+    verdict_->Give(equal, std::move(warnings));
+    return failure_is_fatal_ ? equal : staged;
+  }
+
   const std::unique_ptr<OwnCheckpointer> own_;
   const std::string run_;
   const WhenBusy when_busy_;
+  const bool failure_is_fatal_;
   RankGroup* const ranks_;
+  ReplicaKeeper replicas_;
+  const std::shared_ptr<Verdict> verdict_;
+  bool is_staging_ = false;
 };
 
 Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup* ranks,
@@ -102,11 +180,16 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
   VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
   Result<std::unique_ptr<Store>> store = Join(root, ranks, options);
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
+  const auto verdict = std::make_shared<Verdict>();
+  static_cast<GroupStore&>(**store).SetCondition([verdict] { return verdict->Await(); });
   CheckpointerOptions own = options;
   own.when_busy = WhenBusy::kWait;  // whether to skip is decided by all
   if (ranks->rank() != 0) own.retention.reset();
-  return std::unique_ptr<AsyncCheckpointer>(std::make_unique<GroupCheckpointer>(
-      MakeCheckpointer(*std::move(store), root, own), options, ranks));
+  auto checkpointer = MakeCheckpointer(
+      *std::move(store), root, own,
+      [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); });
+  return std::unique_ptr<AsyncCheckpointer>(
+      std::make_unique<GroupCheckpointer>(std::move(checkpointer), options, ranks, verdict));
 }
 
 }  // namespace varve

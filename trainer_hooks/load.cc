@@ -57,32 +57,45 @@ Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults)
 
 }  // namespace
 
-Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
-                             TrainingState* into) {
+Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
+                               const ReadRegions& read, TrainingState* into) {
   const auto started = std::chrono::steady_clock::now();
   const std::string step = StepName(reader.info().id.run, reader.info().id.step);
   VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
   const Status topologies = CompareTopologies(saved_by, into->topology, options);
   if (!topologies.ok()) return topologies.WithContext(step);
-  VARVE_ASSIGN_OR_RETURN(const auto stored, reader.List());
-  LoadPlan plan = PlanLoad(stored, options, *into);
+  VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
+  LoadOptions fitted = options;
+  std::vector<std::string> dropped;
+  const Status fits = FitRankTensors(saved_by, into->topology, &stored, &fitted, &dropped);
+  if (!fits.ok()) return fits.WithContext(step);
+  LoadPlan plan = PlanLoad(stored, fitted, *into);
+  plan.report.dropped = std::move(dropped);
   VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
   const CheckpointId& id = reader.info().id;
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);
   Rest rest;
   if (options.trainer_state) {
-    Result<Rest> read =
+    Result<Rest> found =
         ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
-    if (!read.ok()) return read.status().WithContext(step);
-    rest = *std::move(read);
+    if (!found.ok()) return found.status().WithContext(step);
+    rest = *std::move(found);
   }
-  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan));
+  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan, read));
   if (options.trainer_state) Replace(std::move(rest), options, into);
   LoadReport report = std::move(plan.report);
   report.id = id;
   report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
+}
+
+Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
+                             TrainingState* into) {
+  const auto read = [](const CheckpointReader& from, std::span<const ReadRequest> requests) {
+    return from.ReadMany(requests);
+  };
+  return LoadThrough(reader, options, read, into);
 }
 
 }  // namespace varve

@@ -10,6 +10,7 @@
 #include "store/glob.h"
 #include "store/util.h"
 #include "trainer_hooks/convert.h"
+#include "trainer_hooks/item_name.h"
 
 namespace varve {
 namespace {
@@ -116,6 +117,10 @@ class Planner {
 
   void NoteFilled(const LoadTarget& target);
   void Fault(std::string text) { plan_.faults.push_back(std::move(text)); }
+  // The name in the target of a tensor that the checkpoint has under this one.
+  std::string TargetName(const std::string& stored) const {
+    return options_.rename.Apply(options_.rank ? DecodeItemName(stored).name : stored);
+  }
   bool IsWanted(std::string_view name) const {
     return (options_.include.empty() || MatchesAny(options_.include, name)) &&
            !MatchesAny(options_.exclude, name);
@@ -139,7 +144,7 @@ class Planner {
 
 void Planner::IndexStored(std::span<const TensorInfo> stored) {
   for (const TensorInfo& info : stored) {
-    const std::string name = options_.rename.Apply(info.name);
+    const std::string name = TargetName(info.name);
     const auto [it, is_new] = stored_.try_emplace(name, Stored{&info, info.shard == 0 || info.shard == kAllShards});
     if (!is_new && it->second.info->name == info.name) {
       it->second.is_whole = false;
@@ -148,7 +153,7 @@ void Planner::IndexStored(std::span<const TensorInfo> stored) {
             " of the checkpoint get this name, expected one");
     }
     if (!info.derived_from.empty()) {
-      weights_of_.emplace(options_.rename.Apply(info.derived_from), name);
+      weights_of_.emplace(TargetName(info.derived_from), name);
     }
   }
 }

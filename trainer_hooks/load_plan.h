@@ -54,7 +54,8 @@ struct LoadPlan {
   LoadReport report;                // numbers and names
 };
 
-// `stored`, all tensors of the checkpoint as List gives them, and `into` must outlive the plan.
+// `stored`, all tensors of the checkpoint as List gives them, of those of single ranks only this
+// rank's (FitRankTensors), and `into` must outlive the plan.
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 

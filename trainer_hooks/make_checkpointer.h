@@ -4,8 +4,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
+#include "trainer_hooks/load_through.h"
 #include "varve/async_checkpointer.h"
 
 namespace varve {
@@ -13,6 +15,9 @@ namespace varve {
 // The checkpointer of one rank, which may be one of many.
 class OwnCheckpointer : public AsyncCheckpointer {
  public:
+  // As Restore, through `read` when there is one.
+  virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                            const ReadRegions& read, TrainingState* into) = 0;
   // A save is under way.
   virtual bool IsBusy() const = 0;
   // Reports that this step is not saved.
@@ -23,11 +28,14 @@ class OwnCheckpointer : public AsyncCheckpointer {
 Status ValidateOptions(const CheckpointerOptions& options);
 // kInvalidArgument names what is wrong with a state that is to be saved.
 Status ValidateState(const TrainingState& state);
+// Threads of a save.
+int SaveThreads(const CheckpointerOptions& options);
 // How such a store is to be opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
-// `path`: where the file system is asked how much is free. Precondition: valid options.
-std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                  const std::filesystem::path& path,
-                                                  const CheckpointerOptions& options);
+// `path`: where the file system is asked how much is free. `annotate` adds to the metrics of each
+// save what others know of it, before anyone sees them. Precondition: valid options.
+std::unique_ptr<OwnCheckpointer> MakeCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate = nullptr);
 
 }  // namespace varve

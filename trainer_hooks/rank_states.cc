@@ -2,6 +2,9 @@
 #include "trainer_hooks/rank_states.h"
 
 #include <algorithm>
+#include <set>
+
+#include "trainer_hooks/item_name.h"
 
 namespace varve {
 namespace {
@@ -21,6 +24,17 @@ std::string ToText(const Topology& t) {
   add("ZeRO stage", t.zero_stage, 0);
   return text + std::to_string(t.world_size) + (t.world_size == 1 ? " rank" : " ranks") +
          ", order " + t.rank_order;
+}
+
+bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<Topology>& target) {
+  return stored && target && stored->world_size != target->world_size;
+}
+
+// What is nobody's in particular.
+Status Ownerless(const Topology& stored, const Topology& target, const std::string& names) {
+  return Status::InvalidArgument(
+      "saved by " + ToText(stored) + "; to be loaded by " + ToText(target) +
+      ": nobody in particular owns these states of single ranks: " + names);
 }
 
 // splitmix64
@@ -47,7 +61,8 @@ Status CompareTopologies(const std::optional<Topology>& stored,
 Status FitRankStates(const std::optional<Topology>& stored, const std::optional<Topology>& target,
                      RankStates policy, TrainerState* trainer, std::vector<StateItem>* items,
                      std::vector<std::string>* dropped) {
-  if (!stored || !target || stored->world_size == target->world_size) return Status::Ok();
+  if (!AreOtherRanks(stored, target)) return Status::Ok();
+  const size_t before = dropped->size();
   const auto of_rank = [](const StateItem& item) { return item.rank.has_value(); };
   std::string names;
   const auto note = [&](const std::string& name) {
@@ -60,15 +75,33 @@ Status FitRankStates(const std::optional<Topology>& stored, const std::optional<
   for (const StateItem& item : *items) {
     if (of_rank(item)) note("item " + item.name + " of rank " + std::to_string(*item.rank));
   }
-  if (dropped->empty()) return Status::Ok();
-  if (policy == RankStates::kError) {
-    return Status::InvalidArgument(
-        "saved by " + ToText(*stored) + "; to be loaded by " + ToText(*target) +
-        ": nobody in particular owns these states of single ranks: " + names);
-  }
+  if (dropped->size() == before) return Status::Ok();
+  if (policy == RankStates::kError) return Ownerless(*stored, *target, names);
   trainer->rng.clear();
   std::erase_if(*items, of_rank);
   return Status::Ok();
+}
+
+Status FitRankTensors(const std::optional<Topology>& stored_by,
+                      const std::optional<Topology>& target, std::vector<TensorInfo>* stored,
+                      LoadOptions* options, std::vector<std::string>* dropped) {
+  if (!options->rank.has_value()) return Status::Ok();
+  const bool are_others = AreOtherRanks(stored_by, target);
+  std::set<std::string> names;
+  std::erase_if(*stored, [&](const TensorInfo& info) {
+    const ItemName of = DecodeItemName(info.name);
+    if (!of.rank.has_value()) return false;
+    if (are_others) names.insert(of.name);
+    return are_others || of.rank != options->rank;
+  });
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "tensor " : ", tensor ") + name;
+    dropped->push_back("tensor " + name + " of single ranks");
+    options->exclude.push_back(options->rename.Apply(name));
+  }
+  if (names.empty() || options->rank_states == RankStates::kDrop) return Status::Ok();
+  return Ownerless(*stored_by, *target, text);
 }
 
 }  // namespace varve

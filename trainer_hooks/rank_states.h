@@ -22,4 +22,11 @@ Status FitRankStates(const std::optional<Topology>& stored, const std::optional<
                      RankStates policy, TrainerState* trainer, std::vector<StateItem>* items,
                      std::vector<std::string>* dropped);
 
+// The same for tensors that were saved per rank, which `stored` (as List gives them) then lacks; in
+// the target they are excluded. When the number of ranks is the same, takes out those of other
+// ranks. No effect without options->rank.
+Status FitRankTensors(const std::optional<Topology>& stored_by,
+                      const std::optional<Topology>& target, std::vector<TensorInfo>* stored,
+                      LoadOptions* options, std::vector<std::string>* dropped);
+
 }  // namespace varve

@@ -38,6 +38,7 @@ std::string ToString(const SaveMetrics& m) {
   }
   if (m.attempts > 1) text += "; " + std::to_string(m.attempts) + " attempts";
   if (m.dropped_steps > 0) text += "; dropped " + std::to_string(m.dropped_steps) + " old";
+  for (const std::string& warning : m.warnings) text += "; warning: " + warning;
   if (!m.status.ok()) text += "; then " + m.status.ToString();
   return text;
 }

@@ -28,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "varve/load.h"
 #include "varve/options.h"
@@ -43,7 +44,23 @@ enum class WhenBusy {
   kSkip,  // does not save this step
 };
 
-// What one save did and cost. Seconds are counted from BeginSave.
+// Ranks that hold the same part of a tensor hold replicas of it, which are saved once. What to do
+// when their bytes differ.
+enum class Replicas {
+  kMustBeEqual,  // the save fails, and names the tensor and the ranks
+  kTakeLowest,   // the lowest rank's is saved; the others are named in SaveMetrics::warnings
+  // They are no replicas: each rank's is saved as a tensor of its own, "rank_00003/NAME", equal or
+  // not. A Restore by as many ranks gives each its own back; LoadOptions::rank_states says what
+  // other ranks get.
+  kKeepPerRank,
+};
+struct ReplicaRule {
+  std::string glob;  // of tensor names
+  Replicas replicas = Replicas::kMustBeEqual;
+};
+
+// What one save did and cost. Seconds are counted from BeginSave. With ranks, of what this rank
+// saved.
 struct SaveMetrics {
   uint64_t step = 0;
   Status status;  // of the save, or of the retention after it
@@ -62,8 +79,9 @@ struct SaveMetrics {
   double staged_seconds = 0;        // until the trainer might change its tensors
   double durable_seconds = 0;       // until the checkpoint was durable
   Codec codec = Codec::kAuto;       // that was used
+  std::vector<std::string> warnings{};  // replicas that differ, see Replicas::kTakeLowest
 };
-// One line: step, sizes, times, why it waited, and the error if there is one.
+// One line: step, sizes, times, why it waited, warnings, and the error if there is one.
 std::string ToString(const SaveMetrics& metrics);
 
 struct CheckpointerOptions {
@@ -78,6 +96,8 @@ struct CheckpointerOptions {
   int local_ranks = 1;  // processes that share this machine
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
+  // With ranks. The first rule that matches a name decides; without one, replicas must be equal.
+  std::vector<ReplicaRule> replicas;
   // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds, if all
   // that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
   int retries = 0;

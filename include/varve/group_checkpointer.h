@@ -24,7 +24,9 @@ namespace varve {
 //
 // Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention, metrics,
 // tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone. Items and tensors
-// are those of all ranks, each of which may hold other shards of other tensors. A step is skipped by all
+// are those of all ranks, each of which may hold other shards of other tensors. What several ranks hold
+// alike, its replicas, is saved once, by whom a plan says that all of them make alike; AwaitStaged finds
+// replicas that differ (CheckpointerOptions::replicas), and a save commits after it. A step is skipped by all
 // when the save before is under way on one of them (WhenBusy::kSkip).
 Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
                                                          RankGroup* ranks,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -64,8 +65,8 @@ class NameMap {
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
-// What to do about RNG states and items of single ranks when the number of ranks has changed: they
-// belong to nobody in particular then.
+// What to do about RNG states, items and tensors (Replicas::kKeepPerRank) of single ranks when the
+// number of ranks has changed: they belong to nobody in particular then.
 enum class RankStates {
   kError,  // kInvalidArgument names them
   kDrop,   // left out and named in the report; the trainer makes new ones, e.g. from DerivedSeed
@@ -95,6 +96,14 @@ struct LoadOptions {
   // False: a checkpoint of another topology than that of `into` is refused, by an error that names both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
+  // Which rank this is: of the tensors that were saved per rank ("rank_00003/NAME") its own fill
+  // NAME, and those of others are not looked at. Unset: they are tensors like any other.
+  // OpenWithRanks and TrainerHooks know it.
+  std::optional<uint32_t> rank{};
+  // Of Restore by many ranks, when set on any of them: what several ranks want of the checkpoint is
+  // read by one of them, which sends the others what they want of it. For storage that is slower
+  // than what is between the ranks. A load of one rank does not look at it.
+  bool exchange = false;
   // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks and
   // TrainerHooks know them.
   std::set<std::string, std::less<>> on_other_ranks{};

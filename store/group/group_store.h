@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,10 @@ class GroupStore : public Store {
   Result<StoreStats> Stats() const override;
   Status CatchUp() const override;
 
+  // Asked by each save of this rank from then on when its part is stored, before it says so to the
+  // other ranks: an error ends the save on all of them. Not beside a save.
+  void SetCondition(std::function<Status()> condition) { condition_ = std::move(condition); }
+
   // --- for the operations ---
   // `pin`: keeps it from being dropped while the reader lives.
   Result<std::unique_ptr<ShardedReader>> OpenShards(const CheckpointId& id, bool pin) const;
@@ -71,6 +76,7 @@ class GroupStore : public Store {
   // A member to read from; the rank's own, or one opened beside its writer, which is kept.
   Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
 
+  Status AskCondition() const { return condition_ == nullptr ? Status::Ok() : condition_(); }
   // After a save: drops from the own member what others have closed meanwhile.
   Status SweepOwn();
   // Attempts that are over for this rank: each save takes part in one of its own.
@@ -96,6 +102,7 @@ class GroupStore : public Store {
   const std::unique_ptr<GroupLog> log_;
   GroupPlace place_;
   OwnMember own_;  // without a rank: no store
+  std::function<Status()> condition_;
 
   // Synchronise themselves.
   std::atomic<uint64_t> closed_when_swept_{0};

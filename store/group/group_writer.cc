@@ -166,6 +166,7 @@ Result<SaveReport> GroupWriter::Commit() {
   open_ = false;
   Result<SaveReport> report = inner_->Commit();
   Status status = report.status();
+  if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = ProposeAbort(*store_, attempt_, status);
@@ -342,6 +343,8 @@ Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
       if (attempt.committed || attempt.id != id || store->HasTakenPart(number)) continue;
       return number;
     }
+    const Status may_begin = CheckMayBegin(state, id, options);  // rank 0 will not begin it either
+    if (!may_begin.ok()) return may_begin;
     for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
       if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number))
         continue;

@@ -5,18 +5,15 @@
 #include "varve/group_checkpointer.h"
 
 #include <atomic>
-#include <functional>
 #include <latch>
-#include <thread>
 
-#include "tests/hooks/state_fixture.h"
+#include "tests/hooks/ranks_fixture.h"
 #include "tests/support/shard_reference.h"
 
 namespace varve::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 const std::vector<int64_t> kShape = {24, 10};
 
@@ -41,30 +38,8 @@ TestTrainer RankAt(int parts, int rank, uint64_t step) {
   return trainer;
 }
 
-class GroupCheckpointerTest : public ::testing::Test {
+class GroupCheckpointerTest : public RanksTest {
  protected:
-  void TearDown() override {
-    const auto check = Store::OpenForReading(root()).value()->Check({.read_data = true});
-    ASSERT_TRUE(check.ok()) << check.status().ToString();
-    EXPECT_THAT(check->errors, IsEmpty());
-  }
-  std::filesystem::path root() const { return folder_.path() / "root"; }
-
-  // Runs a job of this many ranks: `work(rank, checkpointer)` on each.
-  void Run(int size, const std::function<void(int, AsyncCheckpointer*)>& work,
-           const CheckpointerOptions& options = {}) {
-    auto groups = ThreadRanks(size, std::chrono::seconds(60));
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        auto checkpointer = OpenWithRanks(root(), groups[static_cast<size_t>(rank)].get(), options);
-        ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().ToString();
-        work(rank, checkpointer->get());
-        (*checkpointer)->Close().IgnoreError();  // tests that expect one say so
-      });
-    }
-  }
-
   void SaveSteps(int size, const std::vector<uint64_t>& steps,
                  const CheckpointerOptions& options = {}) {
     Run(size, [&](int rank, AsyncCheckpointer* checkpointer) {
@@ -75,8 +50,6 @@ class GroupCheckpointerTest : public ::testing::Test {
       }
     }, options);
   }
-
-  TempFolder folder_;
 };
 
 TEST_F(GroupCheckpointerTest, Row24_OtherRanksGoOnWhereTheseStopped) {

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/replica_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+
+#include "store/regions.h"
+#include "trainer_hooks/rank_part.h"
+#include "varve/layouts.h"
+
+namespace varve {
+namespace {
+
+using ::testing::ElementsAre;
+using Lists = std::vector<std::vector<HeldTensor>>;
+
+HeldTensor Held(std::string name, ShardLayout layout, std::string derived_from = "") {
+  return {.name = std::move(name),
+          .dtype = derived_from.empty() ? DType::kF32 : DType::kBF16,
+          .layout = Canonical(std::move(layout)),
+          .derived_from = std::move(derived_from),
+          .can_cut = true};
+}
+
+// The ZeRO slice of a layout that one of `dp` ranks has.
+ShardLayout Slice(const ShardLayout& layout, int64_t dp, int64_t rank) {
+  return SliceFlat(layout, {rank, dp}).value();
+}
+ShardLayout Rows(const ShardLayout& layout, int64_t tp, int64_t rank) {
+  return SplitEvenly(layout, 0, {rank, tp}).value();
+}
+
+// What each rank saves, by name, as text: "[0, 5)".
+std::map<std::string, std::string> Writes(const Lists& held, const ReplicaPlan& plan, size_t rank) {
+  std::map<std::string, std::string> writes;
+  for (size_t i = 0; i < held[rank].size(); ++i) {
+    const std::optional<Range>& range = plan.writes[rank][i];
+    if (!range.has_value()) continue;
+    writes[held[rank][i].name] =
+        "[" + std::to_string(range->begin) + ", " + std::to_string(range->end) + ")";
+  }
+  return writes;
+}
+
+// Every element that somebody holds is saved, and none twice.
+void ExpectWhole(const Lists& held, const ReplicaPlan& plan) {
+  std::map<std::string, std::vector<ShardLayout>> saved;
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    for (size_t i = 0; i < held[rank].size(); ++i) {
+      const std::optional<Range>& range = plan.writes[rank][i];
+      auto& layouts = saved[held[rank][i].name];
+      if (!range.has_value()) continue;
+      EXPECT_LE(range->end, held[rank][i].layout.NumLocal());
+      layouts.push_back(Canonical(CutLayout(held[rank][i].layout, *range)));
+      EXPECT_EQ(std::count(layouts.begin(), layouts.end(), layouts.back()), 1)
+          << held[rank][i].name << ": " << ToString(layouts.back());
+    }
+  }
+  for (const auto& [name, layouts] : saved) {
+    ASSERT_FALSE(layouts.empty()) << name;
+    const Status whole = ProveCoverage(layouts);
+    EXPECT_TRUE(whole.ok()) << name << ": " << whole.ToString();
+  }
+}
+
+std::vector<uint64_t> Loads(const Lists& held, const ReplicaPlan& plan) {
+  std::vector<uint64_t> loads(held.size());
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    for (size_t i = 0; i < held[rank].size(); ++i) {
+      const auto range = plan.writes[rank][i].value_or(Range{});
+      const auto bits = static_cast<uint64_t>(DTypeBits(held[rank][i].dtype));
+      loads[rank] += static_cast<uint64_t>(range.end - range.begin) * bits / 8;
+    }
+  }
+  return loads;
+}
+
+// A transformer of some layers with weights and Adam, in bytes as unequal as they are.
+std::vector<HeldTensor> Model(int layers) {
+  std::vector<HeldTensor> held;
+  const auto add = [&](const std::string& name, std::initializer_list<int64_t> shape) {
+    for (const char* kind : {"", "exp_avg.", "exp_avg_sq."}) {
+      held.push_back(Held(kind + name, ShardLayout::Whole(shape)));
+    }
+  };
+  add("wte", {50257, 768});
+  for (int i = 0; i < layers; ++i) {
+    const std::string layer = "h." + std::to_string(i) + ".";
+    add(layer + "attn", {2304, 768});
+    add(layer + "fc", {3072, 768});
+    add(layer + "ln", {768});
+  }
+  return held;
+}
+
+TEST(ReplicaPlanTest, Row15_WhatAllHoldIsSavedOnceAndSpread) {
+  const Lists held(4, Model(6));
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  const std::vector<uint64_t> loads = Loads(held, plan);
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  EXPECT_LT(static_cast<double>(*most), 1.02 * static_cast<double>(*least));
+  EXPECT_EQ(plan.groups.size(), held[0].size());
+  for (const ReplicaGroup& group : plan.groups) EXPECT_EQ(group.holders.size(), 4u);
+}
+
+TEST(ReplicaPlanTest, OneRankSavesEverything) {
+  const Lists held(1, Model(1));
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_TRUE(plan.groups.empty());
+  for (const auto& range : plan.writes[0]) EXPECT_TRUE(range.has_value());
+}
+
+TEST(ReplicaPlanTest, TheOrderOfTheListsMakesNoDifference) {
+  const Lists held(3, Model(4));
+  const ReplicaPlan plan = PlanReplicas(held);
+  Lists shuffled = held;
+  std::mt19937 random(7);
+  for (auto& tensors : shuffled) std::shuffle(tensors.begin(), tensors.end(), random);
+  const ReplicaPlan other = PlanReplicas(shuffled);
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    EXPECT_EQ(Writes(held, plan, rank), Writes(shuffled, other, rank)) << rank;
+  }
+}
+
+TEST(ReplicaPlanTest, LargeTensorsAreCutAtChunks) {
+  const Lists held(3, {Held("w", ShardLayout::Whole({20'000'000}))});
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(plan.writes[rank][0].has_value());
+    EXPECT_EQ(plan.writes[rank][0]->begin % 262144, 0);
+  }
+  const std::vector<uint64_t> loads = Loads(held, plan);
+  EXPECT_LE(
+      *std::max_element(loads.begin(), loads.end()) - *std::min_element(loads.begin(), loads.end()),
+      uint64_t{2} << 20);
+}
+
+TEST(ReplicaPlanTest, WhatCannotBeCutStaysWhole) {
+  Lists held(3, {Held("strided", ShardLayout::Whole({20'000'000}))});
+  held[1][0].can_cut = false;
+  EXPECT_THAT(Writes(held, PlanReplicas(held), 0),
+              ElementsAre(std::pair("strided", "[0, 20000000)")));
+  // Its padding comes back only from a shard of the same layout.
+  const ShardLayout padded =
+      SplitPadded(ShardLayout::Whole({9'999'999, 2}), 0, 10'000'000, {0, 1}).value();
+  const Lists padding(2, {Held("padded", padded)});
+  EXPECT_THAT(Writes(padding, PlanReplicas(padding), 0),
+              ElementsAre(std::pair("padded", "[0, 20000000)")));
+}
+
+TEST(ReplicaPlanTest, Row15_WeightsAreSavedWhereTheirMastersAre) {
+  Lists held(4);
+  const ShardLayout whole = ShardLayout::Whole({10, 7});  // 70 elements, slices of 18
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    held[static_cast<size_t>(rank)] = {Held("w", whole, "m"), Held("m", Slice(whole, 4, rank))};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 0),
+              ElementsAre(std::pair("m", "[0, 18)"), std::pair("w", "[0, 18)")));
+  EXPECT_THAT(Writes(held, plan, 1),
+              ElementsAre(std::pair("m", "[0, 18)"), std::pair("w", "[18, 36)")));
+  EXPECT_THAT(Writes(held, plan, 3),  // two elements behind the end
+              ElementsAre(std::pair("m", "[0, 18)"), std::pair("w", "[54, 70)")));
+  ASSERT_EQ(plan.groups.size(), 1u);  // the masters have no replicas
+  EXPECT_EQ(held[0][plan.groups[0].holders[0].tensor].name, "w");
+}
+
+TEST(ReplicaPlanTest, SlicesBehindTheEndArePaddingOnly) {
+  Lists held(4);
+  const ShardLayout whole = ShardLayout::Whole({2});
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    held[static_cast<size_t>(rank)] = {Held("w", whole, "m"), Held("m", Slice(whole, 4, rank))};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 1),
+              ElementsAre(std::pair("m", "[0, 1)"), std::pair("w", "[1, 2)")));
+  EXPECT_THAT(Writes(held, plan, 3), ElementsAre(std::pair("m", "[0, 1)")));
+}
+
+TEST(ReplicaPlanTest, MastersMayBeRowsOfTheWeight) {
+  Lists held(2);
+  const ShardLayout whole = ShardLayout::Whole({5, 4});
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    held[static_cast<size_t>(rank)] = {Held("w", whole, "m"),
+                                       Held("m", SplitChunks(whole, 0, {rank, 2}).value())};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 0),
+              ElementsAre(std::pair("m", "[0, 12)"), std::pair("w", "[0, 12)")));
+  EXPECT_THAT(Writes(held, plan, 1),
+              ElementsAre(std::pair("m", "[0, 8)"), std::pair("w", "[12, 20)")));
+}
+
+TEST(ReplicaPlanTest, MastersThatAreNoRangeOfTheWeightLeaveItWhole) {
+  Lists held(2);
+  const ShardLayout whole = ShardLayout::Whole({5, 4});
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    held[static_cast<size_t>(rank)] = {Held("w", whole, "m"),
+                                       Held("m", SplitEvenly(whole, 1, {rank, 2}).value())};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 0),
+              ElementsAre(std::pair("m", "[0, 10)"), std::pair("w", "[0, 20)")));
+  EXPECT_THAT(Writes(held, plan, 1), ElementsAre(std::pair("m", "[0, 10)")));
+}
+
+TEST(ReplicaPlanTest, WholeMastersAndTheirWeightsGoTogether) {
+  Lists held(3);
+  for (auto& tensors : held) {
+    for (const std::string name : {"a", "b", "c"}) {
+      tensors.push_back(Held(name, ShardLayout::Whole({100}), "m." + name));
+      tensors.push_back(Held("m." + name, ShardLayout::Whole({100})));
+    }
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  const std::string all = "[0, 100)";
+  EXPECT_THAT(Writes(held, plan, 0), ElementsAre(std::pair("a", all), std::pair("m.a", all)));
+  EXPECT_THAT(Writes(held, plan, 1), ElementsAre(std::pair("b", all), std::pair("m.b", all)));
+  EXPECT_THAT(Writes(held, plan, 2), ElementsAre(std::pair("c", all), std::pair("m.c", all)));
+}
+
+TEST(ReplicaPlanTest, Row15_TwoDataParallelGroupsOfTwoTensorParallelRanks) {
+  // Ranks: tp fastest. The replicas of a shard are those of the other dp rank of the same tp rank;
+  // norms are replicas on all four.
+  Lists held(4);
+  const ShardLayout weight = ShardLayout::Whole({8, 6}), norm = ShardLayout::Whole({6});
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    const ShardLayout part = Rows(weight, 2, rank % 2);
+    held[static_cast<size_t>(rank)] = {
+        Held("norm", norm, "m.norm"), Held("m.norm", Slice(norm, 2, rank / 2)),
+        Held("w", part, "m.w"), Held("m.w", Slice(part, 2, rank / 2))};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_EQ(Writes(held, plan, 0).at("w"), "[0, 12)");
+  EXPECT_EQ(Writes(held, plan, 3).at("w"), "[12, 24)");
+  // The slice of the norm's master that ranks 0 and 1 both have is saved by one of them, with the
+  // norm.
+  for (size_t rank = 0; rank < 4; ++rank) {
+    const auto writes = Writes(held, plan, rank);
+    EXPECT_EQ(writes.contains("norm"), writes.contains("m.norm")) << rank;
+  }
+  std::map<std::string, std::vector<size_t>> sizes;
+  for (const ReplicaGroup& group : plan.groups) {
+    const ReplicaGroup::Holder& first = group.holders[0];
+    sizes[held[first.rank][first.tensor].name].push_back(group.holders.size());
+  }
+  EXPECT_THAT(sizes["norm"], ElementsAre(4));
+  EXPECT_THAT(sizes["m.norm"], ElementsAre(2, 2));
+  EXPECT_THAT(sizes["w"], ElementsAre(2, 2));
+  EXPECT_FALSE(sizes.contains("m.w"));
+}
+
+TEST(ReplicaPlanTest, EmptyShardsAndRanksWithPaddingOnly) {
+  Lists held(4);
+  const ShardLayout whole = ShardLayout::Whole({2, 3});
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    held[static_cast<size_t>(rank)] = {
+        Held("chunks", SplitChunks(whole, 0, {rank, 4}).value()),     // ranks 2, 3 have none
+        Held("padded", SplitPadded(whole, 0, 8, {rank, 4}).value()),  // only rank 0 has rows
+        Held("empty", ShardLayout::Whole({0, 3}))};
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  size_t saved = 0;
+  for (const auto& writes : plan.writes) {
+    saved += static_cast<size_t>(
+        std::ranges::count_if(writes, [](const auto& range) { return range.has_value(); }));
+  }
+  EXPECT_EQ(saved,
+            6u);  // of `chunks` two rows and nothing, of `padded` rows and padding, and `empty`
+}
+
+TEST(ReplicaPlanTest, TiedTensorsAreSavedByOneRank) {
+  Lists held(2);
+  for (auto& tensors : held) {
+    tensors = {Held("a", ShardLayout::Whole({50})), Held("b", ShardLayout::Whole({40})),
+               Held("tied", ShardLayout::Whole({50}))};
+    tensors[2].tied_to = "a";
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  const std::string all = "[0, 50)";
+  EXPECT_THAT(Writes(held, plan, 0), ElementsAre(std::pair("a", all), std::pair("tied", all)));
+  EXPECT_THAT(Writes(held, plan, 1), ElementsAre(std::pair("b", "[0, 40)")));
+}
+
+TEST(ReplicaPlanTest, RulesDecideWhoSaves) {
+  Lists held(3, {Held("lowest", ShardLayout::Whole({50})), Held("own", ShardLayout::Whole({40}))});
+  for (auto& tensors : held) {
+    tensors[0].replicas = Replicas::kTakeLowest;
+    tensors[1].replicas = Replicas::kKeepPerRank;
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  EXPECT_THAT(Writes(held, plan, 0),
+              ElementsAre(std::pair("lowest", "[0, 50)"), std::pair("own", "[0, 40)")));
+  EXPECT_THAT(Writes(held, plan, 2), ElementsAre(std::pair("own", "[0, 40)")));
+  ASSERT_EQ(plan.groups.size(), 1u);
+}
+
+TEST(HeldTensorTest, ListsSurviveTheWay) {
+  std::vector<HeldTensor> held = {
+      Held("w", Rows(ShardLayout::Whole({8, 6}), 2, 1), "m"),
+      Held("padded", SplitPadded(ShardLayout::Whole({5}), 0, 8, {1, 2}).value()),
+      Held("m", Slice(ShardLayout::Whole({8, 6}), 5, 4)), Held("scalar", ShardLayout::Whole({}))};
+  held[1].tied_to = "w";
+  held[1].can_cut = false;
+  held[2].replicas = Replicas::kKeepPerRank;
+  const std::string bytes = EncodeHeld(held);
+  EXPECT_EQ(DecodeHeld(bytes).value(), held);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_EQ(DecodeHeld(bytes.substr(0, size)).status().code(), StatusCode::kCorruption) << size;
+  }
+  for (size_t at = 0; at < bytes.size(); ++at) {  // whatever it says, it is no crash
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x80);
+    DecodeHeld(damaged).status().IgnoreError();
+  }
+}
+
+}  // namespace
+}  // namespace varve

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "codec/digest.h"
+#include "store/overlap.h"
+#include "store/regions.h"
+#include "store/util.h"
+#include "trainer_hooks/agree.h"
+#include "trainer_hooks/exchange_plan.h"
+
+namespace varve {
+namespace {
+
+// What a rank holds of a round: what it has read, has ready to send, and has received.
+constexpr uint64_t kBudget = uint64_t{64} << 20;
+// Any seed: the digest of a message is that of what was sent.
+constexpr uint64_t kSeed = 0;
+
+using Round = std::vector<ExchangeItem>;
+using Message = std::vector<std::byte>;
+
+void Append(std::span<const std::byte> bytes, Message* to) {
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
+
+class Exchange {
+ public:
+  Exchange(const CheckpointReader& reader, std::span<const ReadRequest> requests, RankGroup* ranks)
+      : reader_(reader),
+        requests_(requests),
+        ranks_(ranks),
+        rank_(static_cast<uint32_t>(ranks->rank())) {}
+
+  Status Run() {
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, FindWanted()));
+    VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(EncodeHeld(wanted_))));
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, MakePlan(lists)));
+    Status status = ReadAlone();
+    for (const Round& round : plan_.rounds) {
+      if (status.ok()) status = Read(round);
+      VARVE_RETURN_IF_ERROR(Agree(ranks_, status));
+      VARVE_ASSIGN_OR_RETURN(const auto received, Send(round));
+      status = Receive(round, received);
+    }
+    return Agree(ranks_, status);
+  }
+
+ private:
+  Status FindWanted();
+  std::optional<HeldTensor> AsWanted(const ReadRequest& request) const;
+  Status MakePlan(const std::vector<std::vector<std::byte>>& lists);
+  Status ReadAlone();
+  Status Read(const Round& round);
+  Result<std::vector<Message>> Send(const Round& round);
+  Message Pack(const Round& round, uint32_t to) const;
+  Status Receive(const Round& round, const std::vector<Message>& received);
+  // Copies between an item's bytes and a region's, as `copy(of_item, of_region, bytes)` says.
+  template <typename Copy>
+  void ForEachRun(const ExchangeItem& item, uint32_t region, Copy copy) const {
+    const auto element = static_cast<uint64_t>(DTypeBits(shards_[item.shard].dtype)) / 8;
+    Overlap(item.layout, plan_.regions[region])
+        .ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
+          copy(run.source * element, run.target * element, run.length * element);
+        });
+  }
+
+  const CheckpointReader& reader_;
+  const std::span<const ReadRequest> requests_;
+  RankGroup* const ranks_;
+  const uint32_t rank_;
+  std::vector<TensorInfo> shards_;
+  std::vector<HeldTensor> wanted_;
+  std::vector<size_t> request_of_;  // of each of wanted_
+  ExchangePlan plan_;
+  std::map<const ExchangeItem*, std::vector<std::byte>> read_;  // of this round
+};
+
+Status Exchange::FindWanted() {
+  VARVE_ASSIGN_OR_RETURN(shards_, reader_.ListShards());
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    std::optional<HeldTensor> wanted = AsWanted(requests_[i]);
+    if (!wanted.has_value()) continue;
+    wanted_.push_back(*std::move(wanted));
+    request_of_.push_back(i);
+  }
+  return Status::Ok();
+}
+
+// Nothing when it is better read as ever: what has a fault, which is then said; what comes from a shard
+// with its padding; elements that share bytes.
+std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
+  std::vector<ShardLayout> layouts;
+  auto it = std::ranges::lower_bound(shards_, request.name, {}, &TensorInfo::name);
+  for (; it != shards_.end() && it->name == request.name; ++it) {
+    layouts.push_back(LayoutOfShard(*it));
+    if (DTypeBits(it->dtype) % 8 != 0) return std::nullopt;
+  }
+  if (layouts.empty()) return std::nullopt;
+  const TensorInfo& last = *(it - 1);
+  HeldTensor wanted{.name = std::string(request.name), .dtype = last.dtype};
+  wanted.layout = Canonical(request.region != nullptr ? *request.region
+                                                      : ShardLayout::Whole(layouts[0].global_shape));
+  const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
+  const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
+  if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
+  if (request.out.size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
+  return wanted;
+}
+
+Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
+  std::vector<std::vector<HeldTensor>> wanted;
+  for (const auto& list : lists) {
+    VARVE_ASSIGN_OR_RETURN(auto of_rank, DecodeHeld(AsString(list)));
+    wanted.push_back(std::move(of_rank));
+  }
+  plan_ = PlanExchange(shards_, wanted, kBudget);
+  return Status::Ok();
+}
+
+// What shares no chunk with other ranks.
+Status Exchange::ReadAlone() {
+  std::vector<bool> is_exchanged(requests_.size());
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (!plan_.is_exchanged[rank_][i]) continue;
+    is_exchanged[request_of_[i]] = true;
+    FillPadding(requests_[request_of_[i]], wanted_[i].layout);
+  }
+  std::vector<ReadRequest> alone;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (!is_exchanged[i]) alone.push_back(requests_[i]);
+  }
+  return alone.empty() ? Status::Ok() : reader_.ReadMany(alone);
+}
+
+Status Exchange::Read(const Round& round) {
+  read_.clear();
+  std::vector<ReadRequest> requests;
+  for (const ExchangeItem& item : round) {
+    if (item.reader != rank_) continue;
+    const TensorInfo& shard = shards_[item.shard];
+    std::vector<std::byte>& bytes = read_[&item];
+    bytes.resize(static_cast<size_t>(item.layout.NumLocal()) *
+                 static_cast<size_t>(DTypeBits(shard.dtype)) / 8);
+    requests.push_back(
+        {.name = shard.name, .out = bytes, .shard = shard.shard, .region = &item.layout});
+  }
+  return requests.empty() ? Status::Ok() : reader_.ReadMany(requests);
+}
+
+// Of each item that this rank has read, what a rank wants, in their order; behind the digest of that.
+Message Exchange::Pack(const Round& round, uint32_t to) const {
+  Message message;
+  for (const ExchangeItem& item : round) {
+    if (item.reader != rank_) continue;
+    const std::span<const std::byte> bytes = read_.at(&item);
+    for (const ExchangeItem::Consumer& consumer : item.consumers) {
+      if (consumer.rank != to) continue;
+      if (message.empty()) message.resize(sizeof(Digest));
+      ForEachRun(item, consumer.region, [&](uint64_t from, uint64_t, uint64_t n) {
+        Append(bytes.subspan(from, n), &message);
+      });
+    }
+  }
+  if (message.empty()) return message;
+  const Digest digest = ComputeDigest(kSeed, std::span(message).subspan(sizeof(Digest)));
+  std::memcpy(message.data(), &digest, sizeof digest);
+  return message;
+}
+
+Result<std::vector<Message>> Exchange::Send(const Round& round) {
+  const auto size = static_cast<uint32_t>(ranks_->size());
+  // Ranks that want the same get the same message.
+  std::map<std::vector<std::pair<const ExchangeItem*, uint32_t>>, Message> messages;
+  std::vector<std::span<const std::byte>> to_each(size);
+  for (uint32_t to = 0; to < size; ++to) {
+    std::vector<std::pair<const ExchangeItem*, uint32_t>> contents;
+    for (const ExchangeItem& item : round) {
+      for (const ExchangeItem::Consumer& consumer : item.consumers) {
+        if (item.reader == rank_ && consumer.rank == to) contents.emplace_back(&item, consumer.region);
+      }
+    }
+    const auto [it, is_new] = messages.try_emplace(std::move(contents));
+    if (is_new) it->second = Pack(round, to);
+    to_each[to] = it->second;
+  }
+  return ranks_->AllToAll(to_each);
+}
+
+Status Exchange::Receive(const Round& round, const std::vector<Message>& received) {
+  std::vector<size_t> used(received.size(), sizeof(Digest));
+  for (uint32_t from = 0; from < received.size(); ++from) {
+    const std::span<const std::byte> message = received[from];
+    if (message.empty()) continue;
+    Digest digest;
+    std::memcpy(&digest, message.data(), std::min(sizeof digest, message.size()));
+    if (message.size() < sizeof digest ||
+        digest != ComputeDigest(kSeed, message.subspan(sizeof digest))) {
+      return Status::Corruption("what rank " + std::to_string(from) + " has sent is damaged");
+    }
+  }
+  for (const ExchangeItem& item : round) {
+    for (const ExchangeItem::Consumer& consumer : item.consumers) {
+      if (consumer.rank != rank_) continue;
+      const std::span<const std::byte> message = received[item.reader];
+      size_t& at = used[item.reader];
+      bool fits = true;
+      ForEachRun(item, consumer.region, [&](uint64_t, uint64_t to, uint64_t n) {
+        fits = fits && at + n <= message.size();
+        if (!fits) return;
+        std::memcpy(requests_[request_of_[consumer.wanted]].out.data() + to, message.data() + at, n);
+        at += n;
+      });
+      if (fits) continue;
+      return Status::Corruption("rank " + std::to_string(item.reader) +
+                                " has sent less than tensor " + shards_[item.shard].name +
+                                " needs");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ReadTogether(const CheckpointReader& reader, std::span<const ReadRequest> requests,
+                    RankGroup* ranks) {
+  return Exchange(reader, requests, ranks).Run();
+}
+
+}  // namespace varve

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A load of all ranks together: a chunk that several of them want is read once.
+#pragma once
+
+#include <span>
+
+#include "varve/checkpoint.h"
+#include "varve/rank_group.h"
+
+namespace varve {
+
+// As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective: every rank
+// reads a part of what is wanted and sends the others what they want of that, in pieces of bounded
+// size with a digest. An error of one rank is that of all, named.
+Status ReadTogether(const CheckpointReader& reader, std::span<const ReadRequest> requests,
+                    RankGroup* ranks);
+
+}  // namespace varve

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/held_tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "store/gather.h"
+#include "store/glob.h"
+
+namespace varve {
+namespace {
+
+Replicas FindRule(std::span<const ReplicaRule> rules, std::string_view name) {
+  const auto rule = std::find_if(rules.begin(), rules.end(),
+                                 [&](const ReplicaRule& r) { return MatchesGlob(r.glob, name); });
+  return rule == rules.end() ? Replicas::kMustBeEqual : rule->replicas;
+}
+
+bool AreTied(const StateTensor& a, const StateTensor& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides && a.layout == b.layout;
+}
+
+// Numbers and strings one behind the other.
+class Encoder {
+ public:
+  void Number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Text(std::string_view text) {
+    Number(static_cast<int64_t>(text.size()));
+    bytes_ += text;
+  }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// The reverse. After something that cannot be, all that follows is empty, and `ok` is false.
+class Decoder {
+ public:
+  explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
+
+  int64_t Number() {
+    int64_t value = 0;
+    const std::string_view part = Take(sizeof value);
+    if (ok_) std::memcpy(&value, part.data(), sizeof value);
+    return value;
+  }
+  // How many entries follow, each of at least 8 bytes.
+  size_t Count() {
+    const int64_t n = Number();
+    if (n < 0 || static_cast<uint64_t>(n) > bytes_.size() / 8) ok_ = false;
+    return ok_ ? static_cast<size_t>(n) : 0;
+  }
+  std::string Text() {
+    const int64_t n = Number();
+    return std::string(Take(n < 0 ? SIZE_MAX : static_cast<size_t>(n)));
+  }
+  bool ok() const { return ok_; }
+  bool is_at_end() const { return bytes_.empty(); }
+
+ private:
+  std::string_view Take(size_t n) {
+    if (n > bytes_.size()) ok_ = false;
+    if (!ok_) return {};
+    const std::string_view part = bytes_.substr(0, n);
+    bytes_.remove_prefix(n);
+    return part;
+  }
+
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+void EncodeLayout(const ShardLayout& layout, Encoder* to) {
+  to->Number(static_cast<int64_t>(layout.axes.size()));
+  for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    to->Number(layout.global_shape[axis]);
+    to->Number(static_cast<int64_t>(layout.axes[axis].size()));
+    for (const Segment& segment : layout.axes[axis]) {
+      to->Number(segment.is_padding ? -1 : segment.begin);
+      to->Number(segment.length);
+    }
+  }
+  to->Number(layout.flat ? layout.flat->begin : -1);
+  to->Number(layout.flat ? layout.flat->end : -1);
+}
+
+ShardLayout DecodeLayout(Decoder* from) {
+  ShardLayout layout;
+  for (size_t axes = from->Count(); axes > 0; --axes) {
+    layout.global_shape.push_back(from->Number());
+    std::vector<Segment>& segments = layout.axes.emplace_back();
+    for (size_t n = from->Count(); n > 0; --n) {
+      const int64_t begin = from->Number();
+      segments.push_back({std::max<int64_t>(begin, 0), from->Number(), begin < 0});
+    }
+  }
+  const int64_t begin = from->Number(), end = from->Number();
+  if (begin >= 0) layout.flat = Range{begin, end};
+  return layout;
+}
+
+HeldTensor DecodeTensor(Decoder* from) {
+  HeldTensor tensor;
+  tensor.name = from->Text();
+  tensor.dtype = static_cast<DType>(from->Number());
+  tensor.layout = DecodeLayout(from);
+  tensor.derived_from = from->Text();
+  tensor.tied_to = from->Text();
+  tensor.can_cut = from->Number() != 0;
+  tensor.replicas = static_cast<Replicas>(from->Number());
+  return tensor;
+}
+
+}  // namespace
+
+uint64_t HeldTensor::Bytes() const {
+  return static_cast<uint64_t>(layout.NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+}
+
+std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
+  std::vector<HeldTensor> held;
+  std::multimap<const void*, const StateTensor*> by_data;
+  for (const StateTensor& tensor : state.tensors) {
+    HeldTensor& h = held.emplace_back();
+    h.name = tensor.name;
+    h.dtype = tensor.dtype;
+    h.layout = Canonical(tensor.layout.value_or(ShardLayout::Whole(tensor.shape)));
+    h.derived_from = tensor.derived_from;
+    h.can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0;
+    h.replicas = FindRule(rules, tensor.name);
+    if (h.Bytes() == 0) continue;
+    const auto [begin, end] = by_data.equal_range(tensor.data);
+    const auto first =
+        std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
+    if (first != end) h.tied_to = first->second->name;
+    if (first == end) by_data.emplace(tensor.data, &tensor);
+  }
+  return held;
+}
+
+std::string EncodeHeld(std::span<const HeldTensor> tensors) {
+  Encoder to;
+  to.Number(static_cast<int64_t>(tensors.size()));
+  for (const HeldTensor& tensor : tensors) {
+    to.Text(tensor.name);
+    to.Number(static_cast<int64_t>(tensor.dtype));
+    EncodeLayout(tensor.layout, &to);
+    to.Text(tensor.derived_from);
+    to.Text(tensor.tied_to);
+    to.Number(tensor.can_cut ? 1 : 0);
+    to.Number(static_cast<int64_t>(tensor.replicas));
+  }
+  return to.Take();
+}
+
+Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
+  Decoder from(bytes);
+  std::vector<HeldTensor> tensors;
+  for (size_t n = from.Count(); n > 0; --n) tensors.push_back(DecodeTensor(&from));
+  bool valid = from.ok() && from.is_at_end();
+  for (const HeldTensor& tensor : tensors) {
+    valid = valid && ValidateLayout(tensor.layout).ok() && DTypeBits(tensor.dtype) > 0;
+  }
+  if (valid) return tensors;
+  return Status::Corruption(
+      "the list of a rank's tensors is damaged: " + std::to_string(bytes.size()) + " bytes");
+}
+
+}  // namespace varve

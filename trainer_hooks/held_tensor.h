@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank tells the others of a tensor that it holds, so that all of them plan alike who saves
+// what; and a list of them as bytes. Plain values; functions are stateless.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/async_checkpointer.h"
+#include "varve/result.h"
+#include "varve/training_state.h"
+
+namespace varve {
+
+struct HeldTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  ShardLayout layout;        // canonical
+  std::string derived_from;  // its master; empty: none
+  std::string tied_to;       // the first name of this memory in the rank's list; empty: its own
+  bool can_cut = false;      // a flat range of it lies in the trainer's memory in one piece
+  Replicas replicas = Replicas::kMustBeEqual;
+  bool operator==(const HeldTensor&) const = default;
+
+  uint64_t Bytes() const;
+};
+
+// In the order of the state. Precondition: the state is valid.
+std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
+
+std::string EncodeHeld(std::span<const HeldTensor> tensors);
+// kCorruption: not what EncodeHeld gives.
+Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes);
+
+}  // namespace varve

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/rank_part.h"
+
+#include <set>
+#include <utility>
+
+#include "trainer_hooks/item_name.h"
+#include "trainer_hooks/replica_plan.h"
+
+namespace varve {
+namespace {
+
+// A dense tensor with some of its elements.
+StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& range) {
+  StateTensor part = tensor;
+  part.layout = CutLayout(held.layout, range);
+  if (part.layout == held.layout) return part;
+  part.shape = part.layout->LocalShape();
+  part.strides.clear();
+  part.data = static_cast<std::byte*>(tensor.data) + range.begin * DTypeBits(tensor.dtype) / 8;
+  return part;
+}
+
+}  // namespace
+
+Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTensor> held,
+                             std::span<const std::optional<Range>> writes, uint32_t rank) {
+  std::set<std::string_view> per_rank;
+  for (const HeldTensor& tensor : held) {
+    if (tensor.replicas == Replicas::kKeepPerRank) per_rank.insert(tensor.name);
+    if (!DecodeItemName(tensor.name).rank.has_value()) continue;
+    return Status::InvalidArgument("tensor " + tensor.name +
+                                   ": the name is kept for a tensor of a single rank");
+  }
+  TrainingState part{.tensors = {},
+                     .items = state.items,
+                     .trainer = state.trainer,
+                     .topology = state.topology,
+                     .metrics = state.metrics,
+                     .tags = state.tags};
+  for (size_t i = 0; i < held.size(); ++i) {
+    if (!writes[i].has_value()) continue;
+    StateTensor tensor = Cut(state.tensors[i], held[i], *writes[i]);
+    if (per_rank.contains(held[i].name)) {
+      VARVE_ASSIGN_OR_RETURN(tensor.name, EncodeItemName({held[i].name, rank}));
+      tensor.layout.reset();
+      if (per_rank.contains(tensor.derived_from)) {
+        VARVE_ASSIGN_OR_RETURN(tensor.derived_from, EncodeItemName({tensor.derived_from, rank}));
+      }
+    }
+    part.tensors.push_back(std::move(tensor));
+  }
+  return part;
+}
+
+}  // namespace varve

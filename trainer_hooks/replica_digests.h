@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Digests of whole tensors where they lie, taken on a few threads while a trainer goes on. Replicas
+// have equal digests whatever their strides.
+//
+// Thread rule: Finish once, by the thread that made it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "codec/digest.h"
+#include "varve/training_state.h"
+
+namespace varve {
+
+class ReplicaDigests {
+ public:
+  // Begins. The tensors' data is read until Finish has returned, or this is destroyed.
+  ReplicaDigests(std::vector<StateTensor> tensors, int num_threads);
+  ~ReplicaDigests();
+  ReplicaDigests(const ReplicaDigests&) = delete;
+  ReplicaDigests& operator=(const ReplicaDigests&) = delete;
+
+  // Helps, and returns the digests in the order of the tensors.
+  std::vector<Digest> Finish();
+
+ private:
+  void Work();
+  Digest DigestChunk(const StateTensor& tensor, uint64_t chunk,
+                     std::vector<std::byte>* gathered) const;
+
+  const std::vector<StateTensor> tensors_;
+  std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks
+  std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor, chunk
+  std::atomic<size_t> next_{0};                        // of chunks_
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace varve

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/replica_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "store/chunk_source.h"
+#include "store/overlap.h"
+
+namespace varve {
+namespace {
+
+// Parts of a cut tensor have at least so much, so that there are few of them.
+constexpr uint64_t kMinPartBytes = uint64_t{16} << 20;
+
+using Holder = ReplicaGroup::Holder;
+
+// A part of a tensor, and all who hold it.
+struct Group {
+  const HeldTensor* tensor = nullptr;  // as the lowest rank lists it
+  std::vector<Holder> holders;         // by rank
+  bool can_cut = true;                 // on all of them
+  uint64_t bytes = 0;
+  int stage = 0;
+};
+
+// The elements of `weight` that a part of its master has, when these are the neighbours of one
+// another and hold nothing else; in the order of the weight's local tensor.
+std::optional<Range> FindPart(const ShardLayout& weight, const ShardLayout& master) {
+  if (weight == master) return Range{0, weight.NumLocal()};
+  if (weight.global_shape != master.global_shape) return std::nullopt;
+  const Overlap overlap(master, weight);
+  const int64_t count = master.NumHeld();
+  if (count == 0 || overlap.Count() != static_cast<uint64_t>(count)) return std::nullopt;
+  std::optional<int64_t> first;
+  overlap.ForEachRun({0, 1}, [&](const CopyRun& run) { first = static_cast<int64_t>(run.target); });
+  if (!first.has_value()) return std::nullopt;
+  const Range part{*first, *first + count};
+  const bool is_all =
+      part.end <= weight.NumLocal() &&
+      Overlap(master, CutLayout(weight, part)).Count() == static_cast<uint64_t>(count);
+  return is_all ? std::optional(part) : std::nullopt;
+}
+
+class Planner {
+ public:
+  explicit Planner(std::span<const std::vector<HeldTensor>> held)
+      : held_(held), load_(held.size()), by_name_(held.size()) {
+    for (const auto& tensors : held) plan_.writes.emplace_back(tensors.size());
+  }
+
+  ReplicaPlan Plan() && {
+    FindGroups();
+    for (const Group& group : groups_) {
+      if (group.holders.size() > 1) plan_.groups.push_back({group.holders});
+    }
+    // What others follow comes first; of that, what nobody can choose.
+    for (int stage = 0; stage < kNumStages; ++stage) {
+      for (const Group& group : groups_) {
+        if (group.stage == stage) PlanGroup(group);
+      }
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  static constexpr int kNumStages = 5;
+
+  void FindGroups();
+  int StageOf(const Group& group) const;
+  void PlanGroup(const Group& group);
+  bool FollowTied(const Group& group);
+  bool FollowMaster(const Group& group);
+  void Spread(const Group& group);
+  void Assign(const Group& group, const Holder& holder, const Range& range);
+
+  const HeldTensor& TensorOf(const Holder& holder) const {
+    return held_[holder.rank][holder.tensor];
+  }
+  std::optional<Range>& WriteOf(const Holder& holder) {
+    return plan_.writes[holder.rank][holder.tensor];
+  }
+  // A tensor of a holder's rank.
+  std::optional<Holder> FindBeside(const Holder& holder, const std::string& name) const {
+    const auto it = by_name_[holder.rank].find(name);
+    if (it == by_name_[holder.rank].end()) return std::nullopt;
+    return Holder{holder.rank, it->second};
+  }
+  bool HasMaster(const Holder& holder) const {
+    return FindBeside(holder, TensorOf(holder).derived_from).has_value();
+  }
+
+  const std::span<const std::vector<HeldTensor>> held_;
+  std::vector<uint64_t> load_;  // bytes that each rank saves
+  std::vector<std::map<std::string, uint32_t>> by_name_;
+  std::vector<Group> groups_;  // largest first
+  ReplicaPlan plan_;
+};
+
+void Planner::FindGroups() {
+  std::map<std::tuple<std::string, DType, std::string>, Group> groups;
+  for (uint32_t rank = 0; rank < held_.size(); ++rank) {
+    for (uint32_t i = 0; i < held_[rank].size(); ++i) {
+      const HeldTensor& tensor = held_[rank][i];
+      by_name_[rank][tensor.name] = i;
+      if (tensor.replicas == Replicas::kKeepPerRank) {
+        plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
+        load_[rank] += tensor.Bytes();
+        continue;
+      }
+      Group& group = groups[{tensor.name, tensor.dtype, ToString(tensor.layout)}];
+      if (group.holders.empty()) group.tensor = &tensor;
+      group.holders.push_back({rank, i});
+      group.can_cut = group.can_cut && tensor.can_cut;
+      group.bytes = tensor.Bytes();
+    }
+  }
+  for (auto& [key, group] : groups) {
+    group.stage = StageOf(group);
+    groups_.push_back(std::move(group));
+  }
+  std::stable_sort(groups_.begin(), groups_.end(),
+                   [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
+}
+
+int Planner::StageOf(const Group& group) const {
+  const auto is_derived = [&](const Holder& holder) { return HasMaster(holder); };
+  const bool is_chosen = group.holders.size() > 1;
+  const auto first = FindBeside(group.holders[0], group.tensor->tied_to);
+  if (first.has_value()) return is_derived(*first) ? 4 : 2;
+  if (std::any_of(group.holders.begin(), group.holders.end(), is_derived)) return 3;
+  return is_chosen ? 1 : 0;
+}
+
+void Planner::PlanGroup(const Group& group) {
+  const Range all{0, group.tensor->layout.NumLocal()};
+  const bool lowest = group.tensor->replicas == Replicas::kTakeLowest;
+  if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
+  if (FollowTied(group) || FollowMaster(group)) return;
+  Spread(group);
+}
+
+// What is tied on all ranks alike is saved where, and as, its first name is.
+bool Planner::FollowTied(const Group& group) {
+  std::vector<std::optional<Range>> writes;
+  for (const Holder& holder : group.holders) {
+    const auto first = FindBeside(holder, TensorOf(holder).tied_to);
+    if (!first.has_value() || TensorOf(*first).name != group.tensor->tied_to) return false;
+    writes.push_back(WriteOf(*first));
+  }
+  int64_t elements = 0;
+  for (const auto& range : writes) elements += range ? range->end - range->begin : 0;
+  if (elements != group.tensor->layout.NumLocal()) return false;
+  for (size_t i = 0; i < writes.size(); ++i) WriteOf(group.holders[i]) = writes[i];
+  return true;
+}
+
+// The parts of the master that the holders save make all of the tensor: it is cut in the same way.
+bool Planner::FollowMaster(const Group& group) {
+  const ShardLayout& layout = group.tensor->layout;
+  const bool has_padding = layout.NumHeld() != layout.NumLocal();
+  std::vector<std::pair<Range, Holder>> parts;
+  for (const Holder& holder : group.holders) {
+    const auto master = FindBeside(holder, TensorOf(holder).derived_from);
+    if (!master.has_value() || !WriteOf(*master).has_value()) continue;
+    const auto part = FindPart(layout, CutLayout(TensorOf(*master).layout, *WriteOf(*master)));
+    if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
+  }
+  // Padding is restored as it was only from a shard of the very same layout, so that is not cut.
+  if (parts.size() > 1 && (!group.can_cut || has_padding)) return false;
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
+  int64_t end = 0;
+  for (const auto& [range, holder] : parts) {
+    if (range.begin != end) return false;
+    end = range.end;
+  }
+  if (parts.empty() || end != layout.NumLocal()) return false;
+  for (const auto& [range, holder] : parts) WriteOf(holder) = range;
+  return true;
+}
+
+// To the holders that have least to save; cut at chunks when it is large.
+void Planner::Spread(const Group& group) {
+  const HeldTensor& tensor = *group.tensor;
+  const int64_t elements = tensor.layout.NumLocal();
+  const bool has_padding = tensor.layout.NumHeld() != elements;
+  uint64_t parts = 1;
+  if (group.can_cut && !has_padding) {
+    parts = std::clamp<uint64_t>(group.bytes / kMinPartBytes, 1, group.holders.size());
+  }
+  const int64_t chunk = ElementsPerChunk(tensor.dtype);
+  const int64_t chunks = (elements + chunk - 1) / chunk;
+  const auto n = static_cast<int64_t>(parts);
+  std::vector<Holder> holders = group.holders;
+  std::stable_sort(holders.begin(), holders.end(),
+                   [&](const Holder& a, const Holder& b) { return load_[a.rank] < load_[b.rank]; });
+  for (int64_t i = 0; i < n; ++i) {
+    const Range range{chunks * i / n * chunk, std::min(chunks * (i + 1) / n * chunk, elements)};
+    Assign(group, holders[static_cast<size_t>(i)], range);
+  }
+}
+
+void Planner::Assign(const Group& group, const Holder& holder, const Range& range) {
+  WriteOf(holder) = range;
+  const int64_t elements = group.tensor->layout.NumLocal();
+  if (elements == 0) return;
+  if (HasMaster(holder) || !TensorOf(holder).tied_to.empty()) return;  // costs nothing
+  load_[holder.rank] += static_cast<uint64_t>(range.end - range.begin) * group.bytes /
+                        static_cast<uint64_t>(elements);
+}
+
+}  // namespace
+
+ShardLayout CutLayout(const ShardLayout& layout, const Range& range) {
+  if (range == Range{0, layout.NumLocal()}) return layout;
+  ShardLayout part = layout;
+  const int64_t begin = layout.flat ? layout.flat->begin : 0;
+  part.flat = Range{begin + range.begin, begin + range.end};
+  return part;
+}
+
+ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held) {
+  return Planner(held).Plan();
+}
+
+}  // namespace varve

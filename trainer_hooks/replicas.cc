@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/replicas.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "store/util.h"
+#include "trainer_hooks/rank_part.h"
+
+namespace varve {
+namespace {
+
+std::string RankList(const std::vector<uint32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
+  VARVE_RETURN_IF_ERROR(Update(ListHeld(state, rules_)));
+  const auto rank = static_cast<uint32_t>(ranks_->rank());
+  return PartOf(state, held_[rank], plan_.writes[rank], rank);
+}
+
+Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
+  const std::string list = EncodeHeld(held);
+  const Digest digest = ComputeDigest(0, AsBytes(list));
+  VARVE_ASSIGN_OR_RETURN(auto digests, ranks_->AllGather(std::as_bytes(std::span(&digest, 1))));
+  if (digests == known_) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(list)));
+  known_.clear();
+  held_.clear();
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    auto decoded = DecodeHeld(AsString(lists[rank]));
+    if (!decoded.ok()) return decoded.status().WithContext("rank " + std::to_string(rank));
+    held_.push_back(*std::move(decoded));
+  }
+  plan_ = PlanReplicas(held_);
+  known_ = std::move(digests);
+  return Status::Ok();
+}
+
+void ReplicaKeeper::Begin(const TrainingState& state) {
+  std::vector<StateTensor> replicated;
+  for (const ReplicaGroup& group : plan_.groups) {
+    for (const ReplicaGroup::Holder& holder : group.holders) {
+      if (holder.rank == static_cast<uint32_t>(ranks_->rank())) {
+        replicated.push_back(state.tensors[holder.tensor]);
+      }
+    }
+  }
+  digests_ = std::make_unique<ReplicaDigests>(std::move(replicated), num_threads_);
+}
+
+Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
+  if (!has_replicas()) return Status::Ok();
+  const std::vector<Digest> mine = digests_->Finish();
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(mine))));
+  return CompareAll(all, warnings);
+}
+
+// `digests[r]` are those of rank r, one for each group that it is in, in the order of the groups.
+Status ReplicaKeeper::CompareAll(const std::vector<std::vector<std::byte>>& digests,
+                                 std::vector<std::string>* warnings) const {
+  std::vector<size_t> used(digests.size());  // bytes
+  std::string fault;
+  size_t num_faults = 0;
+  for (const ReplicaGroup& group : plan_.groups) {
+    std::vector<Digest> found;
+    for (const ReplicaGroup::Holder& holder : group.holders) {
+      const std::vector<std::byte>& of_rank = digests[holder.rank];
+      Digest& digest = found.emplace_back();
+      if (used[holder.rank] + sizeof digest > of_rank.size()) {
+        return Status::Unavailable("rank " + std::to_string(holder.rank) +
+                                   " sent fewer digests than it holds replicas");
+      }
+      std::memcpy(&digest, of_rank.data() + used[holder.rank], sizeof digest);
+      used[holder.rank] += sizeof digest;
+    }
+    std::vector<uint32_t> others;
+    for (size_t i = 1; i < found.size(); ++i) {
+      if (found[i] != found[0]) others.push_back(group.holders[i].rank);
+    }
+    if (others.empty()) continue;
+    const ReplicaGroup::Holder& lowest = group.holders[0];
+    const HeldTensor& tensor = held_[lowest.rank][lowest.tensor];
+    const std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
+                             RankList(others) + " and rank " + std::to_string(lowest.rank) +
+                             " hold replicas that differ";
+    if (tensor.replicas == Replicas::kTakeLowest) {
+      warnings->push_back(text + "; rank " + std::to_string(lowest.rank) + "'s is saved");
+    } else if (num_faults++ == 0) {
+      fault = text;
+    }
+  }
+  if (num_faults == 0) return Status::Ok();
+  if (num_faults > 1) fault += "; so do those of " + std::to_string(num_faults - 1) + " more";
+  return Status::InvalidArgument(fault);
+}
+
+}  // namespace varve

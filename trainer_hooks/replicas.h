@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The replicas that the ranks of a job hold: who of them saves what, and whether they are equal.
+// The trainer's thread alone calls this, and what is collective on all ranks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer_hooks/replica_digests.h"
+#include "trainer_hooks/replica_plan.h"
+#include "varve/rank_group.h"
+
+namespace varve {
+
+class ReplicaKeeper {
+ public:
+  // `ranks` must outlive it.
+  ReplicaKeeper(RankGroup* ranks, std::vector<ReplicaRule> rules, int num_threads)
+      : ranks_(ranks), rules_(std::move(rules)), num_threads_(num_threads) {}
+
+  // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
+  // when that has changed for one of them. Errors are this rank's own.
+  Result<TrainingState> Plan(const TrainingState& state);
+
+  // Of any rank in the last Plan.
+  bool has_replicas() const { return !plan_.groups.empty(); }
+
+  // Begins to digest what has replicas of the state of the last Plan, which is read until Compare
+  // or End.
+  void Begin(const TrainingState& state);
+  // Collective: kInvalidArgument, the same on all ranks, names a tensor whose replicas differ, and
+  // the ranks. Where differences are allowed, they become warnings.
+  Status Compare(std::vector<std::string>* warnings);
+  void End() { digests_.reset(); }
+
+ private:
+  Status Update(std::vector<HeldTensor> held);
+  Status CompareAll(const std::vector<std::vector<std::byte>>& digests,
+                    std::vector<std::string>* warnings) const;
+
+  RankGroup* const ranks_;
+  const std::vector<ReplicaRule> rules_;
+  const int num_threads_;
+  std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
+  std::vector<std::vector<HeldTensor>> held_;  // of each rank
+  ReplicaPlan plan_;
+  std::unique_ptr<ReplicaDigests> digests_;
+};
+
+}  // namespace varve
