@@ -14,6 +14,7 @@
 #include "bench/baselines.h"
 #include "bench/bench_params.h"
 #include "bench/measure.h"
+#include "bench/rows.h"
 #include "bench/state.h"
 #include "bench/workplace.h"
 #include "varve/async_checkpointer.h"
@@ -107,26 +108,7 @@ class Trainer {
   int64_t work_ = 0;
 };
 
-double Quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(std::ceil(q * static_cast<double>(values.size()))) - 1];
-}
-
-int num_missed = 0;
-
-void Row(const std::string& what, double value, double target, const std::string& note) {
-  const bool met = value <= target;
-  num_missed += met ? 0 : 1;
-  std::printf("%-44s %8.3f   at most %5.3f   %-8s %s\n", what.c_str(), value, target,
-              met ? "met" : "NOT MET", note.c_str());
-  std::fflush(stdout);
-}
-
-std::string Milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-  return text;
-}
+Rows rows;
 
 std::unique_ptr<AsyncCheckpointer> Open(const std::filesystem::path& path, const Trainer& trainer) {
   auto checkpointer = Must(AsyncCheckpointer::Open(
@@ -158,7 +140,7 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
   const double first_floor = trainer->Floor(StagingThreads());
   const double first = save();
   if (share == 1) {
-    Row("stall of the first Save, prewarmed", first / first_floor, 1.25,
+    rows.Print("stall of the first Save, prewarmed", first / first_floor, 1.25,
         Milliseconds(first) + " against " + Milliseconds(first_floor));
   }
   double floor = 0;
@@ -168,9 +150,9 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
     stalls.push_back(save());
     ratios.push_back(stalls.back() / floor);
   }
-  Row(label + "median", Quantile(ratios, 0.5), 1.25,
+  rows.Print(label + "median", Quantile(ratios, 0.5), 1.25,
       Milliseconds(Quantile(stalls, 0.5)) + " against " + Milliseconds(floor));
-  Row(label + "p99", Quantile(ratios, 0.99), 1.25, "of " + std::to_string(flags.rounds));
+  rows.Print(label + "p99", Quantile(ratios, 0.99), 1.25, "of " + std::to_string(flags.rounds));
   Require(checkpointer->Close());
 }
 
@@ -192,7 +174,7 @@ void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, doub
     stalls.push_back(stall);
     ratios.push_back(stall / (1.25 * floor));
   }
-  Row("stall around a step of 1 s, " + std::to_string(std::lround(100 * share)) + " % changed",
+  rows.Print("stall around a step of 1 s, " + std::to_string(std::lround(100 * share)) + " % changed",
       Quantile(ratios, 0.5), 0.1, Milliseconds(Quantile(stalls, 0.5)));
   Require(checkpointer->Close());
 }
@@ -224,7 +206,7 @@ void MeasureLoop(const Flags& flags, Workplace* place, Trainer* trainer) {
   }
   char note[64];
   std::snprintf(note, sizeof note, "of an interval of %.2f s", Quantile(intervals, 0.5));
-  Row("(stall + slowdown) / interval, 1 % changed", Quantile(costs, 0.5), 0.03, note);
+  rows.Print("(stall + slowdown) / interval, 1 % changed", Quantile(costs, 0.5), 0.03, note);
   Require(checkpointer->Close());
 }
 
@@ -244,8 +226,7 @@ int Main(int argc, char** argv) {
   for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureStall(flags, &place, &trainer, share);
   for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureOverlap(flags, &place, &trainer, share);
   MeasureLoop(flags, &place, &trainer);
-  std::printf("%d not met\n", num_missed);
-  return num_missed == 0 ? 0 : 1;
+  return rows.Finish();
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of a program that measures ratios beside their targets: one printed row a target. Thread
+// rule: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace varve::bench {
+
+// The smallest value that at least a share `q` of all do not exceed. Precondition: there is a value.
+double Quantile(std::vector<double> values, double q);
+std::string Milliseconds(double seconds);
+
+class Rows {
+ public:
+  void Print(const std::string& what, double value, double target, const std::string& note);
+  // Prints how many were above their targets. The exit code of the program.
+  int Finish() const;
+
+ private:
+  int num_missed_ = 0;
+};
+
+}  // namespace varve::bench
