@@ -16,7 +16,8 @@ namespace varve {
 Status Agree(RankGroup* ranks, const Status& mine);
 
 // What rank 0 finds, or its error. The others' `find` is not called.
-Result<std::string> FromRankZero(RankGroup* ranks, const std::function<Result<std::string>()>& find);
+Result<std::string> FromRankZero(RankGroup* ranks,
+                                 const std::function<Result<std::string>()>& find);
 
 // True on all ranks when it is on one.
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);

@@ -76,7 +76,8 @@ varve::HooksOptions MakeHooksOptions(const Ranks& ranks) {
 varve::Status Train(const Flags& flags, const std::string& suffix, varve::TrainerHooks* hooks,
                     Trainer* trainer) {
   bool stops = trainer->step() >= flags.train_iters;
-  // Nothing to train: what comes from elsewhere is saved as it is, perhaps by other ranks than before.
+  // Nothing to train: what comes from elsewhere is saved as it is, perhaps by other ranks than
+  // before.
   if (stops && hooks->loaded().has_value()) {
     VARVE_RETURN_IF_ERROR(hooks->AfterStep(trainer->StateToSave(), true).status());
   }

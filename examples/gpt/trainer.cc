@@ -317,8 +317,8 @@ const TensorShard* Trainer::ShardOf(std::string_view name) const {
   return it == shards_.end() ? nullptr : &*it;
 }
 
-// With ZeRO the two stages that have the tied parameter cut its optimizer's state differently. Parts
-// of a tensor may not overlap unless they are the same, so the first stage saves it for both.
+// With ZeRO the two stages that have the tied parameter cut its optimizer's state differently.
+// Parts of a tensor may not overlap unless they are the same, so the first stage saves it for both.
 varve::TrainingState Trainer::StateToSave() const {
   varve::TrainingState saved = state_;
   const Position& at = ranks_->position();

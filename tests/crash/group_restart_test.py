@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import os
 import pathlib
-import re
+import random
 import shutil
 import signal
 import socket
@@ -147,12 +147,13 @@ def steps_of(root):
     return [entry["step"] for entry in harness.varve_json(root, "steps")]
 
 
-def kill_during_save(start, root):
+def kill_during_save(start, root, rng):
     """Starts jobs until one was struck in the middle of a save. That job, and the step of the save."""
     for _ in range(ATTEMPTS):
+        num_saves = rng.randint(1, 4)
         job = start()
         try:
-            while job.is_running() and not re.search("^saved step ", job.log().read_text(), re.M):
+            while job.is_running() and job.log().read_text().count("\nsaved step ") < num_saves:
                 time.sleep(0.01)
             while job.is_running() and not is_writing(root):
                 pass
@@ -169,8 +170,9 @@ def kill_during_save(start, root):
 
 
 class Restart:
-    def __init__(self, folder):
+    def __init__(self, folder, rng):
         self.folder = folder
+        self.rng = rng
 
     def export(self, root, step):
         out = self.folder / "state.safetensors"
@@ -197,7 +199,7 @@ class Restart:
     def run(self, num_ranks, start, launch):
         root = self.folder / "root"
         shutil.rmtree(root, ignore_errors=True)
-        job, cut_off = kill_during_save(lambda: start(self.folder, root), root)
+        job, cut_off = kill_during_save(lambda: start(self.folder, root), root, self.rng)
         try:
             steps = steps_of(root)
             last = steps[-1]
@@ -226,10 +228,12 @@ def spawn(num_ranks, *arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    print(f"seed {options.seed}")
     has_mpi = harness.has_mpi()
     with harness.clean_folder() as folder:
-        restart = Restart(folder)
+        restart = Restart(folder, random.Random(options.seed))
         try:
             for _ in range(options.rounds):
                 for num_ranks in (2, 3):

@@ -88,7 +88,7 @@ class Proof:
         return self.straight[key]
 
     def store(self, *names):
-        return self.folder / "-".join([self.mode, *names]).replace(" ", "_")
+        return self.folder / "-".join(map(str, [self.mode, *names])).replace(" ", "_")
 
     def stopped(self, layout, *flags):
         """A store with the step at which a training was stopped."""
@@ -98,20 +98,27 @@ class Proof:
                        "--exit-interval", self.stop, *flags)
         return store
 
-    def same_ranks(self, layout, mpirun=False):
+    def same_ranks(self, layout, *flags, mpirun=False):
         expected = self.straight_losses(layout)
         store = self.stopped(layout)
-        saving = ["--load", store, "--save", store, "--save-interval", 1000]
-        if mpirun:  # in a store of its own: the other way to start goes on in that one
-            saving[3] = self.store("mpirun", layout.name)
+        to = self.store("to", layout.name, *flags) if flags or mpirun else store
+        saving = ["--load", store, "--save", to, "--save-interval", 1000, *flags]
         losses, loaded = self.train(layout, "--train-iters", self.last, *saving, mpirun=mpirun)
         check(loaded == self.stop, f"{layout.name}: loaded step {loaded}")
         check(sorted(losses) == list(range(self.stop + 1, self.last + 1)), f"steps {sorted(losses)}")
         for step, (loss, bits) in losses.items():
             check(bits == expected[step][1],
                   f"{layout.name}: the loss of step {step} is {loss} ({bits}), expected {expected[step]}")
-        harness.check(saving[3])
+        harness.check(to)
         return f"{len(losses)} losses"
+
+    def other_training(self, layout):
+        """The comparison must see that this is another one."""
+        try:
+            self.same_ranks(layout, "--weight-decay", 0.1001)
+        except Different:
+            return "no, as it should be: another --weight-decay"
+        raise Different("losses of another training were called equal")
 
     def export(self, store):
         out = self.folder / "state.safetensors"
@@ -147,6 +154,20 @@ class Proof:
         harness.check(store)
         return tensors
 
+    def without_optimizer(self, layout):
+        """The masters are made from the weights, wherever ZeRO has them: else they would undo the load."""
+        saved, store = self.stopped(layout), self.store(layout.name, "without-optimizer")
+        self.train(layout, "--train-iters", self.stop, "--load", saved, "--ckpt-step", self.stop,
+                   "--no-load-optim", "--save", store, "--save-interval", 1000)
+        before, after = self.export(saved), self.export(store)
+        names = [name.removeprefix("master.") for name in after if name.startswith("master.")]
+        check(names, "there are no masters")
+        for name in names:
+            weight, master = after[f"model.{name}"], after[f"master.{name}"]
+            check(np.array_equal(weight, before[f"model.{name}"]), f"{layout.name}: model.{name}")
+            check(np.array_equal(master, weight.astype(np.float32)), f"{layout.name}: master.{name}")
+        return f"{len(names)} masters, made from weights"
+
 
 def print_row(kind, *cells):
     print(f"{kind:<6} " + " ".join(f"{cell:<20}" for cell in cells).rstrip())
@@ -158,9 +179,12 @@ def run(folder, options):
     for mode, proof in modes.items():
         for name in SAME:
             print_row(mode, name, name, proof.same_ranks(Layout(name)))
+        print_row(mode, "dp2 zero", "dp2 zero", proof.other_training(Layout("dp2 zero")))
     layout = Layout("tp2 pp2")
     print_row("bf16", layout.name, f"{layout.name} (mpirun)",
               modes["bf16"].same_ranks(layout, mpirun=True) if harness.has_mpi() else "there is no MPI")
+    for name in ("dp2 zero", "tp2 pp2 dp2 zero"):
+        print_row("bf16", name, name, modes["bf16"].without_optimizer(Layout(name)))
     for mode in ("fp32", "bf16") if options.all else ("bf16",):
         for source, target in CHANGES:
             print_row(mode, source, target, modes[mode].other_ranks(Layout(source), Layout(target)))
@@ -168,7 +192,7 @@ def run(folder, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--stop", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=32, help="a multiple of 4")
     parser.add_argument("--all", action="store_true", help="other ranks in fp32, too")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainers of several ranks, which are threads here, each with its hooks: one decision at each step,
-// and one outcome of each call.
+// Trainers of several ranks, which are threads here, each with its hooks: one decision at each
+// step, and one outcome of each call.
 #include <csignal>
 #include <functional>
 #include <mutex>
@@ -14,8 +14,8 @@
 namespace varve::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -31,8 +31,8 @@ struct ToyRank {
     for (int layer = rank; layer < kLayers; layer += parts) {
       AddZeros("h." + std::to_string(layer), ShardLayout::Whole({7}));
     }
-    trainer.state.topology = Topology{.tp = static_cast<uint32_t>(parts),
-                                      .world_size = static_cast<uint32_t>(parts)};
+    trainer.state.topology =
+        Topology{.tp = static_cast<uint32_t>(parts), .world_size = static_cast<uint32_t>(parts)};
   }
   void AddZeros(const std::string& name, const ShardLayout& layout) {
     trainer.Add({.name = name, .shape = layout.LocalShape(), .layout = layout},
@@ -124,7 +124,8 @@ class TrainerHooksRanksTest : public ::testing::Test {
   }
   static std::vector<Ending> TrainRanks(int size, const CheckpointFlags& flags, int64_t last,
                                         const BeforeStep& before_step = {}) {
-    return TrainRanks(size, [&](int) { return flags; }, last, before_step);
+    return TrainRanks(
+        size, [&](int) { return flags; }, last, before_step);
   }
 
   static Ending TrainAlone(const CheckpointFlags& flags, int64_t last) {
