@@ -343,8 +343,6 @@ Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
       if (attempt.committed || attempt.id != id || store->HasTakenPart(number)) continue;
       return number;
     }
-    const Status may_begin = CheckMayBegin(state, id, options);  // rank 0 will not begin it either
-    if (!may_begin.ok()) return may_begin;
     for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
       if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number))
         continue;
