@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hooks_bench [--folder FOLDER] [--mib N] [--rounds N] [--cycles N]: what saving costs a training loop.
-// Prints one row a target of the hooks; README.md says what each number is.
+// hooks_bench [--folder FOLDER] [--mib N] [--rounds N] [--cycles N]: what saving costs a training
+// loop. Prints one row a target of the hooks; README.md says what each number is.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -32,7 +32,8 @@ struct Flags {
 // The store's side of what a trainer has: its state, and threads that compute.
 class Trainer {
  public:
-  explicit Trainer(uint64_t bytes) : state_(MakeNoise(bytes, 64 * kMiB, 1)), copy_(state_.EmptyCopy()) {
+  explicit Trainer(uint64_t bytes)
+      : state_(MakeNoise(bytes, 64 * kMiB, 1)), copy_(state_.EmptyCopy()) {
     for (const StateTensor& t : state_.tensors) {
       view_.tensors.push_back(
           {.name = t.name, .dtype = t.dtype, .shape = t.shape, .data = t.data.data()});
@@ -63,8 +64,8 @@ class Trainer {
     }
   }
 
-  // The least that a save must do before the trainer may go on: a digest pass over everything, and a
-  // memcpy of what has changed, with as many threads as the save has.
+  // The least that a save must do before the trainer may go on: a digest pass over everything, and
+  // a memcpy of what has changed, with as many threads as the save has.
   double Floor(int num_threads) {
     const double digest = Seconds([&] { DigestPass(state_, num_threads); });
     std::byte* to = copy_.memory.get();
@@ -111,9 +112,9 @@ class Trainer {
 Rows rows;
 
 std::unique_ptr<AsyncCheckpointer> Open(const std::filesystem::path& path, const Trainer& trainer) {
-  auto checkpointer = Must(AsyncCheckpointer::Open(
-      path, {.staging_budget_bytes = trainer.bytes() + kMiB,
-             .retention = RetentionPolicy{.keep_last = 2}}));
+  auto checkpointer =
+      Must(AsyncCheckpointer::Open(path, {.staging_budget_bytes = trainer.bytes() + kMiB,
+                                          .retention = RetentionPolicy{.keep_last = 2}}));
   Require(checkpointer->Prewarm(trainer.view()));
   return checkpointer;
 }
@@ -126,11 +127,13 @@ int StagingThreads() {
 // The stall of Save beside its floor, at one share of changed chunks.
 void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double share) {
   auto checkpointer = Open(place->NewPath("stall"), *trainer);
-  const std::string label = "stall of Save, " + std::to_string(std::lround(100 * share)) + " % changed: ";
+  const std::string label =
+      "stall of Save, " + std::to_string(std::lround(100 * share)) + " % changed: ";
   std::vector<double> ratios, stalls;
   uint64_t step = 1;
   const auto save = [&] {
-    const double stall = Seconds([&] { Require(checkpointer->Save(step++, trainer->view()).status()); });
+    const double stall =
+        Seconds([&] { Require(checkpointer->Save(step++, trainer->view()).status()); });
     Require(checkpointer->Wait());
     place->Settle();
     return stall;
@@ -141,7 +144,7 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
   const double first = save();
   if (share == 1) {
     rows.Print("stall of the first Save, prewarmed", first / first_floor, 1.25,
-        Milliseconds(first) + " against " + Milliseconds(first_floor));
+               Milliseconds(first) + " against " + Milliseconds(first_floor));
   }
   double floor = 0;
   for (int i = 0; i < flags.rounds; ++i) {
@@ -151,7 +154,7 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
     ratios.push_back(stalls.back() / floor);
   }
   rows.Print(label + "median", Quantile(ratios, 0.5), 1.25,
-      Milliseconds(Quantile(stalls, 0.5)) + " against " + Milliseconds(floor));
+             Milliseconds(Quantile(stalls, 0.5)) + " against " + Milliseconds(floor));
   rows.Print(label + "p99", Quantile(ratios, 0.99), 1.25, "of " + std::to_string(flags.rounds));
   Require(checkpointer->Close());
 }
@@ -166,7 +169,8 @@ void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, doub
     const auto step = static_cast<uint64_t>(2 + i);
     trainer->Change(share, step);
     const double floor = trainer->Floor(StagingThreads());
-    double stall = Seconds([&] { Require(checkpointer->BeginSave(step, trainer->view()).status()); });
+    double stall =
+        Seconds([&] { Require(checkpointer->BeginSave(step, trainer->view()).status()); });
     trainer->Step();
     stall += Seconds([&] { Require(checkpointer->AwaitStaged()); });
     Require(checkpointer->Wait());
@@ -174,7 +178,8 @@ void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, doub
     stalls.push_back(stall);
     ratios.push_back(stall / (1.25 * floor));
   }
-  rows.Print("stall around a step of 1 s, " + std::to_string(std::lround(100 * share)) + " % changed",
+  rows.Print(
+      "stall around a step of 1 s, " + std::to_string(std::lround(100 * share)) + " % changed",
       Quantile(ratios, 0.5), 0.1, Milliseconds(Quantile(stalls, 0.5)));
   Require(checkpointer->Close());
 }
@@ -221,8 +226,10 @@ int Main(int argc, char** argv) {
 
   Workplace place(flags.folder);
   Trainer trainer(flags.mib * kMiB);
-  std::printf("state of %lu MiB, %u cores, %d of them stage; ratios to a digest pass and a memcpy "
-              "of what changed\n", flags.mib, std::thread::hardware_concurrency(), StagingThreads());
+  std::printf(
+      "state of %lu MiB, %u cores, %d of them stage; ratios to a digest pass and a memcpy "
+      "of what changed\n",
+      flags.mib, std::thread::hardware_concurrency(), StagingThreads());
   for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureStall(flags, &place, &trainer, share);
   for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureOverlap(flags, &place, &trainer, share);
   MeasureLoop(flags, &place, &trainer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// reshard_bench [--folder FOLDER] [--mib N] [--rounds N]: what it costs to restore a checkpoint onto
-// other ranks than those that have saved it. Prints one row a target; README.md says what each
+// reshard_bench [--folder FOLDER] [--mib N] [--rounds N]: what it costs to restore a checkpoint
+// onto other ranks than those that have saved it. Prints one row a target; README.md says what each
 // number is.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -84,8 +84,8 @@ class Job {
     for (int rank = 0; rank < layout.size(); ++rank) {
       for (const Tensor* tensor : model_) {
         const ShardLayout part = layout.Of(*tensor, rank);
-        auto& memory = memory_.emplace_back(
-            testing::CutShard(tensor->bytes, 4, part, std::byte{0}));
+        auto& memory =
+            memory_.emplace_back(testing::CutShard(tensor->bytes, 4, part, std::byte{0}));
         bytes_ += memory.size();
         states_[static_cast<size_t>(rank)].tensors.push_back({.name = tensor->name,
                                                               .dtype = DType::kF32,
@@ -136,8 +136,8 @@ class Job {
     const uint64_t read = FromProc("/proc/self/io", "rchar:");
     std::ofstream("/proc/self/clear_refs") << 5;  // the peak is what is used now
     const uint64_t used = FromProc("/proc/self/status", "VmHWM:");
-    const double seconds = Seconds(
-        [&] { OnAll([&](size_t rank) { work(opened[rank].get(), &states_[rank]); }); });
+    const double seconds =
+        Seconds([&] { OnAll([&](size_t rank) { work(opened[rank].get(), &states_[rank]); }); });
     if (cost != nullptr) {
       *cost = {seconds, FromProc("/proc/self/io", "rchar:") - read,
                (FromProc("/proc/self/status", "VmHWM:") - used) * 1024};
@@ -168,8 +168,8 @@ class Job {
 
 Rows rows;
 
-// Restoring onto tp 2 x zero what was saved on tp 4, beside the same restore of what the same ranks have
-// saved, by turns.
+// Restoring onto tp 2 x zero what was saved on tp 4, beside the same restore of what the same ranks
+// have saved, by turns.
 void MeasureTime(const Flags& flags, const std::vector<Tensor>& model, Workplace* place) {
   const auto other_root = place->NewPath("tp4"), same_root = place->NewPath("tp2-zero");
   Job(model, Which::kBoth, {.tp = 4}).Save(other_root);
@@ -215,9 +215,10 @@ int Main(int argc, char** argv) {
 
   Workplace place(flags.folder);
   const std::vector<Tensor> model = MakeModel(flags.mib * kMiB);
-  std::printf("state of %zu MiB that no codec shrinks, in the cache; 4 ranks that are threads, %u "
-              "cores; every restore is compared\n",
-              model.size() * kTensorBytes / kMiB, std::thread::hardware_concurrency());
+  std::printf(
+      "state of %zu MiB that no codec shrinks, in the cache; 4 ranks that are threads, %u "
+      "cores; every restore is compared\n",
+      model.size() * kTensorBytes / kMiB, std::thread::hardware_concurrency());
   MeasureTime(flags, model, &place);
   const auto bytes = [&](const std::string& what, Which which, Layout from, Layout to,
                          bool exchange = false) {

@@ -165,8 +165,8 @@ class CheckpointReaderImpl : public ShardedReader {
   const uint64_t birth_;
 };
 
-// After a read: proves that what was read is of this save. Keys that do not name their birth may be of
-// the next one before the step's own record is, while a catch-up is under way.
+// After a read: proves that what was read is of this save. Keys that do not name their birth may be
+// of the next one before the step's own record is, while a catch-up is under way.
 Status CheckpointReaderImpl::CheckStillThere() const {
   store_->database()->AwaitCatchUp();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
@@ -218,10 +218,9 @@ Result<std::vector<StoredShard>> CheckpointReaderImpl::FindStoredOnce(std::strin
                             std::to_string(info_.num_tensors));
 }
 
-Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name,
-                                                      uint32_t shard) const {
-  VARVE_ASSIGN_OR_RETURN(const auto value, store_->database()->Get(
-                                               Family::kTensors, keys::Tensor(key_, name, shard)));
+Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name, uint32_t shard) const {
+  VARVE_ASSIGN_OR_RETURN(
+      const auto value, store_->database()->Get(Family::kTensors, keys::Tensor(key_, name, shard)));
   if (!value.has_value()) {
     return Status::NotFound("no " + Where(name) +
                             (shard > 0 ? " shard " + std::to_string(shard) : std::string()));
@@ -270,9 +269,8 @@ Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord re
 }
 
 // A region, from all shards or from what the one that was asked for has of it.
-Status CheckpointReaderImpl::AddRegion(const ReadRequest& request,
-                                       std::vector<StoredShard> shards, const ShardLayout& region,
-                                       std::vector<Part>* parts) const {
+Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
+                                       const ShardLayout& region, std::vector<Part>* parts) const {
   std::vector<ShardLayout> layouts;
   for (const StoredShard& shard : shards) {
     layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
@@ -289,8 +287,7 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request,
   }
   FillPadding(request, region);
   for (const size_t i : plan->parts) {
-    VARVE_RETURN_IF_ERROR(
-        AddPart(request, std::move(shards[i].record), layouts[i], region, parts));
+    VARVE_RETURN_IF_ERROR(AddPart(request, std::move(shards[i].record), layouts[i], region, parts));
   }
   return Status::Ok();
 }
@@ -357,7 +354,8 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::by
   Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
                       ? reader.MakeDerived(job.ref, record.dtype, source, target)
                       : reader.Read(job.ref, record.dtype, target, &worker->scratch);
-  // A frame that its step names is never just absent; Attempt looks whether the step is still there.
+  // A frame that its step names is never just absent; Attempt looks whether the step is still
+  // there.
   if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {
     return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
@@ -419,11 +417,12 @@ Result<std::vector<std::string>> CheckpointReaderImpl::ListBytes() const {
   std::vector<std::string> names;
   VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
     names.clear();
-    VARVE_RETURN_IF_ERROR(store_->database()->Scan(
-        Family::kState, keys::ItemPrefix(key_), [&](std::string_view key, std::string_view) {
-          if (const auto name = keys::ParseItem(key)) names.emplace_back(*name);
-          return Status::Ok();
-        }));
+    VARVE_RETURN_IF_ERROR(store_->database()->Scan(Family::kState, keys::ItemPrefix(key_),
+                                                   [&](std::string_view key, std::string_view) {
+                                                     if (const auto name = keys::ParseItem(key))
+                                                       names.emplace_back(*name);
+                                                     return Status::Ok();
+                                                   }));
     return CheckStillThere();
   }));
   return names;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copying checkpoints into a plain store, from one or from the members of a group. Chunks are decoded and verified here and shared or encoded
-// anew there, one at a time on their way: the two stores' digests have different seeds, and a frame
-// names its base by an address that means nothing elsewhere.
+// Copying checkpoints into a plain store, from one or from the members of a group. Chunks are
+// decoded and verified here and shared or encoded anew there, one at a time on their way: the two
+// stores' digests have different seeds, and a frame names its base by an address that means nothing
+// elsewhere.
+#include "store/copy.h"
+
 #include <mutex>
 #include <unordered_map>
 
 #include "store/chunk_source.h"
-#include "store/copy.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
 namespace varve {
 namespace {
 
-// What a chunk's digest here is there, for chunks that this copy has read: the next step that names one
-// of them need not read it again. 32 bytes a chunk and some overhead. Thread-safe.
+// What a chunk's digest here is there, for chunks that this copy has read: the next step that names
+// one of them need not read it again. 32 bytes a chunk and some overhead. Thread-safe.
 class DigestMap {
  public:
   // With equal seeds both stores agree about every digest from the start.
@@ -45,7 +47,8 @@ class DigestMap {
 // The chunks of one tensor of the store that is copied from.
 class StoredTensor : public ChunkSource {
  public:
-  StoredTensor(const ChunkReader* reader, DType dtype, std::vector<ChunkRef> refs, DigestMap* digests)
+  StoredTensor(const ChunkReader* reader, DType dtype, std::vector<ChunkRef> refs,
+               DigestMap* digests)
       : reader_(reader), dtype_(dtype), refs_(std::move(refs)), digests_(digests) {}
 
   std::optional<Digest> KnownDigest(uint64_t i) const override {
@@ -82,7 +85,7 @@ class Copier {
     VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
     VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
     auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
-    writer->SetPartial();  // as complete as what is copied
+    writer->SetPartial();                                          // as complete as what is copied
     VARVE_RETURN_IF_ERROR(PutTensors(from, writer));
     VARVE_RETURN_IF_ERROR(PutRest(from, writer));
     Result<SaveReport> report = writer->Commit();
@@ -147,9 +150,9 @@ class Copier {
     const TensorRecord& record = tensor->shard.record;
     const uint32_t expected = ElementsPerChunk(record.dtype);
     if (record.elements_per_chunk != expected) {
-      return Status::FailedPrecondition(
-          "is cut into chunks of " + std::to_string(record.elements_per_chunk) +
-          " elements, expected " + std::to_string(expected));
+      return Status::FailedPrecondition("is cut into chunks of " +
+                                        std::to_string(record.elements_per_chunk) +
+                                        " elements, expected " + std::to_string(expected));
     }
     for (size_t i = 0; i < record.lists.size(); ++i) {
       VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, tensor->shard.store->ReadList(record, i));
@@ -190,8 +193,9 @@ Result<std::vector<SaveReport>> CopyCheckpoints(
     const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open) {
   auto* const to = dynamic_cast<StoreImpl*>(destination);
   if (to == nullptr) {
-    return Status::FailedPrecondition("the root of a group is written by its ranks together; "
-                                      "copy into a plain store");
+    return Status::FailedPrecondition(
+        "the root of a group is written by its ranks together; "
+        "copy into a plain store");
   }
   Copier copier(to, options, digest_seed);
   std::vector<SaveReport> reports;
@@ -210,9 +214,8 @@ Result<std::vector<SaveReport>> CopyCheckpoints(
 Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
                                                   std::span<const CheckpointId> ids,
                                                   const CopyOptions& options) const {
-  return CopyCheckpoints(ids, digest_seed(), destination, options, [&](const CheckpointId& id) {
-    return OpenShards(id.run, id.step);
-  });
+  return CopyCheckpoints(ids, digest_seed(), destination, options,
+                         [&](const CheckpointId& id) { return OpenShards(id.run, id.step); });
 }
 
 }  // namespace varve

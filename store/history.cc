@@ -27,9 +27,8 @@ bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
 }
 
 const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
-  const auto it = std::find_if(shards.begin(), shards.end(), [&](const StoredShard& shard) {
-    return shard.number == number;
-  });
+  const auto it = std::find_if(shards.begin(), shards.end(),
+                               [&](const StoredShard& shard) { return shard.number == number; });
   return it == shards.end() ? nullptr : &*it;
 }
 
@@ -39,8 +38,8 @@ struct ChangedChunk {
   ChunkRef after;
 };
 
-// The chunks of `after` that `before` does not have at the same place; `before` may be null. Lists that
-// both name are not read. Stores of one group have one digest seed.
+// The chunks of `after` that `before` does not have at the same place; `before` may be null. Lists
+// that both name are not read. Stores of one group have one digest seed.
 Result<std::vector<ChangedChunk>> FindChanges(const StoredShard* before, const StoredShard& after) {
   std::vector<ChangedChunk> changes;
   for (size_t i = 0; i < after.record.lists.size(); ++i) {
@@ -124,8 +123,7 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
       VARVE_RETURN_IF_ERROR(
           after.store->chunk_reader().Read(*it->second, dtype, worker.after, &worker.scratch));
     }
-    parts[i] = CompareElements(dtype, worker.before,
-                               is_changed ? worker.after : worker.before);
+    parts[i] = CompareElements(dtype, worker.before, is_changed ? worker.after : worker.before);
     return Status::Ok();
   };
   tbb::task_arena arena(after.store->num_threads());
@@ -148,8 +146,7 @@ Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after
   TensorDiff diff{.name = after.name, .shard = after.number};
   diff.reshaped = before == nullptr || !SameGeometry(before->record, after.record);
   diff.num_chunks = after.record.NumChunks();
-  VARVE_ASSIGN_OR_RETURN(const auto changes,
-                         FindChanges(diff.reshaped ? nullptr : before, after));
+  VARVE_ASSIGN_OR_RETURN(const auto changes, FindChanges(diff.reshaped ? nullptr : before, after));
   diff.changed_chunks = changes.size();
   for (const ChangedChunk& change : changes) diff.changed_bytes += change.after.raw_bytes;
   if (options.values && !diff.reshaped && HasWholeBytes(after.record.dtype) && !changes.empty()) {
@@ -258,8 +255,8 @@ class Differ {
     return tensors;
   }
 
-  // A tensor has changed when one of its shards has. A shard that only one of them has is a reshaped
-  // one.
+  // A tensor has changed when one of its shards has. A shard that only one of them has is a
+  // reshaped one.
   Status Compare(const Shards& a, const Shards& b) {
     const size_t num_before = diff_.changed.size();
     if (IsRecut(a, b)) {

@@ -51,8 +51,8 @@ class Row27Test : public ::testing::Test {
     auto writer = (*store)->Begin(1);
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     const int64_t shape[] = {kRows, kColumns};
-    const Status status = (*writer)->Put(
-        {.name = "w", .dtype = DType::kF32, .shape = shape, .data = tensor_.data()});
+    const Status status =
+        (*writer)->Put({.name = "w", .dtype = DType::kF32, .shape = shape, .data = tensor_.data()});
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE((*writer)->Commit().ok());
     store->reset();
@@ -69,8 +69,7 @@ class Row27Test : public ::testing::Test {
     std::vector<float> out((rows.end - rows.begin) * width);
     const Range slice[] = {rows, columns};
     const uint64_t before = FromProc("/proc/self/io", "rchar:");
-    const Status status =
-        (*reader)->ReadSlice("w", slice, std::as_writable_bytes(std::span(out)));
+    const Status status = (*reader)->ReadSlice("w", slice, std::as_writable_bytes(std::span(out)));
     const uint64_t bytes_read = FromProc("/proc/self/io", "rchar:") - before;
     EXPECT_TRUE(status.ok()) << status.ToString();
     for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -94,6 +93,32 @@ TEST_F(Row27Test, OnlyTheChunksOfASliceAreRead) {
   EXPECT_LE(BytesReadFor({100, 101}, {17, 18}), kChunkBytes + kSlack);
   EXPECT_LE(BytesReadFor({50, 53}, {0, 1}), 3 * kChunkBytes + kSlack);
   EXPECT_LE(BytesReadFor({kRows - 1, kRows}, {kColumns - 1, kColumns}), kChunkBytes + kSlack);
+}
+
+// The same tensor as four shards of a quarter of the columns each, of which a chunk is four rows.
+TEST_F(Row27Test, OnlyTheChunksOfARegionAreReadFromShards) {
+  auto store = Store::Create(folder_.path() / "shards").value();
+  auto writer = store->Begin(1).value();
+  std::vector<ShardLayout> quarters(4, ShardLayout::Whole({kRows, kColumns}));
+  for (int64_t i = 0; i < 4; ++i) {
+    ShardLayout& quarter = quarters[static_cast<size_t>(i)];
+    quarter.axes[1] = {{.begin = i * kColumns / 4, .length = kColumns / 4}};
+    const std::vector<int64_t> shape = quarter.LocalShape();
+    const int64_t strides[] = {kColumns, 1};
+    const TensorView view{.name = "w",
+                          .dtype = DType::kF32,
+                          .shape = shape,
+                          .data = tensor_.data() + i * kColumns / 4,
+                          .strides = strides,
+                          .shard = static_cast<uint32_t>(i),
+                          .layout = &quarter};
+    ASSERT_TRUE(writer->Put(view).ok());
+  }
+  ASSERT_TRUE(writer->Commit().ok());
+  store_ = std::move(store);
+  EXPECT_LE(BytesReadFor({8, 12}, {0, kColumns}), 4 * kChunkBytes + kSlack);
+  EXPECT_LE(BytesReadFor({8, 9}, {kColumns / 2, kColumns / 2 + 5}), kChunkBytes + kSlack);
+  EXPECT_LE(BytesReadFor({11, 13}, {kColumns / 4 - 1, kColumns / 4 + 1}), 4 * kChunkBytes + kSlack);
 }
 
 TEST_F(Row27Test, MemoryIsThatOfTheSlice) {

@@ -105,8 +105,8 @@ Result<std::vector<Message>> ExchangeGroup::AllGather(MessageView mine) {
 Result<Message> ExchangeGroup::Broadcast(MessageView bytes, int root) {
   if (!failure_.ok()) return failure_;
   if (root < 0 || root >= size()) {
-    return Fail(Status::InvalidArgument("broadcast from rank " + std::to_string(root) +
-                                        " in a group of " + std::to_string(size())));
+    return Refuse(Status::InvalidArgument("broadcast from rank " + std::to_string(root) +
+                                          " in a group of " + std::to_string(size())));
   }
   const MessageView mine = rank_ == root ? bytes : MessageView();
   VARVE_ASSIGN_OR_RETURN(auto received,
@@ -138,8 +138,8 @@ Result<std::vector<int64_t>> ExchangeGroup::AllReduce(std::span<const int64_t> m
 Result<std::vector<Message>> ExchangeGroup::AllToAll(std::span<const MessageView> to_each) {
   if (!failure_.ok()) return failure_;
   if (std::ssize(to_each) != size()) {
-    return Fail(Status::InvalidArgument("all-to-all of " + std::to_string(to_each.size()) +
-                                        " messages in a group of " + std::to_string(size())));
+    return Refuse(Status::InvalidArgument("all-to-all of " + std::to_string(to_each.size()) +
+                                          " messages in a group of " + std::to_string(size())));
   }
   return Do(CallKind::kAllToAll, 0, to_each);
 }

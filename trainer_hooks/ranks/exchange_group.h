@@ -61,7 +61,8 @@ class ExchangeGroup : public RankGroup {
   // make another call than `call` are an error (OtherCall).
   virtual Result<std::vector<Message>> Exchange(const Call& call,
                                                 std::span<const MessageView> to_each) = 0;
-  // Tells the others, as far as possible, that this rank has given up and why. Called once.
+  // Tells the others, as far as possible, that this rank has given up and why, and in which call: who
+  // is still in an earlier one can finish that, for all have done their part of it. Called once.
   virtual void GiveUp(const Status& why) = 0;
   // The group of `members`, ranks of this group that rise. This rank is members[new_rank]; all
   // others of this group call it at the same time, for the group that they will be in.
@@ -69,6 +70,7 @@ class ExchangeGroup : public RankGroup {
                                                       const std::vector<int>& members) = 0;
 
   const std::vector<int>& names() const { return names_; }
+  uint64_t num_calls() const { return num_calls_; }  // that have begun
   std::vector<int> NamesOf(const std::vector<int>& members) const;
   // The messages of an exchange, for the group and for other ranks.
   Status Missing(const Call& call, const std::vector<int>& ranks, const std::string& how) const;
@@ -80,6 +82,11 @@ class ExchangeGroup : public RankGroup {
   Result<std::vector<Message>> Do(CallKind kind, int32_t argument,
                                   std::span<const MessageView> to_each);
   Status Fail(Status why);
+  // Fails a call before it begins.
+  Status Refuse(Status why) {
+    ++num_calls_;
+    return Fail(std::move(why));
+  }
 
   const int rank_;
   const std::vector<int> names_;

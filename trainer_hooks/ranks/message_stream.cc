@@ -113,7 +113,7 @@ void MessageReader::OnHead() {
   const bool is_goodbye = head.has_value() && head->call.kind == kGoodbye;
   if (!head.has_value() || (state_ == State::kReading && !is_goodbye && !GoesOn(*head))) {
     state_ = State::kMalformed;
-  } else if (state_ == State::kDone && !is_goodbye) {
+  } else if (state_ == State::kDone && (!is_goodbye || head->call.number > call_.number)) {
     is_ahead_ = true;
   } else {
     head_ = *head;

@@ -30,8 +30,9 @@ std::atomic<bool> a_group_has_failed = false;
 // What a rank that gives up sends to all, at whatever time.
 struct Goodbye {
   static constexpr int kTag = 2;
+  uint64_t call = 0;  // the number of the one it gave up in
   int32_t code = 0;
-  std::array<char, 4092> text{};  // ends with a zero
+  std::array<char, 4084> text{};  // ends with a zero
 };
 
 class MpiGroup : public ExchangeGroup {
@@ -86,6 +87,7 @@ class MpiGroup : public ExchangeGroup {
 
   void GiveUp(const Status& why) override {
     has_failed_ = a_group_has_failed = true;
+    mail_->sent.call = num_calls();
     mail_->sent.code = static_cast<int32_t>(why.code());
     const size_t size = std::min(why.message().size(), mail_->sent.text.size() - 1);
     std::copy_n(why.message().begin(), size, mail_->sent.text.begin());
@@ -112,8 +114,9 @@ class MpiGroup : public ExchangeGroup {
  private:
   // MPI writes and reads it until the group goes.
   struct Mail {
-    explicit Mail(int size) : received(size), requests(size, MPI_REQUEST_NULL) {}
+    explicit Mail(int size) : received(size), has_come(size), requests(size, MPI_REQUEST_NULL) {}
     std::vector<Goodbye> received;
+    std::vector<bool> has_come;
     std::vector<MPI_Request> requests;
     Goodbye sent;
   };
@@ -146,10 +149,11 @@ class MpiGroup : public ExchangeGroup {
     int which = MPI_UNDEFINED, has_come = 0;
     VARVE_RETURN_IF_ERROR(FromMpi("MPI_Testany", MPI_Testany(size(), mail_->requests.data(), &which,
                                                              &has_come, MPI_STATUS_IGNORE)));
-    if (has_come != 0 && which != MPI_UNDEFINED) {
-      const Goodbye& goodbye = mail_->received[which];
-      return GaveUp(call, which,
-                    Status(static_cast<StatusCode>(goodbye.code), goodbye.text.data()));
+    if (has_come != 0 && which != MPI_UNDEFINED) mail_->has_come[which] = true;
+    for (int r = 0; r < size(); ++r) {
+      const Goodbye& goodbye = mail_->received[r];
+      if (!mail_->has_come[r] || goodbye.call > call.number) continue;
+      return GaveUp(call, r, Status(static_cast<StatusCode>(goodbye.code), goodbye.text.data()));
     }
     for (int r = 0; r < size(); ++r) {
       const Call* other = transfer.CallOf(r);

@@ -68,7 +68,7 @@ class SocketGroup : public ExchangeGroup {
 
   void GiveUp(const Status& why) override {
     const Message reason = ReasonOf(why);
-    const Call goodbye{kGoodbye, static_cast<int32_t>(why.code()), 0};
+    const Call goodbye{kGoodbye, static_cast<int32_t>(why.code()), num_calls()};
     for (Peer& peer : peers_) peer.writer.CutShort();
     Flush();
     for (Peer& peer : peers_) {

@@ -165,6 +165,23 @@ TEST(SocketRanksTest, OptionsThatCannotBe) {
   }
 }
 
+// Connections to rank 0 that are, for all it knows, the ranks 1 to size - 1.
+std::vector<Socket> JoinRankZero(int size, uint16_t port) {
+  const Deadline deadline = In(std::chrono::seconds(60));
+  std::vector<Socket> sockets;
+  for (int rank = 1; rank < size; ++rank) {
+    auto socket = ComeAs(rank, size, "test", port, std::chrono::seconds(60));
+    EXPECT_TRUE(socket.ok()) << socket.status().ToString();
+    EXPECT_TRUE(SendAll(*socket, std::vector<std::byte>(2), deadline).ok());  // its port
+    sockets.push_back(*std::move(socket));
+  }
+  for (const Socket& socket : sockets) {
+    std::vector<std::byte> table(static_cast<size_t>(size) * 64);
+    EXPECT_TRUE(ReceiveAll(socket, table, deadline).ok());
+  }
+  return sockets;
+}
+
 // A rank of the right job that then sends `bytes` instead of a message, and no more. What rank 0
 // says.
 Status RankZeroBeside(const std::vector<std::byte>& bytes) {
@@ -174,15 +191,9 @@ Status RankZeroBeside(const std::vector<std::byte>& bytes) {
     const auto group = SocketRanks(Options(0, 2, port));
     status = group.ok() ? (*group)->Barrier() : group.status();
   });
-  const Deadline deadline = In(std::chrono::seconds(60));
-  const auto socket = ComeAs(1, 2, "test", port);
-  EXPECT_TRUE(socket.ok()) << socket.status().ToString();
-  std::vector<std::byte> port_and_table(2);
-  EXPECT_TRUE(SendAll(*socket, port_and_table, deadline).ok());
-  port_and_table.resize(2 * 64);
-  EXPECT_TRUE(ReceiveAll(*socket, port_and_table, deadline).ok());
-  EXPECT_TRUE(SendAll(*socket, bytes, deadline).ok());
-  ::shutdown(socket->fd(), SHUT_WR);
+  const std::vector<Socket> one = JoinRankZero(2, port);
+  EXPECT_TRUE(SendAll(one[0], bytes, In(std::chrono::seconds(60))).ok());
+  ::shutdown(one[0].fd(), SHUT_WR);
   first.join();
   return status;
 }
@@ -239,6 +250,27 @@ TEST(SocketRanksTest, GoodbyeOfAnUnknownCodeIsUnavailable) {
   const Status status = RankZeroBeside(HeadAnd({{kGoodbye, 77, 0}, 3, 3}, 3));
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 gave up"));
+}
+
+// Rank 1 has finished the first call and failed in the second when the message of rank 2 comes.
+TEST(SocketRanksTest, GoodbyeOfALaterCallDoesNotFailThisOne) {
+  const uint16_t port = FreePort();
+  std::thread first([=] {
+    const auto group = SocketRanks(Options(0, 3, port));
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    const Status status = (*group)->Barrier();
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_THAT((*group)->Barrier().message(), HasSubstr("rank 1 gave up"));
+  });
+  const Deadline deadline = In(std::chrono::seconds(60));
+  const std::vector<Socket> others = JoinRankZero(3, port);
+  std::vector<std::byte> bytes = HeadAnd({{CallKind::kBarrier, 0, 1}, 0, 0}, 0);
+  const std::vector<std::byte> barrier = bytes;
+  AppendBytes(HeadAnd({{kGoodbye, 77, 2}, 3, 3}, 3), &bytes);
+  EXPECT_TRUE(SendAll(others[0], bytes, deadline).ok());
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_TRUE(SendAll(others[1], barrier, deadline).ok());
+  first.join();
 }
 
 class Environment {
