@@ -136,13 +136,14 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
   return Status::Ok();
 }
 
-// Others may be at it, too.
+// Others may be at it, too. Whoever opens the folder meanwhile leaves files in it and finds that it is
+// no member: they are debris, which a later sweep removes.
 Status RemoveFolder(const fs::path& path) {
   std::error_code error;
   do {
     fs::remove_all(path, error);
   } while (error == std::errc::no_such_file_or_directory);
-  if (!error) return Status::Ok();
+  if (!error || error == std::errc::directory_not_empty) return Status::Ok();
   return Status::IOError("cannot remove " + path.string() + ": " + error.message());
 }
 
