@@ -333,7 +333,17 @@ Result<std::vector<TensorChange>> LogTensor(
 
 Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
-  return LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); });
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<TensorChange> log;
+  // All of it in one state: beside a writer that drops steps, each would else be compared with one
+  // that may have gone.
+  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(log, LogTensor(*this, run, tensor, [&](uint64_t step) {
+                             return OpenShards(run, step);
+                           }));
+    return Status::Ok();
+  }));
+  return log;
 }
 
 Result<CheckpointDiff> StoreImpl::Diff(const CheckpointId& before, const CheckpointId& after,

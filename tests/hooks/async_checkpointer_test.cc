@@ -210,15 +210,20 @@ TEST_F(AsyncCheckpointerTest, AnIOErrorIsTriedAgain) {
   TestTensor* const t = state.Add(NormalTensor("t", {1'000'000}, 1));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
   VARVE_ASSERT_OK(ckpt_->Wait());
-  t->bytes[0] ^= std::byte{1};
-  const auto snapshot = state.Snapshot();
-  std::filesystem::rename(path() / "incoming", path() / "gone");
-  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(2, state.state())));
-  std::fill(t->bytes.begin(), t->bytes.end(), std::byte{7});
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the first attempt has failed
-  std::filesystem::rename(path() / "gone", path() / "incoming");
-  ExpectSaved(2, snapshot);
-  EXPECT_GT(ckpt_->last_metrics().value().attempts, 1);
+  // Until the pause was long enough for the first attempt to fail, on a machine of whatever load.
+  uint64_t step = 2;
+  for (auto pause = std::chrono::milliseconds(500);; pause *= 3, ++step) {
+    t->bytes[step] ^= std::byte{1};
+    const auto snapshot = state.Snapshot();
+    std::filesystem::rename(path() / "incoming", path() / "gone");
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+    std::fill(t->bytes.begin(), t->bytes.end(), std::byte{7});
+    std::this_thread::sleep_for(pause);
+    std::filesystem::rename(path() / "gone", path() / "incoming");
+    ExpectSaved(step, snapshot);
+    if (ckpt_->last_metrics().value().attempts > 1) break;
+    ASSERT_LT(pause, std::chrono::seconds(10)) << "no attempt has failed";
+  }
 }
 
 TEST_F(AsyncCheckpointerTest, Row02_RetentionRunsAfterTheCommitByNumber) {
