@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "store/step_expr.h"
-#include "trainer_hooks/agree.h"
+#include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
 #include "varve/group.h"
@@ -43,7 +43,9 @@ class TrainerHooksImpl : public TrainerHooks {
         options_(options),
         alone_(options.ranks == nullptr ? std::move(ThreadRanks(1)[0]) : nullptr),
         ranks_(options.ranks == nullptr ? alone_.get() : options.ranks),
-        log_(options.log ? options.log : IsFirst() ? Print : Hush) {}
+        log_(options.log ? options.log
+             : IsFirst() ? Print
+                         : Hush) {}
 
   Status StartWith(TrainingState* state);
 
@@ -151,8 +153,8 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   return Status::Ok();
 }
 
-// A job may be started again and again with one command line, from the first time on; but a step that
-// somebody names must be there, and what is to be tuned.
+// A job may be started again and again with one command line, from the first time on; but a step
+// that somebody names must be there, and what is to be tuned.
 Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   const bool may_be_missing =
       flags_.ckpt_step.empty() && !flags_.exit_on_missing_checkpoint && !flags_.finetune;
@@ -220,18 +222,18 @@ Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
   const std::string where = "run " + flags_.run + " of " + flags_.save;
   if (goes_on_) {
     if (begin == loaded_->id.step) return Status::Ok();
-    return Status::FailedPrecondition(where + " was loaded at step " +
-                                      std::to_string(loaded_->id.step) +
-                                      ", but the trainer's global_step is " + std::to_string(begin));
+    return Status::FailedPrecondition(
+        where + " was loaded at step " + std::to_string(loaded_->id.step) +
+        ", but the trainer's global_step is " + std::to_string(begin));
   }
   const auto newest = checkpointer_->store().LatestStep(flags_.run);
   if (newest.status().code() == StatusCode::kNotFound) return Status::Ok();
   VARVE_RETURN_IF_ERROR(newest.status());
   if (!newest->has_value()) return Status::Ok();
-  return Status::FailedPrecondition(
-      where + " has steps up to " + std::to_string(**newest) + ", and this training begins at step " +
-      std::to_string(begin) + ": go on from there with --load " + flags_.save +
-      ", or choose another --run or --save");
+  return Status::FailedPrecondition(where + " has steps up to " + std::to_string(**newest) +
+                                    ", and this training begins at step " + std::to_string(begin) +
+                                    ": go on from there with --load " + flags_.save +
+                                    ", or choose another --run or --save");
 }
 
 Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
@@ -253,9 +255,8 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
 TrainingState TrainerHooksImpl::WhatToSave(const TrainingState& state) const {
   TrainingState saved = state;
   if (!flags_.save_optim) {
-    std::erase_if(saved.tensors, [](const StateTensor& tensor) {
-      return tensor.role == TensorRole::kOptimizer;
-    });
+    std::erase_if(saved.tensors,
+                  [](const StateTensor& tensor) { return tensor.role == TensorRole::kOptimizer; });
   }
   return saved;
 }
@@ -294,8 +295,7 @@ Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
     return Status::InvalidArgument("global_step is " + std::to_string(step) +
                                    ", expected the number of steps done");
   }
-  Decision decision{.step = static_cast<uint64_t>(step),
-                    .stop = static_cast<StopReason>(all[2])};
+  Decision decision{.step = static_cast<uint64_t>(step), .stop = static_cast<StopReason>(all[2])};
   if (all[4] > 0) {
     decision.signalled = Clock::now() - Clock::duration(all[4]);
     if (decision.stop != StopReason::kLastStep) decision.stop = StopReason::kSignal;

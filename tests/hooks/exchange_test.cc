@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that load together read each chunk once, and get what they want whatever their layouts.
-#include "trainer_hooks/exchange.h"
+#include "trainer_hooks/group/exchange.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include "store/overlap.h"
 #include "tests/hooks/ranks_fixture.h"
 #include "tests/support/shard_reference.h"
-#include "trainer_hooks/exchange_plan.h"
+#include "trainer_hooks/group/exchange_plan.h"
 #include "varve/layouts.h"
 
 namespace varve::testing {
@@ -91,7 +91,8 @@ TEST(ExchangePlanTest, NoRankHoldsMoreThanTheBudgetOfARound) {
   const ExchangePlan plan = PlanExchange(stored, wanted, 8 * kMiB);
   for (const auto& round : plan.rounds) {
     uint64_t bytes = 0;  // that each rank receives
-    for (const ExchangeItem& item : round) bytes += 4 * static_cast<uint64_t>(item.layout.NumLocal());
+    for (const ExchangeItem& item : round)
+      bytes += 4 * static_cast<uint64_t>(item.layout.NumLocal());
     EXPECT_LE(bytes, 8 * kMiB);
   }
   EXPECT_GE(plan.rounds.size(), 8u);
@@ -102,8 +103,8 @@ class ExchangeTest : public RanksTest {
   static constexpr int64_t kSize = 2048;  // 16 MiB
 
   static const std::vector<std::byte>& Global() {
-    static const auto* const bytes = new std::vector<std::byte>(
-        RandomTensor("w", DType::kF32, {kSize, kSize}, 1).bytes);
+    static const auto* const bytes =
+        new std::vector<std::byte>(RandomTensor("w", DType::kF32, {kSize, kSize}, 1).bytes);
     return *bytes;
   }
   static TestTrainer RankWith(const ShardLayout& layout) {
@@ -117,11 +118,13 @@ class ExchangeTest : public RanksTest {
   }
 
   void SaveRows(int ranks) {
-    Run(ranks, [&](int rank, AsyncCheckpointer* checkpointer) {
-      const TestTrainer trainer = RankWith(Part(0, ranks, rank));
-      VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
-      VARVE_ASSERT_OK(checkpointer->Wait());
-    }, {.store = {.codec = Codec::kNone}});
+    Run(ranks,
+        [&](int rank, AsyncCheckpointer* checkpointer) {
+          const TestTrainer trainer = RankWith(Part(0, ranks, rank));
+          VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+          VARVE_ASSERT_OK(checkpointer->Wait());
+        },
+        {.store = {.codec = Codec::kNone}});
   }
 
   // Bytes that this process has read from files.
@@ -198,7 +201,8 @@ TEST_F(ExchangeTest, WhatIsConvertedOrStridedComesAsEver) {
     TestTrainer into;
     into.Add({.name = "w", .dtype = DType::kF64, .shape = {kSize, kSize}}, 3);
     VARVE_ASSERT_OK(
-        checkpointer->Restore("1", {.convert_dtype = true, .exchange = true}, &into.state).status());
+        checkpointer->Restore("1", {.convert_dtype = true, .exchange = true}, &into.state)
+            .status());
     TestTrainer transposed;
     transposed.Add({.name = "w", .shape = {kSize, kSize}, .strides = {1, kSize}}, 3);
     VARVE_ASSERT_OK(checkpointer->Restore("1", {.exchange = true}, &transposed.state).status());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/replica_plan.h"
+#include "trainer_hooks/group/replica_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "store/regions.h"
-#include "trainer_hooks/rank_part.h"
+#include "trainer_hooks/group/rank_part.h"
 #include "varve/layouts.h"
 
 namespace varve {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/exchange.h"
+#include "trainer_hooks/group/exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,8 +12,8 @@
 #include "store/overlap.h"
 #include "store/regions.h"
 #include "store/util.h"
-#include "trainer_hooks/agree.h"
-#include "trainer_hooks/exchange_plan.h"
+#include "trainer_hooks/group/agree.h"
+#include "trainer_hooks/group/exchange_plan.h"
 
 namespace varve {
 namespace {
@@ -93,8 +93,8 @@ Status Exchange::FindWanted() {
   return Status::Ok();
 }
 
-// Nothing when it is better read as ever: what has a fault, which is then said; what comes from a shard
-// with its padding; elements that share bytes.
+// Nothing when it is better read as ever: what has a fault, which is then said; what comes from a
+// shard with its padding; elements that share bytes.
 std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   std::vector<ShardLayout> layouts;
   auto it = std::ranges::lower_bound(shards_, request.name, {}, &TensorInfo::name);
@@ -105,8 +105,8 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   if (layouts.empty()) return std::nullopt;
   const TensorInfo& last = *(it - 1);
   HeldTensor wanted{.name = std::string(request.name), .dtype = last.dtype};
-  wanted.layout = Canonical(request.region != nullptr ? *request.region
-                                                      : ShardLayout::Whole(layouts[0].global_shape));
+  wanted.layout = Canonical(
+      request.region != nullptr ? *request.region : ShardLayout::Whole(layouts[0].global_shape));
   const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
   const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
@@ -154,7 +154,8 @@ Status Exchange::Read(const Round& round) {
   return requests.empty() ? Status::Ok() : reader_.ReadMany(requests);
 }
 
-// Of each item that this rank has read, what a rank wants, in their order; behind the digest of that.
+// Of each item that this rank has read, what a rank wants, in their order; behind the digest of
+// that.
 Message Exchange::Pack(const Round& round, uint32_t to) const {
   Message message;
   for (const ExchangeItem& item : round) {
@@ -183,7 +184,8 @@ Result<std::vector<Message>> Exchange::Send(const Round& round) {
     std::vector<std::pair<const ExchangeItem*, uint32_t>> contents;
     for (const ExchangeItem& item : round) {
       for (const ExchangeItem::Consumer& consumer : item.consumers) {
-        if (item.reader == rank_ && consumer.rank == to) contents.emplace_back(&item, consumer.region);
+        if (item.reader == rank_ && consumer.rank == to)
+          contents.emplace_back(&item, consumer.region);
       }
     }
     const auto [it, is_new] = messages.try_emplace(std::move(contents));
@@ -214,7 +216,8 @@ Status Exchange::Receive(const Round& round, const std::vector<Message>& receive
       ForEachRun(item, consumer.region, [&](uint64_t, uint64_t to, uint64_t n) {
         fits = fits && at + n <= message.size();
         if (!fits) return;
-        std::memcpy(requests_[request_of_[consumer.wanted]].out.data() + to, message.data() + at, n);
+        std::memcpy(requests_[request_of_[consumer.wanted]].out.data() + to, message.data() + at,
+                    n);
         at += n;
       });
       if (fits) continue;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "trainer_hooks/held_tensor.h"
+#include "trainer_hooks/group/held_tensor.h"
 
 namespace varve {
 

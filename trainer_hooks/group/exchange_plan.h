@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which rank reads what when the ranks of a job load together: each chunk that several ranks want is read
-// by one of them, which sends each what it wants of it. A pure function of what is stored and wanted.
+// Which rank reads what when the ranks of a job load together: each chunk that several ranks want
+// is read by one of them, which sends each what it wants of it. A pure function of what is stored
+// and wanted.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer_hooks/held_tensor.h"
+#include "trainer_hooks/group/held_tensor.h"
 #include "varve/tensor.h"
 
 namespace varve {
@@ -29,15 +30,16 @@ struct ExchangeItem {
 
 struct ExchangePlan {
   std::vector<ShardLayout> regions;  // all that are wanted, each once
-  // For each rank, for each tensor of its list, whether it gets it by items. Of others it shares no chunk,
-  // and reads them as ever.
+  // For each rank, for each tensor of its list, whether it gets it by items. Of others it shares no
+  // chunk, and reads them as ever.
   std::vector<std::vector<bool>> is_exchanged;
   // Items that are read, sent and received before the next ones are.
   std::vector<std::vector<ExchangeItem>> rounds;
 };
 
-// `shards`: as ListShards gives them, those that are wanted without a fault. `wanted[r]`: what rank r
-// wants, with whole bytes an element. No rank holds much more than `budget` bytes of a round at once.
+// `shards`: as ListShards gives them, those that are wanted without a fault. `wanted[r]`: what rank
+// r wants, with whole bytes an element. No rank holds much more than `budget` bytes of a round at
+// once.
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/replicas.h"
+#include "trainer_hooks/group/replicas.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "store/util.h"
-#include "trainer_hooks/rank_part.h"
+#include "trainer_hooks/group/rank_part.h"
 
 namespace varve {
 namespace {

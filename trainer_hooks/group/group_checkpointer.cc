@@ -9,11 +9,11 @@
 
 #include "store/group/group_store.h"
 #include "store/step_expr.h"
-#include "trainer_hooks/agree.h"
-#include "trainer_hooks/exchange.h"
+#include "trainer_hooks/group/agree.h"
+#include "trainer_hooks/group/exchange.h"
+#include "trainer_hooks/group/replicas.h"
+#include "trainer_hooks/group/verdict.h"
 #include "trainer_hooks/make_checkpointer.h"
-#include "trainer_hooks/replicas.h"
-#include "trainer_hooks/verdict.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -51,7 +51,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
         return false;
       }
     }
-    // What can fail on one rank alone fails before any rank begins: else the others would wait for it.
+    // What can fail on one rank alone fails before any rank begins: else the others would wait for
+    // it.
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
@@ -161,12 +162,12 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
 Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup* ranks,
                                     const CheckpointerOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(
-      const std::string epoch, FromRankZero(ranks, [&]() -> Result<std::string> {
-        VARVE_ASSIGN_OR_RETURN(const uint64_t begun,
+  VARVE_ASSIGN_OR_RETURN(const std::string epoch, FromRankZero(ranks, [&]() -> Result<std::string> {
+                           VARVE_ASSIGN_OR_RETURN(
+                               const uint64_t begun,
                                Group::StartEpoch(root, static_cast<uint32_t>(ranks->size())));
-        return std::to_string(begun);
-      }));
+                           return std::to_string(begun);
+                         }));
   return Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
                             .epoch = std::stoull(epoch),
                             .store = StoreOptionsOf(options)});

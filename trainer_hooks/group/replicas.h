@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer_hooks/replica_digests.h"
-#include "trainer_hooks/replica_plan.h"
+#include "trainer_hooks/group/replica_digests.h"
+#include "trainer_hooks/group/replica_plan.h"
 #include "varve/rank_group.h"
 
 namespace varve {

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer_hooks/held_tensor.h"
+#include "trainer_hooks/group/held_tensor.h"
 
 namespace varve {
 

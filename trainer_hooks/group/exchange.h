@@ -10,9 +10,9 @@
 
 namespace varve {
 
-// As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective: every rank
-// reads a part of what is wanted and sends the others what they want of that, in pieces of bounded
-// size with a digest. An error of one rank is that of all, named.
+// As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective:
+// every rank reads a part of what is wanted and sends the others what they want of that, in pieces
+// of bounded size with a digest. An error of one rank is that of all, named.
 Status ReadTogether(const CheckpointReader& reader, std::span<const ReadRequest> requests,
                     RankGroup* ranks);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/exchange_plan.h"
+#include "trainer_hooks/group/exchange_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include "store/chunk_source.h"
 #include "store/overlap.h"
-#include "trainer_hooks/replica_plan.h"
+#include "trainer_hooks/group/replica_plan.h"
 
 namespace varve {
 namespace {
@@ -152,12 +152,13 @@ void Planner::FindShared(const std::vector<Part>& parts, Regions* regions) {
 // Neighbouring chunks that the same regions want, as far as the budget goes.
 void Planner::Cut(const Part& part) {
   const uint64_t chunk_bytes = static_cast<uint64_t>(part.chunk) * part.element_bytes;
-  const int64_t max_chunks = std::clamp<int64_t>(
-      static_cast<int64_t>(budget_ / (4 * chunk_bytes)), 1, kMaxChunks);
+  const int64_t max_chunks =
+      std::clamp<int64_t>(static_cast<int64_t>(budget_ / (4 * chunk_bytes)), 1, kMaxChunks);
   for (int64_t first = 0; first < part.NumChunks();) {
     const std::vector<size_t> wanting = part.Wanting(first);
     int64_t end = first + 1;
-    while (end < part.NumChunks() && end - first < max_chunks && part.Wanting(end) == wanting) ++end;
+    while (end < part.NumChunks() && end - first < max_chunks && part.Wanting(end) == wanting)
+      ++end;
     Add(part, {part.ChunkRange(first).begin, part.ChunkRange(end - 1).end}, wanting);
     first = end;
   }

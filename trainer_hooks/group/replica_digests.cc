@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/replica_digests.h"
+#include "trainer_hooks/group/replica_digests.h"
 
 #include <algorithm>
 #include <system_error>

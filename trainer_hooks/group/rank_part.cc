@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/rank_part.h"
+#include "trainer_hooks/group/rank_part.h"
 
 #include <set>
 #include <utility>
 
+#include "trainer_hooks/group/replica_plan.h"
 #include "trainer_hooks/item_name.h"
-#include "trainer_hooks/replica_plan.h"
 
 namespace varve {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/held_tensor.h"
+#include "trainer_hooks/group/held_tensor.h"
 
 #include <algorithm>
 #include <cstring>

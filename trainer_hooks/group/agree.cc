@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/agree.h"
+#include "trainer_hooks/group/agree.h"
 
 #include <utility>
 
