@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors of CUDA as Status: every call of its runtime is wrapped in VARVE_CUDA.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "varve/status.h"
+
+namespace varve::gpu {
+
+// Ok, or what `call` failed with. Memory that is not there is kUnavailable, as is a device that is
+// lost.
+inline Status ToStatus(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return Status::Ok();
+  cudaGetLastError();  // else a later call that is well would report it again
+  return Status::Unavailable(std::string("CUDA: ") + call + ": " + cudaGetErrorString(error) +
+                             " (" + cudaGetErrorName(error) + ")");
+}
+
+}  // namespace varve::gpu
+
+// Returns from a function that returns Status or Result when the call fails.
+#define VARVE_CUDA(call) VARVE_RETURN_IF_ERROR(::varve::gpu::ToStatus(call, #call))

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A part of a tensor that is digested, compared and moved as one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace varve::gpu {
+
+struct DeviceChunk {
+  const std::byte* data = nullptr;  // on the device, of any alignment
+  uint64_t bytes = 0;
+};
+
+// Shorter chunks have another algorithm of XXH3, which is left to the host.
+inline constexpr uint64_t kMinDigestBytes = 241;
+
+}  // namespace varve::gpu

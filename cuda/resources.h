@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of a device, memory of the host that devices copy from and to, and events, as values that
+// free themselves. Taken when something is opened, never while a trainer waits.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+#include "cuda/cuda_check.h"
+#include "varve/result.h"
+
+namespace varve::gpu {
+
+// Calls go to `device` while it lives. Cheap; does nothing when it is the current one.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) {
+    status_ = ToStatus(cudaGetDevice(&before_), "cudaGetDevice");
+    if (status_.ok() && before_ != device) {
+      status_ = ToStatus(cudaSetDevice(device), "cudaSetDevice");
+      is_changed_ = status_.ok();
+    }
+  }
+  ~DeviceScope() {
+    if (is_changed_) (void)cudaSetDevice(before_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  int before_ = 0;
+  bool is_changed_ = false;
+  Status status_;
+};
+
+struct FreeOnDevice {
+  void operator()(void* memory) const { (void)cudaFree(memory); }
+};
+struct FreePinned {
+  void operator()(void* memory) const { (void)cudaFreeHost(memory); }
+};
+
+// `size` values of a trivial type. Movable.
+template <typename T, typename Free>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(T* data, size_t size) : data_(data), size_(size) {}
+  T* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) const { return data_.get()[i]; }
+
+ private:
+  std::unique_ptr<T, Free> data_;
+  size_t size_ = 0;
+};
+template <typename T>
+using DeviceBuffer = Buffer<T, FreeOnDevice>;
+template <typename T>
+using PinnedBuffer = Buffer<T, FreePinned>;
+
+// On the current device.
+template <typename T>
+Result<DeviceBuffer<T>> AllocateOnDevice(size_t size) {
+  void* memory = nullptr;
+  VARVE_CUDA(cudaMalloc(&memory, size * sizeof(T)));
+  return DeviceBuffer<T>(static_cast<T*>(memory), size);
+}
+template <typename T>
+Result<PinnedBuffer<T>> AllocatePinned(size_t size) {
+  void* memory = nullptr;
+  VARVE_CUDA(cudaHostAlloc(&memory, size * sizeof(T), cudaHostAllocPortable));
+  return PinnedBuffer<T>(static_cast<T*>(memory), size);
+}
+
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { (void)cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+
+// For waiting, not for timing; on the current device.
+inline Result<Event> MakeEvent() {
+  cudaEvent_t event = nullptr;
+  VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return Event(event);
+}
+
+}  // namespace varve::gpu
