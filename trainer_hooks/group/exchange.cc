@@ -116,9 +116,11 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
 
 Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
   std::vector<std::vector<HeldTensor>> wanted;
-  for (const auto& list : lists) {
-    VARVE_ASSIGN_OR_RETURN(auto of_rank, DecodeHeld(AsString(list)));
-    wanted.push_back(std::move(of_rank));
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    Result<std::vector<HeldTensor>> list = DecodeHeld(AsString(lists[rank]));
+    const Status fits = list.ok() ? CheckWanted(shards_, *list) : list.status();
+    if (!fits.ok()) return fits.WithContext("what rank " + std::to_string(rank) + " wants");
+    wanted.push_back(*std::move(list));
   }
   plan_ = PlanExchange(shards_, wanted, kBudget);
   return Status::Ok();
