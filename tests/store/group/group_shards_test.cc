@@ -4,6 +4,7 @@
 // other number of ranks.
 #include <thread>
 
+#include "store/group/group_store.h"
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
 #include "varve/group.h"
@@ -59,9 +60,14 @@ class GroupShardsTest : public ::testing::Test {
 
   Status SaveRank(const JoinOptions& rank, uint64_t step, const TestTensor& tensor,
                   const ShardLayout& layout) {
+    VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
+    return SavePart(store.get(), step, tensor, layout);
+  }
+
+  static Status SavePart(Store* store, uint64_t step, const TestTensor& tensor,
+                         const ShardLayout& layout) {
     const std::vector<std::byte> part = CutShard(tensor.bytes, kFloat, layout, std::byte{0xAA});
     const std::vector<int64_t> shape = layout.LocalShape();
-    VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
     VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(step));
     VARVE_RETURN_IF_ERROR(
         writer->Put({.name = tensor.name, .shape = shape, .data = part.data(), .layout = &layout}));
@@ -171,6 +177,29 @@ TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {
   }
   const auto store = Store::OpenForReading(root()).value();
   EXPECT_THAT(store->OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "step 1"));
+}
+
+TEST_F(GroupShardsTest, Row28_LayoutsAreProvenAgainOnlyWhenTheyChange) {
+  const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
+  const std::vector<ShardLayout> whole = Columns(tensor.shape, 2);
+  const uint64_t epoch = Group::StartEpoch(root(), 2).value();
+  const auto coordinator = Group::Join(root(), {.rank = 0, .epoch = epoch}).value();
+  const auto other = Group::Join(root(), {.rank = 1, .epoch = epoch}).value();
+  const auto save = [&](uint64_t step, const ShardLayout& of_other) {
+    std::jthread rank1([&] { SavePart(other.get(), step, tensor, of_other).IgnoreError(); });
+    return SavePart(coordinator.get(), step, tensor, whole[0]);
+  };
+  const auto num_proofs = [&] {
+    return static_cast<GroupStore*>(coordinator.get())->coverage()->num_proofs();
+  };
+  VARVE_EXPECT_OK(save(1, whole[1]));
+  VARVE_EXPECT_OK(save(2, whole[1]));
+  EXPECT_EQ(num_proofs(), 1u);
+  ShardLayout gap = whole[1];
+  gap.axes[1][0].length -= 1;
+  EXPECT_THAT(save(3, gap), FailsWith(StatusCode::kInvalidArgument, "6000 of the 6060 elements"));
+  VARVE_EXPECT_OK(save(4, whole[1]));
+  EXPECT_EQ(num_proofs(), 2u);
 }
 
 TEST_F(GroupShardsTest, Row15_ReplicasThatDifferNameTheirRanks) {
