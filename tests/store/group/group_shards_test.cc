@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "store/group/group_store.h"
+#include "store/history.h"
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
 #include "varve/group.h"
@@ -145,6 +146,33 @@ TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
   EXPECT_EQ(log[1].changed_chunks, 1u);
   EXPECT_EQ(log[2].changed_chunks, 3u);  // all are new to their members
   EXPECT_THAT(store->Log("main", "v"), FailsWith(StatusCode::kNotFound, "no tensor v"));
+}
+
+// Each step is dropped either when the next one is opened, or when it has just been opened itself.
+TEST_F(GroupShardsTest, TheLogDoesNotMindStepsThatAreDroppedMeanwhile) {
+  const std::vector<ShardLayout> layouts = Columns({60, 101}, 2);
+  for (const uint64_t step : {1, 2, 3, 4}) {
+    ASSERT_THAT(SaveAll(step, NormalTensor("w", {60, 101}, step / 2), layouts), Each(IsOk()));
+  }
+  const auto store = Store::OpenForReading(root()).value();
+  const auto* group = static_cast<const GroupStore*>(store.get());
+  const auto drop = [&](uint64_t step) {
+    const CheckpointId id{"main", step};
+    VARVE_EXPECT_OK(Store::Open(root()).value()->Drop({&id, 1}).status());
+  };
+  const auto log = LogTensor(*group, "main", "w", [&](uint64_t step) {
+    if (step == 2) drop(1);
+    auto reader = group->OpenShards({"main", step}, false);
+    if (step == 3) drop(3);
+    return reader;
+  });
+  VARVE_ASSERT_OK(log.status());
+  ASSERT_THAT(*log, SizeIs(3));
+  const uint64_t steps[] = {1, 2, 4};  // 3 was the same as 2
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*log)[i].step, steps[i]);
+    EXPECT_EQ((*log)[i].changed_chunks, 2u);
+  }
 }
 
 TEST_F(GroupShardsTest, CheckpointsCanBeCopiedIntoAPlainStore) {
