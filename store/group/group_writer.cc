@@ -16,6 +16,7 @@
 
 #include "store/chunk_source.h"
 #include "store/group/group_store.h"
+#include "store/group/mutation.h"
 #include "store/util.h"
 
 namespace varve {
@@ -171,6 +172,8 @@ Status GroupWriter::Prepare(const SaveReport& report) {
                          store_->own_member()->RequireStep({std::string(kMemberRun), attempt_}));
   part_.Sort();
   VARVE_RETURN_IF_ERROR(NoteContents());
+  if (IsMutated(Mutation::kForgetShard) && rank() == 1)
+    part_.shards.erase(part_.shards.begin() + 1);
   GroupPart part{.member = store_->author().member,
                  .root = step.second.root,
                  .num_tensors = report.num_tensors,
