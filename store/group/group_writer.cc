@@ -229,6 +229,7 @@ Result<Digest> GroupWriter::WriteCatalogue() {
 // Rank 0.
 Status GroupWriter::Decide() {
   VARVE_RETURN_IF_ERROR(AwaitAllPrepared());
+  if (IsMutated(Mutation::kSweepWithoutLook)) PauseLongForMutation();  // or it is seldom wrong
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   CommitRecord record{
       .attempt = attempt_,

@@ -238,8 +238,8 @@ class Storm:
             self.watch(self.rng.uniform(0, 1.5))
             if self.rng.random() < 0.25:
                 self.judge()
-            else:
-                self.end_round()
+                self.calm()
+            self.end_round()
         self.judge()
         self.calm()
         self.judge()
@@ -270,7 +270,7 @@ def run_mutations(options):
     run_storm(options, program)
     for mutation in MUTATIONS:
         subprocess.os.environ["VARVE_MUTATION"] = mutation
-        for seed in range(options.seed, options.seed + 5):
+        for seed in range(options.seed, options.seed + 8):
             try:
                 run_storm(argparse.Namespace(seed=seed, attempts=options.attempts), program)
             except Violation as violation:

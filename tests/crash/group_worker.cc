@@ -162,7 +162,7 @@ bool IsOver(const GroupStore& store) {
 
 int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, uint64_t first) {
   auto joined =
-      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(2500)});
+      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(1500)});
   if (joined.status().code() == StatusCode::kAborted) return kSuperseded;
   if (!joined.ok()) Die(joined.status(), "join");
   auto* const store = static_cast<GroupStore*>(joined->get());
