@@ -381,8 +381,7 @@ Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<TensorChange> log;
-  // All of it in one state: beside a writer that drops steps, each would else be compared with one
-  // that may have gone.
+  // Beside a writer that drops steps: all of it in one state.
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(
         log, LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); }));

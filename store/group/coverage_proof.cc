@@ -46,7 +46,7 @@ std::string OfRank(const CatalogueShard& shard) {
   return "that of rank " + std::to_string(shard.rank);
 }
 
-// The shards of one tensor, whose original is set when they are replicas, make all of it.
+// Of one tensor, whose shards begin at `first`. Appends for each the first that it is a replica of.
 Status ProveWhole(std::span<const CatalogueShard> shards, size_t first,
                   std::vector<size_t>* originals) {
   const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };

@@ -58,12 +58,12 @@ bool IsMutated(Mutation mutation) {
 // Mostly short, now and then long enough for a whole save.
 void PauseForMutation() {
   static std::atomic<uint64_t> calls{0};
-  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0)
-    return PauseLongForMutation();
-  ::usleep(5000);
+  const bool is_long = testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0;
+  ::usleep(is_long ? 150000 : 5000);
 }
 
-void PauseLongForMutation() { ::usleep(150000); }
+// Long enough for a process to start.
+void PauseLongForMutation() { ::usleep(400000); }
 #endif
 
 namespace testing {
