@@ -368,25 +368,5 @@ TEST(ReplicaRulesTest, HoldForAllPartsOfATensor) {
   EXPECT_THAT(CompareRules(held), FailsWith(StatusCode::kInvalidArgument, "tensor w"));
 }
 
-TEST(HeldTensorTest, ListsSurviveTheWay) {
-  std::vector<HeldTensor> held = {
-      Held("w", Rows(ShardLayout::Whole({8, 6}), 2, 1), "m"),
-      Held("padded", SplitPadded(ShardLayout::Whole({5}), 0, 8, {1, 2}).value()),
-      Held("m", Slice(ShardLayout::Whole({8, 6}), 5, 4)), Held("scalar", ShardLayout::Whole({}))};
-  held[1].tied_to = "w";
-  held[1].can_cut = false;
-  held[2].replicas = Replicas::kKeepPerRank;
-  const std::string bytes = EncodeHeld(held);
-  EXPECT_EQ(DecodeHeld(bytes).value(), held);
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_EQ(DecodeHeld(bytes.substr(0, size)).status().code(), StatusCode::kCorruption) << size;
-  }
-  for (size_t at = 0; at < bytes.size(); ++at) {  // whatever it says, it is no crash
-    std::string damaged = bytes;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x80);
-    DecodeHeld(damaged).status().IgnoreError();
-  }
-}
-
 }  // namespace
 }  // namespace varve
