@@ -152,6 +152,15 @@ class Storm:
             if name not in self.others:
                 self.others[name] = self.spawn(name, self.root, self.rng.randrange(1 << 30))
 
+    def await_save(self):
+        """Until a save is somewhere between its begin and its end, if ranks get so far."""
+        before = self.journal.count("saving")
+        for _ in range(20):
+            self.watch(0.05)
+            if self.journal.count("saving") > before:
+                break
+        self.watch(self.rng.uniform(0, 0.6))
+
     def strike(self):
         """One thing that goes wrong."""
         event = self.rng.choice(["rank", "rank", "rank", "rank", "rank 0", "collector", "stop"])
@@ -234,6 +243,8 @@ class Storm:
                 self.wake()
             for _ in range(self.rng.randint(0, 6)):
                 self.watch(self.rng.choice([0.2, 0.5, 1.5]) * self.rng.random() + 0.1)
+                if self.rng.random() < 0.7:
+                    self.await_save()
                 self.strike()
             self.watch(self.rng.uniform(0, 1.5))
             if self.rng.random() < 0.25:
