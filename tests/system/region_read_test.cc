@@ -147,7 +147,9 @@ TEST_F(Row27Test, OnlyTheChunksOfARegionAreReadFromShards) {
 }
 
 TEST_F(Row27Test, MemoryIsThatOfTheSlice) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins anew
+  std::ofstream file("/proc/self/clear_refs");  // VmHWM begins anew
+  file << "5" << std::flush;
+  ASSERT_TRUE(file.good()) << "no peak can be measured here";
   const uint64_t before = FromProc("/proc/self/status", "VmRSS:") << 10;
   BytesReadFor({0, kRows}, {1000, 1010});  // a few bytes of every chunk
   const uint64_t peak = FromProc("/proc/self/status", "VmHWM:") << 10;

@@ -18,8 +18,6 @@
 namespace varve {
 namespace {
 
-// What a rank holds of a round: what it has read, has ready to send, and has received.
-constexpr uint64_t kBudget = uint64_t{64} << 20;
 // Any seed: the digest of a message is that of what was sent.
 constexpr uint64_t kSeed = 0;
 
@@ -122,7 +120,7 @@ Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
     if (!fits.ok()) return fits.WithContext("what rank " + std::to_string(rank) + " wants");
     wanted.push_back(*std::move(list));
   }
-  plan_ = PlanExchange(shards_, wanted, kBudget);
+  plan_ = PlanExchange(shards_, wanted, kExchangeBudgetBytes);
   return Status::Ok();
 }
 

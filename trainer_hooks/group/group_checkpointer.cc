@@ -38,8 +38,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Status Prewarm(const TrainingState& state) override {
     VARVE_RETURN_IF_ERROR(Settle());
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state)));
-    const Result<TrainingState> part = replicas_.Plan(state);
-    return Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status());
+    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
+    return Agree(ranks_, own_->Prewarm(part));
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
@@ -56,10 +56,10 @@ class GroupCheckpointer : public AsyncCheckpointer {
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    const Result<TrainingState> part = replicas_.Plan(state);
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status()));
+    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->Prewarm(part)));
     verdict_->Expect();
-    const Status own = own_->BeginSave(step, *part, options).status();
+    const Status own = own_->BeginSave(step, part, options).status();
     const Status begun = Agree(ranks_, own);
     if (!begun.ok()) {
       verdict_->Give(begun);

@@ -36,7 +36,9 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
 Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Update(ListHeld(state, rules_)));
   const auto rank = static_cast<uint32_t>(ranks_->rank());
-  return PartOf(state, held_[rank], plan_.writes[rank], rank);
+  Result<TrainingState> part = PartOf(state, held_[rank], plan_.writes[rank], rank);
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, part.status()));
+  return part;
 }
 
 Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {

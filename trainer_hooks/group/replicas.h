@@ -21,8 +21,7 @@ class ReplicaKeeper {
       : ranks_(ranks), rules_(std::move(rules)), num_threads_(num_threads) {}
 
   // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
-  // when that has changed for one of them. Errors are this rank's own, but for those of what they
-  // tell: of a damaged list, of rules that are not the same on all.
+  // when that has changed for one of them. An error of one rank is that of all.
   Result<TrainingState> Plan(const TrainingState& state);
 
   // Of any rank in the last Plan.
