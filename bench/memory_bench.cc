@@ -2,28 +2,15 @@
 //
 // The most memory that a save holds beside the state. It is the process's, so each of these
 // benchmarks is to run in a process of its own (as scripts/bench does).
-#include <malloc.h>
-
-#include <fstream>
+#include <algorithm>
 
 #include "bench/measure.h"
+#include "bench/peak_memory.h"
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
 namespace varve::bench {
 namespace {
-
-// The largest resident memory of this process since ResetPeak.
-void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
-double PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) {
-      return static_cast<double>(std::strtoull(line.c_str() + 6, nullptr, 10)) * 1024;
-    }
-  }
-  Fail("/proc/self/status has no VmHWM");
-}
 
 class SaveMemory : public Measure {
  public:
@@ -38,10 +25,10 @@ class SaveMemory : public Measure {
     double seconds = 0;
     for (uint64_t step = 0; step < 2; ++step) {
       if (step > 0) Drift(&state, step);
-      malloc_trim(0);
-      ResetPeak();
+      if (!ResetPeakMemory().has_value()) Fail("this system does not tell the peak of memory");
       seconds += Seconds([&] { Save(store.get(), state, step); });
-      above = std::max(above, PeakBytes() - static_cast<double>(state.bytes()));
+      above = std::max(above,
+                       static_cast<double>(PeakMemoryBytes()) - static_cast<double>(state.bytes()));
     }
     RequireRestores(*store, 1, state);
     const double chunks = static_cast<double>(state.bytes()) / static_cast<double>(kChunkBytes);

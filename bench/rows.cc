@@ -26,6 +26,13 @@ void Rows::Print(const std::string& what, double value, double target, const std
   std::fflush(stdout);
 }
 
+void Rows::PrintUnmeasured(const std::string& what, double target, const std::string& why) {
+  ++num_missed_;
+  std::printf("%-52s %8s   at most %7.3f   %-8s %s\n", what.c_str(), "n/a", target, "NOT MET",
+              why.c_str());
+  std::fflush(stdout);
+}
+
 int Rows::Finish() const {
   std::printf("%d not met\n", num_missed_);
   return num_missed_ == 0 ? 0 : 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of a program that measures ratios beside their targets: one printed row a target. Thread
-// rule: one thread.
+// The table of a program that measures ratios beside their targets: one printed row a target.
+// Thread rule: one thread.
 #pragma once
 
 #include <string>
@@ -9,13 +9,16 @@
 
 namespace varve::bench {
 
-// The smallest value that at least a share `q` of all do not exceed. Precondition: there is a value.
+// The smallest value that at least a share `q` of all do not exceed. Precondition: there is a
+// value.
 double Quantile(std::vector<double> values, double q);
 std::string Milliseconds(double seconds);
 
 class Rows {
  public:
   void Print(const std::string& what, double value, double target, const std::string& note);
+  // For what this machine cannot measure: not met, and no number.
+  void PrintUnmeasured(const std::string& what, double target, const std::string& why);
   // Prints how many were above their targets. The exit code of the program.
   int Finish() const;
 

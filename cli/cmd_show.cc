@@ -13,6 +13,7 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "store/sharded_reader.h"
 #include "store/step_expr.h"
 #include "varve/group.h"
 #include "varve/store.h"
@@ -137,40 +138,44 @@ Outcome RunShow(const Context& context, const Store& store, const ShowOptions& o
   return {};
 }
 
-Result<std::vector<TensorInfo>> LoadShards(const Store& store, const ShowOptions& options) {
+Result<std::vector<StoredShard>> LoadShards(const Store& store, const ShowOptions& options) {
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStep(store, options.step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, reader->ListShards());
-  std::erase_if(shards, [&](const TensorInfo& shard) { return shard.name != options.tensor; });
-  if (shards.empty()) return reader->Find(options.tensor).status();
-  return shards;
+  return static_cast<const ShardedReader&>(*reader).FindStored(options.tensor);
 }
 
-std::string LayoutText(const TensorInfo& shard) {
+std::string LayoutText(const TensorRecord& shard) {
   return shard.layout ? ToString(*shard.layout) : HumanShape(shard.shape);
 }
 
-ordered_json ToArray(const std::vector<TensorInfo>& shards) {
+ordered_json ToArray(const std::vector<StoredShard>& shards) {
   auto array = ordered_json::array();
-  for (const TensorInfo& shard : shards) {
-    array.push_back({{"shard", shard.shard},
-                     {"dtype", DTypeName(shard.dtype)},
-                     {"shape", shard.shape},
-                     {"logical_bytes", shard.logical_bytes},
-                     {"layout", LayoutText(shard)}});
+  for (const StoredShard& shard : shards) {
+    ordered_json& object = array.emplace_back(ordered_json::object());
+    if (shard.rank) object["rank"] = *shard.rank;
+    object["shard"] = shard.number;
+    object["dtype"] = DTypeName(shard.record.dtype);
+    object["shape"] = shard.record.shape;
+    object["logical_bytes"] = shard.record.LogicalBytes();
+    object["layout"] = LayoutText(shard.record);
   }
   return array;
 }
 
-std::string ToText(const std::vector<TensorInfo>& shards) {
-  Table table({{"shard", Table::Align::kRight},
-               {"dtype"},
-               {"shape"},
-               {"bytes", Table::Align::kRight},
-               {"holds"}});
-  for (const TensorInfo& shard : shards) {
-    table.AddRow({std::to_string(shard.shard), std::string(DTypeName(shard.dtype)),
-                  HumanShape(shard.shape), HumanBytes(shard.logical_bytes), LayoutText(shard)});
+std::string ToText(const std::vector<StoredShard>& shards) {
+  constexpr auto kRight = Table::Align::kRight;
+  const bool has_ranks = shards[0].rank.has_value();
+  std::vector<Table::Column> columns = {
+      {"shard", kRight}, {"dtype"}, {"shape"}, {"bytes", kRight}, {"holds"}};
+  if (has_ranks) columns.insert(columns.begin(), {"rank", kRight});
+  Table table(std::move(columns));
+  for (const StoredShard& shard : shards) {
+    const TensorRecord& record = shard.record;
+    std::vector<std::string> row = {std::to_string(shard.number),
+                                    std::string(DTypeName(record.dtype)), HumanShape(record.shape),
+                                    HumanBytes(record.LogicalBytes()), LayoutText(record)};
+    if (has_ranks) row.insert(row.begin(), std::to_string(*shard.rank));
+    table.AddRow(std::move(row));
   }
   return table.ToString();
 }
@@ -183,14 +188,15 @@ Outcome RunShowTensor(const Context& context, const Store& store, const ShowOpti
 }
 
 constexpr char kNotes[] =
-    R"(With NAME it shows the tensor's shards instead, and which part of it each holds.
+    R"(With NAME it shows the tensor's shards instead, and which part of it each holds;
+of the root of a group also the rank that has it.
 Of the root of a group also saves that are not finished, and the ranks that they
 wait for.
 
 JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
 metrics tags trainer_state topology items, of a group unfinished[run step
-missing_ranks]; with NAME an array of shard dtype shape logical_bytes
-layout)";
+missing_ranks]; with NAME an array of shard dtype shape logical_bytes layout, of
+a group also rank)";
 
 }  // namespace
 

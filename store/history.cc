@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -34,45 +35,84 @@ const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
 
 struct ChangedChunk {
   uint64_t chunk = 0;
-  std::optional<ChunkRef> before;  // unset when the tensor is new or reshaped
   ChunkRef after;
 };
 
-// The chunks of `after` that `before` does not have at the same place; `before` may be null. Lists
-// that both name are not read. Stores of one group have one digest seed.
-Result<std::vector<ChangedChunk>> FindChanges(const StoredShard* before, const StoredShard& after) {
-  std::vector<ChangedChunk> changes;
-  for (size_t i = 0; i < after.record.lists.size(); ++i) {
-    if (before != nullptr && before->store == after.store &&
-        before->record.lists[i] == after.record.lists[i]) {
+using ChunkList = std::shared_ptr<const std::vector<ChunkRef>>;
+
+// The lists of a shard. Those that `other` names, too, are not read but taken from `of_other`: null
+// when that is empty. `other` may be null.
+Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredShard* other,
+                                         std::span<const ChunkList> of_other = {}) {
+  std::vector<ChunkList> lists;
+  for (size_t i = 0; i < shard.record.lists.size(); ++i) {
+    if (other != nullptr && other->store == shard.store &&
+        other->record.lists[i] == shard.record.lists[i]) {
+      lists.push_back(of_other.empty() ? nullptr : of_other[i]);
       continue;
     }
-    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> now, after.store->ReadList(after.record, i));
-    std::vector<ChunkRef> then;
-    if (before != nullptr) {
-      VARVE_ASSIGN_OR_RETURN(then, before->store->ReadList(before->record, i));
-    }
-    for (size_t k = 0; k < now.size(); ++k) {
-      if (before != nullptr && then[k].digest == now[k].digest) continue;
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, shard.store->ReadList(shard.record, i));
+    lists.push_back(std::make_shared<const std::vector<ChunkRef>>(std::move(list)));
+  }
+  return lists;
+}
+
+// The chunks of `after` that `before`, of the same geometry or empty, does not have at the same
+// place. Stores of one group have one digest seed.
+std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
+                                      std::span<const ChunkList> after) {
+  std::vector<ChangedChunk> changes;
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (!before.empty() && before[i] == after[i]) continue;
+    for (size_t k = 0; k < after[i]->size(); ++k) {
+      const ChunkRef& now = (*after[i])[k];
+      if (!before.empty() && (*before[i])[k].digest == now.digest) continue;
       ChangedChunk& change = changes.emplace_back();
       change.chunk = i * kChunksPerList + k;
-      if (before != nullptr) change.before = std::move(then[k]);
-      change.after = std::move(now[k]);
+      change.after = now;
     }
   }
   return changes;
 }
 
-// Compares a tensor (all its shards) with what it was one step before.
-Result<TensorChange> CompareShards(const Shards& before, const Shards& after) {
+// A shard of a logged tensor with its lists: to compare a later one with it needs no more of its
+// step, which may have been dropped by then.
+struct LoggedShard {
+  StoredShard stored;
+  std::vector<ChunkList> lists;
+};
+using LoggedTensor = std::vector<LoggedShard>;  // all its shards
+
+// What a shard can be compared with, chunk by chunk; may be null.
+const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
+  const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
+    return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
+  });
+  return it == before.end() ? nullptr : &*it;
+}
+
+Result<LoggedTensor> ReadTensor(const Shards& shards, const LoggedTensor& before) {
+  LoggedTensor tensor;
+  for (const StoredShard& shard : shards) {
+    const LoggedShard* const then = FindComparable(before, shard);
+    VARVE_ASSIGN_OR_RETURN(auto lists, then == nullptr
+                                           ? ReadLists(shard, nullptr)
+                                           : ReadLists(shard, &then->stored, then->lists));
+    tensor.push_back({shard, std::move(lists)});
+  }
+  return tensor;
+}
+
+// Compares a tensor with what it was one step before.
+TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
   TensorChange change;
   // A frame that several chunks name is stored once.
   std::set<std::pair<const StoreImpl*, ChunkAddress>> stored;
-  for (const StoredShard& shard : after) {
-    const StoredShard* const then = FindNumber(before, shard.number);
-    const bool comparable = then != nullptr && SameGeometry(then->record, shard.record);
+  for (const auto& [shard, lists] : after) {
+    const LoggedShard* const then = FindComparable(before, shard);
     change.num_chunks += shard.record.NumChunks();
-    VARVE_ASSIGN_OR_RETURN(const auto changes, FindChanges(comparable ? then : nullptr, shard));
+    const auto changes =
+        FindChanges(then == nullptr ? std::vector<ChunkList>() : then->lists, lists);
     change.changed_chunks += changes.size();
     for (const ChangedChunk& chunk : changes) {
       change.changed_bytes += chunk.after.raw_bytes;
@@ -146,7 +186,12 @@ Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after
   TensorDiff diff{.name = after.name, .shard = after.number};
   diff.reshaped = before == nullptr || !SameGeometry(before->record, after.record);
   diff.num_chunks = after.record.NumChunks();
-  VARVE_ASSIGN_OR_RETURN(const auto changes, FindChanges(diff.reshaped ? nullptr : before, after));
+  std::vector<ChunkList> then;
+  if (!diff.reshaped) {
+    VARVE_ASSIGN_OR_RETURN(then, ReadLists(*before, &after));
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto now, ReadLists(after, diff.reshaped ? nullptr : before));
+  const std::vector<ChangedChunk> changes = FindChanges(then, now);
   diff.changed_chunks = changes.size();
   for (const ChangedChunk& change : changes) diff.changed_bytes += change.after.raw_bytes;
   if (options.values && !diff.reshaped && HasWholeBytes(after.record.dtype) && !changes.empty()) {
@@ -306,15 +351,16 @@ Result<std::vector<TensorChange>> LogTensor(
   VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
   std::vector<TensorChange> log;
   std::unique_ptr<ShardedReader> before;
-  Shards then;
+  LoggedTensor then;
   const auto add = [&](uint64_t step) -> Status {
     VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
-    VARVE_ASSIGN_OR_RETURN(Shards now, reader->FindStored(tensor));
-    TensorChange change;
+    VARVE_ASSIGN_OR_RETURN(const Shards shards, reader->FindStored(tensor));
+    LoggedTensor now;
     VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
-      VARVE_ASSIGN_OR_RETURN(change, CompareShards(then, now));
+      VARVE_ASSIGN_OR_RETURN(now, ReadTensor(shards, then));
       return Status::Ok();
     }));
+    TensorChange change = Compare(then, now);
     change.step = step;
     if (change.changed_chunks > 0 || then.size() != now.size()) log.push_back(change);
     then = std::move(now);
@@ -335,12 +381,10 @@ Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<TensorChange> log;
-  // All of it in one state: beside a writer that drops steps, each would else be compared with one
-  // that may have gone.
+  // Beside a writer that drops steps: all of it in one state.
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(log, LogTensor(*this, run, tensor, [&](uint64_t step) {
-                             return OpenShards(run, step);
-                           }));
+    VARVE_ASSIGN_OR_RETURN(
+        log, LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); }));
     return Status::Ok();
   }));
   return log;

@@ -64,6 +64,9 @@ rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterF
   // RocksDB give it out without a copy.
   table.block_cache = rocksdb::NewLRUCache(/*capacity=*/1, /*num_shard_bits=*/0);
   table.block_size = 16 << 10;
+  // A frame that does not fit begins a block of its own: who reads the short last chunk of a shard
+  // does not read a large neighbour with it.
+  table.block_size_deviation = 99;
   table.format_version = 5;
   table.checksum = rocksdb::kXXH3;  // this build's crc32c is software: 1.5 GB/s a core
   rocksdb::ColumnFamilyOptions options;

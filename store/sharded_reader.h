@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct StoredShard {
   const StoreImpl* store = nullptr;  // lives as long as the reader
   uint64_t birth = 0;                // of the save, in that store
   TensorRecord record;
+  std::optional<uint32_t> rank;  // that holds it, in a group
 };
 
 // What OpenCheckpoint returns is one.

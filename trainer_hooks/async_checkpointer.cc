@@ -7,9 +7,9 @@
 //   stagers       │         ┌─► digest, copy ─────────┤
 //   saver         └► prepare ───────────────────────► encode, commit ──► retention ──► report
 //
-// The saver, and whatever works for it, has low priority: the trainer waits for it only while it prepares,
-// which takes little, and when staging is full. The stagers have the trainer's: it cannot go on before they
-// are done, and would otherwise starve them itself.
+// The saver, and whatever works for it, has low priority: the trainer waits for it only while it
+// prepares, which takes little, and when staging is full. The stagers have the trainer's: it cannot
+// go on before they are done, and would otherwise starve them itself.
 #include "varve/async_checkpointer.h"
 
 #include <tbb/info.h>
@@ -59,11 +59,16 @@ class Estimator {
   double ratio_ = 0.5;       // before the first save, optimistic: a wrong refusal would be worse
 };
 
-// A save on its way. Made by the trainer's thread, shared with the saver until both are done with it.
+// A save on its way. Made by the trainer's thread, shared with the saver until both are done with
+// it.
 struct Job {
   Job(StagingMemory* memory, uint64_t job_number, uint64_t step_number, const TrainingState& from,
       const BeginOptions& options)
-      : number(job_number), step(step_number), state(from), deadline(options.deadline), stage(memory) {
+      : number(job_number),
+        step(step_number),
+        state(from),
+        deadline(options.deadline),
+        stage(memory) {
     metrics.step = step;
     metrics.num_tensors = state.tensors.size();
   }
@@ -75,7 +80,7 @@ struct Job {
   const Clock::time_point begun = Clock::now();
   Stage stage;
   SaveMetrics metrics;  // guarded by the checkpointer's mutex, as is
-  Status refused;       // why there is nothing to save: the caller's error, and no failure of a save
+  Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
@@ -112,7 +117,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
-    return RestoreThrough(step, options, nullptr, into);
+    return RestoreThrough(step, options, ReadThroughReader, into);
   }
   Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
                                     const ReadRegions& read, TrainingState* into) override;
@@ -120,6 +125,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
   std::optional<SaveMetrics> last_metrics() const override;
+  Status failure() const override;
   Store& store() override { return *store_; }
   bool IsBusy() const override;
   void Skip(uint64_t step) override;
@@ -157,21 +163,21 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   const CheckpointerOptions options_;
   const int num_threads_;
   const std::function<void(SaveMetrics*)> annotate_;
-  StagingMemory memory_;  // resized only while no save is under way
-  uint64_t staging_wanted_ = 0;  // of the trainer's thread: for the largest state so far
-  uint64_t num_jobs_ = 0;        // the same
-  Estimator estimator_;   // of the saver
+  StagingMemory memory_;              // resized only while no save is under way
+  uint64_t staging_wanted_ = 0;       // of the trainer's thread: for the largest state so far
+  uint64_t num_jobs_ = 0;             // the same
+  Estimator estimator_;               // of the saver
   std::optional<uint64_t> restored_;  // of the trainer's thread while idle, then of the saver
   double attempt_seconds_ = 0;        // of the saver: what the last commit took
 
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
-  Phase phase_ = Phase::kIdle;        // guarded, as all below
-  std::shared_ptr<Job> job_;          // the save under way, or the last
+  Phase phase_ = Phase::kIdle;  // guarded, as all below
+  std::shared_ptr<Job> job_;    // the save under way, or the last
   std::optional<SaveMetrics> last_metrics_;
-  Status error_;                      // the first that has not been returned yet, or is fatal
+  Status error_;  // the first that has not been returned yet, or is fatal
   bool is_error_seen_ = false;
-  bool is_awaited_ = true;            // AwaitStaged has returned for job_
+  bool is_awaited_ = true;  // AwaitStaged has returned for job_
   bool is_closed_ = false;
 
   std::jthread saver_;  // last, with the stagers: they join before anything above goes
@@ -185,13 +191,14 @@ Status AsyncCheckpointerImpl::RequireOpen() const {
 
 // What a call of the trainer has to return of earlier failures.
 Status AsyncCheckpointerImpl::SeenError() {
+  const Status status = failure();
   const std::lock_guard lock(mutex_);
-  if (error_.ok() || !options_.failure_is_fatal) return Status::Ok();
-  is_error_seen_ = true;
-  return error_;
+  if (!status.ok()) is_error_seen_ = true;
+  return status;
 }
 
-// Makes the staging memory as large as the budget is for this state. Only while no save is under way.
+// Makes the staging memory as large as the budget is for this state. Only while no save is under
+// way.
 Status AsyncCheckpointerImpl::SizeStaging(const TrainingState& state) {
   // A little more than the state: each chunk begins on a cache line.
   const uint64_t wanted = StateBytes(state) + (uint64_t{64} << 10) + 128 * state.tensors.size();
@@ -311,8 +318,7 @@ Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStepOfRun(*store_, options_.run, step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(LoadReport report, read ? LoadThrough(*reader, options, read, into)
-                                                 : LoadState(*reader, options, into));
+  VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, options, read, into));
   restored_ = id.step;
   return report;
 }
@@ -345,6 +351,11 @@ Status AsyncCheckpointerImpl::Close() {
 std::optional<SaveMetrics> AsyncCheckpointerImpl::last_metrics() const {
   const std::lock_guard lock(mutex_);
   return last_metrics_;
+}
+
+Status AsyncCheckpointerImpl::failure() const {
+  const std::lock_guard lock(mutex_);
+  return options_.failure_is_fatal ? error_ : Status::Ok();
 }
 
 void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
@@ -633,8 +644,7 @@ std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
     const std::filesystem::path& path, const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateOptions(options));
-  VARVE_ASSIGN_OR_RETURN(auto store,
-                         Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
+  VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
   return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
 }
 

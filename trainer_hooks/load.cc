@@ -76,8 +76,7 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);
   Rest rest;
   if (options.trainer_state) {
-    Result<Rest> found =
-        ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
+    Result<Rest> found = ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
     if (!found.ok()) return found.status().WithContext(step);
     rest = *std::move(found);
   }
@@ -90,12 +89,13 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
   return report;
 }
 
+Status ReadThroughReader(const CheckpointReader& reader, std::span<const ReadRequest> requests) {
+  return reader.ReadMany(requests);
+}
+
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into) {
-  const auto read = [](const CheckpointReader& from, std::span<const ReadRequest> requests) {
-    return from.ReadMany(requests);
-  };
-  return LoadThrough(reader, options, read, into);
+  return LoadThrough(reader, options, ReadThroughReader, into);
 }
 
 }  // namespace varve

@@ -15,7 +15,7 @@ namespace varve {
 // The checkpointer of one rank, which may be one of many.
 class OwnCheckpointer : public AsyncCheckpointer {
  public:
-  // As Restore, through `read` when there is one.
+  // As Restore, through `read`.
   virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
                                             const ReadRegions& read, TrainingState* into) = 0;
   // A save is under way.

@@ -6,10 +6,14 @@
 #include "varve/trainer_hooks.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <sstream>
 
 #include "store/step_expr.h"
+#include "store/util.h"
 #include "trainer_hooks/group/agree.h"
+#include "trainer_hooks/group/load_together.h"
 #include "trainer_hooks/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
 #include "varve/group.h"
@@ -27,6 +31,35 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
 
 void Print(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 void Hush(const std::string& /*line*/) {}
+
+// Those that all ranks go by, one a line. By the others rank 0 decides for all; folders may have
+// another path on another machine.
+std::string FlagsInCommon(const CheckpointFlags& flags) {
+  const auto line = [](const std::string& flag, bool is_given) {
+    return flag + (is_given ? " given\n" : " not given\n");
+  };
+  return line("--save", !flags.save.empty()) + line("--load", !flags.load.empty()) + "--run " +
+         flags.run + "\n" + line("--no-save-optim", !flags.save_optim) +
+         line("--no-load-optim", !flags.load_optim) + line("--no-async-save", !flags.async_save) +
+         line("--finetune", flags.finetune) + "--dist-ckpt-strictness " +
+         std::string(StrictnessName(flags.strictness)) + "\n";
+}
+
+// kInvalidArgument names the first flag of which two ranks were given another value. Collective.
+Status CompareFlags(RankGroup* ranks, const CheckpointFlags& flags) {
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(FlagsInCommon(flags))));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    std::istringstream first{std::string(AsString(all[0]))};
+    std::istringstream other{std::string(AsString(all[rank]))};
+    std::string a, b;
+    while (a == b && std::getline(first, a) && std::getline(other, b)) {
+    }
+    return Status::InvalidArgument("flags of ranks differ: rank 0 has " + a + ", rank " +
+                                   std::to_string(rank) + " has " + b);
+  }
+  return Status::Ok();
+}
 
 // What happens at the end of a step.
 struct Decision {
@@ -92,6 +125,7 @@ class TrainerHooksImpl : public TrainerHooks {
 
 Status TrainerHooksImpl::StartWith(TrainingState* state) {
   VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateFlags(flags_)));
+  VARVE_RETURN_IF_ERROR(CompareFlags(ranks_, flags_));
   if (!flags_.save.empty()) VARVE_RETURN_IF_ERROR(OpenCheckpointer());
   if (!flags_.load.empty()) VARVE_RETURN_IF_ERROR(Load(state));
   if (checkpointer_ == nullptr) return Status::Ok();
@@ -127,12 +161,18 @@ LoadOptions TrainerHooksImpl::MakeLoadOptions() const {
 }
 
 Status TrainerHooksImpl::Load(TrainingState* state) {
-  const bool is_own_store = checkpointer_ != nullptr && IsSameFolder(flags_.load, flags_.save);
+  VARVE_ASSIGN_OR_RETURN(const bool is_own_store,
+                         IsTrueOnAny(ranks_, IsFirst() && checkpointer_ != nullptr &&
+                                                 IsSameFolder(flags_.load, flags_.save)));
   std::unique_ptr<Store> other;
   if (!is_own_store) {
     auto opened = Store::OpenForReading(flags_.load);
     const Status status = Agree(ranks_, opened.status());
-    if (!status.ok()) return NothingToLoad(status);
+    // What some ranks find is there, and an error where it is not found.
+    VARVE_ASSIGN_OR_RETURN(const bool is_somewhere,
+                           IsTrueOnAny(ranks_, opened.status().code() != StatusCode::kNotFound));
+    if (!is_somewhere) return NothingToLoad(status);
+    if (!status.ok()) return status.WithContext("--load " + flags_.load);
     other = *std::move(opened);
   }
   const Store& store = is_own_store ? checkpointer_->store() : *other;
@@ -165,28 +205,27 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   return Status::Ok();
 }
 
-// Rank 0 looks which one it is, so that all load the same.
+// Rank 0 looks which one it is, and its word is what the others have.
 Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
   VARVE_ASSIGN_OR_RETURN(
       const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
         VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStep(store, StepToLoad()));
         return id.run + "@" + std::to_string(id.step);
       }));
-  return ResolveStep(store, found);
+  const size_t at = found.rfind('@');
+  CheckpointId id{.run = found.substr(0, at), .step = 0};
+  std::from_chars(found.data() + at + 1, found.data() + found.size(), id.step);
+  return id;
 }
 
 // From a step that this training does not go back to.
 Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const CheckpointId& id,
                                               TrainingState* state) const {
-  VARVE_ASSIGN_OR_RETURN(const LoadOptions options,
-                         WithNamesOfAllRanks(ranks_, MakeLoadOptions(), *state));
-  const auto load = [&]() -> Result<LoadReport> {
+  const auto load = [&](const LoadOptions& options, const ReadRegions& read) -> Result<LoadReport> {
     VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-    return LoadState(*reader, options, state);
+    return LoadThrough(*reader, options, read, state);
   };
-  Result<LoadReport> report = load();
-  VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
-  return report;
+  return LoadTogether(ranks_, MakeLoadOptions(), *state, load);
 }
 
 // "RUN@STEP"; the run is that of --run unless --ckpt-step names another.
@@ -240,11 +279,12 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
   std::error_code error;
   const auto space = std::filesystem::space(flags_.save, error);
   if (error) return Status::IOError("--save " + flags_.save + ": " + error.message());
-  // The next checkpoint is about as large as the last; the first, at most as the state.
+  // The next checkpoint is about as large as the last, which is that of all ranks; the first, at
+  // most as the state, of which each rank knows its own.
   uint64_t needed = StateBytes(state);
   if (goes_on_) {
     VARVE_ASSIGN_OR_RETURN(const auto steps, checkpointer_->store().ListCheckpoints(flags_.run));
-    needed = steps.back().stored_bytes;
+    if (!steps.empty()) needed = steps.back().stored_bytes;
   }
   if (space.available >= needed) return Status::Ok();
   return Status::IOError("--save " + flags_.save + ": the next checkpoint needs about " +
@@ -274,9 +314,11 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
   return is_over ? StopReason::kExitDuration : StopReason::kNone;
 }
 
-// Rank 0 decides, but for the signals, which may come to any rank: the others leave its values 0.
+// Rank 0 decides, but for signals and failed saves, which may come to any rank: the others leave
+// its values 0. It is all that is said at a step that saves nothing.
 Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
   int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds; 0: there was none
+  const Status failure = checkpointer_ != nullptr ? checkpointer_->failure() : Status::Ok();
   if (IsFirst()) {
     own_stop = static_cast<int64_t>(OwnStopReason(step, is_last));
     const auto interval = static_cast<int64_t>(flags_.save_interval.value_or(0));
@@ -284,13 +326,14 @@ Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
   }
   const auto received = signal_.has_value() ? signal_->received() : std::nullopt;
   if (received.has_value()) since_signal = std::max<int64_t>(1, (Clock::now() - *received).count());
-  const int64_t mine[] = {step, -step, own_stop, is_due, since_signal};
+  const int64_t mine[] = {step, -step, own_stop, is_due, since_signal, failure.ok() ? 0 : 1};
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllReduce(mine, Reduction::kMax));
   if (all[0] != -all[1]) {
     return Status::FailedPrecondition("global_step is " + std::to_string(-all[1]) +
                                       " on one rank and " + std::to_string(all[0]) +
                                       " on another, expected the same");
   }
+  if (all[5] > 0) return Agree(ranks_, failure);
   if (step < 0) {
     return Status::InvalidArgument("global_step is " + std::to_string(step) +
                                    ", expected the number of steps done");

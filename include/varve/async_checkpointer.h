@@ -10,11 +10,12 @@
 //   ...
 //   ckpt->Close();                         // the last save is durable, or the error is here
 //
-// The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged has
-// returned. They change in the optimizer step and nowhere else, so staging may overlap the next forward
-// and backward. Of the state only what differs from the step before is copied: each chunk is digested
-// where it lies, and staged when its digest is new. The digest of each staged chunk is computed once more
-// before it is encoded, so a chunk that changed while it was staged fails the save, by its tensor's name.
+// The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
+// has returned. They change in the optimizer step and nowhere else, so staging may overlap the next
+// forward and backward. Of the state only what differs from the step before is copied: each chunk
+// is digested where it lies, and staged when its digest is new. The digest of each staged chunk is
+// computed once more before it is encoded, so a chunk that changed while it was staged fails the
+// save, by its tensor's name.
 //
 // Thread rule: one thread at a time, the trainer's. AwaitStaged works on that thread, too.
 #pragma once
@@ -86,9 +87,9 @@ std::string ToString(const SaveMetrics& metrics);
 
 struct CheckpointerOptions {
   std::string run = "main";
-  // For what has changed and is not yet encoded. 0 = the smaller of the state and half of the free RAM.
-  // When more than that changes at once, AwaitStaged waits until the encoder has read the rest where it
-  // lies, and the metrics say for how long.
+  // For what has changed and is not yet encoded. 0 = the smaller of the state and half of the free
+  // RAM. When more than that changes at once, AwaitStaged waits until the encoder has read the rest
+  // where it lies, and the metrics say for how long.
   uint64_t staging_budget_bytes = 0;
   // For chunks on their way and RocksDB's buffers. Thread count, codec and chains as for any store;
   // `num_threads` here: 0 = half of the cores, divided by local_ranks.
@@ -98,17 +99,17 @@ struct CheckpointerOptions {
   WhenBusy when_busy = WhenBusy::kWait;
   // With ranks. The first rule that matches a name decides; without one, replicas must be equal.
   std::vector<ReplicaRule> replicas;
-  // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds, if all
-  // that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
+  // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds,
+  // if all that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
   int retries = 0;
   // True: the error of a failed save is returned by every later call. False: later saves go on, the
   // error is in the metrics, and Close returns it.
   bool failure_is_fatal = true;
   // What stays after each commit; unset = everything. The step just saved always stays.
   std::optional<RetentionPolicy> retention;
-  // Called when a save has ended, well or not, and AwaitStaged has returned; or when one was skipped. On a
-  // thread of the checkpointer, or the caller's when skipped, perhaps at the same time. Must not call the
-  // checkpointer, nor throw.
+  // Called when a save has ended, well or not, and AwaitStaged has returned; or when one was
+  // skipped. On a thread of the checkpointer, or the caller's when skipped, perhaps at the same
+  // time. Must not call the checkpointer, nor throw.
   std::function<void(const SaveMetrics&)> on_save;
 };
 
@@ -131,13 +132,13 @@ class AsyncCheckpointer {
   // kInvalidArgument as BeginSave.
   virtual Status Prewarm(const TrainingState& state) = 0;
 
-  // Starts to save. Copies everything of `state` but the tensors' data, which must stay as they are until
-  // AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is wrong with
-  // `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run; these come from
-  // AwaitStaged, once, and nothing is saved.
+  // Starts to save. Copies everything of `state` but the tensors' data, which must stay as they are
+  // until AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is
+  // wrong with `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run;
+  // these come from AwaitStaged, once, and nothing is saved.
   //
-  // The first save after a Restore of an earlier step moves the steps after it to a run of their own,
-  // RUN~1, ..., so that saving them again just works (Store::Rewind).
+  // The first save after a Restore of an earlier step moves the steps after it to a run of their
+  // own, RUN~1, ..., so that saving them again just works (Store::Rewind).
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. No effect when nothing is being staged.
@@ -150,24 +151,27 @@ class AsyncCheckpointer {
   // Waits, then gives the staging memory back to the system; the next save takes it again.
   virtual Status ReleaseStaging() = 0;
 
-  // Goes back to a step, and on from there: see BeginSave. To look at a step and stay, use LoadState with
-  // a reader of store().
-  // Waits, then loads: "latest", "best:loss", "best:accuracy:max", a number or a tag, of this run.
-  // LoadState says how; errors as there, and kNotFound.
+  // Goes back to a step, and on from there: see BeginSave. To look at a step and stay, use
+  // LoadState with a reader of store(). Waits, then loads: "latest", "best:loss",
+  // "best:accuracy:max", a number or a tag, of this run. LoadState says how; errors as there, and
+  // kNotFound.
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
 
-  // For what is known only after the save, as the result of an evaluation. Waits when it is this step
-  // that is being saved. kNotFound names the step.
+  // For what is known only after the save, as the result of an evaluation. Waits when it is this
+  // step that is being saved. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
-  // Waits for what is under way, and closes the store. Returns an error that no call has returned yet,
-  // or that is fatal. Calls after it fail; a second Close does nothing.
+  // Waits for what is under way, and closes the store. Returns an error that no call has returned
+  // yet, or that is fatal. Calls after it fail; a second Close does nothing.
   virtual Status Close() = 0;
 
   // Of the last save that ended or was skipped; nullopt before the first.
   virtual std::optional<SaveMetrics> last_metrics() const = 0;
+  // The error that every later call returns, see failure_is_fatal; Ok: none. With ranks it is this
+  // rank's own, and asks no other.
+  virtual Status failure() const = 0;
   // For queries beside the saves. Not after Close.
   virtual Store& store() = 0;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AsyncCheckpointer for a job of several ranks: all of them save one checkpoint, and every call has
-// one outcome on all of them.
+// An AsyncCheckpointer for a job of several ranks: all of them save one checkpoint, and every call
+// has one outcome on all of them.
 //
 //   auto group = *varve::SocketRanks(*varve::SocketRanksFromEnv());
 //   auto checkpointer = *varve::OpenWithRanks("root", group.get());
@@ -17,17 +17,20 @@
 
 namespace varve {
 
-// Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the result
-// but last_metrics and store, in the same order: they are collective, and fail on all ranks with the
-// error of the lowest rank that has one, named. `ranks` is spoken through inside these calls only, on
-// the caller's thread; it must outlive the checkpointer and be used for nothing else meanwhile.
+// Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the
+// result but last_metrics, failure and store, in the same order: they are collective, and fail on
+// all ranks with the error of the lowest rank that has one, named. AwaitStaged asks the others only
+// when something is being staged: an error that comes later is said by the next call that saves,
+// waits or closes. `ranks` is spoken through inside these calls only, on the caller's thread; it
+// must outlive the checkpointer and be used for nothing else meanwhile.
 //
-// Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention, metrics,
-// tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone. Items and tensors
-// are those of all ranks, each of which may hold other shards of other tensors. What several ranks hold
-// alike, its replicas, is saved once, by whom a plan says that all of them make alike; AwaitStaged finds
-// replicas that differ (CheckpointerOptions::replicas), and a save commits after it. A step is skipped by all
-// when the save before is under way on one of them (WhenBusy::kSkip).
+// Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention,
+// metrics, tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone.
+// Items and tensors are those of all ranks, each of which may hold other shards of other tensors.
+// What several ranks hold alike, its replicas, is saved once, by whom a plan says that all of them
+// make alike; AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
+// commits after it. A step is skipped by all when the save before is under way on one of them
+// (WhenBusy::kSkip).
 Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
                                                          RankGroup* ranks,
                                                          const CheckpointerOptions& options = {});

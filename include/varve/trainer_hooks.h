@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All that a training loop needs, by flags: load, save when it is due, drop what is old, stop when told.
+// All that a training loop needs, by flags: load, save when it is due, drop what is old, stop when
+// told.
 //
 //   auto hooks = *varve::TrainerHooks::Start(flags, &state);       // loads into `state`
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
@@ -13,8 +14,9 @@
 //   hooks->Finish();                            // the last save is durable, or the error is here
 //
 // With ranks every call is collective and ends alike on all of them: with the error of the lowest
-// rank that has one, and with one decision at each step. Rank 0 decides when to save and to stop; a
-// signal to any rank stops all of them at the same step, with a save.
+// rank that has one, and with one decision at each step. Rank 0 decides when to save and to stop
+// and what is loaded; a signal to any rank stops all of them at the same step, with a save. Flags
+// of which rank 0 is not the judge, as --run and --finetune, must be the same on all ranks.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -30,8 +32,8 @@
 
 namespace varve {
 
-// The exit code of a trainer that a signal told to stop, after it has saved: EX_TEMPFAIL of sysexits.h,
-// "try again". A job script that sees it starts the trainer again.
+// The exit code of a trainer that a signal told to stop, after it has saved: EX_TEMPFAIL of
+// sysexits.h, "try again". A job script that sees it starts the trainer again.
 inline constexpr int kPreemptedExitCode = 75;
 
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
@@ -41,27 +43,27 @@ struct HooksOptions {
   CheckpointerOptions checkpointer;
   // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
   LoadOptions load;
-  // One line at a time, without its end; a few at the start, one a save. Unset = standard error. May be
-  // called on another thread.
+  // One line at a time, without its end; a few at the start, one a save. Unset = standard error.
+  // May be called on another thread.
   std::function<void(const std::string& line)> log;
   // The ranks of the job; null = this one is alone. --save and --load are then the root of a group
-  // (varve/group_checkpointer.h), or --load a store of one rank. Spoken through inside the calls below only, on
-  // the trainer's thread; it must outlive the hooks and be used for nothing else: RankGroup::Split
-  // makes one. Unset `log` = rank 0 alone writes.
+  // (varve/group_checkpointer.h), or --load a store of one rank. Spoken through inside the calls
+  // below only, on the trainer's thread; it must outlive the hooks and be used for nothing else:
+  // RankGroup::Split makes one. Unset `log` = rank 0 alone writes.
   RankGroup* ranks = nullptr;
 };
 
 class TrainerHooks {
  public:
-  // Checks the flags and the free space, loads if asked, takes the memory for staging, and turns SIGTERM
-  // and SIGUSR1 into a save at the next step boundary until Finish. Everything that can be known to be
-  // wrong before the first step fails here, with a sentence that says what to do. The tensors of
-  // `state` are filled by a load and must stay where they are.
+  // Checks the flags and the free space, loads if asked, takes the memory for staging, and turns
+  // SIGTERM and SIGUSR1 into a save at the next step boundary until Finish. Everything that can be
+  // known to be wrong before the first step fails here, with a sentence that says what to do. The
+  // tensors of `state` are filled by a load and must stay where they are.
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective: a rank that has failed does not wait for the others. An error that
-  // nobody has seen goes to standard error.
+  // As Finish, but not collective: a rank that has failed does not wait for the others. An error
+  // that nobody has seen goes to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
@@ -69,12 +71,13 @@ class TrainerHooks {
   // What Start has loaded; nullopt when the training starts afresh.
   virtual const std::optional<LoadReport>& loaded() const = 0;
 
-  // Call before each optimizer step: returns when the tensors may change. AsyncCheckpointer::AwaitStaged.
+  // Call before each optimizer step: returns when the tensors may change.
+  // AsyncCheckpointer::AwaitStaged.
   virtual Status BeforeOptimizerStep() = 0;
 
-  // Call after each optimizer step, with all of `state` up to date; `state.trainer.global_step` is the
-  // step. Begins to save when it is due: every --save-interval steps, at the last step, and when the
-  // training is about to stop. True: stop now; everything is durable.
+  // Call after each optimizer step, with all of `state` up to date; `state.trainer.global_step` is
+  // the step. Begins to save when it is due: every --save-interval steps, at the last step, and
+  // when the training is about to stop. True: stop now; everything is durable.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // 0, or kPreemptedExitCode after a signal.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/group_file.h"
 
-#include <cstring>
 #include <random>
 #include <system_error>
+#include <vector>
 
+#include "store/fixed_file.h"
 #include "store/group/create_once.h"
 #include "store/util.h"
 
@@ -13,36 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// docs/format.md, "GROUP". All integers little-endian.
-constexpr char kMagic[8] = {'v', 'a', 'r', 'v', 'e', 'g', '\n', '\x1a'};
-constexpr size_t kFileBytes = 56;
-constexpr size_t kChecksumOffset = 48;
-
-void PutLittle(char* at, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) at[i] = static_cast<char>(value >> (8 * i));
-}
-
-uint64_t GetLittle(const char* at, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(at[i]);
-  return value;
-}
-
-uint64_t Checksum(std::string_view file) {
-  return ComputeDigest(0, AsBytes(file.substr(0, kChecksumOffset))).lo;
-}
+// docs/format.md, "GROUP".
+constexpr std::string_view kMagic = "varveg\n\x1a";
+constexpr size_t kNumFields = 4;
 
 std::string Encode(const GroupFile& group) {
-  std::string file(kFileBytes, '\0');
-  std::memcpy(file.data(), kMagic, sizeof(kMagic));
-  PutLittle(&file[8], group.version, 4);
-  PutLittle(&file[12], kFileBytes, 4);
-  PutLittle(&file[16], group.group_id.lo, 8);
-  PutLittle(&file[24], group.group_id.hi, 8);
-  PutLittle(&file[32], group.digest_seed, 8);
-  PutLittle(&file[40], group.incompatible, 8);
-  PutLittle(&file[kChecksumOffset], Checksum(file), 8);
-  return file;
+  return EncodeFixedFile(
+      kMagic, {group.version,
+               {group.group_id.lo, group.group_id.hi, group.digest_seed, group.incompatible}});
 }
 
 uint64_t RandomNumber() {
@@ -103,35 +82,25 @@ Result<GroupFile> CreateOrReadGroup(const fs::path& root) {
 }
 
 Result<GroupFile> ReadGroupFile(const fs::path& root) {
-  const std::string where = (root / kGroupFileName).string();
-  Result<std::string> file = ReadSmallFile(where, 4096);
-  if (!file.ok()) {
-    if (file.status().code() != StatusCode::kNotFound) return file.status();
+  const fs::path path = root / kGroupFileName;
+  const Result<FixedFile> file = ReadFixedFile(path, kMagic, kGroupVersion, kNumFields);
+  if (file.status().code() == StatusCode::kNotFound) {
     return Status::NotFound("no group in " + root.string() + " (it has no GROUP file)");
   }
-  if (file->size() < 16 || std::memcmp(file->data(), kMagic, sizeof(kMagic)) != 0) {
-    return Status::Corruption(where + ": not a varve GROUP file (bad magic)");
-  }
-  GroupFile group;
-  group.version = static_cast<uint32_t>(GetLittle(file->data() + 8, 4));
-  if (group.version > kGroupVersion) {
-    return Status::FailedPrecondition(where + ": the group has version " +
-                                      std::to_string(group.version) +
+  if (!file.ok()) return file.status();
+  if (file->version > kGroupVersion) {
+    return Status::FailedPrecondition(path.string() + ": the group has version " +
+                                      std::to_string(file->version) +
                                       ", this varve knows versions up to " +
                                       std::to_string(kGroupVersion) + "; use a newer varve");
   }
-  if (file->size() != kFileBytes) {
-    return Status::Corruption(where + ": " + std::to_string(file->size()) + " bytes, expected " +
-                              std::to_string(kFileBytes));
-  }
-  if (GetLittle(file->data() + kChecksumOffset, 8) != Checksum(*file)) {
-    return Status::Corruption(where + ": checksum does not match");
-  }
-  group.group_id = {GetLittle(file->data() + 16, 8), GetLittle(file->data() + 24, 8)};
-  group.digest_seed = GetLittle(file->data() + 32, 8);
-  group.incompatible = GetLittle(file->data() + 40, 8);
+  const std::vector<uint64_t>& fields = file->fields;
+  const GroupFile group{.version = file->version,
+                        .group_id = {fields[0], fields[1]},
+                        .digest_seed = fields[2],
+                        .incompatible = fields[3]};
   if (group.incompatible != 0) {
-    return Status::FailedPrecondition(where +
+    return Status::FailedPrecondition(path.string() +
                                       ": the group uses features that this varve does not "
                                       "know; use a newer varve");
   }

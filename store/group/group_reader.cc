@@ -222,6 +222,7 @@ Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) 
     const uint32_t number = same_name ? list.back().number + 1 : 0;
     list.push_back(std::move(it->second));
     list.back().number = number;
+    list.back().rank = shard.rank;
   }
   return list;
 }

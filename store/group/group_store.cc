@@ -272,7 +272,8 @@ Result<RewindReport> GroupStore::Rewind(std::string_view run, uint64_t to) {
 
 Result<std::vector<TensorChange>> GroupStore::Log(std::string_view run,
                                                   std::string_view tensor) const {
-  // A pin is two records: too much for each of many steps.
+  // A pin is two records: too much for each of many steps. Those that are dropped meanwhile are
+  // left out, or are in it as they were.
   return LogTensor(*this, run, tensor, [&](uint64_t step) {
     return OpenShards({std::string(run), step}, false);
   });

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "store/group/coverage_proof.h"
 #include "store/group/group_log.h"
 #include "store/group/member.h"
 #include "varve/group.h"
@@ -66,6 +67,8 @@ class GroupStore : public Store {
   GroupLog* log() const { return place_.log; }
   const Author& author() const { return own_.author; }
   StoreImpl* own_member() const { return own_.store.get(); }
+  // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
+  CoverageProof* coverage() { return &coverage_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const StoreOptions& options() const { return options_; }
 
@@ -105,6 +108,7 @@ class GroupStore : public Store {
   std::function<Status()> condition_;
 
   // Synchronise themselves.
+  CoverageProof coverage_;
   std::atomic<uint64_t> closed_when_swept_{0};
   mutable std::mutex taken_part_mutex_;
   std::set<AttemptId> taken_part_;  // the newest of them

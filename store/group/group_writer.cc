@@ -16,7 +16,7 @@
 
 #include "store/chunk_source.h"
 #include "store/group/group_store.h"
-#include "store/regions.h"
+#include "store/group/mutation.h"
 #include "store/util.h"
 
 namespace varve {
@@ -125,31 +125,6 @@ class GroupWriter : public SourceWriter {
   std::optional<std::chrono::system_clock::time_point> created_;
 };
 
-std::string OfRank(const CatalogueShard& shard) {
-  return "that of rank " + std::to_string(shard.rank);
-}
-
-// The shards of one tensor make all of it, and replicas are equal.
-Status ProveWhole(std::span<const CatalogueShard> shards) {
-  const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };
-  if (std::none_of(shards.begin(), shards.end(), has_layout)) return Status::Ok();
-  std::vector<ShardLayout> layouts;
-  for (const CatalogueShard& shard : shards) {
-    if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) {
-      return Status::InvalidArgument("its shards are of different dtypes, or without layout: " +
-                                     OfRank(shards[0]) + " and " + OfRank(shard));
-    }
-    for (size_t k = 0; k < layouts.size(); ++k) {
-      if (layouts[k] != *shard.layout) continue;
-      if (shards[k].content == shard.content) break;
-      return Status::InvalidArgument(OfRank(shards[k]) + " and " + OfRank(shard) +
-                                     " are replicas, " + ToString(layouts[k]) + ", but differ");
-    }
-    layouts.push_back(*shard.layout);
-  }
-  return ProveCoverage(layouts);
-}
-
 Status GroupWriter::Note(const TensorView& view, Status taken) {
   if (!taken.ok()) return taken;
   part_.shards.push_back({.name = std::string(view.name),
@@ -197,6 +172,8 @@ Status GroupWriter::Prepare(const SaveReport& report) {
                          store_->own_member()->RequireStep({std::string(kMemberRun), attempt_}));
   part_.Sort();
   VARVE_RETURN_IF_ERROR(NoteContents());
+  if (IsMutated(Mutation::kForgetShard) && rank() == 1)
+    part_.shards.erase(part_.shards.begin() + 1);
   GroupPart part{.member = store_->author().member,
                  .root = step.second.root,
                  .num_tensors = report.num_tensors,
@@ -244,7 +221,7 @@ Result<Digest> GroupWriter::WriteCatalogue() {
     whole.items.insert(whole.items.end(), of_rank.items.begin(), of_rank.items.end());
   }
   whole.Sort();
-  VARVE_RETURN_IF_ERROR(ProveCoverage(whole));
+  VARVE_RETURN_IF_ERROR(store_->coverage()->Prove(whole));
   return CatalogueFile(store_->place().root, store_->place().file.digest_seed, attempt_)
       .Write(whole);
 }
@@ -252,6 +229,7 @@ Result<Digest> GroupWriter::WriteCatalogue() {
 // Rank 0.
 Status GroupWriter::Decide() {
   VARVE_RETURN_IF_ERROR(AwaitAllPrepared());
+  if (IsMutated(Mutation::kSweepWithoutLook)) PauseLongForMutation();  // or it is seldom wrong
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   CommitRecord record{
       .attempt = attempt_,
@@ -401,16 +379,6 @@ Status OutcomeOf(const GroupState& state, AttemptId attempt) {
   const auto it = state.outcomes.find(attempt);
   if (it != state.outcomes.end()) return {it->second.code, it->second.message};
   return Status::Aborted("it ended too long ago for the log to say how");
-}
-
-Status ProveCoverage(const Catalogue& catalogue) {
-  const std::vector<CatalogueShard>& shards = catalogue.shards;
-  for (size_t begin = 0, end = 0; begin < shards.size(); begin = end) {
-    while (end < shards.size() && shards[end].name == shards[begin].name) ++end;
-    const Status whole = ProveWhole(std::span(shards).subspan(begin, end - begin));
-    if (!whole.ok()) return whole.WithContext("tensor " + shards[begin].name);
-  }
-  return Status::Ok();
 }
 
 Status ValidateGroupItem(std::string_view name) {

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "store/group/catalogue.h"
 #include "store/group/group_state.h"
 #include "varve/status.h"
 
@@ -14,9 +13,6 @@ namespace varve {
 
 // What became of an attempt that is open no more; ok: it was committed.
 Status OutcomeOf(const GroupState& state, AttemptId attempt);
-
-// Called by rank 0 with the shards of all ranks, before it commits. An error fails the save.
-Status ProveCoverage(const Catalogue& catalogue);
 
 // kInvalidArgument: an item name that another rank's could be shown under.
 Status ValidateGroupItem(std::string_view name);

@@ -64,15 +64,18 @@ std::vector<MemberId> FindCandidates(const GroupState& state, const JoinOptions&
   return candidates;
 }
 
+Status CheckEpoch(const GroupState& state, const Author& author) {
+  if (state.epoch == author.epoch) return Status::Ok();
+  return Status::Aborted("epoch " + std::to_string(state.epoch) +
+                         " of the job has begun; this rank belongs to epoch " +
+                         std::to_string(author.epoch));
+}
+
 // Records that the author has its member. kNotFound: it was removed meanwhile. `is_new`: nobody
 // knows it yet.
 Status Own(const GroupPlace& place, const Author& author, const std::string& host, bool is_new) {
   return place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-    if (state.epoch != author.epoch) {
-      return Status::Aborted("epoch " + std::to_string(state.epoch) +
-                             " of the job has begun; this rank belongs to epoch " +
-                             std::to_string(author.epoch));
-    }
+    VARVE_RETURN_IF_ERROR(CheckEpoch(state, author));
     if (author.rank >= state.num_ranks) {
       return Status::InvalidArgument("rank is " + std::to_string(author.rank) +
                                      ", expected less than " + std::to_string(state.num_ranks));
@@ -224,8 +227,15 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     // Known before it is there: a folder that nobody knows is debris.
     author.member = NewMemberId();
     VARVE_RETURN_IF_ERROR(Own(place, author, host, /*is_new=*/true));
-    VARVE_ASSIGN_OR_RETURN(own.store,
-                           OpenPatiently(place, author.member, options.store, kPatienceForNew));
+    auto opened = OpenPatiently(place, author.member, options.store, kPatienceForNew);
+    if (!opened.ok()) {
+      // After a new start of the job others remove it as unused while it is being made.
+      VARVE_RETURN_IF_ERROR(place.log->Refresh());
+      VARVE_RETURN_IF_ERROR(
+          place.log->With([&](const GroupState& state) { return CheckEpoch(state, author); }));
+      return opened.status();
+    }
+    own.store = *std::move(opened);
   }
   own.author = author;
   VARVE_RETURN_IF_ERROR(AbortUndecided(place, author, own.store.get()));

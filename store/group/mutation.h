@@ -11,6 +11,7 @@ enum class Mutation {
   kStaleRoots,        // a sweep takes what must stay from an older state than what is closed
   kSweepWithoutLook,  // a rank that opens a member drops what was undecided without reading back
   kReuseAttempt,      // the number of an aborted attempt is given out again
+  kForgetShard,       // a rank does not say that it holds its part of one tensor
 };
 
 #ifdef VARVE_GROUP_MUTATIONS

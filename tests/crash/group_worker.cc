@@ -11,8 +11,9 @@
 //   group_worker judge ROOT                reads all of them once, and looks for what leaks
 //   group_worker leaks ROOT                looks for what leaks; any trainer may have saved it
 //
-// The number of a step is that of its content. What rank r holds is the content of a plan of its
-// own, under names of its own and as its shards of tensors that all ranks have.
+// The number of a step is that of its content. Rank r holds the content of a plan of its own, under
+// names of its own; and of the content of a plan for all ranks the first tensor whole and its part
+// of each other one, as many ranks as there are.
 //
 // Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The
 // collector prints `dropping STEP` and `dropped STEP`.
@@ -48,6 +49,8 @@ bool IsMutated(Mutation mutation) {
       return wanted == "sweep-without-look";
     case Mutation::kReuseAttempt:
       return wanted == "reuse-attempt";
+    case Mutation::kForgetShard:
+      return wanted == "forget-shard";
   }
   return false;
 }
@@ -55,12 +58,12 @@ bool IsMutated(Mutation mutation) {
 // Mostly short, now and then long enough for a whole save.
 void PauseForMutation() {
   static std::atomic<uint64_t> calls{0};
-  if (testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0)
-    return PauseLongForMutation();
-  ::usleep(5000);
+  const bool is_long = testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0;
+  ::usleep(is_long ? 150000 : 5000);
 }
 
-void PauseLongForMutation() { ::usleep(150000); }
+// Long enough for a process to start.
+void PauseLongForMutation() { ::usleep(400000); }
 #endif
 
 namespace testing {
@@ -81,9 +84,16 @@ void Report(const std::string& line) {
   std::_Exit(1);
 }
 
-ContentPlan PlanOf(uint32_t rank) {
-  return {.seed = 50 + rank, .num_tensors = 5, .max_tensor_bytes = uint64_t{64} << 10, .period = 3};
+constexpr int kNumTensors = 5;  // of each plan
+
+ContentPlan MakePlan(uint64_t seed) {
+  return {.seed = seed,
+          .num_tensors = kNumTensors,
+          .max_tensor_bytes = uint64_t{64} << 10,
+          .period = 3};
 }
+ContentPlan PlanOf(uint32_t rank) { return MakePlan(50 + rank); }
+ContentPlan PlanOfAll() { return MakePlan(49); }
 
 std::string NameOf(uint32_t rank, const std::string& tensor) {
   return "r" + std::to_string(rank) + "/" + tensor;
@@ -91,16 +101,33 @@ std::string NameOf(uint32_t rank, const std::string& tensor) {
 
 // --- a rank ---
 
-Status SaveOnce(Store* store, uint32_t rank, uint64_t step) {
-  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
-  const std::vector<MadeTensor> content = MakeContent(PlanOf(rank), step);
-  for (const MadeTensor& made : content) {
+// Of the tensors that all ranks have, as bytes: the first whole, and an equal part of each other.
+ShardLayout LayoutOf(size_t tensor, int64_t size, uint32_t rank, uint32_t num_ranks) {
+  ShardLayout layout = ShardLayout::Whole({size});
+  if (tensor == 0) return layout;
+  const int64_t begin = size * rank / num_ranks, end = size * (rank + 1) / num_ranks;
+  layout.axes[0] = {{begin, end - begin}};
+  return layout;
+}
+
+Status SaveOnce(GroupStore* store, uint32_t num_ranks, uint64_t step) {
+  const uint32_t rank = store->author().rank;
+  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, {}));
+  const std::vector<MadeTensor> own = MakeContent(PlanOf(rank), step);
+  for (const MadeTensor& made : own) {
     const std::string name = NameOf(rank, made.name);
     VARVE_RETURN_IF_ERROR(writer->Put(
         {.name = name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
-    const int64_t bytes[] = {static_cast<int64_t>(made.bytes.size())};
-    VARVE_RETURN_IF_ERROR(writer->Put(
-        {.name = made.name, .dtype = DType::kU8, .shape = bytes, .data = made.bytes.data()}));
+  }
+  const std::vector<MadeTensor> all = MakeContent(PlanOfAll(), step);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<std::byte>& bytes = all[i].bytes;
+    const ShardLayout layout = LayoutOf(i, std::ssize(bytes), rank, num_ranks);
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = all[i].name,
+                                       .dtype = DType::kU8,
+                                       .shape = layout.LocalShape(),
+                                       .data = bytes.data() + layout.axes[0][0].begin,
+                                       .layout = &layout}));
   }
   // Ranks are not equally fast.
   if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
@@ -124,16 +151,22 @@ Result<std::optional<uint64_t>> NextStep(const GroupStore& store) {
                                       });
 }
 
+// Of the epoch, or of a later one, in which what this rank saves counts no more.
+uint32_t NumRanks(const GroupStore& store) {
+  return store.log()->With([](const GroupState& state) { return state.num_ranks; });
+}
+
 bool IsOver(const GroupStore& store) {
   return store.log()->With([&](const GroupState& s) { return !s.IsCurrent(store.author()); });
 }
 
 int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, uint64_t first) {
   auto joined =
-      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(2500)});
+      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::milliseconds(1500)});
   if (joined.status().code() == StatusCode::kAborted) return kSuperseded;
   if (!joined.ok()) Die(joined.status(), "join");
   auto* const store = static_cast<GroupStore*>(joined->get());
+  const uint32_t num_ranks = NumRanks(*store);
   // Reclaims come from a thread of their own, as from a retention that runs behind the training.
   const std::jthread housekeeper([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
@@ -154,7 +187,7 @@ int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, 
       if (!next->has_value()) continue;
       step = **next;
     }
-    const Status status = SaveOnce(store, rank, step);
+    const Status status = SaveOnce(store, num_ranks, step);
     if (rank == 0 && status.ok()) Report("saved " + std::to_string(step));
     if (rank == 0 && !status.ok())
       Report("failed " + std::to_string(step) + " " + status.message());
@@ -166,31 +199,40 @@ int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, 
 
 // --- the others ---
 
-// Every tensor of every rank is that of this step. Not found: it was dropped meanwhile.
+Status CompareTensors(const CheckpointReader& reader, const ContentPlan& plan, uint64_t step,
+                      const std::function<std::string(const std::string&)>& name_of) {
+  for (const MadeTensor& made : MakeContent(plan, step)) {
+    const std::string name = name_of(made.name);
+    std::vector<std::byte> found(made.bytes.size());
+    VARVE_RETURN_IF_ERROR(reader.Read(name, found));
+    if (found != made.bytes) {
+      return Status::Corruption("tensor " + name + " is not that of step " + std::to_string(step));
+    }
+  }
+  return Status::Ok();
+}
+
+// Every tensor of every rank, and of all together, is that of this step. Not found: it was dropped
+// meanwhile.
 Status VerifyStep(const CheckpointReader& reader) {
   VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(reader));
   if (content != reader.info().id.step) {
     return Status::Corruption("holds step " + std::to_string(content));
   }
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, reader.List());
-  std::map<std::string, uint32_t> shards;
-  for (const TensorInfo& info : list) ++shards[info.name];
-  const uint32_t num_ranks = shards[MakeContent(PlanOf(0), 0)[0].name];
-  if (num_ranks == 0 || list.size() != size_t{10} * num_ranks) {
-    return Status::Corruption("holds " + std::to_string(list.size()) + " shards of " +
-                              std::to_string(num_ranks) + " ranks");
+  const auto num_ranks = static_cast<uint32_t>(list.size() / kNumTensors - 1);
+  for (const TensorInfo& info : list) {
+    const uint32_t num_shards = info.name.starts_with("r") ? 1 : num_ranks;
+    if (info.num_shards == num_shards && list.size() % kNumTensors == 0) continue;
+    return Status::Corruption("holds " + std::to_string(list.size()) + " tensors, of " + info.name +
+                              " " + std::to_string(info.num_shards) + " shards");
   }
+  VARVE_RETURN_IF_ERROR(
+      CompareTensors(reader, PlanOfAll(), content, [](const std::string& name) { return name; }));
   for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-    for (const MadeTensor& made : MakeContent(PlanOf(rank), content)) {
-      std::vector<std::byte> own(made.bytes.size()), shared(made.bytes.size());
-      const std::string name = NameOf(rank, made.name);
-      VARVE_RETURN_IF_ERROR(reader.ReadMany(std::vector<ReadRequest>{
-          {.name = name, .out = own}, {.name = made.name, .out = shared, .shard = rank}}));
-      if (own != made.bytes || shared != made.bytes) {
-        return Status::Corruption("tensor " + name + " is not that of step " +
-                                  std::to_string(content));
-      }
-    }
+    VARVE_RETURN_IF_ERROR(
+        CompareTensors(reader, PlanOf(rank), content,
+                       [&](const std::string& name) { return NameOf(rank, name); }));
   }
   return Status::Ok();
 }
@@ -331,7 +373,8 @@ int SaveSteps(const fs::path& root, uint32_t num_ranks, uint64_t last) {
     std::vector<std::jthread> ranks;
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
       ranks.emplace_back([&, rank] {
-        const Status status = SaveOnce(stores[rank].get(), rank, step);
+        auto* const store = static_cast<GroupStore*>(stores[rank].get());
+        const Status status = SaveOnce(store, num_ranks, step);
         if (!status.ok()) Die(status, "save");
       });
     }

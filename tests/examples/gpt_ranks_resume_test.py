@@ -182,7 +182,7 @@ def run(folder, options):
         print_row(mode, "dp2 zero", "dp2 zero", proof.other_training(Layout("dp2 zero")))
     layout = Layout("tp2 pp2")
     print_row("bf16", layout.name, f"{layout.name} (mpirun)",
-              modes["bf16"].same_ranks(layout, mpirun=True) if harness.has_mpi() else "there is no MPI")
+              harness.why_no_mpi() or modes["bf16"].same_ranks(layout, mpirun=True))
     for name in ("dp2 zero", "tp2 pp2 dp2 zero"):
         print_row("bf16", name, name, modes["bf16"].without_optimizer(Layout(name)))
     for mode in ("fp32", "bf16") if options.all else ("bf16",):

@@ -104,7 +104,7 @@ class ExchangeTest : public RanksTest {
 
   static const std::vector<std::byte>& Global() {
     static const auto* const bytes =
-        new std::vector<std::byte>(RandomTensor("w", DType::kF32, {kSize, kSize}, 1).bytes);
+        new std::vector<std::byte>(NormalTensor("w", {kSize, kSize}, 1).bytes);
     return *bytes;
   }
   static TestTrainer RankWith(const ShardLayout& layout) {
@@ -197,18 +197,26 @@ TEST_F(ExchangeTest, OneRankIsEnough) {
 
 TEST_F(ExchangeTest, WhatIsConvertedOrStridedComesAsEver) {
   SaveRows(2);
-  Run(2, [&](int, AsyncCheckpointer* checkpointer) {
-    TestTrainer into;
-    into.Add({.name = "w", .dtype = DType::kF64, .shape = {kSize, kSize}}, 3);
+  std::vector<float> values(kSize * kSize);
+  std::memcpy(values.data(), Global().data(), Global().size());
+  const std::vector<double> converted(values.begin(), values.end());
+  std::vector<float> transposed(values.size());
+  for (size_t row = 0; row < kSize; ++row) {
+    for (size_t column = 0; column < kSize; ++column) {
+      transposed[column * kSize + row] = values[row * kSize + column];
+    }
+  }
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer wide;
+    wide.Add({.name = "w", .dtype = DType::kF64, .shape = {kSize, kSize}}, 3);
     VARVE_ASSERT_OK(
-        checkpointer->Restore("1", {.convert_dtype = true, .exchange = true}, &into.state)
+        checkpointer->Restore("1", {.convert_dtype = true, .exchange = true}, &wide.state)
             .status());
-    TestTrainer transposed;
-    transposed.Add({.name = "w", .shape = {kSize, kSize}, .strides = {1, kSize}}, 3);
-    VARVE_ASSERT_OK(checkpointer->Restore("1", {.exchange = true}, &transposed.state).status());
-    float expected = 0;
-    std::memcpy(&expected, &Global()[4], 4);
-    EXPECT_EQ(std::memcmp(&transposed.memory[0][kSize * 4], &expected, 4), 0);
+    EXPECT_TRUE(wide.memory[0] == BytesOf(converted)) << "rank " << rank;
+    TestTrainer strided;
+    strided.Add({.name = "w", .shape = {kSize, kSize}, .strides = {1, kSize}}, 3);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {.exchange = true}, &strided.state).status());
+    EXPECT_TRUE(strided.memory[0] == BytesOf(transposed)) << "rank " << rank;
   });
 }
 

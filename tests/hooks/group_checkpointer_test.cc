@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads, each with a checkpointer over one root: a save is one checkpoint, and every call
-// has one outcome.
+// Ranks as threads, each with a checkpointer over one root: a save is one checkpoint, and every
+// call has one outcome.
 #include "varve/group_checkpointer.h"
+
+#include <sys/mman.h>
 
 #include <atomic>
 #include <latch>
@@ -32,8 +34,8 @@ TestTrainer RankAt(int parts, int rank, uint64_t step) {
   trainer.Add({.name = "w", .shape = layout.LocalShape(), .layout = layout},
               CutShard(Global(step), 4, layout, {}));
   trainer.state.trainer.global_step = static_cast<int64_t>(step);
-  trainer.state.topology = Topology{.tp = static_cast<uint32_t>(parts),
-                                    .world_size = static_cast<uint32_t>(parts)};
+  trainer.state.topology =
+      Topology{.tp = static_cast<uint32_t>(parts), .world_size = static_cast<uint32_t>(parts)};
   trainer.state.items.push_back({"loader", static_cast<uint32_t>(rank), Global(step)});
   return trainer;
 }
@@ -42,13 +44,16 @@ class GroupCheckpointerTest : public RanksTest {
  protected:
   void SaveSteps(int size, const std::vector<uint64_t>& steps,
                  const CheckpointerOptions& options = {}) {
-    Run(size, [&](int rank, AsyncCheckpointer* checkpointer) {
-      for (const uint64_t step : steps) {
-        TestTrainer trainer = RankAt(size, rank, step);
-        VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state).status());
-        VARVE_EXPECT_OK(checkpointer->Wait());
-      }
-    }, options);
+    Run(
+        size,
+        [&](int rank, AsyncCheckpointer* checkpointer) {
+          for (const uint64_t step : steps) {
+            TestTrainer trainer = RankAt(size, rank, step);
+            VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state).status());
+            VARVE_EXPECT_OK(checkpointer->Wait());
+          }
+        },
+        options);
   }
 };
 
@@ -128,6 +133,84 @@ TEST_F(GroupCheckpointerTest, ARestoreOfAnEarlierStepForksTheRest) {
   EXPECT_EQ(store->ListCheckpoints("main~1").value().size(), 2u);
 }
 
+// Loses the others at one of its calls.
+class LosingRanks : public RankGroup {
+ public:
+  LosingRanks(std::unique_ptr<RankGroup> ranks, int loses_at)
+      : ranks_(std::move(ranks)), left_(loses_at) {}
+
+  int rank() const override { return ranks_->rank(); }
+  int size() const override { return ranks_->size(); }
+  Status Barrier() override { return IsLost() ? Lost() : ranks_->Barrier(); }
+  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllGather(mine);
+  }
+  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
+    if (IsLost()) return Lost();
+    return ranks_->Broadcast(bytes, root);
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
+                                         Reduction reduction) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllReduce(mine, reduction);
+  }
+  Result<std::vector<std::vector<std::byte>>> AllToAll(
+      std::span<const std::span<const std::byte>> to_each) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllToAll(to_each);
+  }
+  Result<std::unique_ptr<RankGroup>> Split(int color) override { return ranks_->Split(color); }
+  void LoseAt(int call) { left_ = call; }
+
+ private:
+  bool IsLost() { return left_-- <= 0; }
+  static Status Lost() { return Status::Unavailable("the others are lost"); }
+
+  const std::unique_ptr<RankGroup> ranks_;
+  int left_;
+};
+
+// Memory that kills who reads it once it is gone.
+class Pages {
+ public:
+  Pages()
+      : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    std::memset(data_, 0x5a, kBytes);
+  }
+  ~Pages() { munmap(data_, kBytes); }
+  StateTensor Tensor(const std::string& name) const {
+    return {.name = name, .shape = {kBytes / 4}, .data = data_};
+  }
+
+ private:
+  static constexpr int64_t kBytes = 16 << 20;
+  void* const data_;
+};
+
+TEST_F(GroupCheckpointerTest, AfterABeginThatFailedTheMemoryIsTheTrainers) {
+  bool is_begun = false;
+  for (int loses_at = 0; !is_begun; ++loses_at) {
+    ASSERT_LT(loses_at, 20);
+    auto groups = ThreadRanks(2, std::chrono::seconds(60));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        LosingRanks ranks(std::move(groups[static_cast<size_t>(rank)]), 1 << 30);
+        auto checkpointer = OpenWithRanks(root(), &ranks, {}).value();
+        std::optional<Pages> pages(std::in_place);
+        TrainingState state;
+        state.tensors.push_back(pages->Tensor("w" + std::to_string(rank)));
+        if (rank == 1) ranks.LoseAt(loses_at);
+        const Status status = checkpointer->BeginSave(1, state).status();
+        if (status.ok()) checkpointer->AwaitStaged().IgnoreError();
+        pages.reset();
+        if (rank == 1) is_begun = status.ok();
+      });
+    }
+  }
+}
+
 // One rank is slow: the save before is still under way there, and only there.
 TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;
@@ -137,18 +220,21 @@ TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
     if (metrics.skipped) return skipped.count_down();
     if (metrics.step == 1 && num_done++ == 0) skipped.wait();
   };
-  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
-    TestTrainer trainer = RankAt(3, rank, 1);
-    const auto save = [&](uint64_t step) {
-      const auto is_saving = checkpointer->Save(step, trainer.state);
-      EXPECT_TRUE(is_saving.ok()) << is_saving.status().ToString();
-      return is_saving.ok() && *is_saving;
-    };
-    EXPECT_TRUE(save(1));
-    EXPECT_FALSE(save(2));
-    VARVE_EXPECT_OK(checkpointer->Wait());
-    EXPECT_TRUE(save(3));
-  }, options);
+  Run(
+      3,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        TestTrainer trainer = RankAt(3, rank, 1);
+        const auto save = [&](uint64_t step) {
+          const auto is_saving = checkpointer->Save(step, trainer.state);
+          EXPECT_TRUE(is_saving.ok()) << is_saving.status().ToString();
+          return is_saving.ok() && *is_saving;
+        };
+        EXPECT_TRUE(save(1));
+        EXPECT_FALSE(save(2));
+        VARVE_EXPECT_OK(checkpointer->Wait());
+        EXPECT_TRUE(save(3));
+      },
+      options);
   const auto store = Store::OpenForReading(root()).value();
   EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
 }

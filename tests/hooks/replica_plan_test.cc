@@ -10,6 +10,7 @@
 #include <string>
 
 #include "store/regions.h"
+#include "tests/store/store_fixture.h"
 #include "trainer_hooks/group/rank_part.h"
 #include "varve/layouts.h"
 
@@ -17,6 +18,7 @@ namespace varve {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FailsWith;
 using Lists = std::vector<std::vector<HeldTensor>>;
 
 HeldTensor Held(std::string name, ShardLayout layout, std::string derived_from = "") {
@@ -311,24 +313,59 @@ TEST(ReplicaPlanTest, RulesDecideWhoSaves) {
   ASSERT_EQ(plan.groups.size(), 1u);
 }
 
-TEST(HeldTensorTest, ListsSurviveTheWay) {
-  std::vector<HeldTensor> held = {
-      Held("w", Rows(ShardLayout::Whole({8, 6}), 2, 1), "m"),
-      Held("padded", SplitPadded(ShardLayout::Whole({5}), 0, 8, {1, 2}).value()),
-      Held("m", Slice(ShardLayout::Whole({8, 6}), 5, 4)), Held("scalar", ShardLayout::Whole({}))};
-  held[1].tied_to = "w";
-  held[1].can_cut = false;
-  held[2].replicas = Replicas::kKeepPerRank;
-  const std::string bytes = EncodeHeld(held);
-  EXPECT_EQ(DecodeHeld(bytes).value(), held);
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_EQ(DecodeHeld(bytes.substr(0, size)).status().code(), StatusCode::kCorruption) << size;
+// Of 2^31 elements in FP32, elements * bytes are 2^64.
+TEST(ReplicaPlanTest, TensorsOfAnySizeAreSpread) {
+  const ShardLayout huge = ShardLayout::Whole({int64_t{1} << 31});
+  Lists held(2, {Held("a", huge), Held("b", huge)});
+  for (auto& tensors : held) {
+    for (HeldTensor& tensor : tensors) tensor.can_cut = false;
   }
-  for (size_t at = 0; at < bytes.size(); ++at) {  // whatever it says, it is no crash
-    std::string damaged = bytes;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x80);
-    DecodeHeld(damaged).status().IgnoreError();
-  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 0), ElementsAre(std::pair("a", "[0, 2147483648)")));
+  EXPECT_THAT(Writes(held, plan, 1), ElementsAre(std::pair("b", "[0, 2147483648)")));
+}
+
+TEST(ReplicaPlanTest, PartsOfHugeTensorsCountForWhatTheyAre) {
+  // Ranks 0 and 1 save half of it each, so rank 2 has the least to save.
+  const HeldTensor huge = Held("huge", ShardLayout::Whole({2, int64_t{1} << 31}));
+  const HeldTensor small = Held("small", ShardLayout::Whole({1000}));
+  const Lists held = {{huge}, {huge, small}, {small}};
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  EXPECT_THAT(Writes(held, plan, 1), ElementsAre(std::pair("huge", "[2147483648, 4294967296)")));
+  EXPECT_THAT(Writes(held, plan, 2), ElementsAre(std::pair("small", "[0, 1000)")));
+}
+
+TEST(ReplicaRulesTest, AreTheSameOnAllRanks) {
+  Lists held(3, {Held("bn", ShardLayout::Whole({5})), Held("w", ShardLayout::Whole({4}))});
+  for (auto& tensors : held) tensors[0].replicas = Replicas::kTakeLowest;
+  VARVE_EXPECT_OK(CompareRules(held));
+  VARVE_EXPECT_OK(CompareRules({}));
+  held[2].push_back(Held("own", ShardLayout::Whole({4})));  // nobody else holds it
+  held[2].back().replicas = Replicas::kKeepPerRank;
+  VARVE_EXPECT_OK(CompareRules(held));
+
+  Lists first = held;
+  first[0][0].replicas = Replicas::kMustBeEqual;
+  EXPECT_THAT(CompareRules(first),
+              FailsWith(StatusCode::kInvalidArgument,
+                        "tensor bn: the rule for its replicas is kMustBeEqual on rank 0 and "
+                        "kTakeLowest on rank 1; CheckpointerOptions::replicas must be the same"));
+  Lists last = held;
+  last[2][1].replicas = Replicas::kKeepPerRank;
+  EXPECT_THAT(CompareRules(last),
+              FailsWith(StatusCode::kInvalidArgument,
+                        "tensor w: the rule for its replicas is kMustBeEqual on rank 0 and "
+                        "kKeepPerRank on rank 2"));
+}
+
+TEST(ReplicaRulesTest, HoldForAllPartsOfATensor) {
+  Lists held = {{Held("w", Rows(ShardLayout::Whole({4, 2}), 2, 0))},
+                {Held("w", Rows(ShardLayout::Whole({4, 2}), 2, 1))}};
+  VARVE_EXPECT_OK(CompareRules(held));
+  held[1][0].replicas = Replicas::kKeepPerRank;
+  EXPECT_THAT(CompareRules(held), FailsWith(StatusCode::kInvalidArgument, "tensor w"));
 }
 
 }  // namespace

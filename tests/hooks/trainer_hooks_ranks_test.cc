@@ -3,6 +3,7 @@
 // Trainers of several ranks, which are threads here, each with its hooks: one decision at each
 // step, and one outcome of each call.
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -88,6 +89,7 @@ class TrainerHooksRanksTest : public ::testing::Test {
     options.ranks = ranks;
     options.log = [](const std::string&) {};
     options.load.rank_states = RankStates::kDrop;
+    options.load.exchange = true;
     VARVE_ASSIGN_OR_RETURN(const auto hooks, TrainerHooks::Start(flags, &toy->state(), options));
     for (bool stops = false; !stops;) {
       VARVE_RETURN_IF_ERROR(hooks->BeforeOptimizerStep());
@@ -202,6 +204,83 @@ TEST_F(TrainerHooksRanksTest, NothingToLoadStartsAllAfresh) {
   flags.exit_on_missing_checkpoint = true;
   flags.run = "other";
   ExpectFailures(TrainRanks(2, flags, 5), StatusCode::kNotFound, "rank 0: ");
+}
+
+// Else some ranks would begin anew beside others that go on.
+TEST_F(TrainerHooksRanksTest, Row32_WhatOneRankAloneDoesNotFindFailsAll) {
+  const std::string single = folder_.path() / "single";
+  ExpectEndings({TrainAlone({.save = single, .save_interval = 3}, 3)}, StopReason::kLastStep, 3);
+  for (const int blind : {0, 1, 2}) {
+    const auto flags_of = [&](int rank) {
+      CheckpointFlags flags = Saving(3);
+      flags.load = rank == blind ? (folder_.path() / "nowhere").string() : single;
+      return flags;
+    };
+    ExpectFailures(TrainRanks(3, flags_of, 5), StatusCode::kNotFound,
+                   "rank " + std::to_string(blind) + ": ");
+  }
+  EXPECT_THAT(Store::OpenForReading(root()).value()->ListRuns().value(), IsEmpty());
+}
+
+// A folder may be mounted elsewhere on another machine.
+TEST_F(TrainerHooksRanksTest, WhetherTheyGoOnIsDecidedOnce) {
+  ExpectEndings(TrainRanks(2, Saving(2), 2), StopReason::kLastStep, 2);
+  for (const int other : {0, 1}) {
+    const int64_t last = 3 + other;
+    const auto copy = folder_.path() / ("copy" + std::to_string(other));
+    std::filesystem::copy(root(), copy, std::filesystem::copy_options::recursive);
+    const auto flags_of = [&](int rank) {
+      CheckpointFlags flags = Resuming(2);
+      if (rank == other) flags.load = copy;
+      return flags;
+    };
+    const auto endings = TrainRanks(2, flags_of, last);
+    if (other == 0) {  // rank 0 says that it is another store, and --save has steps
+      ExpectFailures(endings, StatusCode::kFailedPrecondition, "has steps up to 2");
+    } else {
+      ExpectEndings(endings, StopReason::kLastStep, last);
+    }
+  }
+  EXPECT_THAT(Steps(), ElementsAre(2, 4));
+}
+
+TEST_F(TrainerHooksRanksTest, FlagsThatAllGoByMustBeTheSame) {
+  const auto differ = [&](const std::function<void(CheckpointFlags*)>& change,
+                          const std::string& text) {
+    const auto flags_of = [&](int rank) {
+      CheckpointFlags flags = Resuming(1);
+      if (rank == 2) change(&flags);
+      return flags;
+    };
+    ExpectFailures(TrainRanks(3, flags_of, 2), StatusCode::kInvalidArgument, text);
+  };
+  differ([](CheckpointFlags* flags) { flags->run = "other"; },
+         "flags of ranks differ: rank 0 has --run main, rank 2 has --run other");
+  differ([](CheckpointFlags* flags) { flags->finetune = true; },
+         "rank 0 has --finetune not given, rank 2 has --finetune given");
+  differ([](CheckpointFlags* flags) { flags->load.clear(); }, "rank 2 has --load not given");
+  differ([](CheckpointFlags* flags) { flags->async_save = false; }, "--no-async-save");
+  differ([](CheckpointFlags* flags) { flags->strictness = Strictness::kIgnoreAll; },
+         "rank 2 has --dist-ckpt-strictness ignore_all");
+}
+
+// It fails behind the back of the steps, at its own time on each rank, and ends the training of all
+// at one step.
+TEST_F(TrainerHooksRanksTest, Row32_ASaveThatFailsOnOneRankEndsAllAtOneStep) {
+  const auto blocks = [&](int rank, ToyRank* toy) {
+    if (rank != 0 || toy->state().trainer.global_step != 4) return;
+    for (const auto& member : std::filesystem::directory_iterator(root() + "/members")) {
+      std::filesystem::remove_all(member.path() / "incoming");
+      std::ofstream(member.path() / "incoming") << "in the way";
+      return;
+    }
+  };
+  const auto endings = TrainRanks(3, Saving(2), 1000000, blocks);
+  for (const Ending& ending : endings) {
+    EXPECT_THAT(ending.status, FailsWith(StatusCode::kIOError, "incoming"));
+    EXPECT_EQ(ending.status.ToString(), endings[0].status.ToString());
+    EXPECT_EQ(ending.step, endings[0].step);
+  }
 }
 
 TEST_F(TrainerHooksRanksTest, GoingBackForksTheLaterSteps) {

@@ -72,7 +72,8 @@ inline TestTensor RandomTensor(std::string name, DType dtype, std::vector<int64_
 
 // FP32 values as a trained tensor has them: normally distributed.
 inline TestTensor NormalTensor(std::string name, std::vector<int64_t> shape, uint64_t seed) {
-  TestTensor tensor = RandomTensor(std::move(name), DType::kF32, std::move(shape), seed);
+  TestTensor tensor{std::move(name), DType::kF32, std::move(shape), {}, {}};
+  tensor.bytes.resize(NumBytes(tensor.dtype, tensor.shape).value());
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::normal_distribution<float> normal(0, 0.02f);
   for (size_t i = 0; i + 4 <= tensor.bytes.size(); i += 4) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -55,13 +56,20 @@ inline void Drift(BigState* state, uint64_t step) {
 }
 
 // Lets VmHWM begin anew at what is resident now.
-inline void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+inline void ResetPeak() {
+  std::ofstream file("/proc/self/clear_refs");
+  file << "5" << std::flush;
+  if (!file)
+    throw std::runtime_error("/proc/self/clear_refs cannot be written: no peak to measure");
+}
 
-// A value of /proc/self/status in bytes: "VmHWM:" is the peak since then, "VmRSS:" what is resident now.
+// A value of /proc/self/status in bytes: "VmHWM:" is the peak since then, "VmRSS:" what is resident
+// now.
 inline uint64_t MemoryBytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(field)) return std::strtoull(line.c_str() + field.size(), nullptr, 10) << 10;
+    if (line.starts_with(field))
+      return std::strtoull(line.c_str() + field.size(), nullptr, 10) << 10;
   }
   return 0;
 }

@@ -81,13 +81,13 @@ def mpirun(num_ranks, *arguments):
             *map(str, arguments)]
 
 
-def has_mpi():
-    """Whether gpt_train can be run by mpirun here."""
+def why_no_mpi():
+    """Why gpt_train cannot be run by mpirun here; empty when it can."""
     if not shutil.which("mpirun"):
-        return False
+        return "there is no mpirun"
     done = subprocess.run(mpirun(1, program("gpt_train"), "--train-iters", 0),
                           capture_output=True, text=True)
-    return "built without MPI" not in done.stderr
+    return "gpt_train was built without MPI" if "built without MPI" in done.stderr else ""
 
 
 def disk_bytes(folder):

@@ -13,16 +13,23 @@ std::string Encode(const Status& status) {
   return std::string(1, static_cast<char>(status.code())) + std::string(status.message());
 }
 
+Status Decode(std::string_view bytes) {
+  const int code = bytes.empty() ? -1 : static_cast<unsigned char>(bytes[0]);
+  if (code == static_cast<int>(StatusCode::kOk)) return Status::Ok();
+  if (code < 0 || code > static_cast<int>(StatusCode::kAborted)) {
+    return Status::Unavailable("its outcome cannot be read, code " + std::to_string(code));
+  }
+  return {static_cast<StatusCode>(code), std::string(bytes.substr(1))};
+}
+
 }  // namespace
 
 Status Agree(RankGroup* ranks, const Status& mine) {
   if (ranks->size() == 1) return mine;
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(Encode(mine))));
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string_view status = AsString(all[rank]);
-    if (status.empty() || status[0] == static_cast<char>(StatusCode::kOk)) continue;
-    return Status(static_cast<StatusCode>(status[0]),
-                  "rank " + std::to_string(rank) + ": " + std::string(status.substr(1)));
+    const Status status = Decode(AsString(all[rank]));
+    if (!status.ok()) return status.WithContext("rank " + std::to_string(rank));
   }
   return Status::Ok();
 }
@@ -40,23 +47,6 @@ Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine) {
   const int64_t value[] = {mine ? 1 : 0};
   VARVE_ASSIGN_OR_RETURN(const auto merged, ranks->AllReduce(value, Reduction::kMax));
   return merged[0] != 0;
-}
-
-Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
-                                        const TrainingState& into) {
-  std::string names;  // each with a zero behind it
-  for (const StateTensor& tensor : into.tensors) names += tensor.name + '\0';
-  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(names)));
-  LoadOptions with = options;
-  with.rank = static_cast<uint32_t>(ranks->rank());
-  for (const auto& of_rank : all) {
-    std::string_view left = AsString(of_rank);
-    for (size_t end = left.find('\0'); end != left.npos; end = left.find('\0')) {
-      with.on_other_ranks.emplace(left.substr(0, end));
-      left.remove_prefix(end + 1);
-    }
-  }
-  return with;
 }
 
 }  // namespace varve

@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "varve/load.h"
 #include "varve/rank_group.h"
+#include "varve/result.h"
 
 namespace varve {
 
@@ -21,9 +21,5 @@ Result<std::string> FromRankZero(RankGroup* ranks,
 
 // True on all ranks when it is on one.
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);
-
-// For a load into all ranks: what one of them has is unexpected on none.
-Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
-                                        const TrainingState& into);
 
 }  // namespace varve

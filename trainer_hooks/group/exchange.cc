@@ -18,8 +18,6 @@
 namespace varve {
 namespace {
 
-// What a rank holds of a round: what it has read, has ready to send, and has received.
-constexpr uint64_t kBudget = uint64_t{64} << 20;
 // Any seed: the digest of a message is that of what was sent.
 constexpr uint64_t kSeed = 0;
 
@@ -116,11 +114,13 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
 
 Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
   std::vector<std::vector<HeldTensor>> wanted;
-  for (const auto& list : lists) {
-    VARVE_ASSIGN_OR_RETURN(auto of_rank, DecodeHeld(AsString(list)));
-    wanted.push_back(std::move(of_rank));
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    Result<std::vector<HeldTensor>> list = DecodeHeld(AsString(lists[rank]));
+    const Status fits = list.ok() ? CheckWanted(shards_, *list) : list.status();
+    if (!fits.ok()) return fits.WithContext("what rank " + std::to_string(rank) + " wants");
+    wanted.push_back(*std::move(list));
   }
-  plan_ = PlanExchange(shards_, wanted, kBudget);
+  plan_ = PlanExchange(shards_, wanted, kExchangeBudgetBytes);
   return Status::Ok();
 }
 

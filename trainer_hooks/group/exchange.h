@@ -3,12 +3,17 @@
 // A load of all ranks together: a chunk that several of them want is read once.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "varve/checkpoint.h"
 #include "varve/rank_group.h"
 
 namespace varve {
+
+// What a rank holds of a round: what it has read, has ready to send, and has received. Beside it is
+// what any read holds.
+inline constexpr uint64_t kExchangeBudgetBytes = uint64_t{64} << 20;
 
 // As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective:
 // every rank reads a part of what is wanted and sends the others what they want of that, in pieces

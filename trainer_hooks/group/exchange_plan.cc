@@ -198,6 +198,25 @@ void Planner::Add(const Part& part, const Range& elements, const std::vector<siz
 
 }  // namespace
 
+Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTensor> wanted) {
+  for (const HeldTensor& tensor : wanted) {
+    const auto stored = std::ranges::equal_range(shards, tensor.name, {}, &TensorInfo::name);
+    const bool fits = !stored.empty() && std::ranges::all_of(stored, [&](const TensorInfo& shard) {
+      return shard.dtype == tensor.dtype && DTypeBits(shard.dtype) % 8 == 0 &&
+             LayoutOfShard(shard).global_shape == tensor.layout.global_shape;
+    });
+    if (fits) continue;
+    const std::string found = stored.empty()
+                                  ? "is not there"
+                                  : "is " + std::string(DTypeName(stored.front().dtype)) + " " +
+                                        ToString(LayoutOfShard(stored.front()));
+    return Status::InvalidArgument("tensor " + tensor.name + ", " +
+                                   std::string(DTypeName(tensor.dtype)) + " " +
+                                   ToString(tensor.layout) + ": in the checkpoint it " + found);
+  }
+  return Status::Ok();
+}
+
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget) {
   return Planner(shards, wanted, budget).Plan();

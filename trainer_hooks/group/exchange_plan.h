@@ -37,9 +37,13 @@ struct ExchangePlan {
   std::vector<std::vector<ExchangeItem>> rounds;
 };
 
-// `shards`: as ListShards gives them, those that are wanted without a fault. `wanted[r]`: what rank
-// r wants, with whole bytes an element. No rank holds much more than `budget` bytes of a round at
-// once.
+// kInvalidArgument names the first tensor that is wanted otherwise than it is stored: not there, of
+// another dtype or global shape, or with elements that share bytes. `shards`: as ListShards gives
+// them.
+Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTensor> wanted);
+
+// `wanted[r]`: what rank r wants, as CheckWanted allows it. No rank holds much more than `budget`
+// bytes of a round at once.
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget);
 

@@ -10,7 +10,7 @@
 #include "store/group/group_store.h"
 #include "store/step_expr.h"
 #include "trainer_hooks/group/agree.h"
-#include "trainer_hooks/group/exchange.h"
+#include "trainer_hooks/group/load_together.h"
 #include "trainer_hooks/group/replicas.h"
 #include "trainer_hooks/group/verdict.h"
 #include "trainer_hooks/make_checkpointer.h"
@@ -38,8 +38,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Status Prewarm(const TrainingState& state) override {
     VARVE_RETURN_IF_ERROR(Settle());
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state)));
-    const Result<TrainingState> part = replicas_.Plan(state);
-    return Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status());
+    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
+    return Agree(ranks_, own_->Prewarm(part));
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
@@ -56,12 +56,15 @@ class GroupCheckpointer : public AsyncCheckpointer {
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    const Result<TrainingState> part = replicas_.Plan(state);
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, part.ok() ? own_->Prewarm(*part) : part.status()));
+    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->Prewarm(part)));
     verdict_->Expect();
-    const Status begun = Agree(ranks_, own_->BeginSave(step, *part, options).status());
+    const Status own = own_->BeginSave(step, part, options).status();
+    const Status begun = Agree(ranks_, own);
     if (!begun.ok()) {
       verdict_->Give(begun);
+      // It fails with that verdict, but may be copying the trainer's memory.
+      if (own.ok()) own_->AwaitStaged().IgnoreError();
       return begun;
     }
     replicas_.Begin(state);
@@ -69,9 +72,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
     is_staging_ = true;
     return true;
   }
-  Status AwaitStaged() override {
-    return is_staging_ ? Settle() : Agree(ranks_, own_->AwaitStaged());
-  }
+  // Between saves no rank asks the others: what has failed since is said by the next call that
+  // saves, waits or closes, and TrainerHooks asks at each step.
+  Status AwaitStaged() override { return Settle(); }
   Status Wait() override {
     const Status settled = Settle();
     const Status waited = Agree(ranks_, own_->Wait());
@@ -92,12 +95,10 @@ class GroupCheckpointer : public AsyncCheckpointer {
                                                     ResolveStepOfRun(own_->store(), run_, step));
                              return std::to_string(id.step);
                            }));
-    VARVE_ASSIGN_OR_RETURN(const LoadOptions with, WithNamesOfAllRanks(ranks_, options, *into));
-    VARVE_ASSIGN_OR_RETURN(const bool exchange, IsTrueOnAny(ranks_, options.exchange));
-    if (exchange) return RestoreTogether(number, with, into);
-    Result<LoadReport> report = own_->Restore(number, with, into);
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
-    return report;
+    return LoadTogether(ranks_, options, *into,
+                        [&](const LoadOptions& with, const ReadRegions& read) {
+                          return own_->RestoreThrough(number, with, read, into);
+                        });
   }
 
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override {
@@ -115,27 +116,11 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
 
   std::optional<SaveMetrics> last_metrics() const override { return own_->last_metrics(); }
+  Status failure() const override { return own_->failure(); }
   Store& store() override { return own_->store(); }
 
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
-
-  Result<LoadReport> RestoreTogether(const std::string& step, const LoadOptions& options,
-                                     TrainingState* into) {
-    std::optional<Status> agreed;  // on all ranks
-    const ReadRegions read = [&](const CheckpointReader& reader,
-                                 std::span<const ReadRequest> requests) {
-      agreed = Agree(ranks_, Status::Ok());
-      if (agreed->ok()) agreed = ReadTogether(reader, requests, ranks_);
-      return *agreed;
-    };
-    Result<LoadReport> report = own_->RestoreThrough(step, options, read, into);
-    // It has failed before anything was read: the others hear of it instead of reading.
-    if (!agreed.has_value()) agreed = Agree(ranks_, report.status());
-    VARVE_RETURN_IF_ERROR(*agreed);
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, report.status()));
-    return report;
-  }
 
   // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
   // the save does not commit, so every call that waits for it comes here first.

@@ -58,7 +58,6 @@ class Decoder {
     return std::string(Take(n < 0 ? SIZE_MAX : static_cast<size_t>(n)));
   }
   bool ok() const { return ok_; }
-  bool is_at_end() const { return bytes_.empty(); }
 
  private:
   std::string_view Take(size_t n) {
@@ -160,9 +159,11 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
   Decoder from(bytes);
   std::vector<HeldTensor> tensors;
   for (size_t n = from.Count(); n > 0; --n) tensors.push_back(DecodeTensor(&from));
-  bool valid = from.ok() && from.is_at_end();
+  bool valid = from.ok() && EncodeHeld(tensors) == bytes;  // there is one way to write a list
   for (const HeldTensor& tensor : tensors) {
-    valid = valid && ValidateLayout(tensor.layout).ok() && DTypeBits(tensor.dtype) > 0;
+    valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.replicas >= Replicas{} &&
+            tensor.replicas <= Replicas::kKeepPerRank && ValidateLayout(tensor.layout).ok() &&
+            Canonical(tensor.layout) == tensor.layout;
   }
   if (valid) return tensors;
   return Status::Corruption(

@@ -2,7 +2,8 @@
 #include "trainer_hooks/group/replica_digests.h"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
+#include <new>
 
 #include "store/gather.h"
 
@@ -12,7 +13,8 @@ namespace {
 // Any seed, the same on all ranks: these digests are compared and forgotten.
 constexpr uint64_t kSeed = 0x7661727665;
 // Elements digested at a time, whatever their type; of whole bytes even where elements are not.
-constexpr uint64_t kChunkElements = uint64_t{256} << 10;
+// Few, as each thread has memory for so many that have strides: 256 KiB of the largest.
+constexpr uint64_t kChunkElements = uint64_t{32} << 10;
 
 uint64_t ElementsOf(const StateTensor& tensor) {
   uint64_t elements = 1;
@@ -33,7 +35,7 @@ ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, int num_threads
   const size_t useful = std::min(static_cast<size_t>(num_threads), chunks_.size());
   try {
     for (size_t i = 0; i < useful; ++i) threads_.emplace_back([this] { Work(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // No more threads are to be had: Finish does what is left.
   }
 }
@@ -41,10 +43,14 @@ ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, int num_threads
 ReplicaDigests::~ReplicaDigests() { next_ = chunks_.size(); }
 
 void ReplicaDigests::Work() {
-  std::vector<std::byte> gathered;
-  for (size_t i = next_++; i < chunks_.size(); i = next_++) {
-    const auto [tensor, chunk] = chunks_[i];
-    digests_[tensor][chunk] = DigestChunk(tensors_[tensor], chunk, &gathered);
+  try {
+    std::vector<std::byte> gathered;
+    for (size_t i = next_++; i < chunks_.size(); i = next_++) {
+      const auto [tensor, chunk] = chunks_[i];
+      digests_[tensor][chunk] = DigestChunk(tensors_[tensor], chunk, &gathered);
+    }
+  } catch (const std::bad_alloc&) {
+    is_out_of_memory_ = true;  // not the error itself: there may be no memory for that, either
   }
 }
 
@@ -62,9 +68,13 @@ Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
   return ComputeDigest(kSeed, *gathered);
 }
 
-std::vector<Digest> ReplicaDigests::Finish() {
+Result<std::vector<Digest>> ReplicaDigests::Finish() {
   Work();
   threads_.clear();
+  if (is_out_of_memory_) {
+    return Status::Unavailable("there is no memory to compare replicas: a thread needs " +
+                               std::to_string(kChunkElements * 8 >> 10) + " KiB");
+  }
   std::vector<Digest> whole;
   for (const std::vector<Digest>& chunks : digests_) {
     whole.push_back(ComputeDigest(kSeed, std::as_bytes(std::span(chunks))));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codec/digest.h"
+#include "varve/result.h"
 #include "varve/training_state.h"
 
 namespace varve {
@@ -25,8 +26,9 @@ class ReplicaDigests {
   ReplicaDigests(const ReplicaDigests&) = delete;
   ReplicaDigests& operator=(const ReplicaDigests&) = delete;
 
-  // Helps, and returns the digests in the order of the tensors.
-  std::vector<Digest> Finish();
+  // Helps, and returns the digests in the order of the tensors. kUnavailable: a thread was out of
+  // memory.
+  Result<std::vector<Digest>> Finish();
 
  private:
   void Work();
@@ -37,6 +39,7 @@ class ReplicaDigests {
   std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks
   std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor, chunk
   std::atomic<size_t> next_{0};                        // of chunks_
+  std::atomic<bool> is_out_of_memory_{false};
   std::vector<std::jthread> threads_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -206,11 +207,21 @@ void Planner::Spread(const Group& group) {
 
 void Planner::Assign(const Group& group, const Holder& holder, const Range& range) {
   WriteOf(holder) = range;
-  const int64_t elements = group.tensor->layout.NumLocal();
-  if (elements == 0) return;
   if (HasMaster(holder) || !TensorOf(holder).tied_to.empty()) return;  // costs nothing
-  load_[holder.rank] += static_cast<uint64_t>(range.end - range.begin) * group.bytes /
-                        static_cast<uint64_t>(elements);
+  const auto bits = static_cast<uint64_t>(DTypeBits(group.tensor->dtype));
+  load_[holder.rank] += static_cast<uint64_t>(range.end - range.begin) * bits / 8;
+}
+
+std::string_view RuleName(Replicas replicas) {
+  switch (replicas) {
+    case Replicas::kMustBeEqual:
+      return "kMustBeEqual";
+    case Replicas::kTakeLowest:
+      return "kTakeLowest";
+    case Replicas::kKeepPerRank:
+      return "kKeepPerRank";
+  }
+  return "a rule that is none";
 }
 
 }  // namespace
@@ -221,6 +232,25 @@ ShardLayout CutLayout(const ShardLayout& layout, const Range& range) {
   const int64_t begin = layout.flat ? layout.flat->begin : 0;
   part.flat = Range{begin + range.begin, begin + range.end};
   return part;
+}
+
+Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
+  std::map<std::string_view, std::pair<uint32_t, Replicas>> rules;  // as the lowest rank has them
+  for (uint32_t rank = 0; rank < held.size(); ++rank) {
+    for (const HeldTensor& tensor : held[rank]) {
+      const auto [it, is_new] = rules.try_emplace(tensor.name, rank, tensor.replicas);
+      const auto& [lowest, rule] = it->second;
+      if (rule == tensor.replicas) continue;
+      std::string text = "tensor " + tensor.name + ": the rule for its replicas is ";
+      text += RuleName(rule);
+      text += " on rank " + std::to_string(lowest) + " and ";
+      text += RuleName(tensor.replicas);
+      text += " on rank " + std::to_string(rank) +
+              "; CheckpointerOptions::replicas must be the same on all ranks";
+      return Status::InvalidArgument(text);
+    }
+  }
+  return Status::Ok();
 }
 
 ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held) {

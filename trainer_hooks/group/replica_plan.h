@@ -36,7 +36,12 @@ struct ReplicaPlan {
   std::vector<ReplicaGroup> groups;
 };
 
-// `held[r]` is the list of rank r. Valid layouts only; the order within a list makes no difference.
+// kInvalidArgument names a tensor that is held under different rules, and where. For one name there
+// is one rule, whatever parts of it the ranks hold.
+Status CompareRules(std::span<const std::vector<HeldTensor>> held);
+
+// `held[r]` is the list of rank r, under the same rules on all ranks. Valid layouts only; the order
+// within a list makes no difference.
 ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held);
 
 // Elements [range.begin, range.end) of the local tensor of `layout`.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "store/util.h"
+#include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/rank_part.h"
 
 namespace varve {
@@ -17,12 +18,27 @@ std::string RankList(const std::vector<uint32_t>& ranks) {
   return text;
 }
 
+Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
+    std::span<const std::vector<std::byte>> lists) {
+  std::vector<std::vector<HeldTensor>> all;
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    auto decoded = DecodeHeld(AsString(lists[rank]));
+    if (!decoded.ok()) {
+      return decoded.status().WithContext("what rank " + std::to_string(rank) + " has sent");
+    }
+    all.push_back(*std::move(decoded));
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Update(ListHeld(state, rules_)));
   const auto rank = static_cast<uint32_t>(ranks_->rank());
-  return PartOf(state, held_[rank], plan_.writes[rank], rank);
+  Result<TrainingState> part = PartOf(state, held_[rank], plan_.writes[rank], rank);
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, part.status()));
+  return part;
 }
 
 Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
@@ -31,13 +47,10 @@ Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
   VARVE_ASSIGN_OR_RETURN(auto digests, ranks_->AllGather(std::as_bytes(std::span(&digest, 1))));
   if (digests == known_) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(list)));
-  known_.clear();
-  held_.clear();
-  for (size_t rank = 0; rank < lists.size(); ++rank) {
-    auto decoded = DecodeHeld(AsString(lists[rank]));
-    if (!decoded.ok()) return decoded.status().WithContext("rank " + std::to_string(rank));
-    held_.push_back(*std::move(decoded));
-  }
+  Result<std::vector<std::vector<HeldTensor>>> all = DecodeAll(lists);
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, all.status()));  // else some would plan, and some not
+  VARVE_RETURN_IF_ERROR(CompareRules(*all));           // on all ranks alike
+  held_ = *std::move(all);
   plan_ = PlanReplicas(held_);
   known_ = std::move(digests);
   return Status::Ok();
@@ -57,8 +70,9 @@ void ReplicaKeeper::Begin(const TrainingState& state) {
 
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
   if (!has_replicas()) return Status::Ok();
-  const std::vector<Digest> mine = digests_->Finish();
-  VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(mine))));
+  const Result<std::vector<Digest>> mine = digests_->Finish();
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, mine.status()));
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(*mine))));
   return CompareAll(all, warnings);
 }
 

@@ -21,7 +21,7 @@ class ReplicaKeeper {
       : ranks_(ranks), rules_(std::move(rules)), num_threads_(num_threads) {}
 
   // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
-  // when that has changed for one of them. Errors are this rank's own.
+  // when that has changed for one of them. An error of one rank is that of all.
   Result<TrainingState> Plan(const TrainingState& state);
 
   // Of any rank in the last Plan.
@@ -30,8 +30,9 @@ class ReplicaKeeper {
   // Begins to digest what has replicas of the state of the last Plan, which is read until Compare
   // or End.
   void Begin(const TrainingState& state);
-  // Collective: kInvalidArgument, the same on all ranks, names a tensor whose replicas differ, and
-  // the ranks. Where differences are allowed, they become warnings.
+  // Collective, and the outcome is the same on all ranks. kInvalidArgument names a tensor whose
+  // replicas differ, and the ranks; where differences are allowed, they become warnings.
+  // kUnavailable: a rank has no memory left to digest its own.
   Status Compare(std::vector<std::string>* warnings);
   void End() { digests_.reset(); }
 

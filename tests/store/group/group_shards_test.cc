@@ -4,6 +4,8 @@
 // other number of ranks.
 #include <thread>
 
+#include "store/group/group_store.h"
+#include "store/history.h"
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
 #include "varve/group.h"
@@ -59,9 +61,14 @@ class GroupShardsTest : public ::testing::Test {
 
   Status SaveRank(const JoinOptions& rank, uint64_t step, const TestTensor& tensor,
                   const ShardLayout& layout) {
+    VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
+    return SavePart(store.get(), step, tensor, layout);
+  }
+
+  static Status SavePart(Store* store, uint64_t step, const TestTensor& tensor,
+                         const ShardLayout& layout) {
     const std::vector<std::byte> part = CutShard(tensor.bytes, kFloat, layout, std::byte{0xAA});
     const std::vector<int64_t> shape = layout.LocalShape();
-    VARVE_ASSIGN_OR_RETURN(const auto store, Group::Join(root(), rank));
     VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(step));
     VARVE_RETURN_IF_ERROR(
         writer->Put({.name = tensor.name, .shape = shape, .data = part.data(), .layout = &layout}));
@@ -141,6 +148,33 @@ TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
   EXPECT_THAT(store->Log("main", "v"), FailsWith(StatusCode::kNotFound, "no tensor v"));
 }
 
+// Each step is dropped either when the next one is opened, or when it has just been opened itself.
+TEST_F(GroupShardsTest, TheLogDoesNotMindStepsThatAreDroppedMeanwhile) {
+  const std::vector<ShardLayout> layouts = Columns({60, 101}, 2);
+  for (const uint64_t step : {1, 2, 3, 4}) {
+    ASSERT_THAT(SaveAll(step, NormalTensor("w", {60, 101}, step / 2), layouts), Each(IsOk()));
+  }
+  const auto store = Store::OpenForReading(root()).value();
+  const auto* group = static_cast<const GroupStore*>(store.get());
+  const auto drop = [&](uint64_t step) {
+    const CheckpointId id{"main", step};
+    VARVE_EXPECT_OK(Store::Open(root()).value()->Drop({&id, 1}).status());
+  };
+  const auto log = LogTensor(*group, "main", "w", [&](uint64_t step) {
+    if (step == 2) drop(1);
+    auto reader = group->OpenShards({"main", step}, false);
+    if (step == 3) drop(3);
+    return reader;
+  });
+  VARVE_ASSERT_OK(log.status());
+  ASSERT_THAT(*log, SizeIs(3));
+  const uint64_t steps[] = {1, 2, 4};  // 3 was the same as 2
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*log)[i].step, steps[i]);
+    EXPECT_EQ((*log)[i].changed_chunks, 2u);
+  }
+}
+
 TEST_F(GroupShardsTest, CheckpointsCanBeCopiedIntoAPlainStore) {
   const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
   ASSERT_THAT(SaveAll(1, tensor, Columns(tensor.shape, 4)), Each(IsOk()));
@@ -171,6 +205,29 @@ TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {
   }
   const auto store = Store::OpenForReading(root()).value();
   EXPECT_THAT(store->OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "step 1"));
+}
+
+TEST_F(GroupShardsTest, Row28_LayoutsAreProvenAgainOnlyWhenTheyChange) {
+  const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
+  const std::vector<ShardLayout> whole = Columns(tensor.shape, 2);
+  const uint64_t epoch = Group::StartEpoch(root(), 2).value();
+  const auto coordinator = Group::Join(root(), {.rank = 0, .epoch = epoch}).value();
+  const auto other = Group::Join(root(), {.rank = 1, .epoch = epoch}).value();
+  const auto save = [&](uint64_t step, const ShardLayout& of_other) {
+    std::jthread rank1([&] { SavePart(other.get(), step, tensor, of_other).IgnoreError(); });
+    return SavePart(coordinator.get(), step, tensor, whole[0]);
+  };
+  const auto num_proofs = [&] {
+    return static_cast<GroupStore*>(coordinator.get())->coverage()->num_proofs();
+  };
+  VARVE_EXPECT_OK(save(1, whole[1]));
+  VARVE_EXPECT_OK(save(2, whole[1]));
+  EXPECT_EQ(num_proofs(), 1u);
+  ShardLayout gap = whole[1];
+  gap.axes[1][0].length -= 1;
+  EXPECT_THAT(save(3, gap), FailsWith(StatusCode::kInvalidArgument, "6000 of the 6060 elements"));
+  VARVE_EXPECT_OK(save(4, whole[1]));
+  EXPECT_EQ(num_proofs(), 2u);
 }
 
 TEST_F(GroupShardsTest, Row15_ReplicasThatDifferNameTheirRanks) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What FORMAT and GROUP have in common: a small file of a magic, a version, its own length, some
+// 64-bit fields and a checksum, all integers little-endian (docs/format.md). Stateless.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve {
+
+struct FixedFile {
+  uint32_t version = 0;
+  std::vector<uint64_t> fields;
+};
+
+// `magic` has 8 bytes.
+std::string EncodeFixedFile(std::string_view magic, const FixedFile& file);
+
+// A file of a version above `known_version` may be of any length: it comes without fields.
+// kNotFound: there is none. kCorruption: another magic, length or checksum.
+Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
+                                uint32_t known_version, size_t num_fields);
+
+}  // namespace varve
