@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kWarpsPerBlock = 8;       // of the kernel with a warp a chunk
 constexpr int kSummingWarps = 8;        // of the other
-constexpr int kBlocksPerProcessor = 4;  // of threads; both kernels fit so often
+constexpr int kBlocksPerProcessor = 3;  // of threads; both kernels fit so often
 
 struct Job {
   DeviceChunk chunk;
@@ -68,6 +68,7 @@ class DeviceDigesterImpl : public DeviceDigester {
   }
 
   Status Init(size_t max_chunks) {
+    max_chunks = std::max<size_t>(max_chunks, 1);  // not all allocators know nothing
     const DeviceScope scope(device_);
     VARVE_RETURN_IF_ERROR(scope.status());
     VARVE_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device_));

@@ -16,13 +16,7 @@ namespace varve::gpu {
 // Calls go to `device` while it lives. Cheap; does nothing when it is the current one.
 class DeviceScope {
  public:
-  explicit DeviceScope(int device) {
-    status_ = ToStatus(cudaGetDevice(&before_), "cudaGetDevice");
-    if (status_.ok() && before_ != device) {
-      status_ = ToStatus(cudaSetDevice(device), "cudaSetDevice");
-      is_changed_ = status_.ok();
-    }
-  }
+  explicit DeviceScope(int device) : status_(Enter(device)) {}
   ~DeviceScope() {
     if (is_changed_) (void)cudaSetDevice(before_);
   }
@@ -31,9 +25,17 @@ class DeviceScope {
   const Status& status() const { return status_; }
 
  private:
+  Status Enter(int device) {
+    VARVE_CUDA(cudaGetDevice(&before_));
+    if (before_ == device) return Status::Ok();
+    VARVE_CUDA(cudaSetDevice(device));
+    is_changed_ = true;
+    return Status::Ok();
+  }
+
   int before_ = 0;
   bool is_changed_ = false;
-  Status status_;
+  const Status status_;  // last: made by Enter
 };
 
 struct FreeOnDevice {
