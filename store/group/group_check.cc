@@ -20,6 +20,10 @@ class GroupChecker {
     for (const auto& [id, member] : members) CheckMember(id);
     VARVE_RETURN_IF_ERROR(store_->log()->Refresh());
     state_ = store_->log()->With([](const GroupState& state) { return state; });
+    for (const auto& [id, errors] : errors_of_) {
+      if (!state_.members.contains(id)) continue;  // it was removed while it was looked at
+      for (const std::string& error : errors) Error("member " + MemberName(id) + ": " + error);
+    }
     for (const auto& [name, run] : state_.runs) report_->num_steps += run.steps.size();
     for (const auto& [number, attempt] : state_.attempts) {
       if (attempt.committed) CheckAttempt(number, attempt);
@@ -40,20 +44,19 @@ class GroupChecker {
 
   // The member as a store, and what it holds.
   void CheckMember(MemberId id) {
-    const std::string where = "member " + MemberName(id) + ": ";
     const auto member = store_->MemberForReading(id);
     if (!member.ok()) {
       unreadable_[id] = member.status();  // an error only if somebody needs it
       return;
     }
     const Result<CheckReport> report = (*member)->Check(options_);
-    if (!report.ok()) return Error(where + report.status().ToString());
-    for (const std::string& error : report->errors) Error(where + error);
+    if (!report.ok()) return errors_of_[id].push_back(report.status().ToString());
+    errors_of_[id] = report->errors;
     report_->num_tensors += report->num_tensors;
     report_->num_chunks += report->num_chunks;
     report_->bytes_read += report->bytes_read;
     const auto held = HeldAttempts(**member);
-    if (!held.ok()) return Error(where + held.status().ToString());
+    if (!held.ok()) return errors_of_[id].push_back(held.status().ToString());
     for (const AttemptId number : *held) {
       const auto step = (*member)->RequireStep({std::string(kMemberRun), number});
       if (step.ok()) held_[id][number] = step->second.root;
@@ -113,6 +116,7 @@ class GroupChecker {
   GroupState state_;
   std::map<MemberId, std::map<AttemptId, Digest>> held_;
   std::map<MemberId, Status> unreadable_;
+  std::map<MemberId, std::vector<std::string>> errors_of_;
 };
 
 }  // namespace

@@ -396,15 +396,28 @@ Status GroupStore::SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* re
   return SweepCatalogues(place_);
 }
 
-// A member that a rank has open is swept by that rank.
+Result<bool> GroupStore::WasRemoved(MemberId member) const {
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  return log()->With([&](const GroupState& state) { return !state.members.contains(member); });
+}
+
 Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
                               ReclaimReport* report) {
+  const Status swept = SweepUnlocked(member, reclaim, report);
+  if (swept.ok()) return swept;
+  VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(member));
+  return was_removed ? Status::Ok() : swept.WithContext("member " + MemberName(member));
+}
+
+// A member that a rank has open is swept by that rank.
+Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
+                                 ReclaimReport* report) {
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
   if (opened.status().code() == StatusCode::kLocked) return Status::Ok();
   if (opened.status().code() == StatusCode::kNotFound) {
     return RemoveMemberIfUnused(place_, member, nullptr);
   }
-  if (!opened.ok()) return opened.status().WithContext("member " + MemberName(member));
+  VARVE_RETURN_IF_ERROR(opened.status());
   VARVE_RETURN_IF_ERROR(SweepMember(place_, opened->get()).status());
   if (reclaim != nullptr) {
     VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, (*opened)->Reclaim(*reclaim));
@@ -455,8 +468,13 @@ Result<StoreStats> GroupStore::Stats() const {
   for (const auto& [id, info] : members) {
     const auto member = MemberForReading(id);
     if (member.status().code() == StatusCode::kNotFound) continue;  // not made yet, or just removed
-    if (!member.ok()) return member.status();
-    VARVE_ASSIGN_OR_RETURN(const StoreStats part, (*member)->Stats());
+    const Result<StoreStats> found = member.ok() ? (*member)->Stats() : member.status();
+    if (!found.ok()) {
+      VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(id));
+      if (was_removed) continue;
+      return found.status().WithContext("member " + MemberName(id));
+    }
+    const StoreStats& part = *found;
     stats.num_chunks += part.num_chunks;
     stats.unique_bytes += part.unique_bytes;
     stats.stored_bytes += part.stored_bytes;

@@ -96,7 +96,10 @@ class GroupStore : public Store {
                                                    std::span<const CheckpointId> ids) const;
   // Sweeps each member whose lock is free and the own one, and removes members that nothing needs.
   Status SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* report);
+  // By now. What is read of a member while another process removes it may be anything.
+  Result<bool> WasRemoved(MemberId member) const;
   Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
+  Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
 
   // Constant after opening.
   const StoreOptions options_;
