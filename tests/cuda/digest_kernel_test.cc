@@ -2,7 +2,7 @@
 //
 // The digest kernels on the CPU: bit for bit the digests of the codec, whatever the size and
 // alignment.
-#include "tests/cuda/emulation.h"  // before the .cuh
+#include "cuda/digest_kernel.cuh"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <span>
 
-#include "cuda/digest_kernel.cuh"
+#include "tests/cuda/emulation.h"  // before the .cuh
 
 namespace varve::gpu {
 namespace {
