@@ -2,15 +2,18 @@
 //
 // The digest kernels on the CPU: bit for bit the digests of the codec, whatever the size and
 // alignment.
+// clang-format off
+#include "tests/cuda/emulation.h"  // before the kernels
 #include "cuda/digest_kernel.cuh"
+// clang-format on
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <random>
 #include <span>
-
-#include "tests/cuda/emulation.h"  // before the .cuh
+#include <vector>
 
 namespace varve::gpu {
 namespace {
