@@ -29,8 +29,7 @@ Status ValidateSegments(const std::vector<Segment>& segments, int64_t size) {
   std::vector<Range> taken;
   for (const Segment& segment : segments) {
     if (segment.length < 0 || segment.length > kMax - total) {
-      return Status::InvalidArgument("a segment of " + std::to_string(segment.length) +
-                                     " indices");
+      return Status::InvalidArgument("a segment of " + std::to_string(segment.length) + " indices");
     }
     total += segment.length;
     if (segment.is_padding || segment.length == 0) continue;
@@ -60,6 +59,21 @@ std::string SegmentsText(const std::vector<Segment>& segments, int64_t size) {
                                : RangeText(segment.begin, segment.begin + segment.length);
   }
   return text.empty() ? "0:0" : text;
+}
+
+// Sums of a few places fit int64, also where an axis is empty.
+constexpr int64_t kMaxElements = int64_t{1} << 61;
+
+Status CheckSize(const std::vector<int64_t>& shape) {
+  VARVE_RETURN_IF_ERROR(NumElements(shape).status());
+  int64_t size = 1;
+  for (const int64_t axis : shape) {
+    if (!__builtin_mul_overflow(size, std::max<int64_t>(axis, 1), &size) && size <= kMaxElements) {
+      continue;
+    }
+    return Status::InvalidArgument("shape " + ShapeName(shape) + " has more than 2^61 places");
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -96,19 +110,16 @@ Status ValidateLayout(const ShardLayout& layout) {
                                    " axes, the global tensor " +
                                    std::to_string(layout.global_shape.size()));
   }
-  const Result<int64_t> global = NumElements(layout.global_shape);
-  if (!global.ok()) return global.status().WithContext("global shape");
+  VARVE_RETURN_IF_ERROR(CheckSize(layout.global_shape).WithContext("global shape"));
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
     const Status status = ValidateSegments(layout.axes[axis], layout.global_shape[axis]);
     if (!status.ok()) return status.WithContext(AxisName(axis));
   }
-  const Result<int64_t> product = NumElements(layout.ProductShape());
-  if (!product.ok()) return product.status().WithContext("shard");
-  if (layout.flat.has_value() &&
-      (layout.flat->begin < 0 || layout.flat->end < layout.flat->begin)) {
-    return Status::InvalidArgument("flat range " +
-                                   RangeText(layout.flat->begin, layout.flat->end) +
-                                   ", expected 0 <= begin <= end");
+  VARVE_RETURN_IF_ERROR(CheckSize(layout.ProductShape()).WithContext("shard"));
+  if (layout.flat.has_value() && (layout.flat->begin < 0 || layout.flat->end < layout.flat->begin ||
+                                  layout.flat->end > kMaxElements)) {
+    return Status::InvalidArgument("flat range " + RangeText(layout.flat->begin, layout.flat->end) +
+                                   ", expected 0 <= begin <= end <= 2^61");
   }
   return Status::Ok();
 }

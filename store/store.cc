@@ -65,8 +65,8 @@ class CreateLock {
   Status status_;
 };
 
-// A run without a step is legal, but a reader that opens while the writer replaces a file may see one
-// family empty for a moment: as with anything missing, it looks again before it believes it.
+// A run without a step is legal, but a reader that opens while the writer replaces a file may see
+// one family empty for a moment: as with anything missing, it looks again before it believes it.
 constexpr std::string_view kNoStep = "no step in run ";
 Status RunHasNoStep(std::string_view run) {
   return Status::NotFound(std::string(kNoStep) + std::string(run));
@@ -100,6 +100,15 @@ Status PrepareFolder(const fs::path& path) {
   return Status::Ok();
 }
 
+// Of the group that a store is a member of; empty: of none.
+fs::path RootOfMember(const fs::path& path) {
+  std::error_code error;
+  const fs::path full = fs::weakly_canonical(path, error);
+  if (error || !full.has_parent_path()) return {};
+  const fs::path root = full.parent_path().parent_path();
+  return full.parent_path() == MembersFolder(root) && IsGroupRoot(root) ? root : fs::path();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateOptions& options) {
@@ -118,13 +127,19 @@ Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateO
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
-  return Open(path, options.store);
+  VARVE_ASSIGN_OR_RETURN(auto store,
+                         StoreImpl::OpenPath(path, options.store, /*for_writing=*/true));
+  return std::unique_ptr<Store>(std::move(store));
 }
 
 Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOptions& options) {
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/true));
     return std::unique_ptr<Store>(std::move(group));
+  }
+  if (const fs::path root = RootOfMember(path); !root.empty()) {
+    return Status::FailedPrecondition(path.string() + " is a member of the group in " +
+                                      root.string() + ": what writes is done there");
   }
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));
   return std::unique_ptr<Store>(std::move(store));
@@ -155,8 +170,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
-  auto database =
-      for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
+  auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space; the reserve gives it, so that steps can be dropped.
     store->ReleaseReserve();
@@ -236,7 +250,7 @@ Status StoreImpl::SweepOrphans() {
 
 Status StoreImpl::EnsureReserve() const {
   const fs::path path = path_ / "RESERVE";
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) == 0 &&
       static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
     return Status::Ok();
@@ -345,7 +359,8 @@ Result<CheckpointInfo> StoreImpl::MakeInfo(
     const std::vector<std::pair<std::string, uint64_t>>& tags) const {
   CheckpointInfo info;
   info.id = {std::string(run), key.step};
-  info.created = std::chrono::system_clock::time_point(std::chrono::microseconds(record.created_us));
+  info.created =
+      std::chrono::system_clock::time_point(std::chrono::microseconds(record.created_us));
   if (record.parent.has_value()) {
     std::string parent_run(run);
     if (record.parent->run != key.run) {
@@ -369,22 +384,23 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
   std::vector<RunInfo> runs;
   VARVE_RETURN_IF_ERROR(WithCatchUp([&] {
     runs.clear();
-    return database_->Scan(
-        Family::kMeta, keys::kRunPrefix,
-        [&](std::string_view key, std::string_view value) -> Status {
-          VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
-          RunInfo& run = runs.emplace_back();
-          run.name = keys::ParseRun(key).value_or("");
-          if (record.forked_from.has_value()) {
-            VARVE_ASSIGN_OR_RETURN(std::string from, RunName(record.forked_from->run));
-            if (!from.empty()) run.forked_from = CheckpointId{from, record.forked_from->step};
-          }
-          return database_->Scan(Family::kSteps, keys::RunPrefix(record.id),
-                                 [&](std::string_view, std::string_view) {
-                                   ++run.num_steps;
-                                   return Status::Ok();
-                                 });
-        });
+    return database_->Scan(Family::kMeta, keys::kRunPrefix,
+                           [&](std::string_view key, std::string_view value) -> Status {
+                             VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+                             RunInfo& run = runs.emplace_back();
+                             run.name = keys::ParseRun(key).value_or("");
+                             if (record.forked_from.has_value()) {
+                               VARVE_ASSIGN_OR_RETURN(std::string from,
+                                                      RunName(record.forked_from->run));
+                               if (!from.empty())
+                                 run.forked_from = CheckpointId{from, record.forked_from->step};
+                             }
+                             return database_->Scan(Family::kSteps, keys::RunPrefix(record.id),
+                                                    [&](std::string_view, std::string_view) {
+                                                      ++run.num_steps;
+                                                      return Status::Ok();
+                                                    });
+                           });
   }));
   return runs;
 }
@@ -425,8 +441,8 @@ Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) cons
 }
 
 Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
-  const std::unique_ptr<rocksdb::Iterator> it(database_->rocksdb()->NewIterator(
-      rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
+  const std::unique_ptr<rocksdb::Iterator> it(
+      database_->rocksdb()->NewIterator(rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
   it->SeekForPrev(keys::Step({run, UINT64_MAX}));
   VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "looking for the newest step"));
   std::optional<uint64_t> newest;

@@ -31,6 +31,10 @@ namespace varve {
 // make alike; AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
 // commits after it. A step is skipped by all when the save before is under way on one of them
 // (WhenBusy::kSkip).
+//
+// Close waits for the last save. One that goes without it, as after an error, waits 30 s at most
+// for what other ranks have to do for that save: if one is gone it is aborted. kFailedPrecondition:
+// the root is not the same on all ranks.
 Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
                                                          RankGroup* ranks,
                                                          const CheckpointerOptions& options = {});

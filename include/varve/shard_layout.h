@@ -67,7 +67,7 @@ struct ShardLayout {
 };
 
 // kInvalidArgument says which axis or range is wrong and what is allowed: one segment list an axis,
-// segments within their axis, no global index twice on an axis, sizes that fit int64, a flat range
+// segments within their axis, no global index twice on an axis, at most 2^61 elements, a flat range
 // that does not begin below 0 or end before it begins.
 Status ValidateLayout(const ShardLayout& layout);
 

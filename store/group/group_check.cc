@@ -2,6 +2,7 @@
 //
 // The verification of a group: its log, its catalogues, every member by itself, and that each holds
 // what the log says of it. What a member holds is listed before the log is read, as in a sweep.
+#include "store/group/attempt_names.h"
 #include "store/group/catalogue.h"
 #include "store/group/group_store.h"
 #include "store/util.h"
@@ -22,7 +23,9 @@ class GroupChecker {
     state_ = store_->log()->With([](const GroupState& state) { return state; });
     for (const auto& [id, errors] : errors_of_) {
       if (!state_.members.contains(id)) continue;  // it was removed while it was looked at
-      for (const std::string& error : errors) Error("member " + MemberName(id) + ": " + error);
+      for (const std::string& error : errors) {
+        Error("member " + MemberName(id) + ": " + NameAttempts(error, state_));
+      }
     }
     for (const auto& [name, run] : state_.runs) report_->num_steps += run.steps.size();
     for (const auto& [number, attempt] : state_.attempts) {

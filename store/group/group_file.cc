@@ -32,6 +32,13 @@ uint64_t RandomNumber() {
 // New, empty, or with nothing in it but what CreateOrReadGroup makes before GROUP.
 Status CheckMayBecomeRoot(const fs::path& root) {
   std::error_code error;
+  for (const fs::path& folder : {LogFolder(root), MembersFolder(root)}) {
+    if (!fs::exists(folder, error) || fs::is_empty(folder, error)) continue;
+    if (IsGroupRoot(root)) return Status::Ok();  // by somebody else, at the same time
+    return Status::Corruption(root.string() + " has no " + std::string(kGroupFileName) +
+                              " file, but " + folder.filename().string() +
+                              "/ of a group: put the file back");
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename();
     if (name == "log" || name == "members" || name == "catalogues" ||

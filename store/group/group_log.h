@@ -6,6 +6,7 @@
 // Thread rule: any thread; one at a time is inside.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -40,10 +41,17 @@ class GroupLog {
   // ok.
   Status Propose(const Proposal& propose);
 
-  // Refreshes until `look` gives something; nullopt when it has not within `timeout`.
+  // Refreshes until `look` gives something; nullopt when it has not within `timeout`, or when Hurry
+  // ends the wait before.
   template <typename T>
   Result<std::optional<T>> Await(std::chrono::milliseconds timeout,
                                  const std::function<std::optional<T>(const GroupState&)>& look);
+
+  // All waits, those that have begun too, end when so much time has passed.
+  void Hurry(std::chrono::milliseconds left) {
+    last_ = (std::chrono::steady_clock::now() + left).time_since_epoch();
+  }
+  bool is_hurried() const { return last_.load() != std::chrono::steady_clock::duration::max(); }
 
   // Removes what appends left that were cut short.
   Status RemoveDebris() { return log_->RemoveDebris(); }
@@ -61,6 +69,8 @@ class GroupLog {
   Status Append(const GroupRecord& record);
   Status TakeSnapshotIfDue();
 
+  std::atomic<std::chrono::steady_clock::duration> last_ =
+      std::chrono::steady_clock::duration::max();
   mutable std::mutex mutex_;
   const std::unique_ptr<RecordLog> log_;
   const uint64_t seed_;
@@ -73,7 +83,8 @@ Result<std::optional<T>> GroupLog::Await(
     const std::function<std::optional<T>(const GroupState&)>& look) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int attempt = 0;; Pause(&attempt)) {
-    const bool late = std::chrono::steady_clock::now() >= deadline;
+    const auto now = std::chrono::steady_clock::now();
+    const bool late = now >= deadline || now.time_since_epoch() >= last_.load();
     VARVE_RETURN_IF_ERROR(Refresh());
     std::optional<T> found = With(look);
     if (found.has_value() || late) return found;

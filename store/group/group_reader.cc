@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "store/group/attempt_names.h"
 #include "store/group/catalogue.h"
 #include "store/group/group_store.h"
 #include "store/group/group_writer.h"
@@ -65,6 +66,11 @@ class GroupReader : public ShardedReader {
   std::string NameOf(const CatalogueItem& item) const;
   // The result of a read; not found when the checkpoint has gone meanwhile.
   Status Explain(const Status& status) const;
+  // What a member says, in the words of the group.
+  Status OfMember(const Status& status) const {
+    return store_->log()->With(
+        [&](const GroupState& state) { return NameAttempts(status, state); });
+  }
 
   const GroupStore* const store_;
   const CheckpointInfo info_;
@@ -141,9 +147,9 @@ Result<const ShardedReader*> GroupReader::OfRank(uint32_t rank) const {
     }
     Result<Part> opened = OpenPart(it->second);
     if (!opened.ok()) {
-      return Explain(opened.status().WithContext(Name() + ", member " +
-                                                 MemberName(it->second.member) + " of rank " +
-                                                 std::to_string(rank)));
+      return Explain(OfMember(opened.status())
+                         .WithContext(Name() + ", member " + MemberName(it->second.member) +
+                                      " of rank " + std::to_string(rank)));
     }
     part = *std::move(opened);
   }
@@ -278,7 +284,7 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
     VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
     const Status status = reader->ReadMany(of_rank);
     if (!status.ok()) {
-      return Explain(status.WithContext(Name() + ", rank " + std::to_string(rank)));
+      return Explain(OfMember(status).WithContext(Name() + ", rank " + std::to_string(rank)));
     }
   }
   return Status::Ok();

@@ -70,6 +70,11 @@ class GroupStore : public Store {
   // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
   CoverageProof* coverage() { return &coverage_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // What a wait that was in vain says: "within 600000 ms".
+  std::string Waited() const {
+    return log()->is_hurried() ? "before this rank left"
+                               : "within " + std::to_string(timeout_.count()) + " ms";
+  }
   const StoreOptions& options() const { return options_; }
 
   // Proposes a change in the name of this handle. kAborted when its rank's epoch is over.

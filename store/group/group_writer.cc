@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "store/chunk_source.h"
+#include "store/group/attempt_names.h"
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
 #include "store/util.h"
@@ -25,10 +26,6 @@ namespace {
 uint64_t RandomNumber() {
   std::random_device random;
   return uint64_t{random()} << 32 | random();
-}
-
-std::string Milliseconds(std::chrono::milliseconds time) {
-  return std::to_string(time.count()) + " ms";
 }
 
 // "rank 2", "ranks 2, 3".
@@ -140,7 +137,8 @@ Result<SaveReport> GroupWriter::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   open_ = false;
   Result<SaveReport> report = inner_->Commit();
-  Status status = report.status();
+  Status status = store_->log()->With(
+      [&](const GroupState& state) { return NameAttempts(report.status(), state); });
   if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
   if (status.ok() && rank() == 0) status = Decide();
@@ -203,8 +201,7 @@ Status GroupWriter::AwaitAllPrepared() {
   return store_->log()->With([&](const GroupState& state) {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt == nullptr) return OutcomeOf(state, attempt_);
-    return Status::Aborted(MissingRanks(state, *attempt) + " did not save within " +
-                           Milliseconds(store_->timeout()));
+    return Status::Aborted(MissingRanks(state, *attempt) + " did not save " + store_->Waited());
   });
 }
 
@@ -253,9 +250,8 @@ Status GroupWriter::AwaitOutcome() {
   };
   VARVE_ASSIGN_OR_RETURN(auto status, store_->log()->Await<Status>(store_->timeout(), look));
   if (status.has_value()) return *status;
-  VARVE_RETURN_IF_ERROR(ProposeAbort(
-      *store_, attempt_,
-      Status::Aborted("rank 0 did not decide within " + Milliseconds(store_->timeout()))));
+  VARVE_RETURN_IF_ERROR(ProposeAbort(*store_, attempt_,
+                                     Status::Aborted("rank 0 did not decide " + store_->Waited())));
   status = store_->log()->With(look);
   return status.value_or(Status::Aborted("it is not known how it ended"));
 }
@@ -333,8 +329,8 @@ Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
   VARVE_ASSIGN_OR_RETURN(const auto attempt,
                          store->log()->Await<Result<AttemptId>>(store->timeout(), look));
   if (attempt.has_value()) return *attempt;
-  return Status::Aborted("rank 0 did not begin " + StepName(id.run, id.step) + " within " +
-                         Milliseconds(store->timeout()));
+  return Status::Aborted("rank 0 did not begin " + StepName(id.run, id.step) + " " +
+                         store->Waited());
 }
 
 // Of the committed attempts that the member holds, the base or else the newest.

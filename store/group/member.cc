@@ -139,8 +139,8 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
   return Status::Ok();
 }
 
-// Others may be at it, too. Whoever opens the folder meanwhile leaves files in it and finds that it is
-// no member: they are debris, which a later sweep removes.
+// Others may be at it, too. Whoever opens the folder meanwhile leaves files in it and finds that it
+// is no member: they are debris, which a later sweep removes.
 Status RemoveFolder(const fs::path& path) {
   std::error_code error;
   do {

@@ -7,10 +7,12 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <fstream>
 #include <latch>
 
 #include "tests/hooks/ranks_fixture.h"
 #include "tests/support/shard_reference.h"
+#include "varve/group.h"
 
 namespace varve::testing {
 namespace {
@@ -131,6 +133,47 @@ TEST_F(GroupCheckpointerTest, ARestoreOfAnEarlierStepForksTheRest) {
   const auto store = Store::OpenForReading(root()).value();
   EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
   EXPECT_EQ(store->ListCheckpoints("main~1").value().size(), 2u);
+}
+
+TEST_F(GroupCheckpointerTest, RanksThatSaveDifferentStepsAreFound) {
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    const TestTrainer trainer = RankAt(2, rank, 1);
+    EXPECT_THAT(checkpointer->Save(10 + static_cast<uint64_t>(rank), trainer.state),
+                FailsWith(StatusCode::kFailedPrecondition,
+                          "the step to save is 10 on rank 0 and 11 on rank 1"));
+    VARVE_EXPECT_OK(checkpointer->Save(12, trainer.state).status());
+  });
+}
+
+TEST_F(GroupCheckpointerTest, AllRanksMustHaveOneRoot) {
+  expect_damage_ = true;  // there is no root() at all
+  const auto open = [&](const std::vector<std::filesystem::path>& roots) {
+    std::vector<Status> statuses(roots.size());
+    auto groups = ThreadRanks(static_cast<int>(roots.size()), std::chrono::seconds(60));
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < roots.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        statuses[rank] = OpenWithRanks(roots[rank], groups[rank].get(), {}).status();
+      });
+    }
+    threads.clear();
+    return statuses;
+  };
+  const auto a = root().parent_path() / "a", b = root().parent_path() / "b";
+  for (const Status& status : open({a, b})) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kNotFound, "rank 1: no group in " + b.string()));
+  }
+  VARVE_ASSERT_OK(Group::StartEpoch(b, 2).status());
+  for (const Status& status : open({a, b})) {
+    EXPECT_THAT(status,
+                FailsWith(StatusCode::kFailedPrecondition, "all ranks must have one folder"));
+  }
+  std::filesystem::create_directory(root());
+  std::ofstream(root() / "thesis.txt") << "precious";
+  for (const Status& status : open({root(), root()})) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kFailedPrecondition, "thesis.txt"));
+    EXPECT_THAT(status.message(), ::testing::Not(::testing::HasSubstr("rank 0: rank 0")));
+  }
 }
 
 // Loses the others at one of its calls.

@@ -43,6 +43,18 @@ Result<std::string> FromRankZero(RankGroup* ranks,
   return std::string(AsString(bytes));
 }
 
+Status AgreeOnNumber(RankGroup* ranks, std::string_view what, uint64_t mine) {
+  const std::string text = std::to_string(mine);
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(text)));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return Status::FailedPrecondition(std::string(what) + " is " + std::string(AsString(all[0])) +
+                                      " on rank 0 and " + std::string(AsString(all[rank])) +
+                                      " on rank " + std::to_string(rank));
+  }
+  return Status::Ok();
+}
+
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine) {
   const int64_t value[] = {mine ? 1 : 0};
   VARVE_ASSIGN_OR_RETURN(const auto merged, ranks->AllReduce(value, Reduction::kMax));

@@ -4,8 +4,10 @@
 // are collective; a rank alone agrees with itself.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "varve/rank_group.h"
 #include "varve/result.h"
@@ -18,6 +20,10 @@ Status Agree(RankGroup* ranks, const Status& mine);
 // What rank 0 finds, or its error. The others' `find` is not called.
 Result<std::string> FromRankZero(RankGroup* ranks,
                                  const std::function<Result<std::string>()>& find);
+
+// kFailedPrecondition names two ranks and what they have when `mine` is not the same on all of
+// them.
+Status AgreeOnNumber(RankGroup* ranks, std::string_view what, uint64_t mine);
 
 // True on all ranks when it is on one.
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);

@@ -4,9 +4,11 @@
 // runs in the background speaks through the log of the group alone.
 #include "varve/group_checkpointer.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
+#include "store/group/group_file.h"
 #include "store/group/group_store.h"
 #include "store/step_expr.h"
 #include "trainer_hooks/group/agree.h"
@@ -19,6 +21,9 @@
 namespace varve {
 namespace {
 
+// How long one that goes without Close waits for the parts of other ranks.
+constexpr auto kPatienceAtTheEnd = std::chrono::seconds(30);
+
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
   // `own` asks `verdict` before it says that its part of a save is there.
@@ -30,8 +35,11 @@ class GroupCheckpointer : public AsyncCheckpointer {
         failure_is_fatal_(options.failure_is_fatal),
         ranks_(ranks),
         replicas_(ranks, options.replicas, SaveThreads(options)),
-        verdict_(std::move(verdict)) {}
+        verdict_(std::move(verdict)),
+        store_(&static_cast<GroupStore&>(own_->store())) {}
   ~GroupCheckpointer() override {
+    // Without Close, as after an error of another rank: what it left undone is not waited for long.
+    if (!is_closed_) store_->log()->Hurry(kPatienceAtTheEnd);
     verdict_->Give(Status::Aborted("the checkpointer has gone before AwaitStaged was called"));
   }
 
@@ -44,6 +52,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
     VARVE_RETURN_IF_ERROR(Settle());
+    VARVE_RETURN_IF_ERROR(AgreeOnNumber(ranks_, "the step to save", step));
     if (when_busy_ == WhenBusy::kSkip) {
       VARVE_ASSIGN_OR_RETURN(const bool is_busy, IsTrueOnAny(ranks_, own_->IsBusy()));
       if (is_busy) {
@@ -112,7 +121,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
   // Every rank closes, also after an error of another.
   Status Close() override {
     Settle().IgnoreError();  // it fails the save, and so Close of `own_`
-    return Agree(ranks_, own_->Close());
+    const Status closed = own_->Close();
+    is_closed_ = true;
+    return Agree(ranks_, closed);
   }
 
   std::optional<SaveMetrics> last_metrics() const override { return own_->last_metrics(); }
@@ -142,20 +153,30 @@ class GroupCheckpointer : public AsyncCheckpointer {
   RankGroup* const ranks_;
   ReplicaKeeper replicas_;
   const std::shared_ptr<Verdict> verdict_;
+  GroupStore* const store_;  // of own_, until it is closed
   bool is_staging_ = false;
+  bool is_closed_ = false;
 };
 
-Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root, RankGroup* ranks,
-                                    const CheckpointerOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const std::string epoch, FromRankZero(ranks, [&]() -> Result<std::string> {
-                           VARVE_ASSIGN_OR_RETURN(
-                               const uint64_t begun,
-                               Group::StartEpoch(root, static_cast<uint32_t>(ranks->size())));
-                           return std::to_string(begun);
-                         }));
-  return Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
-                            .epoch = std::stoull(epoch),
-                            .store = StoreOptionsOf(options)});
+// Rank 0 starts the job anew; the epoch is the same on all ranks, and so is the group.
+Result<uint64_t> StartTogether(const std::filesystem::path& root, RankGroup* ranks) {
+  const auto start = [&]() -> Result<std::string> {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t begun,
+                           Group::StartEpoch(root, static_cast<uint32_t>(ranks->size())));
+    VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
+    return std::to_string(begun) + " " + ToHex(file.group_id);
+  };
+  VARVE_ASSIGN_OR_RETURN(const std::string started, FromRankZero(ranks, start));
+  const size_t space = started.find(' ');
+  const Result<GroupFile> mine = ReadGroupFile(root);
+  Status same = mine.status();
+  if (same.ok() && ToHex(mine->group_id) != started.substr(space + 1)) {
+    same = Status::FailedPrecondition(root.string() + " is group " + ToHex(mine->group_id) +
+                                      " here, but " + started.substr(space + 1) +
+                                      " on rank 0: all ranks must have one folder");
+  }
+  VARVE_RETURN_IF_ERROR(Agree(ranks, same));
+  return std::stoull(started);
 }
 
 }  // namespace
@@ -164,7 +185,11 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
                                                          RankGroup* ranks,
                                                          const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
-  Result<std::unique_ptr<Store>> store = Join(root, ranks, options);
+  VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, StartTogether(root, ranks));
+  Result<std::unique_ptr<Store>> store =
+      Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
+                         .epoch = epoch,
+                         .store = StoreOptionsOf(options)});
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
   const auto verdict = std::make_shared<Verdict>();
   static_cast<GroupStore&>(**store).SetCondition([verdict] { return verdict->Await(); });

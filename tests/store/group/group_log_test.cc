@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -230,6 +231,24 @@ TEST_F(GroupLogTest, OneWhoSleptAppendsNothingToThePast) {
   VARVE_ASSERT_OK(sleeper.Propose(Epoch(5, &done)));
   VARVE_ASSERT_OK(other.Refresh());
   EXPECT_EQ(EpochOf(other), epochs + 1);
+}
+
+TEST(GroupLogWaitTest, CanBeHurried) {
+  const TempFolder folder;
+  const GroupFile file = CreateOrReadGroup(folder.path()).value();
+  GroupLog log(MakePosixRecordLog(LogFolder(folder.path())), file.digest_seed);
+  std::atomic<int> looks = 0;
+  const std::function<std::optional<int>(const GroupState&)> look = [&](const GroupState&) {
+    ++looks;
+    return std::optional<int>();
+  };
+  std::jthread hurries([&] {
+    while (looks == 0) std::this_thread::yield();
+    EXPECT_FALSE(log.is_hurried());
+    log.Hurry(std::chrono::milliseconds(1));
+  });
+  EXPECT_EQ(log.Await<int>(std::chrono::hours(10), look).value(), std::nullopt);
+  EXPECT_TRUE(log.is_hurried());
 }
 
 TEST(GroupFileTest, IsMadeOnce) {

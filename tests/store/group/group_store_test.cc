@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "store/group/attempt_names.h"
 #include "store/group/group_file.h"
 #include "tests/store/store_fixture.h"
 
@@ -481,7 +482,8 @@ TEST_F(GroupStoreTest, CheckFindsAnotherSaveInAMember) {
   SaveAll(10);
   ranks_.clear();
   {
-    auto member = Store::Open(fs::directory_iterator(path() / "members")->path()).value();
+    const fs::path folder = fs::directory_iterator(path() / "members")->path();
+    auto member = StoreImpl::OpenPath(folder, {}, /*for_writing=*/true).value();
     auto writer = member->Begin(1, {.on_existing = OnExisting::kReplace}).value();
     const TestTensor other = RandomTensor("other", DType::kU8, {10}, 1);
     VARVE_ASSERT_OK(writer->Put(other.view()));
@@ -491,6 +493,70 @@ TEST_F(GroupStoreTest, CheckFindsAnotherSaveInAMember) {
   EXPECT_THAT(store->Check().value().errors, ElementsAre(::testing::HasSubstr("has root digest")));
   EXPECT_THAT(store->OpenCheckpoint("main", 10).value()->Find("shared"),
               FailsWith(StatusCode::kCorruption, "has root digest"));
+}
+
+TEST_F(GroupStoreTest, AMemberIsNotWrittenToByItself) {
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  const fs::path member = fs::directory_iterator(path() / "members")->path();
+  EXPECT_THAT(Store::Open(member), FailsWith(StatusCode::kFailedPrecondition,
+                                             "is a member of the group in " + path().string()));
+  const fs::path link = folder_.path() / "link";
+  fs::create_directory_symlink(member, link);
+  EXPECT_THAT(Store::Open(link), FailsWith(StatusCode::kFailedPrecondition, "is a member"));
+  EXPECT_EQ(Steps(*Store::OpenForReading(member).value()), (std::vector<uint64_t>{1}));
+}
+
+TEST_F(GroupStoreTest, ARootThatHasLostItsFileIsNotMadeAnew) {
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  const fs::path kept = folder_.path() / "kept";
+  fs::rename(path() / "GROUP", kept);
+  EXPECT_THAT(Group::StartEpoch(path(), 1),
+              FailsWith(StatusCode::kCorruption, "has no GROUP file, but log/ of a group"));
+  EXPECT_FALSE(fs::exists(path() / "GROUP"));
+  fs::rename(kept, path() / "GROUP");
+}
+
+TEST_F(GroupStoreTest, WhatMembersSayIsInTheWordsOfTheGroup) {
+  Start(1);
+  SaveAll(15);
+  SaveAll(18);
+  ranks_.clear();
+  const auto store = GroupStore::OpenPath(path(), {}, /*for_writing=*/false).value();
+  const GroupState state = store->log()->With([](const GroupState& s) { return s; });
+  EXPECT_EQ(
+      NameAttempts("tensor a at step 2 of run main, chunk 0: as in step 1 of run main", state),
+      "tensor a at step 18 of run main (attempt 2), chunk 0: as in step 15 of run main "
+      "(attempt 1)");
+  EXPECT_EQ(NameAttempts("step 99 of run main", state), "attempt 99");
+  for (const std::string text :
+       {"", "step ", "step two", "step 2", "step 2 of run other", "a step"}) {
+    EXPECT_EQ(NameAttempts(text, state), text);
+  }
+}
+
+TEST_F(GroupStoreTest, DamageInAMemberIsThatOfAStep) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(15);
+  ranks_.clear();
+  fs::path largest;
+  for (const auto& entry : fs::recursive_directory_iterator(path() / "members")) {
+    if (entry.path().extension() != ".sst") continue;
+    if (largest.empty() || entry.file_size() > fs::file_size(largest)) largest = entry.path();
+  }
+  std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(300);
+  file.write("damage", 6);
+  file.close();
+  const auto store = Store::OpenForReading(path()).value();
+  const std::vector<std::string> errors = store->Check({.read_data = true}).value().errors;
+  ASSERT_FALSE(errors.empty());
+  EXPECT_THAT(errors[0], ::testing::HasSubstr("at step 15 of run main (attempt 1), chunk 0"));
+  EXPECT_THAT(errors, ::testing::Each(::testing::Not(::testing::HasSubstr("step 1 of run"))));
 }
 
 TEST_F(GroupStoreTest, ItemsMayNotLookLikeThoseOfOthers) {
