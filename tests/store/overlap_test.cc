@@ -27,7 +27,8 @@ class RandomLayouts {
 
   std::vector<int64_t> Shape() {
     std::vector<int64_t> shape;
-    for (int64_t axes = Below(5); axes > 0; --axes) shape.push_back(Below(8) == 0 ? 0 : 1 + Below(6));
+    for (int64_t axes = Below(5); axes > 0; --axes)
+      shape.push_back(Below(8) == 0 ? 0 : 1 + Below(6));
     return shape;
   }
 
@@ -90,7 +91,8 @@ TEST(OverlapTest, RandomLayoutsCopyTheElementsThatBothHold) {
       for (uint64_t i = 0; i < run.length; ++i) copied[run.target + i] = from[run.source + i];
     });
     for (size_t i = 0; i < to.size(); ++i) {
-      const auto at = to[i] == kPaddingPlace ? from.end() : std::find(from.begin(), from.end(), to[i]);
+      const auto at =
+          to[i] == kPaddingPlace ? from.end() : std::find(from.begin(), from.end(), to[i]);
       if (at == from.end()) continue;
       const int64_t place = at - from.begin();
       if (place >= window.begin && place < window.end) expected[i] = to[i];
@@ -102,8 +104,9 @@ TEST(OverlapTest, RandomLayoutsCopyTheElementsThatBothHold) {
 
 std::vector<CopyRun> RunsOf(const ShardLayout& source, const ShardLayout& target) {
   std::vector<CopyRun> runs;
-  Overlap(source, target).ForEachRun(Overlap::kEverywhere,
-                                     [&](const CopyRun& run) { runs.push_back(run); });
+  Overlap(source, target).ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
+    runs.push_back(run);
+  });
   return runs;
 }
 
@@ -135,6 +138,14 @@ TEST(ShardLayoutTest, SaysWhatIsWrong) {
   layout = ShardLayout::Whole({4});
   layout.flat = Range{3, 2};
   EXPECT_THAT(ValidateLayout(layout).message(), HasSubstr("flat range 3:2"));
+  layout.flat = Range{0, (int64_t{1} << 61) + 1};
+  EXPECT_THAT(ValidateLayout(layout).message(), HasSubstr("<= 2^61"));
+  const int64_t large = int64_t{1} << 31;
+  EXPECT_TRUE(ValidateLayout(ShardLayout::Whole({large, large / 2})).ok());
+  for (const ShardLayout& huge :
+       {ShardLayout::Whole({large, large}), ShardLayout::Whole({0, large, large})}) {
+    EXPECT_THAT(ValidateLayout(huge).message(), HasSubstr("more than 2^61 places"));
+  }
   layout = ShardLayout::Whole({4, 4});
   layout.axes[0] = {{.length = INT64_MAX, .is_padding = true}};
   EXPECT_FALSE(ValidateLayout(layout).ok());
@@ -150,8 +161,12 @@ TEST(ShardLayoutTest, IsPrintedAsNumPyWritesSlices) {
 
 TEST(ShardLayoutTest, CanonicalJoinsNeighbours) {
   ShardLayout layout = ShardLayout::Whole({9});
-  layout.axes[0] = {{0, 3}, {7, 0}, {3, 2}, {.begin = 4, .length = 1, .is_padding = true},
-                    {.length = 2, .is_padding = true}, {8, 1}};
+  layout.axes[0] = {{0, 3},
+                    {7, 0},
+                    {3, 2},
+                    {.begin = 4, .length = 1, .is_padding = true},
+                    {.length = 2, .is_padding = true},
+                    {8, 1}};
   const ShardLayout canonical = Canonical(layout);
   EXPECT_EQ(ToString(canonical), "[0:5+pad 3+8:9] of [9]");
   EXPECT_EQ(PlacesOf(canonical), PlacesOf(layout));
