@@ -6,11 +6,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -60,17 +62,32 @@ int ExitCode(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+// What has become of a rank that failed, and what becomes of the others.
+void Report(int rank, int status) {
+  const std::string end = WIFEXITED(status)
+                              ? "ended with exit code " + std::to_string(WEXITSTATUS(status))
+                              : "was killed by signal " + std::to_string(WTERMSIG(status));
+  std::fprintf(stderr, "gpt_train: rank %d %s; killing those that are left in %u s\n", rank,
+               end.c_str(), kGraceSeconds);
+}
+
 int AwaitRanks() {
   int first_failure = 0;
   for (size_t num_ended = 0; num_ended < spawned.size();) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, 0);
     if (ended < 0) continue;  // a signal came
-    std::replace(spawned.begin(), spawned.end(), ended, 0);
+    const auto it = std::find(spawned.begin(), spawned.end(), ended);
+    if (it == spawned.end()) continue;  // no rank
+    *it = 0;
     ++num_ended;
     if (first_failure != 0) continue;
     first_failure = ExitCode(status);
-    if (first_failure != 0) alarm(kGraceSeconds);
+    if (first_failure == 0) continue;
+    alarm(kGraceSeconds);
+    const bool is_preempted = first_failure == EX_TEMPFAIL;  // as all of them are
+    if (is_preempted || num_ended == spawned.size()) continue;
+    Report(static_cast<int>(it - spawned.begin()), status);
   }
   return first_failure;
 }
