@@ -62,15 +62,17 @@ int ExitCode(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// What has become of a rank that failed, and what becomes of the others.
-void Report(int rank, int status) {
+void Report(int rank, int status, bool ends_others) {
   const std::string end = WIFEXITED(status)
                               ? "ended with exit code " + std::to_string(WEXITSTATUS(status))
                               : "was killed by signal " + std::to_string(WTERMSIG(status));
-  std::fprintf(stderr, "gpt_train: rank %d %s; killing those that are left in %u s\n", rank,
-               end.c_str(), kGraceSeconds);
+  const std::string others =
+      ends_others ? "; killing those that are left in " + std::to_string(kGraceSeconds) + " s" : "";
+  std::fprintf(stderr, "gpt_train: rank %d %s%s\n", rank, end.c_str(), others.c_str());
 }
 
+// Names the first rank that fails, and each that a signal has killed: it cannot say so itself, and
+// need not be found first.
 int AwaitRanks() {
   int first_failure = 0;
   for (size_t num_ended = 0; num_ended < spawned.size();) {
@@ -81,13 +83,16 @@ int AwaitRanks() {
     if (it == spawned.end()) continue;  // no rank
     *it = 0;
     ++num_ended;
-    if (first_failure != 0) continue;
-    first_failure = ExitCode(status);
-    if (first_failure == 0) continue;
-    alarm(kGraceSeconds);
-    const bool is_preempted = first_failure == EX_TEMPFAIL;  // as all of them are
-    if (is_preempted || num_ended == spawned.size()) continue;
-    Report(static_cast<int>(it - spawned.begin()), status);
+    const int exit_code = ExitCode(status);
+    const bool is_first = first_failure == 0 && exit_code != 0;
+    if (is_first) {
+      first_failure = exit_code;
+      alarm(kGraceSeconds);
+    }
+    const bool is_error = is_first && exit_code != EX_TEMPFAIL;  // which is a preemption
+    if (!is_error && !WIFSIGNALED(status)) continue;
+    const bool ends_others = is_first && num_ended < spawned.size();
+    Report(static_cast<int>(it - spawned.begin()), status, ends_others);
   }
   return first_failure;
 }
