@@ -207,6 +207,8 @@ the import cannot be told. docs/foreign_formats.md says what is kept where.
 --derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
 copy of the FP32 tensor master.X: chunks of which that is true are not stored.
 
+The root of a group takes no import: its ranks save together.
+
 JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec
 by_coder)";
 

@@ -21,6 +21,7 @@
 #include <map>
 #include <thread>
 
+#include "store/group/group_file.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -422,6 +423,10 @@ void Backup::RemoveLeftovers() const {
 
 Result<BackupReport> BackUp(const fs::path& store, const fs::path& destination,
                             const BackupOptions& options) {
+  if (IsGroupRoot(store)) {
+    return Status::FailedPrecondition(store.string() + " is the root of a group: backup copies " +
+                                      "the store of one writer; use copy");
+  }
   return Backup(store, destination, options).Run();
 }
 

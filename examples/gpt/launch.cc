@@ -6,11 +6,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -60,17 +62,37 @@ int ExitCode(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+void Report(int rank, int status, bool ends_others) {
+  const std::string end = WIFEXITED(status)
+                              ? "ended with exit code " + std::to_string(WEXITSTATUS(status))
+                              : "was killed by signal " + std::to_string(WTERMSIG(status));
+  const std::string others =
+      ends_others ? "; killing those that are left in " + std::to_string(kGraceSeconds) + " s" : "";
+  std::fprintf(stderr, "gpt_train: rank %d %s%s\n", rank, end.c_str(), others.c_str());
+}
+
+// Names the first rank that fails, and each that a signal has killed: it cannot say so itself, and
+// need not be found first.
 int AwaitRanks() {
   int first_failure = 0;
   for (size_t num_ended = 0; num_ended < spawned.size();) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, 0);
     if (ended < 0) continue;  // a signal came
-    std::replace(spawned.begin(), spawned.end(), ended, 0);
+    const auto it = std::find(spawned.begin(), spawned.end(), ended);
+    if (it == spawned.end()) continue;  // no rank
+    *it = 0;
     ++num_ended;
-    if (first_failure != 0) continue;
-    first_failure = ExitCode(status);
-    if (first_failure != 0) alarm(kGraceSeconds);
+    const int exit_code = ExitCode(status);
+    const bool is_first = first_failure == 0 && exit_code != 0;
+    if (is_first) {
+      first_failure = exit_code;
+      alarm(kGraceSeconds);
+    }
+    const bool is_error = is_first && exit_code != EX_TEMPFAIL;  // which is a preemption
+    if (!is_error && !WIFSIGNALED(status)) continue;
+    const bool ends_others = is_first && num_ended < spawned.size();
+    Report(static_cast<int>(it - spawned.begin()), status, ends_others);
   }
   return first_failure;
 }

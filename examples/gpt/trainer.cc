@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -289,7 +290,7 @@ void Trainer::ListTensors() {
                          : model_.params().data() + param.offset;
     AddTensor("model.", param, is_bf16 ? varve::DType::kBF16 : varve::DType::kF32, data,
               {0, param.size}, varve::TensorRole::kParameter);
-    // With ZeRO the master is on several ranks.
+    // With ZeRO the master is on several ranks: StateToSave.
     const bool has_master = is_bf16 && slice_.size() == std::ssize(weights_);
     if (has_master) state_.tensors.back().derived_from = "master." + param.name;
     if (param.name != kTiedToHead) continue;
@@ -317,16 +318,29 @@ const TensorShard* Trainer::ShardOf(std::string_view name) const {
   return it == shards_.end() ? nullptr : &*it;
 }
 
+// With ZeRO a rank has a part of a weight's master, and saves that part of the weight. Named for
+// saves alone: a load makes masters only of weights that are cut alike, so Resume makes these.
+void Trainer::NameMasters(varve::TrainingState* state) const {
+  std::set<std::string> names;
+  for (const varve::StateTensor& tensor : state->tensors) names.insert(tensor.name);
+  for (varve::StateTensor& tensor : state->tensors) {
+    if (tensor.role != varve::TensorRole::kParameter) continue;
+    const std::string master = "master." + ShardOf(tensor.name)->param.name;
+    if (names.contains(master)) tensor.derived_from = master;
+  }
+}
+
 // With ZeRO the two stages that have the tied parameter cut its optimizer's state differently.
 // Parts of a tensor may not overlap unless they are the same, so the first stage saves it for both.
 varve::TrainingState Trainer::StateToSave() const {
   varve::TrainingState saved = state_;
   const Position& at = ranks_->position();
-  if (!at.topology.zero || at.is_first_stage()) return saved;
+  if (!at.topology.zero) return saved;
   std::erase_if(saved.tensors, [&](const varve::StateTensor& tensor) {
-    return tensor.role == varve::TensorRole::kOptimizer &&
+    return !at.is_first_stage() && tensor.role == varve::TensorRole::kOptimizer &&
            ShardOf(tensor.name)->param.name == kTiedToHead;
   });
+  NameMasters(&saved);
   return saved;
 }
 

@@ -99,6 +99,7 @@ class Trainer {
   void InitWeights();
   std::vector<float> DrawWhole(const Param& param);
   void ListTensors();
+  void NameMasters(varve::TrainingState* state) const;
   void AddTensor(const std::string& prefix, const Param& param, varve::DType dtype, void* data,
                  Range flat, varve::TensorRole role);
   float GradNorm();

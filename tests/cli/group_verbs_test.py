@@ -72,6 +72,11 @@ class GroupVerbsTest(verb_case.VerbCase):
 
     def test_says_what_it_cannot(self):
         self.fails(harness.EXISTS, "init", says="root of a group")
+        copy = self.folder / "copy"
+        self.fails(harness.FAILED, "backup", copy,
+                   says=f"{self.store} is the root of a group: backup copies the store of one "
+                        "writer; use copy")
+        self.assertFalse(copy.exists())
 
 
 if __name__ == "__main__":

@@ -154,6 +154,14 @@ class Proof:
         harness.check(store)
         return tensors
 
+    def weights_cost_nothing(self, layout):
+        """Each is a reference to its master, also where ZeRO has cut that."""
+        weights = harness.varve_json(self.stopped(layout), "log", "model.*")
+        check(weights, "there are no weights")
+        for weight in weights:
+            check(weight["stored_bytes"] == 0, f"{layout.name}: {weight}")
+        return f"{len(weights)} weights, of which nothing is stored"
+
     def without_optimizer(self, layout):
         """The masters are made from the weights, wherever ZeRO has them: else they would undo the load."""
         saved, store = self.stopped(layout), self.store(layout.name, "without-optimizer")
@@ -185,6 +193,7 @@ def run(folder, options):
               harness.why_no_mpi() or modes["bf16"].same_ranks(layout, mpirun=True))
     for name in ("dp2 zero", "tp2 pp2 dp2 zero"):
         print_row("bf16", name, name, modes["bf16"].without_optimizer(Layout(name)))
+        print_row("bf16", name, "", modes["bf16"].weights_cost_nothing(Layout(name)))
     for mode in ("fp32", "bf16") if options.all else ("bf16",):
         for source, target in CHANGES:
             print_row(mode, source, target, modes[mode].other_ranks(Layout(source), Layout(target)))

@@ -99,6 +99,8 @@ class GptSpawnTest(unittest.TestCase):
         self.assertIn(trainer.returncode, (1, 128 + signal.SIGKILL))
         self.assertEqual(errors.count("gpt_train: unavailable: "), 3, errors)
         self.assertIn("rank 3 is gone", errors)
+        self.assertIn("gpt_train: rank 3 was killed by signal 9", errors)
+        self.assertEqual(errors.count("; killing those that are left in 10 s\n"), 1, errors)
 
     def test_signal_to_one_rank_stops_all_with_a_save(self):
         with harness.clean_folder() as folder:
