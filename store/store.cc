@@ -141,6 +141,7 @@ Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOpti
     return Status::FailedPrecondition(path.string() + " is a member of the group in " +
                                       root.string() + ": what writes is done there");
   }
+  VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));
   return std::unique_ptr<Store>(std::move(store));
 }
@@ -158,6 +159,7 @@ Result<std::unique_ptr<Store>> Store::OpenForReading(const fs::path& path,
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/false));
     return std::unique_ptr<Store>(std::move(group));
   }
+  VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/false));
   return std::unique_ptr<Store>(std::move(store));
 }

@@ -32,13 +32,7 @@ uint64_t RandomNumber() {
 // New, empty, or with nothing in it but what CreateOrReadGroup makes before GROUP.
 Status CheckMayBecomeRoot(const fs::path& root) {
   std::error_code error;
-  for (const fs::path& folder : {LogFolder(root), MembersFolder(root)}) {
-    if (!fs::exists(folder, error) || fs::is_empty(folder, error)) continue;
-    if (IsGroupRoot(root)) return Status::Ok();  // by somebody else, at the same time
-    return Status::Corruption(root.string() + " has no " + std::string(kGroupFileName) +
-                              " file, but " + folder.filename().string() +
-                              "/ of a group: put the file back");
-  }
+  VARVE_RETURN_IF_ERROR(CheckNotLost(root));
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename();
     if (name == "log" || name == "members" || name == "catalogues" ||
@@ -71,6 +65,18 @@ fs::path CataloguesFolder(const fs::path& root) { return root / "catalogues"; }
 bool IsGroupRoot(const fs::path& path) {
   std::error_code error;
   return fs::exists(path / kGroupFileName, error);
+}
+
+Status CheckNotLost(const fs::path& path) {
+  std::error_code error;
+  for (const fs::path& folder : {LogFolder(path), MembersFolder(path)}) {
+    if (!fs::exists(folder, error) || fs::is_empty(folder, error)) continue;
+    if (IsGroupRoot(path)) return Status::Ok();  // it has one by now
+    return Status::NotFound(path.string() + " has no " + std::string(kGroupFileName) +
+                            " file, but " + folder.filename().string() +
+                            "/ of a group: put the file back");
+  }
+  return Status::Ok();
 }
 
 Result<GroupFile> CreateOrReadGroup(const fs::path& root) {

@@ -24,6 +24,8 @@ struct GroupFile {
 
 // Whether the folder is a root.
 bool IsGroupRoot(const std::filesystem::path& path);
+// kNotFound: the folder has what a root has, but no GROUP file.
+Status CheckNotLost(const std::filesystem::path& path);
 
 // Makes a root of a folder that is new, empty, or holds the debris of a call that was cut short; of
 // several who try, one does it and all get its GROUP. kFailedPrecondition: it holds something else.

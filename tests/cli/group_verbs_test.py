@@ -70,6 +70,29 @@ class GroupVerbsTest(verb_case.VerbCase):
                          (self.folder / "there.bin").read_bytes())
         harness.check(plain)
 
+    def test_damaged_steps_can_be_dropped(self):
+        catalogues = sorted((self.store / "catalogues").iterdir(), key=lambda path: int(path.name))
+        data = bytearray(catalogues[0].read_bytes())
+        data[len(data) // 2] ^= 1
+        catalogues[0].write_bytes(data)
+        catalogues[1].unlink()
+        harness.varve(self.store, "check", expect=harness.DAMAGED)
+        self.varve("drop", 1, 2)
+        self.assertEqual(self.steps(), [("main", step) for step in range(3, 7)])
+        harness.check(self.store)
+
+    def test_a_member_is_not_written_to(self):
+        member = next((self.store / "members").iterdir())
+        failed = harness.varve(member, "drop", 1, expect=harness.FAILED)
+        self.assertIn(f"is a member of the group in {self.store}", failed.stderr)
+        harness.check(self.store)
+
+    def test_a_root_that_has_lost_its_file(self):
+        (self.store / "GROUP").rename(self.folder / "GROUP")
+        self.fails(harness.NO_STORE, "steps", says="has no GROUP file, but log/ of a group")
+        (self.folder / "GROUP").rename(self.store / "GROUP")
+        harness.check(self.store)
+
     def test_says_what_it_cannot(self):
         self.fails(harness.EXISTS, "init", says="root of a group")
         copy = self.folder / "copy"

@@ -515,7 +515,7 @@ TEST_F(GroupStoreTest, ARootThatHasLostItsFileIsNotMadeAnew) {
   const fs::path kept = folder_.path() / "kept";
   fs::rename(path() / "GROUP", kept);
   EXPECT_THAT(Group::StartEpoch(path(), 1),
-              FailsWith(StatusCode::kCorruption, "has no GROUP file, but log/ of a group"));
+              FailsWith(StatusCode::kNotFound, "has no GROUP file, but log/ of a group"));
   EXPECT_FALSE(fs::exists(path() / "GROUP"));
   fs::rename(kept, path() / "GROUP");
 }
