@@ -111,7 +111,7 @@ TEST(SplitPaddedTest, Row17_SaysWhatDoesNotFit) {
               FailsWith(kInvalid, "axis 0 of 50257 indices padded to 50256, expected at least"));
   EXPECT_THAT(SplitPadded(wte, 0, 50304, {0, 5}),
               FailsWith(kInvalid, "padded to 50304, expected a multiple of 5 ranks"));
-  EXPECT_THAT(SplitPadded(ShardLayout::Whole({1, INT64_MAX / 2}), 0, 4, {0, 1}),
+  EXPECT_THAT(SplitPadded(ShardLayout::Whole({1, int64_t{1} << 60}), 0, 4, {0, 1}),
               FailsWith(kInvalid, "shard: "));
 }
 
