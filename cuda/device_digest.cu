@@ -86,12 +86,27 @@ class DeviceDigesterImpl : public DeviceDigester {
     for (size_t i = 0; i < chunks.size(); ++i) jobs_[i] = {chunks[i], i};
     size_ = chunks.size();
     if (size_ == 0) return Status::Ok();
+    const Status enqueued = EnqueueBatch(stream);
+    is_pending_ = enqueued.ok();
+    if (enqueued.ok()) return enqueued;
+    (void)cudaStreamSynchronize(stream);  // a part may be enqueued, which refers to this
+    size_ = 0;                            // and there is nothing to take
+    return enqueued;
+  }
+
+  Result<std::span<const Digest>> Take() override {
+    if (is_pending_) VARVE_CUDA(cudaEventSynchronize(done_.get()));
+    is_pending_ = false;
+    return std::span<const Digest>(digests_.data(), size_);
+  }
+
+ private:
+  Status EnqueueBatch(cudaStream_t stream) {
     const std::span<Job> jobs(jobs_.data(), size_);
     std::ranges::stable_sort(jobs, std::ranges::greater(),
                              [](const Job& job) { return job.chunk.bytes; });
     const DeviceScope scope(device_);
     VARVE_RETURN_IF_ERROR(scope.status());
-    is_pending_ = true;  // from here on something may be enqueued
     VARVE_CUDA(cudaMemcpyAsync(device_jobs_.data(), jobs.data(), jobs.size_bytes(),
                                cudaMemcpyHostToDevice, stream));
     VARVE_CUDA(cudaMemsetAsync(next_.data(), 0, sizeof(uint32_t), stream));
@@ -103,13 +118,6 @@ class DeviceDigesterImpl : public DeviceDigester {
     return Status::Ok();
   }
 
-  Result<std::span<const Digest>> Take() override {
-    if (is_pending_) VARVE_CUDA(cudaEventSynchronize(done_.get()));
-    is_pending_ = false;
-    return std::span<const Digest>(digests_.data(), size_);
-  }
-
- private:
   Status CheckBatch(std::span<const DeviceChunk> chunks) const {
     if (is_pending_) {
       return Status::FailedPrecondition("the batch of digests before has not been taken");

@@ -31,8 +31,8 @@ class DeviceDigester {
   // when the stream comes to it, and must be there and unchanged until it has come past. The batch
   // before must have been taken. kInvalidArgument: more than max_chunks, or one that is too short.
   virtual Status Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream) = 0;
-  // Waits for the batch; digests[i] is that of chunks[i], equal to ComputeDigest(seed, bytes),
-  // until the next Enqueue.
+  // Waits for the batch that was enqueued without an error, if there is one; digests[i] is that of
+  // chunks[i], equal to ComputeDigest(seed, bytes), until the next Enqueue.
   virtual Result<std::span<const Digest>> Take() = 0;
 
  protected:
