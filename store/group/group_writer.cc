@@ -290,17 +290,8 @@ Result<AttemptId> BeginAttempt(GroupStore* store, const CheckpointId& id,
                                const SaveOptions& options) {
   const uint64_t nonce = RandomNumber();
   AttemptId proposed = 0;
-  VARVE_RETURN_IF_ERROR(
-      store->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-        const GroupAttempt* attempt = state.FindAttempt(proposed);
-        if (attempt != nullptr && attempt->nonce == nonce) return std::optional<RecordBody>();
-        VARVE_RETURN_IF_ERROR(CheckMayBegin(state, id, options));
-        proposed = state.next_attempt;
-        BeginRecord record{.attempt = proposed, .nonce = nonce, .id = id};
-        VARVE_ASSIGN_OR_RETURN(record.base, FindBase(state, options));
-        record.on_existing = options.on_existing;
-        return std::optional<RecordBody>(std::move(record));
-      }));
+  VARVE_RETURN_IF_ERROR(store->Propose(
+      [&](const GroupState& state) { return ProposeBegin(state, id, options, nonce, &proposed); }));
   return proposed;
 }
 
@@ -375,6 +366,23 @@ Status OutcomeOf(const GroupState& state, AttemptId attempt) {
   const auto it = state.outcomes.find(attempt);
   if (it != state.outcomes.end()) return {it->second.code, it->second.message};
   return Status::Aborted("it ended too long ago for the log to say how");
+}
+
+Result<std::optional<RecordBody>> ProposeBegin(const GroupState& state, const CheckpointId& id,
+                                               const SaveOptions& options, uint64_t nonce,
+                                               AttemptId* proposed) {
+  const GroupAttempt* attempt = state.FindAttempt(*proposed);
+  const bool is_open = attempt != nullptr && attempt->nonce == nonce;
+  // Another rank may give it up before this one has seen it.
+  const auto outcome = state.outcomes.find(*proposed);
+  const bool is_over = outcome != state.outcomes.end() && outcome->second.id == id;
+  if (is_open || is_over) return std::optional<RecordBody>();
+  VARVE_RETURN_IF_ERROR(CheckMayBegin(state, id, options));
+  BeginRecord record{.attempt = state.next_attempt, .nonce = nonce, .id = id};
+  VARVE_ASSIGN_OR_RETURN(record.base, FindBase(state, options));
+  record.on_existing = options.on_existing;
+  *proposed = record.attempt;
+  return std::optional<RecordBody>(std::move(record));
 }
 
 Status ValidateGroupItem(std::string_view name) {

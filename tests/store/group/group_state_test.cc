@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "store/group/group_writer.h"
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 
@@ -75,6 +76,24 @@ TEST(GroupStateTest, AnAttemptIsCommittedOnceAllRanksArePrepared) {
   EXPECT_TRUE(group.Prepare(attempt, 1).Commit(attempt).IsCommitted(attempt));
   EXPECT_THAT(group.Steps(), ElementsAre(10));
   EXPECT_EQ(group.OutcomeOf(attempt), StatusCode::kOk);
+}
+
+// Rank 0 looks again after each append; another rank may have joined and given up before that.
+TEST(GroupStateTest, RankZeroBeginsAnAttemptOnce) {
+  Group group;
+  group.Start(2);
+  AttemptId proposed = 0;
+  const auto propose = [&] {
+    return ProposeBegin(group.state, {"main", 10}, {}, /*nonce=*/7, &proposed).value();
+  };
+  const std::optional<RecordBody> begin = propose();
+  ASSERT_TRUE(begin.has_value());
+  group.Do(group.Rank(0), *begin);
+  EXPECT_TRUE(group.IsOpen(proposed));
+  EXPECT_FALSE(propose().has_value());
+  group.Do(group.Rank(1), AbortRecord{proposed, StatusCode::kAborted, "rank 1: no"});
+  EXPECT_FALSE(propose().has_value());
+  EXPECT_EQ(OutcomeOf(group.state, proposed).message(), "rank 1: no");
 }
 
 TEST(GroupStateTest, TheFirstOutcomeDecides) {
