@@ -10,6 +10,8 @@
 //
 // A lane holds two of the accumulators, those of the words that it loads: 2 * (lane % 4) and the
 // next.
+//
+// A chunk that is copied, too, is read once for both.
 #pragma once
 
 #include <cstddef>
@@ -84,6 +86,11 @@ __device__ inline Pair Load(const std::byte* from, const std::byte* end) {
   return {a >> shift | b << (64 - shift), b >> shift | c << (64 - shift)};
 }
 
+// To a multiple of 16.
+__device__ inline void Store(const Pair& words, std::byte* to) {
+  *reinterpret_cast<ulonglong2*>(to) = ulonglong2{words.even, words.odd};
+}
+
 __device__ inline uint64_t MultiplyHalves(uint64_t word) {
   return (word & 0xffffffff) * (word >> 32);
 }
@@ -118,16 +125,24 @@ struct LaneKeys {
   Pair first, second;
 };
 
-// This lane's part of the sums of `kCount` blocks.
-template <int kCount>
-__device__ inline void SumBlocks(const std::byte* blocks, const std::byte* end,
-                                 const LaneKeys& keys, Pair (&sums)[kCount]) {
+// This lane's part of the sums of `kCount` blocks of a chunk, from block `first` on.
+template <bool kCopies, int kCount>
+__device__ inline void SumBlocks(const DeviceChunk& chunk, uint64_t first, const LaneKeys& keys,
+                                 Pair (&sums)[kCount]) {
   Pair words[kCount][2];
-  const std::byte* from = blocks + 16 * Lane();
+  const std::byte* const end = chunk.data + chunk.bytes;
+  const uint64_t begin = first * kBlockBytes + 16 * Lane();
   VARVE_UNROLL
   for (int i = 0; i < kCount; ++i) {
-    words[i][0] = Load(from + i * kBlockBytes, end);
-    words[i][1] = Load(from + i * kBlockBytes + kBlockBytes / 2, end);
+    words[i][0] = Load(chunk.data + begin + i * kBlockBytes, end);
+    words[i][1] = Load(chunk.data + begin + i * kBlockBytes + kBlockBytes / 2, end);
+  }
+  if constexpr (kCopies) {
+    VARVE_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      Store(words[i][0], chunk.copy + begin + i * kBlockBytes);
+      Store(words[i][1], chunk.copy + begin + i * kBlockBytes + kBlockBytes / 2);
+    }
   }
   VARVE_UNROLL
   for (int i = 0; i < kCount; ++i) {
@@ -159,11 +174,26 @@ __device__ inline uint64_t Merge(const Pair& accumulators, const uint64_t (&keys
 // All blocks but the last, which may be whole: 1 to 1024 bytes are left for Finish.
 __device__ inline uint64_t NumScrambled(uint64_t bytes) { return (bytes - 1) / kBlockBytes; }
 
+// Copies what lies behind `begin`, a multiple of 16, with `threads` threads, of which this is one.
+__device__ inline void CopyRest(const DeviceChunk& chunk, uint64_t begin, unsigned thread,
+                                unsigned threads) {
+  const std::byte* const end = chunk.data + chunk.bytes;
+  const uint64_t whole = chunk.bytes / 16 * 16;
+  for (uint64_t at = begin + 16 * thread; at < whole; at += uint64_t{16} * threads) {
+    Store(Load(chunk.data + at, end), chunk.copy + at);
+  }
+  for (uint64_t at = whole + thread; at < chunk.bytes; at += threads) {
+    chunk.copy[at] = chunk.data[at];
+  }
+}
+
 // The last block, and the digest. `accumulators`: of all blocks before.
+template <bool kCopies>
 __device__ inline Digest Finish(const DeviceChunk& chunk, const DigestKeys& keys,
                                 const LaneKeys& lane_keys, Pair accumulators) {
   const std::byte* const end = chunk.data + chunk.bytes;
   const std::byte* const block = chunk.data + NumScrambled(chunk.bytes) * kBlockBytes;
+  if constexpr (kCopies) CopyRest(chunk, NumScrambled(chunk.bytes) * kBlockBytes, Lane(), kLanes);
   const int stripes = static_cast<int>((end - block - 1) / kStripeBytes);
   const int stripe = Lane() / 4;
   const std::byte* const from = block + 16 * Lane();
@@ -183,10 +213,10 @@ __device__ inline Digest Finish(const DeviceChunk& chunk, const DigestKeys& keys
 }
 
 // The digest of a chunk, by one warp.
+template <bool kCopies>
 __device__ inline Digest DigestByWarp(const DeviceChunk& chunk, const DigestKeys& keys) {
   const LaneKeys lane_keys(keys);
   const Pair scramble = {keys.secret[16 + 2 * (Lane() % 4)], keys.secret[17 + 2 * (Lane() % 4)]};
-  const std::byte* const end = chunk.data + chunk.bytes;
   Pair accumulators = FirstAccumulators();
   const auto add = [&](const Pair& part) {
     const Pair sum = SumOverLanes(part);
@@ -197,16 +227,16 @@ __device__ inline Digest DigestByWarp(const DeviceChunk& chunk, const DigestKeys
   uint64_t block = 0;
   for (; block + kBlocksInFlight <= blocks; block += kBlocksInFlight) {
     Pair sums[kBlocksInFlight];
-    SumBlocks(chunk.data + block * kBlockBytes, end, lane_keys, sums);
+    SumBlocks<kCopies>(chunk, block, lane_keys, sums);
     VARVE_UNROLL
     for (int i = 0; i < kBlocksInFlight; ++i) add(sums[i]);
   }
   for (; block < blocks; ++block) {
     Pair sums[1];
-    SumBlocks(chunk.data + block * kBlockBytes, end, lane_keys, sums);
+    SumBlocks<kCopies>(chunk, block, lane_keys, sums);
     add(sums[0]);
   }
-  return Finish(chunk, keys, lane_keys, accumulators);
+  return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
 }
 
 // What the warps of a block of threads share: sums of blocks of bytes, in two halves, of which one
@@ -219,12 +249,11 @@ struct SharedSums {
 
 // The digest of a chunk, by kWarps warps that sum and one, the last, that scrambles and gets the
 // digest.
-template <int kWarps>
+template <bool kCopies, int kWarps>
 __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKeys& keys,
                                        SharedSums<kWarps>* shared) {
   constexpr int kBatch = SharedSums<kWarps>::kBlocks;
   const LaneKeys lane_keys(keys);
-  const std::byte* const end = chunk.data + chunk.bytes;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const uint64_t blocks = NumScrambled(chunk.bytes);
   const uint64_t batches = (blocks + kBatch - 1) / kBatch;
@@ -241,12 +270,11 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
       const uint64_t begin = step * kBatch + static_cast<uint64_t>(warp) * kBlocksInFlight;
       Pair sums[kBlocksInFlight];
       if (begin + kBlocksInFlight <= blocks) {
-        SumBlocks(chunk.data + begin * kBlockBytes, end, lane_keys, sums);
+        SumBlocks<kCopies>(chunk, begin, lane_keys, sums);
       } else {
         for (int i = 0; i < kBlocksInFlight; ++i) {
           Pair one[1];
-          if (begin + i < blocks)
-            SumBlocks(chunk.data + (begin + i) * kBlockBytes, end, lane_keys, one);
+          if (begin + i < blocks) SumBlocks<kCopies>(chunk, begin + i, lane_keys, one);
           sums[i] = one[0];
         }
       }
@@ -271,7 +299,7 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
   if (warp < kWarps) return {};
   const Pair accumulators = {__shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4)),
                              __shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4) + 1)};
-  return Finish(chunk, keys, lane_keys, accumulators);
+  return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
 }
 
 }  // namespace varve::gpu

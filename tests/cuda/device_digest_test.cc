@@ -50,10 +50,10 @@ class DeviceDigestTest : public ::testing::Test {
     expected_.push_back(ComputeDigest(kSeed, std::span(bytes_).subspan(begin, size)));
   }
   void ExpectDigests() {
-    const auto digester = DeviceDigester::Create(0, kSeed, chunks_.size());
+    const auto digester = DeviceDigester::Create(0, chunks_.size());
     ASSERT_TRUE(digester.ok()) << digester.status().ToString();
     for (int round = 0; round < 2; ++round) {
-      const Status enqueued = (*digester)->Enqueue(chunks_, stream_);
+      const Status enqueued = (*digester)->Enqueue(kSeed, chunks_, stream_);
       ASSERT_TRUE(enqueued.ok()) << enqueued.ToString();
       const auto found = (*digester)->Take();
       ASSERT_TRUE(found.ok()) << found.status().ToString();
@@ -90,9 +90,9 @@ TEST_F(DeviceDigestTest, NoChunks) { ExpectDigests(); }
 
 TEST_F(DeviceDigestTest, WhatCannotBeIsSaid) {
   Fill(4096);
-  const auto digester = *DeviceDigester::Create(0, kSeed, 2);
+  const auto digester = *DeviceDigester::Create(0, 2);
   const auto enqueue = [&](const std::vector<DeviceChunk>& chunks) {
-    return digester->Enqueue(chunks, stream_).ToString();
+    return digester->Enqueue(kSeed, chunks, stream_).ToString();
   };
   EXPECT_THAT(enqueue({{memory_.data(), 300}, {memory_.data(), 240}}),
               HasSubstr("chunk 1 has 240 bytes, expected at least 241"));
@@ -101,7 +101,7 @@ TEST_F(DeviceDigestTest, WhatCannotBeIsSaid) {
   EXPECT_EQ(enqueue({{memory_.data(), 300}}), "ok");
   EXPECT_THAT(enqueue({{memory_.data(), 300}}), HasSubstr("has not been taken"));
   EXPECT_TRUE(digester->Take().ok());
-  EXPECT_THAT(DeviceDigester::Create(99, kSeed, 2).status().ToString(),
+  EXPECT_THAT(DeviceDigester::Create(99, 2).status().ToString(),
               HasSubstr("CUDA: cudaSetDevice"));
 }
 

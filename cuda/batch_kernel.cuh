@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the threads of a kernel do with a batch of chunks. Jobs are handed out one by one, so it does
+// not matter how many blocks of threads there are.
+#pragma once
+
+#include "cuda/digest_kernel.cuh"
+#include "cuda/launch.h"
+
+namespace varve::gpu {
+
+inline constexpr int kWarpsPerBlock = 8;  // of DigestWithWarps and Copy
+inline constexpr int kSummingWarps = 8;   // of DigestWithBlocks
+
+// Of a warp; all its lanes get it.
+__device__ inline uint32_t TakeJob(uint32_t* next) {
+  uint32_t taken = 0;
+  if (Lane() == 0) taken = atomicAdd(next, 1U);
+  return static_cast<uint32_t>(__shfl_sync(kAllLanes, taken, 0));
+}
+
+// Of a block of threads; `shared` is the block's.
+__device__ inline uint32_t TakeJobTogether(uint32_t* next, uint32_t* shared) {
+  if (threadIdx.x == 0) *shared = atomicAdd(next, 1U);
+  __syncthreads();
+  const uint32_t taken = *shared;
+  __syncthreads();
+  return taken;
+}
+
+__device__ inline void DigestWithWarps(const DigestBatch& batch, const DigestKeys& keys) {
+  for (uint32_t i = TakeJob(batch.next); i < batch.size; i = TakeJob(batch.next)) {
+    const DigestJob job = batch.jobs[i];
+    const Digest digest = job.chunk.copy == nullptr ? DigestByWarp<false>(job.chunk, keys)
+                                                    : DigestByWarp<true>(job.chunk, keys);
+    if (Lane() == 0) batch.digests[job.place] = digest;
+  }
+}
+
+// What a block of threads shares for it.
+struct SharedDigest {
+  SharedSums<kSummingWarps> sums;
+  uint32_t job;
+};
+
+__device__ inline void DigestWithBlocks(const DigestBatch& batch, const DigestKeys& keys,
+                                        SharedDigest* shared) {
+  while (true) {
+    const uint32_t i = TakeJobTogether(batch.next, &shared->job);
+    if (i >= batch.size) return;
+    const DigestJob job = batch.jobs[i];
+    const Digest digest = job.chunk.copy == nullptr
+                              ? DigestByBlock<false>(job.chunk, keys, &shared->sums)
+                              : DigestByBlock<true>(job.chunk, keys, &shared->sums);
+    if (threadIdx.x == kSummingWarps * kLanes) batch.digests[job.place] = digest;
+  }
+}
+
+__device__ inline void CopyWithBlocks(const CopyBatch& batch, uint32_t* shared_job) {
+  while (true) {
+    const uint32_t i = TakeJobTogether(batch.next, shared_job);
+    if (i >= batch.size) return;
+    const DeviceChunk chunk = batch.chunks[i];
+    CopyRest(chunk, 0, threadIdx.x, kWarpsPerBlock * kLanes);
+  }
+}
+
+}  // namespace varve::gpu

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of tensors in the memory of GPUs. In the library varve::cuda.
+//
+//   auto source = *varve::CudaTensorSource::Create({.streams = {{0, stream}}});
+//   auto ckpt = *varve::AsyncCheckpointer::Open("ckpt", {.devices = source});
+//   state.tensors.push_back({.name = "wte", .shape = {V, C}, .data = wte, .device = 0});
+//   ckpt->Prewarm(state);                     // takes all memory, on the devices and pinned
+//   ...
+//   ckpt->BeginSave(step, state);             // returns at once
+//   ForwardAndBackward<<<..., stream>>>();
+//   ckpt->AwaitStaged();                      // as a rule at once, too
+//   OptimizerStep<<<..., stream>>>();         // comes after the reads of the save
+//
+// The contract, on streams instead of threads: what has written the tensors is ordered before the
+// given stream at BeginSave. What changes them is on the given stream after AwaitStaged, or waits
+// for released(). Until then their memory stays allocated. No call waits for work on other streams
+// than the given ones and its own, and none synchronizes a device.
+//
+// The device digests its tensors, and only chunks that differ from the step before leave it. While
+// the trainer works they are copied to the host from where they lie; once it waits in AwaitStaged
+// (as AsyncCheckpointer::Save does at once) they are gathered in memory of the device, as far as
+// that is granted.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "varve/device_tensor_source.h"
+#include "varve/result.h"
+
+namespace varve {
+
+struct CudaStream {
+  int device = 0;
+  cudaStream_t stream = nullptr;  // of that device; the caller's
+};
+
+struct CudaOptions {
+  // One for each device that has tensors. Must outlive the source.
+  std::vector<CudaStream> streams;
+  // On each device, for chunks on their way while the trainer waits. 0: it waits until they are on
+  // the host.
+  uint64_t staging_bytes = uint64_t{256} << 20;
+};
+
+// For one checkpointer at a time, which must be closed before this goes.
+class CudaTensorSource : public DeviceTensorSource {
+ public:
+  // kUnavailable: there is no such device, or not the memory. kInvalidArgument: two streams of one
+  // device.
+  static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
+
+  // After AwaitStaged: an event behind all reads of the device's tensors, for streams other than
+  // the given one (cudaStreamWaitEvent). The source's. kInvalidArgument: no stream of this device
+  // was given.
+  virtual Result<cudaEvent_t> released(int device) const = 0;
+};
+
+}  // namespace varve

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a checkpointer gets at tensors in the memory of devices: it asks for digests of their chunks,
+// and for copies of those that have changed. varve/cuda.h makes the one for CUDA; the checkpointer
+// knows no more of a GPU than this.
+//
+// Ranges of device memory are spans whose bytes the host must not touch.
+//
+// A save goes MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease, AwaitCopies. Thread
+// rule: MarkBegin, MarkRelease, Check and Pin are the trainer's; the other calls come from one
+// thread at a time, after MarkBegin; Read and Write from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "varve/result.h"
+
+namespace varve {
+
+// StateTensor::device of a tensor in the host's memory.
+inline constexpr int kHost = -1;
+
+struct Digest;  // codec/digest.h
+
+class DeviceTensorSource {
+ public:
+  // A part of a tensor that is digested, compared and moved as one.
+  struct Chunk {
+    int device = 0;
+    std::span<const std::byte> bytes;
+  };
+  struct Copy {
+    size_t chunk = 0;  // of those of BeginDigests
+    std::byte* to = nullptr;
+  };
+
+  virtual ~DeviceTensorSource() = default;
+  DeviceTensorSource(const DeviceTensorSource&) = delete;
+  DeviceTensorSource& operator=(const DeviceTensorSource&) = delete;
+
+  // kInvalidArgument: there is no such device, or the bytes are not in its memory; says where they
+  // are.
+  virtual Status Check(const Chunk& tensor) = 0;
+  // Takes what the digests of so many chunks need on each of the devices, and makes `host` memory
+  // that devices copy to at full speed, in place of what it was told before; empty = none. All of
+  // a checkpointer's memory is taken here. kUnavailable: there is not so much.
+  virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
+
+  // The tensors are as the work before this point of the trainer's streams leaves them.
+  // kFailedPrecondition: a stream is being captured.
+  virtual Status MarkBegin() = 0;
+  // Begins to digest; `chunks` of any devices and sizes stay until AwaitCopies has returned.
+  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks) = 0;
+  // The digest of each chunk, in their order; until the next BeginDigests.
+  virtual Result<const Digest*> TakeDigests() = 0;
+  // Begins to copy chunks. Returns when the trainer has to wait for nothing but what is enqueued
+  // already. While `is_awaited`, which may be called at any time, it waits, and what has room on the
+  // device is first copied there.
+  virtual Status CopyToHost(std::span<const Copy> copies,
+                            const std::function<bool()>& is_awaited) = 0;
+  // Work that the trainer's streams get from here on comes after all reads of its tensors.
+  virtual Status MarkRelease() = 0;
+  // Returns when all copies have arrived; or after an error, when nothing will be written any more.
+  virtual Status AwaitCopies() = 0;
+
+  // A copy, at once. Of a tensor that may be released only after it.
+  virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
+  // Begins to copy to a device, before all that its stream gets later; `from` must stay until
+  // AwaitWrites has returned.
+  virtual Status Write(std::span<const std::byte> from, int device, std::byte* to) = 0;
+  virtual Status AwaitWrites() = 0;
+
+ protected:
+  DeviceTensorSource() = default;
+};
+
+}  // namespace varve
