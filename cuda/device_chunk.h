@@ -11,7 +11,8 @@ namespace varve::gpu {
 struct DeviceChunk {
   const std::byte* data = nullptr;  // on the device, of any alignment
   uint64_t bytes = 0;
-  std::byte* copy = nullptr;  // where on the device it is copied to, a multiple of 16; null = nowhere
+  std::byte* copy =
+      nullptr;  // where on the device it is copied to, a multiple of 16; null = nowhere
 };
 
 // Shorter chunks have another algorithm of XXH3, which is left to the host.

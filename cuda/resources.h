@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a device, memory of the host that devices copy from and to, and events, as values that
-// free themselves. Taken when something is opened, never while a trainer waits.
+// Memory of a device, memory of the host that devices copy from and to, streams and events, as
+// values that free themselves. Taken when something is opened, never while a trainer waits.
 #pragma once
 
 #include <cstddef>
@@ -76,6 +76,20 @@ Result<PinnedBuffer<T>> AllocatePinned(size_t size) {
   void* memory = nullptr;
   VARVE_CUDA(cudaHostAlloc(&memory, size * sizeof(T), cudaHostAllocPortable));
   return PinnedBuffer<T>(static_cast<T*>(memory), size);
+}
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { (void)cudaStreamDestroy(stream); }
+};
+using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+
+// Of the current device; waits for no other stream, and lets all others go first.
+inline Result<Stream> MakeStream() {
+  int least = 0, greatest = 0;
+  VARVE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  VARVE_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, least));
+  return Stream(stream);
 }
 
 struct DestroyEvent {

@@ -7,8 +7,8 @@
 // Ranges of device memory are spans whose bytes the host must not touch.
 //
 // A save goes MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease, AwaitCopies. Thread
-// rule: MarkBegin, MarkRelease, Check and Pin are the trainer's; the other calls come from one
-// thread at a time, after MarkBegin; Read and Write from any.
+// rule: Check, Prepare, MarkBegin and MarkRelease are the trainer's; the other calls of a save come
+// from one thread; Read and Write from any.
 #pragma once
 
 #include <cstddef>
@@ -41,26 +41,26 @@ class DeviceTensorSource {
   DeviceTensorSource(const DeviceTensorSource&) = delete;
   DeviceTensorSource& operator=(const DeviceTensorSource&) = delete;
 
-  // kInvalidArgument: there is no such device, or the bytes are not in its memory; says where they
-  // are.
+  // kInvalidArgument: no stream was given for this device, or the bytes are not in its memory; says
+  // where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Takes what the digests of so many chunks need on each of the devices, and makes `host` memory
-  // that devices copy to at full speed, in place of what it was told before; empty = none. All of
-  // a checkpointer's memory is taken here. kUnavailable: there is not so much.
+  // Takes what saves of such chunks need, and makes `host`, empty = none, memory that devices copy
+  // to at full speed, in place of what it was told before: that must still be there. No other call
+  // takes memory on a device. kUnavailable: there is not so much.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
 
   // The tensors are as the work before this point of the trainer's streams leaves them.
   // kFailedPrecondition: a stream is being captured.
   virtual Status MarkBegin() = 0;
-  // Begins to digest; `chunks` of any devices and sizes stay until AwaitCopies has returned.
-  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks) = 0;
+  // Begins to digest chunks of any size, no more than were prepared for. `is_awaited`, which is
+  // called at any time until AwaitCopies, says whether the trainer waits by now.
+  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks,
+                              std::function<bool()> is_awaited) = 0;
   // The digest of each chunk, in their order; until the next BeginDigests.
   virtual Result<const Digest*> TakeDigests() = 0;
-  // Begins to copy chunks. Returns when the trainer has to wait for nothing but what is enqueued
-  // already. While `is_awaited`, which may be called at any time, it waits, and what has room on the
-  // device is first copied there.
-  virtual Status CopyToHost(std::span<const Copy> copies,
-                            const std::function<bool()>& is_awaited) = 0;
+  // Begins to copy chunks to memory of the host, each at most once. Returns when all is enqueued
+  // that reads the tensors.
+  virtual Status CopyToHost(std::span<const Copy> copies) = 0;
   // Work that the trainer's streams get from here on comes after all reads of its tensors.
   virtual Status MarkRelease() = 0;
   // Returns when all copies have arrived; or after an error, when nothing will be written any more.

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hands each chunk to the device that has it.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cuda/one_device.h"
+#include "varve/cuda.h"
+
+namespace varve {
+namespace {
+
+using gpu::OneDevice;
+
+// Memory of the host that devices copy to and from at full speed, for as long as this lives.
+class PinnedRange {
+ public:
+  explicit PinnedRange(std::span<std::byte> range) : range_(range) {}
+  ~PinnedRange() { (void)cudaHostUnregister(range_.data()); }
+  PinnedRange(const PinnedRange&) = delete;
+  PinnedRange& operator=(const PinnedRange&) = delete;
+  const std::byte* data() const { return range_.data(); }
+  size_t size() const { return range_.size(); }
+
+  static Result<std::unique_ptr<PinnedRange>> Pin(std::span<std::byte> range) {
+    const Status pinned = gpu::ToStatus(
+        cudaHostRegister(range.data(), range.size(), cudaHostRegisterPortable), "cudaHostRegister");
+    if (!pinned.ok()) return pinned.WithContext(std::to_string(range.size()) + " bytes of staging");
+    return std::make_unique<PinnedRange>(range);
+  }
+
+ private:
+  const std::span<std::byte> range_;
+};
+
+class CudaTensorSourceImpl : public CudaTensorSource {
+ public:
+  Status Init(const CudaOptions& options) {
+    for (const CudaStream& stream : options.streams) {
+      if (devices_.contains(stream.device)) {
+        return Status::InvalidArgument("two streams of device " + std::to_string(stream.device) +
+                                       ", expected one of each device");
+      }
+      VARVE_ASSIGN_OR_RETURN(devices_[stream.device].one,
+                             OneDevice::Create(stream, options.staging_bytes));
+    }
+    return Status::Ok();
+  }
+
+  Result<cudaEvent_t> released(int device) const override {
+    VARVE_ASSIGN_OR_RETURN(const OneDevice* one, Find(device));
+    return one->released();
+  }
+
+  Status Check(const Chunk& tensor) override {
+    VARVE_ASSIGN_OR_RETURN(const OneDevice* one, Find(tensor.device));
+    return one->Check(tensor.bytes);
+  }
+
+  Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
+    VARVE_RETURN_IF_ERROR(Share(chunks));
+    for (auto& [id, device] : devices_) {
+      const Status prepared = device.one->Prepare(device.chunks);
+      if (!prepared.ok()) return prepared.WithContext("device " + std::to_string(id));
+    }
+    const bool is_pinned =
+        pinned_ != nullptr && pinned_->data() == host.data() && pinned_->size() == host.size();
+    if (is_pinned) return Status::Ok();
+    pinned_.reset();
+    if (host.empty()) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(pinned_, PinnedRange::Pin(host));
+    return Status::Ok();
+  }
+
+  Status MarkBegin() override {
+    return OnEach([](Device& device) { return device.one->MarkBegin(); });
+  }
+
+  Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks,
+                      std::function<bool()> is_awaited) override {
+    VARVE_RETURN_IF_ERROR(Share(chunks));
+    digests_.resize(chunks.size());
+    return OnEach(
+        [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, is_awaited); });
+  }
+
+  Result<const Digest*> TakeDigests() override {
+    VARVE_RETURN_IF_ERROR(OnEach([this](Device& device) -> Status {
+      VARVE_ASSIGN_OR_RETURN(const auto digests, device.one->TakeDigests());
+      for (size_t i = 0; i < digests.size(); ++i) digests_[device.places[i]] = digests[i];
+      return Status::Ok();
+    }));
+    return digests_.data();
+  }
+
+  Status CopyToHost(std::span<const Copy> copies) override {
+    for (auto& [id, device] : devices_) device.copies.clear();
+    for (const Copy& copy : copies) {
+      const auto& [device, chunk] = owners_[copy.chunk];
+      device->copies.push_back({chunk, copy.to});
+    }
+    return OnEach([](Device& device) { return device.one->CopyToHost(device.copies); });
+  }
+
+  Status MarkRelease() override {
+    return OnEach([](Device& device) { return device.one->MarkRelease(); });
+  }
+  Status AwaitCopies() override {
+    return OnEach([](Device& device) { return device.one->AwaitCopies(); });
+  }
+
+  Status Read(const Chunk& from, std::span<std::byte> to) override {
+    VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(from.device));
+    return one->Read(from.bytes, to);
+  }
+  Status Write(std::span<const std::byte> from, int device, std::byte* to) override {
+    VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(device));
+    return one->Write(from, to);
+  }
+  Status AwaitWrites() override {
+    return OnEach([](Device& device) { return device.one->AwaitWrites(); });
+  }
+
+ private:
+  // A device with what it has of the save under way.
+  struct Device {
+    std::unique_ptr<OneDevice> one;
+    std::vector<OneDevice::Bytes> chunks;
+    std::vector<size_t> places;  // of each, in the save's list
+    std::vector<OneDevice::Copy> copies;
+  };
+
+  Result<OneDevice*> Find(int device) const {
+    const auto it = devices_.find(device);
+    if (it != devices_.end()) return it->second.one.get();
+    return Status::InvalidArgument("no stream was given for device " + std::to_string(device));
+  }
+
+  // Gives each device its chunks.
+  Status Share(std::span<const Chunk> chunks) {
+    for (auto& [id, device] : devices_) {
+      device.chunks.clear();
+      device.places.clear();
+    }
+    owners_.clear();
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      VARVE_RETURN_IF_ERROR(Find(chunks[i].device).status());
+      Device& device = devices_.at(chunks[i].device);
+      owners_.emplace_back(&device, device.chunks.size());
+      device.chunks.push_back(chunks[i].bytes);
+      device.places.push_back(i);
+    }
+    return Status::Ok();
+  }
+
+  // All at a time, whatever becomes of the others; the error of the first.
+  template <typename Call>
+  Status OnEach(const Call& call) {
+    std::vector<Status> statuses(devices_.size());
+    {
+      std::vector<std::jthread> threads;
+      size_t i = 0;
+      for (auto& [id, device] : devices_) {
+        Status& status = statuses[i++];
+        const auto run = [&call, &status, &device, id] {
+          status = call(device);
+          if (!status.ok()) status = status.WithContext("device " + std::to_string(id));
+        };
+        if (i < devices_.size()) {
+          threads.emplace_back(run);
+        } else {
+          run();  // here: a trainer with one device makes no thread
+        }
+      }
+    }
+    for (const Status& status : statuses) VARVE_RETURN_IF_ERROR(status);
+    return Status::Ok();
+  }
+
+  std::map<int, Device> devices_;
+  std::vector<std::pair<Device*, size_t>>
+      owners_;  // of each chunk of the save, and which of its own
+  std::vector<Digest> digests_;
+  std::unique_ptr<PinnedRange> pinned_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<CudaTensorSource>> CudaTensorSource::Create(const CudaOptions& options) {
+  auto source = std::make_shared<CudaTensorSourceImpl>();
+  VARVE_RETURN_IF_ERROR(source->Init(options));
+  return std::shared_ptr<CudaTensorSource>(std::move(source));
+}
+
+}  // namespace varve

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies of many chunks from one place of a device's memory to another, by one launch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cuda/device_chunk.h"
+#include "cuda/resources.h"
+#include "varve/result.h"
+
+namespace varve::gpu {
+
+// Thread rule: one thread at a time. Not movable: what is enqueued refers to it.
+class DeviceCopier {
+ public:
+  // Takes all the memory that it will need, for batches of up to `max_chunks` and `max_bytes`.
+  // kUnavailable: there is no such device, or not the memory.
+  static Result<std::unique_ptr<DeviceCopier>> Create(int device, size_t max_chunks,
+                                                      uint64_t max_bytes);
+  ~DeviceCopier();
+  DeviceCopier(const DeviceCopier&) = delete;
+  DeviceCopier& operator=(const DeviceCopier&) = delete;
+
+  // Enqueues a batch on `stream`, which is one of the device: all of `chunks` have a `copy`. Waits
+  // for the batch before. kInvalidArgument: more than there is memory for.
+  Status Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream);
+
+ private:
+  DeviceCopier(int device, size_t max_pieces) : device_(device), max_pieces_(max_pieces) {}
+  Status Init();
+
+  const int device_;
+  const size_t max_pieces_;
+  int processors_ = 0;
+  PinnedBuffer<DeviceChunk> pieces_;
+  DeviceBuffer<DeviceChunk> device_pieces_;
+  DeviceBuffer<uint32_t> next_;
+  Event done_;
+};
+
+}  // namespace varve::gpu

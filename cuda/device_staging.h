@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of a device for chunks on their way to the host: filled from its begin, emptied as a
+// whole. Thread rule: one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/resources.h"
+#include "varve/result.h"
+
+namespace varve::gpu {
+
+class DeviceStaging {
+ public:
+  // On the current device.
+  static Result<DeviceStaging> Create(uint64_t bytes) {
+    DeviceStaging staging;
+    if (bytes == 0) return staging;
+    VARVE_ASSIGN_OR_RETURN(staging.memory_, AllocateOnDevice<std::byte>(bytes));
+    return staging;
+  }
+
+  bool HasRoom(uint64_t bytes) const { return bytes <= memory_.size() - used_; }
+  // Null: there is no room.
+  std::byte* Take(uint64_t bytes) {
+    if (!HasRoom(bytes)) return nullptr;
+    std::byte* const taken = memory_.data() + used_;
+    used_ = std::min<uint64_t>(memory_.size(), used_ + (bytes + kLine - 1) / kLine * kLine);
+    return taken;
+  }
+  // What was taken is free again.
+  void Clear() { used_ = 0; }
+  uint64_t size() const { return memory_.size(); }
+
+ private:
+  static constexpr uint64_t kLine = 256;  // chunks of whole lines lie next to each other
+  DeviceBuffer<std::byte> memory_;
+  uint64_t used_ = 0;
+};
+
+}  // namespace varve::gpu

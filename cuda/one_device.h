@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A save's part on one device. Two streams of its own, beside the trainer's:
+//
+//   trainer ──begin──┬─ forward, backward ──────────── waits for released ── optimizer step
+//   reading          └► digests ─► copies ─►released   (all that reads tensors)
+//   draining                                   └► staging to the host, arrived
+//
+// Chunks that changed go to the host from where they lie, a few megabytes at a time, until the
+// trainer waits; from then on they are gathered in staging as long as that has room. Those that
+// changed in the save before, too, are copied there by the kernel that digests them, when the
+// trainer waits even then.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "codec/digest.h"
+#include "cuda/device_copy.h"
+#include "cuda/device_digest.h"
+#include "cuda/device_staging.h"
+#include "cuda/resources.h"
+#include "cuda/small_chunks.h"
+#include "varve/cuda.h"
+#include "varve/result.h"
+
+namespace varve::gpu {
+
+// Thread rule: that of DeviceTensorSource, whose calls these are.
+class OneDevice {
+ public:
+  using Bytes = std::span<const std::byte>;
+
+  static Result<std::unique_ptr<OneDevice>> Create(const CudaStream& stream,
+                                                   uint64_t staging_bytes);
+  ~OneDevice();
+  OneDevice(const OneDevice&) = delete;
+  OneDevice& operator=(const OneDevice&) = delete;
+
+  int device() const { return trainer_.device; }
+  cudaEvent_t released() const { return released_.get(); }
+
+  Status Check(Bytes tensor) const;
+  Status Prepare(std::span<const Bytes> chunks);
+
+  Status MarkBegin();
+  Status BeginDigests(uint64_t seed, std::vector<Bytes> chunks, std::function<bool()> is_awaited);
+  // One for each chunk.
+  Result<std::span<const Digest>> TakeDigests();
+  struct Copy {
+    size_t chunk = 0;
+    std::byte* to = nullptr;
+  };
+  Status CopyToHost(std::span<const Copy> copies);
+  Status MarkRelease();
+  Status AwaitCopies();
+
+  Status Read(Bytes from, std::span<std::byte> to);
+  Status Write(Bytes from, std::byte* to);
+  Status AwaitWrites();
+
+ private:
+  struct Move {
+    const std::byte* from = nullptr;
+    std::byte* to = nullptr;
+    uint64_t bytes = 0;
+  };
+  struct Chunk {
+    Bytes bytes;
+    size_t place = 0;                   // among the large ones, or the small ones
+    const std::byte* staged = nullptr;  // its copy in staging
+    bool has_changed = false;
+    bool is_small() const { return bytes.size() <= SmallChunks::kMaxBytes; }
+  };
+  static constexpr size_t kPiecesInFlight = 2;
+
+  explicit OneDevice(const CudaStream& trainer) : trainer_(trainer) {}
+  Status Init(uint64_t staging_bytes);
+  Status CheckNotCapturing() const;
+  void List(std::vector<Bytes> chunks);
+  bool HasChangedBefore(size_t i, const std::vector<Chunk>& before) const;
+  Status EnqueueDigests(uint64_t seed, const std::vector<Chunk>& before);
+  static std::vector<Move> Merge(std::span<const Move> moves);
+  Status CopyPiece(const Move& piece);
+  // Takes those that have room from the front of `pieces`.
+  Status Gather(std::span<const Move>* pieces);
+  Status Drain();
+
+  const CudaStream trainer_;
+  Stream reading_;
+  Stream draining_;
+  Event begun_;
+  Event released_;
+  std::array<Event, kPiecesInFlight> pieces_;  // of the copies under way
+  size_t num_pieces_ = 0;
+  DeviceStaging staging_;
+  size_t max_large_ = 0;
+  size_t max_small_ = 0;
+  std::unique_ptr<DeviceDigester> digester_;
+  std::unique_ptr<DeviceCopier> gatherer_;
+  std::unique_ptr<SmallChunks> small_;
+
+  uint64_t seed_ = 0;
+  std::function<bool()> is_awaited_;
+  std::vector<Chunk> chunks_;  // of the save under way, or the last
+  std::vector<Digest> digests_;
+  std::vector<Move> staged_;  // that are to be drained
+
+  std::mutex write_mutex_;
+  bool is_writing_ = false;  // guarded by it
+};
+
+}  // namespace varve::gpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/small_chunks.h"
+
+#include <algorithm>
+
+namespace varve::gpu {
+namespace {
+
+constexpr uint64_t kUnit = 16;  // where copies on a device begin
+
+}  // namespace
+
+Result<std::unique_ptr<SmallChunks>> SmallChunks::Create(int device, size_t max_chunks) {
+  std::unique_ptr<SmallChunks> small(new SmallChunks);
+  const DeviceScope scope(device);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  const size_t bytes = std::max<size_t>(max_chunks, 1) * kMaxBytes;
+  VARVE_ASSIGN_OR_RETURN(small->copier_, DeviceCopier::Create(device, max_chunks, 0));
+  VARVE_ASSIGN_OR_RETURN(small->gathered_, AllocateOnDevice<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(small->host_, AllocatePinned<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(small->done_, MakeEvent());
+  return small;
+}
+
+SmallChunks::~SmallChunks() {
+  if (done_ != nullptr) (void)cudaEventSynchronize(done_.get());
+}
+
+Status SmallChunks::Begin(std::span<const std::span<const std::byte>> chunks, cudaStream_t stream) {
+  std::vector<DeviceChunk> copies;
+  chunks_.clear();
+  uint64_t at = 0;
+  for (const auto& chunk : chunks) {
+    copies.push_back({chunk.data(), chunk.size(), gathered_.data() + at});
+    chunks_.emplace_back(host_.data() + at, chunk.size());
+    at += (chunk.size() + kUnit - 1) / kUnit * kUnit;
+  }
+  if (at == 0) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(copier_->Enqueue(copies, stream));
+  VARVE_CUDA(cudaMemcpyAsync(host_.data(), gathered_.data(), at, cudaMemcpyDeviceToHost, stream));
+  VARVE_CUDA(cudaEventRecord(done_.get(), stream));
+  return Status::Ok();
+}
+
+Status SmallChunks::Await() {
+  VARVE_CUDA(cudaEventSynchronize(done_.get()));
+  return Status::Ok();
+}
+
+}  // namespace varve::gpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The small chunks of a device, as of biases and norms: gathered, brought to the host by one copy,
+// and digested there.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cuda/device_copy.h"
+#include "cuda/resources.h"
+#include "varve/result.h"
+
+namespace varve::gpu {
+
+// Thread rule: one thread at a time. Not movable: what is enqueued refers to it.
+class SmallChunks {
+ public:
+  static constexpr uint64_t kMaxBytes = 4096;  // of a chunk
+
+  // Takes all the memory that it will need for up to `max_chunks`.
+  static Result<std::unique_ptr<SmallChunks>> Create(int device, size_t max_chunks);
+  ~SmallChunks();
+  SmallChunks(const SmallChunks&) = delete;
+  SmallChunks& operator=(const SmallChunks&) = delete;
+
+  // Enqueues the reads of the chunks on `stream`. Precondition: no more than there may be, none
+  // larger than kMaxBytes.
+  Status Begin(std::span<const std::span<const std::byte>> chunks, cudaStream_t stream);
+  // Waits until they have arrived.
+  Status Await();
+  // After Await, until the next Begin.
+  std::span<const std::byte> operator[](size_t i) const { return chunks_[i]; }
+
+ private:
+  SmallChunks() = default;
+
+  std::unique_ptr<DeviceCopier> copier_;
+  DeviceBuffer<std::byte> gathered_;
+  PinnedBuffer<std::byte> host_;
+  std::vector<std::span<const std::byte>> chunks_;  // in host_
+  Event done_;
+};
+
+}  // namespace varve::gpu
