@@ -7,6 +7,9 @@
 //   stagers       │         ┌─► digest, copy ─────────┤
 //   saver         └► prepare ───────────────────────► encode, commit ──► retention ──► report
 //
+// What lies on devices is digested there from the begin of the save on, while the saver prepares,
+// and copied by the devices when the saver tells them what has changed.
+//
 // The saver, and whatever works for it, has low priority: the trainer waits for it only while it
 // prepares, which takes little, and when staging is full. The stagers have the trainer's: it cannot
 // go on before they are done, and would otherwise starve them itself.
@@ -15,10 +18,10 @@
 #include <tbb/info.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -26,8 +29,8 @@
 #include "store/step_expr.h"
 #include "trainer_hooks/item_name.h"
 #include "trainer_hooks/make_checkpointer.h"
+#include "trainer_hooks/save_memory.h"
 #include "trainer_hooks/stage.h"
-#include "trainer_hooks/state_bytes.h"
 
 namespace varve {
 namespace {
@@ -62,13 +65,13 @@ class Estimator {
 // A save on its way. Made by the trainer's thread, shared with the saver until both are done with
 // it.
 struct Job {
-  Job(StagingMemory* memory, uint64_t job_number, uint64_t step_number, const TrainingState& from,
+  Job(SaveMemory* memory, uint64_t job_number, uint64_t step_number, const TrainingState& from,
       const BeginOptions& options)
       : number(job_number),
         step(step_number),
         state(from),
         deadline(options.deadline),
-        stage(memory) {
+        stage(memory->staging(), memory->devices()) {
     metrics.step = step;
     metrics.num_tensors = state.tensors.size();
   }
@@ -79,7 +82,8 @@ struct Job {
   const std::optional<Clock::time_point> deadline;
   const Clock::time_point begun = Clock::now();
   Stage stage;
-  SaveMetrics metrics;  // guarded by the checkpointer's mutex, as is
+  std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
+  SaveMetrics metrics;                   // guarded by the checkpointer's mutex, as is
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };
 
@@ -95,6 +99,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
         options_(options),
         num_threads_(num_threads),
         annotate_(std::move(annotate)),
+        memory_(options_.staging_budget_bytes, options_.devices),
         estimator_(num_threads),
         saver_([this](std::stop_token stop) { RunSaver(stop); }) {
     for (int i = 0; i < num_threads; ++i) {
@@ -135,7 +140,6 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status RequireOpen() const;
   Status SeenError();
   bool WaitForTurn(double* waited);
-  Status SizeStaging(const TrainingState& state);
   void AwaitIdle();
 
   // On a stager's.
@@ -163,12 +167,12 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   const CheckpointerOptions options_;
   const int num_threads_;
   const std::function<void(SaveMetrics*)> annotate_;
-  StagingMemory memory_;              // resized only while no save is under way
-  uint64_t staging_wanted_ = 0;       // of the trainer's thread: for the largest state so far
-  uint64_t num_jobs_ = 0;             // the same
-  Estimator estimator_;               // of the saver
-  std::optional<uint64_t> restored_;  // of the trainer's thread while idle, then of the saver
-  double attempt_seconds_ = 0;        // of the saver: what the last commit took
+  SaveMemory memory_;                    // of the trainer's thread, while no save is under way
+  uint64_t num_jobs_ = 0;                // the same
+  Estimator estimator_;                  // of the saver
+  std::optional<uint64_t> restored_;     // of the trainer's thread while idle, then of the saver
+  double attempt_seconds_ = 0;           // of the saver: what the last commit took
+  std::optional<uint64_t> digest_seed_;  // the store's; of the saver
 
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
@@ -197,24 +201,10 @@ Status AsyncCheckpointerImpl::SeenError() {
   return status;
 }
 
-// Makes the staging memory as large as the budget is for this state. Only while no save is under
-// way.
-Status AsyncCheckpointerImpl::SizeStaging(const TrainingState& state) {
-  // A little more than the state: each chunk begins on a cache line.
-  const uint64_t wanted = StateBytes(state) + (uint64_t{64} << 10) + 128 * state.tensors.size();
-  if (wanted <= staging_wanted_) return Status::Ok();
-  staging_wanted_ = wanted;
-  uint64_t budget = options_.staging_budget_bytes;
-  if (budget == 0) budget = std::max(memory_.size(), std::min(wanted, HalfOfFreeMemory()));
-  return memory_.Resize(budget);
-}
-
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
-  VARVE_RETURN_IF_ERROR(ValidateState(state));
-  VARVE_RETURN_IF_ERROR(SizeStaging(state));
-  memory_.Prewarm();
-  return Status::Ok();
+  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
+  return memory_.Prewarm(state);
 }
 
 void AsyncCheckpointerImpl::AwaitIdle() {
@@ -248,15 +238,15 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   const auto start = Clock::now();
   VARVE_RETURN_IF_ERROR(RequireOpen());
   VARVE_RETURN_IF_ERROR(AwaitStaged());
-  VARVE_RETURN_IF_ERROR(ValidateState(state));
+  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
   double waited = 0;
   if (!WaitForTurn(&waited)) {
     Skip(step);
     return false;
   }
   VARVE_RETURN_IF_ERROR(SeenError());
-  VARVE_RETURN_IF_ERROR(SizeStaging(state));
-  memory_.Clear();
+  VARVE_RETURN_IF_ERROR(memory_.Fit(state));
+  if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
   auto job = std::make_shared<Job>(&memory_, ++num_jobs_, step, state, options);
   job->metrics.busy_wait_seconds = waited;
   job->metrics.stall_seconds = Seconds(Clock::now() - start);
@@ -279,10 +269,13 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
       return SeenError();
     }
     job = job_;
+    job->is_awaited = true;
     wake_.wait(lock, [&] { return phase_ != Phase::kPreparing; });
   }
   job->stage.Work();
   job->stage.AwaitCopied();
+  Status released;
+  if (memory_.is_on_devices()) released = options_.devices->MarkRelease();
   const auto copied = Clock::now();
   job->stage.AwaitReleased();
   const auto end = Clock::now();
@@ -295,7 +288,8 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
     wake_.notify_all();  // the saver reports
     if (!job->refused.ok()) return job->refused;
   }
-  return SeenError();
+  const Status seen = SeenError();
+  return seen.ok() ? released : seen;
 }
 
 Status AsyncCheckpointerImpl::Wait() {
@@ -307,8 +301,8 @@ Status AsyncCheckpointerImpl::Wait() {
 
 Status AsyncCheckpointerImpl::ReleaseStaging() {
   const Status status = Wait();
-  memory_.Release();
-  return status;
+  const Status released = memory_.Release();
+  return status.ok() ? released : status;
 }
 
 Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
@@ -341,7 +335,7 @@ Status AsyncCheckpointerImpl::Close() {
   Wait().IgnoreError();  // what it returns is in error_
   saver_ = {};
   stagers_.clear();
-  memory_.Resize(0).IgnoreError();
+  memory_.Release().IgnoreError();
   store_.reset();
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
@@ -400,6 +394,7 @@ void AsyncCheckpointerImpl::RunJob(Job* job) {
   } catch (const std::exception& error) {
     status = Status::Unavailable("saving step " + std::to_string(job->step) + ": " + error.what());
   }
+  job->stage.AwaitArrived().IgnoreError();  // of a save that failed
   SaveMetrics metrics;
   {
     std::unique_lock lock(mutex_);
@@ -419,9 +414,14 @@ void AsyncCheckpointerImpl::RunJob(Job* job) {
   wake_.notify_all();
 }
 
-// Everything before the first tensor is looked at.
+// Everything before the first tensor of the host is looked at.
 Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Prepare(
     Job* job, const SaveOptions& options) {
+  VARVE_RETURN_IF_ERROR(job->stage.Add(job->state.tensors));
+  const auto begin_digests = [&] {
+    return job->stage.BeginDigests(*digest_seed_, [job] { return job->is_awaited.load(); });
+  };
+  if (digest_seed_.has_value()) VARVE_RETURN_IF_ERROR(begin_digests());
   Status status = PrepareLineage(job->step);
   std::unique_ptr<CheckpointWriter> writer;
   if (status.ok()) {
@@ -436,8 +436,12 @@ Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Prepare(
     job->refused = status;
   }
   VARVE_RETURN_IF_ERROR(status);
-  VARVE_RETURN_IF_ERROR(
-      job->stage.Prepare(job->state.tensors, static_cast<SourceWriter&>(*writer)));
+  const auto& source_writer = static_cast<SourceWriter&>(*writer);
+  if (!digest_seed_.has_value()) {  // the first save
+    digest_seed_ = source_writer.digest_seed();
+    VARVE_RETURN_IF_ERROR(begin_digests());
+  }
+  VARVE_RETURN_IF_ERROR(job->stage.LearnParents(source_writer));
   return writer;
 }
 
@@ -445,6 +449,7 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
   SaveOptions options = MakeSaveOptions(*job);
   VARVE_ASSIGN_OR_RETURN(auto writer, Prepare(job, options));
   EnterPhase(Phase::kStaging);
+  VARVE_RETURN_IF_ERROR(job->stage.CopyFromDevices());
   job->stage.AwaitCopied();
   {
     const std::lock_guard lock(mutex_);
@@ -452,6 +457,7 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
     job->metrics.staged_bytes = job->stage.staged_bytes();
   }
   EnterPhase(Phase::kWriting);
+  VARVE_RETURN_IF_ERROR(job->stage.AwaitArrived());
   ChooseCodec(*job, &options);
   if (options.codec.has_value()) {  // the writer has the wrong one
     VARVE_ASSIGN_OR_RETURN(writer, Begin(*job, options));
@@ -586,35 +592,6 @@ Status AsyncCheckpointerImpl::ApplyRetention(Job* job) {
 }
 
 }  // namespace
-
-Status ValidateState(const TrainingState& state) {
-  std::set<std::string_view> names;
-  for (const StateTensor& tensor : state.tensors) {
-    VARVE_RETURN_IF_ERROR(ValidateView({.name = tensor.name,
-                                        .dtype = tensor.dtype,
-                                        .shape = tensor.shape,
-                                        .data = tensor.data,
-                                        .strides = tensor.strides,
-                                        .layout = tensor.layout ? &*tensor.layout : nullptr},
-                                       /*has_data=*/true));
-    if (!names.insert(tensor.name).second) {
-      return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
-    }
-  }
-  std::set<std::string> items;
-  for (const StateItem& item : state.items) {
-    VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
-    VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
-    if (!items.insert(name).second) {
-      return Status::InvalidArgument("item " + name + " is in the state twice");
-    }
-  }
-  for (const auto& [name, value] : state.metrics) {
-    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
-  }
-  for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
-  return Status::Ok();
-}
 
 Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));

@@ -26,8 +26,11 @@ class OwnCheckpointer : public AsyncCheckpointer {
 
 // kInvalidArgument: options that cannot be.
 Status ValidateOptions(const CheckpointerOptions& options);
-// kInvalidArgument names what is wrong with a state that is to be saved.
-Status ValidateState(const TrainingState& state);
+// kInvalidArgument names what is wrong with a state that is to be saved, or loaded, in memory of
+// the host and of `devices`, which may be null.
+Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices);
+// Of one tensor: where its data lies.
+Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices);
 // Threads of a save.
 int SaveThreads(const CheckpointerOptions& options);
 // How such a store is to be opened.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "codec/copy_kernel.h"
 #include "codec/digest.h"
@@ -11,7 +12,7 @@
 namespace varve {
 
 struct Stage::Memory {
-  StateTensor tensor;    // of its first name; strides are empty when dense
+  StateTensor tensor;  // of its first name; strides are empty when dense
   uint64_t bytes = 0;
   uint64_t chunk_bytes = 0;  // of every chunk but the last
   std::vector<Chunk> chunks;
@@ -21,11 +22,16 @@ struct Stage::Memory {
 
   uint64_t ChunkBytes(uint64_t i) const { return std::min(chunk_bytes, bytes - i * chunk_bytes); }
 
-  // The bytes of a chunk where they lie, or gathered.
+  bool is_on_host() const { return tensor.device == kHost; }
+  std::span<const std::byte> Bytes(uint64_t i) const {
+    return {static_cast<const std::byte*>(tensor.data) + i * chunk_bytes, ChunkBytes(i)};
+  }
+
+  // The bytes of a chunk on the host where they lie, or gathered.
   std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const {
+    if (tensor.strides.empty()) return Bytes(i);
     const auto* data = static_cast<const std::byte*>(tensor.data);
     const uint64_t size = ChunkBytes(i);
-    if (tensor.strides.empty()) return {data + i * chunk_bytes, size};
     const auto element_bytes = static_cast<size_t>(DTypeBits(tensor.dtype)) / 8;
     gathered->resize(size);
     Gather(tensor.shape, tensor.strides, data, i * chunk_bytes / element_bytes,
@@ -71,8 +77,15 @@ class Stage::Source : public ChunkSource {
   }
   // A copy of the trainer's memory, so that what is digested is what is encoded.
   Result<std::span<const std::byte>> ReadLive(uint64_t i, std::vector<std::byte>* buffer) const {
-    const std::span<const std::byte> bytes = named_->memory->Look(i, buffer);
-    if (bytes.data() != buffer->data()) buffer->assign(bytes.begin(), bytes.end());
+    const Memory& memory = *named_->memory;
+    if (memory.is_on_host()) {
+      const std::span<const std::byte> bytes = memory.Look(i, buffer);
+      if (bytes.data() != buffer->data()) buffer->assign(bytes.begin(), bytes.end());
+    } else {
+      buffer->resize(memory.ChunkBytes(i));
+      VARVE_RETURN_IF_ERROR(
+          stage_->devices_->Read({memory.tensor.device, memory.Bytes(i)}, *buffer));
+    }
     if (ComputeDigest(stage_->digest_seed_, *buffer) != chunk(i).digest) return Changed(i);
     return std::span<const std::byte>(*buffer);
   }
@@ -82,19 +95,37 @@ class Stage::Source : public ChunkSource {
   const Named* const named_;
 };
 
-Stage::Stage(StagingMemory* memory) : memory_(memory) {}
+Stage::Stage(StagingMemory* memory, DeviceTensorSource* devices)
+    : memory_(memory), devices_(devices) {}
 
 Stage::~Stage() = default;
 
-Status Stage::Prepare(const std::vector<StateTensor>& tensors, const SourceWriter& writer) {
-  digest_seed_ = writer.digest_seed();
-  for (const StateTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(AddTensor(tensor, writer));
+Status Stage::Add(const std::vector<StateTensor>& tensors) {
+  for (const StateTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(AddTensor(tensor));
   LinkMasters();
   ListChunks();
   return Status::Ok();
 }
 
-Status Stage::AddTensor(const StateTensor& tensor, const SourceWriter& writer) {
+Status Stage::BeginDigests(uint64_t seed, std::function<bool()> is_awaited) {
+  digest_seed_ = seed;
+  has_begun_digests_ = true;
+  if (device_chunks_.empty()) return Status::Ok();
+  return devices_->BeginDigests(seed, device_bytes_, std::move(is_awaited));
+}
+
+Status Stage::LearnParents(const SourceWriter& writer) {
+  for (const auto& named : named_) {
+    const StateTensor& tensor = named->tensor;
+    VARVE_ASSIGN_OR_RETURN(
+        auto digests,
+        writer.ParentDigests({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape}));
+    named->memory->parents.push_back(std::move(digests));
+  }
+  return Status::Ok();
+}
+
+Status Stage::AddTensor(const StateTensor& tensor) {
   auto named = std::make_unique<Named>();
   named->tensor = tensor;
   if (IsDense(tensor.shape, tensor.strides)) named->tensor.strides.clear();
@@ -112,10 +143,6 @@ Status Stage::AddTensor(const StateTensor& tensor, const SourceWriter& writer) {
     if (memory->bytes > 0) by_data_.emplace(tensor.data, memory.get());
     memories_.push_back(std::move(memory));
   }
-  VARVE_ASSIGN_OR_RETURN(
-      auto digests,
-      writer.ParentDigests({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape}));
-  named->memory->parents.push_back(std::move(digests));
   ++named->memory->uses;
   by_name_[tensor.name] = named.get();
   named_.push_back(std::move(named));
@@ -127,7 +154,7 @@ Stage::Memory* Stage::FindTied(const StateTensor& tensor) const {
   const auto it = std::find_if(begin, end, [&](const auto& entry) {
     const StateTensor& t = entry.second->tensor;
     return t.dtype == tensor.dtype && t.shape == tensor.shape && t.strides == tensor.strides &&
-           t.layout == tensor.layout;
+           t.layout == tensor.layout && t.device == tensor.device;
   });
   return it == end ? nullptr : it->second;
 }
@@ -155,8 +182,13 @@ void Stage::ListChunks() {
   std::stable_sort(order.begin(), order.end(),
                    [&](const Memory* a, const Memory* b) { return places[a] < places[b]; });
   for (Memory* const memory : order) {
-    for (uint64_t i = 0; i < memory->chunks.size(); ++i) chunks_.emplace_back(memory, i);
+    auto& chunks = memory->is_on_host() ? chunks_ : device_chunks_;
+    for (uint64_t i = 0; i < memory->chunks.size(); ++i) chunks.emplace_back(memory, i);
   }
+  for (const auto& [memory, i] : device_chunks_) {
+    device_bytes_.push_back({memory->tensor.device, memory->Bytes(i)});
+  }
+  are_devices_copied_ = device_chunks_.empty();
   not_copied_ = static_cast<int64_t>(chunks_.size());
   next_ = static_cast<int64_t>(chunks_.size());
 }
@@ -181,21 +213,74 @@ void Stage::Examine(Memory* memory, uint64_t i, std::vector<std::byte>* gathered
   if (memory->EqualsParents(i, chunk.digest)) return;
   changed_bytes_ += bytes.size();
   const std::span<std::byte> copy = memory_->Take(bytes.size());
-  if (copy.empty()) {
-    chunk.where = Where::kLive;
-    const std::lock_guard lock(mutex_);
-    live_uses_ += memory->uses;
-    return;
-  }
+  if (copy.empty()) return LeaveLive(memory, i);
   CopyPastCache(bytes, copy);
   chunk.copy = copy.data();
   chunk.where = Where::kStaged;
   staged_bytes_ += bytes.size();
 }
 
+void Stage::LeaveLive(Memory* memory, uint64_t i) {
+  memory->chunks[i].where = Where::kLive;
+  const std::lock_guard lock(mutex_);
+  live_uses_ += memory->uses;
+}
+
+Status Stage::CopyFromDevices() {
+  if (device_chunks_.empty()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const Digest* const digests, devices_->TakeDigests());
+  std::vector<size_t> changed;
+  for (size_t i = 0; i < device_chunks_.size(); ++i) {
+    const auto [memory, at] = device_chunks_[i];
+    memory->chunks[at].digest = digests[i];
+    if (memory->EqualsParents(at, digests[i])) continue;
+    changed.push_back(i);
+    changed_bytes_ += memory->ChunkBytes(at);
+  }
+  // In one piece, so that neighbours can be copied as one.
+  uint64_t bytes = 0;
+  size_t first = FirstWithRoom(changed, &bytes);
+  std::byte* to = memory_->Take(bytes).data();
+  if (to == nullptr) first = changed.size();  // the host's tensors have just filled it
+  std::vector<DeviceTensorSource::Copy> copies;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const auto [memory, at] = device_chunks_[changed[i]];
+    if (i < first) {
+      LeaveLive(memory, at);
+      continue;
+    }
+    copies.push_back({changed[i], to});
+    memory->chunks[at].copy = to;
+    memory->chunks[at].where = Where::kStaged;
+    staged_bytes_ += memory->ChunkBytes(at);
+    to += StagingMemory::Rounded(memory->ChunkBytes(at));
+  }
+  VARVE_RETURN_IF_ERROR(devices_->CopyToHost(copies));
+  const std::lock_guard lock(mutex_);
+  are_devices_copied_ = true;
+  wake_.notify_all();
+  return Status::Ok();
+}
+
+// The first of the last of these chunks that the memory has room for, and what they take.
+size_t Stage::FirstWithRoom(const std::vector<size_t>& changed, uint64_t* bytes) const {
+  const uint64_t room = memory_->room();
+  for (size_t first = changed.size(); first > 0; --first) {
+    const auto [memory, i] = device_chunks_[changed[first - 1]];
+    const uint64_t more = StagingMemory::Rounded(memory->ChunkBytes(i));
+    if (*bytes + more > room) return first;
+    *bytes += more;
+  }
+  return 0;
+}
+
 void Stage::AwaitCopied() {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return not_copied_ == 0; });
+  wake_.wait(lock, [&] { return not_copied_ == 0 && are_devices_copied_; });
+}
+
+Status Stage::AwaitArrived() {
+  return device_chunks_.empty() ? Status::Ok() : devices_->AwaitCopies();
 }
 
 Status Stage::PutInto(SourceWriter* writer) {
@@ -230,6 +315,7 @@ void Stage::AwaitReleased() {
 void Stage::ReleaseAll() {
   const std::lock_guard lock(mutex_);
   live_uses_ = 0;
+  are_devices_copied_ = true;
   wake_.notify_all();
 }
 

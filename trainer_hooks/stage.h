@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One snapshot of a trainer's tensors: which chunks differ from the step before, and copies of those.
+// One snapshot of a trainer's tensors: which chunks differ from the step before, and copies of
+// those.
 //
-//   Stage stage(&memory);
-//   stage.Add(...);                          // each tensor
-//   stage.Work();                            // on several threads
+//   Stage stage(&memory, devices);
+//   stage.Add(tensors);
+//   stage.BeginDigests(seed, is_awaited);    // of what lies on devices
+//   stage.LearnParents(writer);
+//   stage.Work();                            // on several threads: what lies on the host
+//   stage.CopyFromDevices();
 //   stage.AwaitCopied();                     // every chunk is digested and, if new, copied
-//   PutInto(writer); writer->Commit();       // on another thread
+//   PutInto(writer); writer->Commit();       // on another thread, after AwaitArrived
 //   stage.AwaitReleased();                   // the trainer may change its tensors
 //
-// Chunks are taken from the last to the first. When the memory is full, the rest, which the save reads
-// first, is left where it lies; then AwaitReleased waits until the save has read it there.
+// Chunks are taken from the last to the first. When the memory is full, the rest, which the save
+// reads first, is left where it lies; then AwaitReleased waits until the save has read it there.
+//
+// Of a device's chunk a copy may still be on its way when AwaitCopied returns.
 //
 // Thread rule: Work and the waits from any thread; all else by one thread, before or after.
 #pragma once
@@ -18,6 +24,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,27 +34,37 @@
 
 #include "store/chunk_source.h"
 #include "trainer_hooks/staging_memory.h"
+#include "varve/device_tensor_source.h"
 #include "varve/training_state.h"
 
 namespace varve {
 
 class Stage {
  public:
-  // `memory` must outlive the stage.
-  explicit Stage(StagingMemory* memory);
+  // Both must outlive the stage; `devices` may be null when no tensor is on one.
+  Stage(StagingMemory* memory, DeviceTensorSource* devices);
   ~Stage();
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // Looks up what `writer` will be compared with, and gets ready to work. The tensors have been
-  // validated; their data is read until AwaitReleased has returned.
-  Status Prepare(const std::vector<StateTensor>& tensors, const SourceWriter& writer);
+  // Lists the chunks of valid tensors; their data is read until AwaitReleased has returned.
+  Status Add(const std::vector<StateTensor>& tensors);
+  // As DeviceTensorSource::BeginDigests. Once, at any time before CopyFromDevices.
+  Status BeginDigests(uint64_t seed, std::function<bool()> is_awaited);
+  bool has_begun_digests() const { return has_begun_digests_; }
+  // Looks up what `writer` will be compared with.
+  Status LearnParents(const SourceWriter& writer);
 
   // Digests and copies chunks until none is left to begin with.
   void Work();
+  // The same for chunks on devices; then they are on their way.
+  Status CopyFromDevices();
+  // Returns after both, or after ReleaseAll.
   void AwaitCopied();
-  // Puts all tensors; call after AwaitCopied. May be called for several writers, one after the other,
-  // when everything that changed is copied. The stage must outlive the writer.
+  // Returns when what is on its way has arrived, or will never.
+  Status AwaitArrived();
+  // Puts all tensors; call after AwaitCopied. May be called for several writers, one after the
+  // other, when everything that changed is copied. The stage must outlive the writer.
   Status PutInto(SourceWriter* writer);
   // Returns when nothing of the trainer's memory will be read any more.
   void AwaitReleased();
@@ -58,6 +75,8 @@ class Stage {
   uint64_t changed_bytes() const { return changed_bytes_; }
   uint64_t staged_bytes() const { return staged_bytes_; }
   bool is_all_staged() const { return changed_bytes_ == staged_bytes_; }
+  // After Add: what lies on devices.
+  const std::vector<DeviceTensorSource::Chunk>& device_chunks() const { return device_bytes_; }
 
  private:
   enum class Where : uint8_t { kUnchanged, kStaged, kLive };
@@ -76,14 +95,17 @@ class Stage {
     std::string alias_of;
   };
 
-  Status AddTensor(const StateTensor& tensor, const SourceWriter& writer);
+  Status AddTensor(const StateTensor& tensor);
   Memory* FindTied(const StateTensor& tensor) const;
   void LinkMasters();
   void ListChunks();
   void Examine(Memory* memory, uint64_t i, std::vector<std::byte>* gathered);
+  size_t FirstWithRoom(const std::vector<size_t>& changed, uint64_t* bytes) const;
+  void LeaveLive(Memory* memory, uint64_t i);
   void Done(const Named& named, uint64_t i);
 
   StagingMemory* const memory_;
+  DeviceTensorSource* const devices_;
   uint64_t digest_seed_ = 0;
   std::vector<std::unique_ptr<Memory>> memories_;
   std::vector<std::unique_ptr<Named>> named_;  // in the order of the state
@@ -91,14 +113,19 @@ class Stage {
   std::multimap<const void*, Memory*> by_data_;
 
   std::vector<std::pair<Memory*, uint64_t>> chunks_;  // in the order in which a save reads them
-  std::atomic<int64_t> next_{0};                      // chunks_[next_ - 1] is the next to begin with
+  std::vector<std::pair<Memory*, uint64_t>> device_chunks_;  // in the same order, apart
+  std::vector<DeviceTensorSource::Chunk> device_bytes_;      // of each of these
+  bool has_begun_digests_ = false;
+  std::atomic<int64_t> next_{0};  // chunks_[next_ - 1] is the next to begin with
   std::atomic<int64_t> not_copied_{0};
   std::atomic<uint64_t> changed_bytes_{0};
   std::atomic<uint64_t> staged_bytes_{0};
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  int64_t live_uses_ = 0;  // guarded by mutex_: reads of the trainer's memory that are still to come
+  bool are_devices_copied_ = false;  // guarded by mutex_
+  int64_t live_uses_ =
+      0;  // guarded by mutex_: reads of the trainer's memory that are still to come
 };
 
 }  // namespace varve

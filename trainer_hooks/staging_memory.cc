@@ -14,8 +14,6 @@
 namespace varve {
 namespace {
 
-constexpr uint64_t kLine = 64;
-
 uint64_t AvailableOnMachine() {
   std::ifstream in("/proc/meminfo");
   std::string key, rest;
@@ -66,9 +64,9 @@ uint64_t AvailableInGroups() {
       available = std::min(available, AvailableIn("/sys/fs/cgroup" + line.substr(path + 1),
                                                   "/memory.max", "/memory.current"));
     } else if (kind == "memory") {
-      available = std::min(available, AvailableIn("/sys/fs/cgroup/memory" + line.substr(path + 1),
-                                                  "/memory.limit_in_bytes",
-                                                  "/memory.usage_in_bytes"));
+      available =
+          std::min(available, AvailableIn("/sys/fs/cgroup/memory" + line.substr(path + 1),
+                                          "/memory.limit_in_bytes", "/memory.usage_in_bytes"));
     }
   }
   return available;
@@ -114,7 +112,7 @@ void StagingMemory::Release() {
 }
 
 std::span<std::byte> StagingMemory::Take(uint64_t bytes) {
-  const uint64_t rounded = (bytes + kLine - 1) / kLine * kLine;
+  const uint64_t rounded = Rounded(bytes);
   uint64_t at = used_.load();
   do {
     if (rounded > size_ - at) return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One region of memory that is filled from its begin by any thread, emptied as a whole, and given back
-// to the system when asked. Pages are taken as they are written to, or all at once by Prewarm.
+// One region of memory that is filled from its begin by any thread, emptied as a whole, and given
+// back to the system when asked. Pages are taken as they are written to, or all at once by Prewarm.
 // Thread rule: Take from any thread; all else by one thread while nobody takes.
 #pragma once
 
@@ -32,9 +32,15 @@ class StagingMemory {
 
   // Empty when there is no room.
   std::span<std::byte> Take(uint64_t bytes);
+  // What a Take of so many bytes takes.
+  static uint64_t Rounded(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+  uint64_t room() const { return size_ - used_; }
+  std::span<std::byte> all() const { return {data_, size_}; }
   uint64_t size() const { return size_; }
 
  private:
+  static constexpr uint64_t kLine = 64;
+
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
   std::atomic<uint64_t> used_{0};

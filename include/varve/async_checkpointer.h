@@ -31,6 +31,7 @@
 #include <string_view>
 #include <vector>
 
+#include "varve/device_tensor_source.h"
 #include "varve/load.h"
 #include "varve/options.h"
 #include "varve/retention.h"
@@ -95,6 +96,8 @@ struct CheckpointerOptions {
   // `num_threads` here: 0 = half of the cores, divided by local_ranks.
   StoreOptions store;
   int local_ranks = 1;  // processes that share this machine
+  // Where the tensors with a device are; null = there are none. See varve/cuda.h.
+  std::shared_ptr<DeviceTensorSource> devices;
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With ranks. The first rule that matches a name decides; without one, replicas must be equal.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state of a training as its trainer holds it: tensors in the trainer's own memory, and the rest
-// as values. The hooks save it and load into it.
+// The state of a training as its trainer holds it: tensors in the trainer's own memory, and the
+// rest as values. The hooks save it and load into it.
 //
 //   varve::TrainingState state;
 //   state.tensors.push_back({.name = "model.wte", .dtype = varve::DType::kBF16, .shape = {V, C},
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "varve/device_tensor_source.h"
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
 #include "varve/trainer_state.h"
@@ -33,16 +34,18 @@ struct StateTensor {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  void* data = nullptr;  // the trainer's; AsyncCheckpointer says how long it must stay
+  void* data = nullptr;            // the trainer's; AsyncCheckpointer says how long it must stay
   std::vector<int64_t> strides{};  // elements; empty = dense row-major
   TensorRole role = TensorRole::kOther;
   // This 16-bit tensor is the rounded copy of that FP32 tensor, its master: it is then stored as a
   // reference, and a load makes the one from the other where a checkpoint has only one of them.
   std::string derived_from{};
-  // The part of a global tensor that this rank holds; `shape` is layout->LocalShape(). Unset: all of it.
-  // A rank lists one shard of a tensor at most. A load fills what the layout says from whatever
-  // shards the checkpoint has.
+  // The part of a global tensor that this rank holds; `shape` is layout->LocalShape(). Unset: all
+  // of it. A rank lists one shard of a tensor at most. A load fills what the layout says from
+  // whatever shards the checkpoint has.
   std::optional<ShardLayout> layout{};
+  // The device in whose memory `data` lies, dense; see varve/cuda.h.
+  int device = kHost;
 };
 
 // Opaque bytes, up to 64 MiB: the state of a data loader, a pickled object.

@@ -21,8 +21,10 @@ class StageTest : public StoreTest {
   std::unique_ptr<Stage> Copy(uint64_t step, TestState* state) {
     memory_.Clear();
     writer_ = store_->Begin(step).value();
-    auto stage = std::make_unique<Stage>(&memory_);
-    const Status status = stage->Prepare(state->state().tensors, writer());
+    auto stage = std::make_unique<Stage>(&memory_, nullptr);
+    Status status = stage->Add(state->state().tensors);
+    if (status.ok()) status = stage->BeginDigests(writer().digest_seed(), {});
+    if (status.ok()) status = stage->LearnParents(writer());
     EXPECT_TRUE(status.ok()) << status.ToString();
     stage->Work();
     stage->AwaitCopied();
@@ -187,8 +189,10 @@ TEST_F(StageTest, SeveralThreadsStageTogether) {
     state.Add(NormalTensor("t" + std::to_string(i), {14'000 * i}, static_cast<uint64_t>(i)));
   }
   writer_ = store_->Begin(1).value();
-  Stage stage(&memory_);
-  VARVE_ASSERT_OK(stage.Prepare(state.state().tensors, writer()));
+  Stage stage(&memory_, nullptr);
+  VARVE_ASSERT_OK(stage.Add(state.state().tensors));
+  VARVE_ASSERT_OK(stage.BeginDigests(writer().digest_seed(), {}));
+  VARVE_ASSERT_OK(stage.LearnParents(writer()));
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { stage.Work(); });
   stage.AwaitCopied();

@@ -33,6 +33,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
         run_(options.run),
         when_busy_(options.when_busy),
         failure_is_fatal_(options.failure_is_fatal),
+        devices_(options.devices),
         ranks_(ranks),
         replicas_(ranks, options.replicas, SaveThreads(options)),
         verdict_(std::move(verdict)),
@@ -45,7 +46,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
   Status Prewarm(const TrainingState& state) override {
     VARVE_RETURN_IF_ERROR(Settle());
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state)));
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state, devices_.get())));
     VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
     return Agree(ranks_, own_->Prewarm(part));
   }
@@ -63,7 +64,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // What can fail on one rank alone fails before any rank begins: else the others would wait for
     // it.
     Status ready = own_->Wait();
-    if (ready.ok()) ready = ValidateState(state);
+    if (ready.ok()) ready = ValidateState(state, devices_.get());
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->Prewarm(part)));
@@ -150,6 +151,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   const std::string run_;
   const WhenBusy when_busy_;
   const bool failure_is_fatal_;
+  const std::shared_ptr<DeviceTensorSource> devices_;
   RankGroup* const ranks_;
   ReplicaKeeper replicas_;
   const std::shared_ptr<Verdict> verdict_;
