@@ -19,6 +19,19 @@ struct HuffmanCode {
   std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
 };
 
+// How often each symbol occurs.
+using HuffmanCounts = std::array<uint32_t, 256>;
+
+// The code that is best for such symbols, or all but. At least two symbols occur, and they occur
+// less than 2^24 times.
+HuffmanCode MakeHuffmanCode(const HuffmanCounts& counts);
+
+// Writes the description of a code with two symbols at least, at most kMaxCodeDescription bytes, to
+// `to`. Returns how many, or 0 when there is none: that of nearly all symbols may not be small
+// enough.
+inline constexpr size_t kMaxCodeDescription = 128;
+size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to);
+
 // Takes a description off the reader. False when it is damaged, or unlike those that are written.
 [[nodiscard]] bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code);
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes the four streams of literals in a zstd block (RFC 8878, 4.2.2): each is the codes of a
+// quarter of the symbols, from the last one to the first.
+//
+//   HuffmanEncoder encoder(DetectCpu());
+//   const HuffmanCounts counts = encoder.Look(in);
+//   encoder.SetCode(MakeHuffmanCode(counts));
+//   std::span<const std::byte> streams = encoder.Encode();
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/byte_buffer.h"
+#include "codec/cpu.h"
+#include "codec/flat_code.h"
+#include "codec/huffman_code.h"
+
+namespace varve {
+
+class HuffmanEncoder {
+ public:
+  // Fewer do not make four streams.
+  static constexpr size_t kMinSymbols = 16;
+
+  explicit HuffmanEncoder(CpuLevel level) : level_(level) {}
+  // Counts the symbols to encode, at most 2^17. They must stay where they are.
+  HuffmanCounts Look(std::span<const uint8_t> in);
+  // Every symbol that occurs has a code.
+  void SetCode(const HuffmanCode& code);
+  // The sizes of the first three streams, and all four. Valid until the next call.
+  std::span<const std::byte> Encode();
+
+ private:
+  // Symbols that lie no further apart are counted and coded two at a time when they are many.
+  static constexpr size_t kPairRange = 32;
+
+  HuffmanCounts CountPairs();
+  void SetPairs(const HuffmanCode& code);
+
+  CpuLevel level_;
+  std::span<const uint8_t> in_;
+  std::array<uint64_t, 256> table_{};  // by symbol
+  FlatCode flat_;
+  bool paired_ = false;
+  uint8_t lowest_ = 0;           // symbol of those in pairs
+  std::vector<uint16_t> pairs_;  // numbers of the pairs, the first symbol lowest
+  std::array<uint64_t, kPairRange * kPairRange> pair_table_{};
+  ByteBuffer streams_;
+};
+
+}  // namespace varve

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Field names and sizes are those of RFC 8878.
+#include "codec/literal_frame_encoder.h"
+
+#include <algorithm>
+
+#include "codec/literal_frame.h"
+
+namespace varve {
+namespace {
+
+void PutFrameHeader(size_t content_bytes, ByteWriter* to) {
+  to->Put(kZstdMagic, 4);
+  const unsigned size_flag = content_bytes < 256 ? 0 : content_bytes < 256 + 65536 ? 1 : 2;
+  const bool single_segment = content_bytes <= kMaxZstdBlock;
+  to->Put(size_flag << 6 | (single_segment ? 0x20u : 0u), 1);
+  constexpr unsigned kWindowOfOneBlock = 7 << 3;  // 2^(10 + 7) bytes
+  if (!single_segment) to->Put(kWindowOfOneBlock, 1);
+  to->Put(content_bytes - (size_flag == 1 ? 256 : 0), size_t{1} << size_flag);
+}
+
+void PutBlockHeader(ZstdBlock type, size_t size, bool last, ByteWriter* to) {
+  to->Put(size << 3 | static_cast<uint64_t>(type) << 1 | (last ? 1u : 0u), 3);
+}
+
+void PutRawBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
+  PutBlockHeader(ZstdBlock::kRaw, block.size(), last, to);
+  to->PutBytes(std::as_bytes(block));
+}
+
+}  // namespace
+
+size_t LiteralFrameEncoder::Encode(std::span<const uint8_t> in, std::span<std::byte> out) {
+  ByteWriter to(out);
+  PutFrameHeader(in.size(), &to);
+  do {
+    const std::span<const uint8_t> block = in.first(std::min(in.size(), kMaxZstdBlock));
+    in = in.subspan(block.size());
+    PutBlock(block, in.empty(), &to);
+  } while (!in.empty());
+  return to.Finish();
+}
+
+void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
+  if (block.size() < HuffmanEncoder::kMinSymbols) return PutRawBlock(block, last, to);
+  const HuffmanCounts counts = huffman_.Look(block);
+  if (counts[block[0]] == block.size()) {
+    PutBlockHeader(ZstdBlock::kRepeat, block.size(), last, to);
+    return to->Put(block[0], 1);
+  }
+  const HuffmanCode code = MakeHuffmanCode(counts);
+  std::byte description[kMaxCodeDescription];
+  const size_t description_bytes = WriteHuffmanCode(code, description);
+  if (description_bytes == 0) return PutRawBlock(block, last, to);
+  huffman_.SetCode(code);
+  const std::span<const std::byte> streams = huffman_.Encode();
+  // Sizes of 10, 14 or 18 bits, in a header of 3, 4 or 5 bytes.
+  const size_t format = block.size() < 1024 ? 1 : block.size() < 16384 ? 2 : 3;
+  const size_t literal_bytes = description_bytes + streams.size();
+  const size_t block_bytes = 2 + format + literal_bytes + 1;
+  if (block_bytes >= block.size()) return PutRawBlock(block, last, to);
+  PutBlockHeader(ZstdBlock::kCompressed, block_bytes, last, to);
+  constexpr unsigned kOwnCode = 2;
+  to->Put(kOwnCode | format << 2 | block.size() << 4 | literal_bytes << (10 + 4 * format),
+          2 + format);
+  to->PutBytes(std::span(description, description_bytes));
+  to->PutBytes(streams);
+  to->Put(0, 1);  // there are no matches
+}
+
+}  // namespace varve
