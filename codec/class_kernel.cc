@@ -222,8 +222,7 @@ VARVE_AVX2 size_t SeeValuesAvx2(const uint8_t* classes, const uint8_t* data, siz
     const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + i));
     const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
-    bits = _mm256_or_si256(bits,
-                           _mm256_andnot_si256(zero, _mm256_shuffle_epi8(bit_of_class, ids)));
+    bits = _mm256_or_si256(bits, _mm256_andnot_si256(zero, _mm256_shuffle_epi8(bit_of_class, ids)));
   }
   uint8_t all[32];
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(all), bits);

@@ -38,8 +38,8 @@ inline FlatCode FlatCodeOf(const HuffmanCode& code) {
           .lowest = uint64_t{lowest} * 0x0101010101010101};
 }
 
-// The codes of eight symbols, the first one's at the top of 8 * width bits: neighbours change places
-// as they are moved together, then pairs of them, then halves.
+// The codes of eight symbols, the first one's at the top of 8 * width bits: neighbours change
+// places as they are moved together, then pairs of them, then halves.
 VARVE_INLINE inline uint64_t PackFlat(const FlatCode& flat, uint64_t symbols) {
   constexpr uint64_t kBytes = 0x00FF00FF00FF00FF;
   constexpr uint64_t kPairs = 0x0000FFFF0000FFFF;

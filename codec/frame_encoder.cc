@@ -246,9 +246,10 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   parts.Truncate(0);
   uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
   uint8_t* to[kMaxClasses];
-  const bool maybe_zeros = std::count(plan.class_coders[p].begin(),
-                                      plan.class_coders[p].begin() + static_cast<ptrdiff_t>(num_classes),
-                                      StreamCoder::kConstant) > 0;
+  const bool maybe_zeros =
+      std::count(plan.class_coders[p].begin(),
+                 plan.class_coders[p].begin() + static_cast<ptrdiff_t>(num_classes),
+                 StreamCoder::kConstant) > 0;
   const unsigned with_values =
       maybe_zeros ? ClassesWithValues(level, classes.data(), plane, num_units) : ~0u;
   for (size_t c = 0; c < num_classes; ++c) {

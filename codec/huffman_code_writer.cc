@@ -64,8 +64,7 @@ LengthCounts TreeLengths(const Leaves& leaves) {
   for (size_t made = 0; made + 1 < n; ++made) {
     weight[made] = 0;
     for (int side = 0; side < 2; ++side) {
-      const bool take_leaf =
-          leaf < n && (node >= made || leaves.at[leaf].count <= weight[node]);
+      const bool take_leaf = leaf < n && (node >= made || leaves.at[leaf].count <= weight[node]);
       weight[made] += take_leaf ? leaves.at[leaf].count : weight[node];
       parent[take_leaf ? leaf++ : n + node++] = static_cast<uint32_t>(n + made);
     }
@@ -92,7 +91,8 @@ HuffmanCode MakeHuffmanCode(const HuffmanCounts& counts) {
   LengthCounts lengths = TreeLengths(leaves);
   // While a code is too long, the rarest symbols count as if they were not as rare.
   const uint32_t total = std::accumulate(counts.begin(), counts.end(), uint32_t{0});
-  for (uint32_t least = (3 * total >> (kMaxCodeBits + 2)) + 1; IsTooLong(lengths); least += least / 8 + 1) {
+  for (uint32_t least = (3 * total >> (kMaxCodeBits + 2)) + 1; IsTooLong(lengths);
+       least += least / 8 + 1) {
     for (size_t i = 0; i < leaves.size && leaves.at[i].count < least; ++i) {
       leaves.at[i].count = least;
     }

@@ -9,8 +9,8 @@
 namespace varve {
 namespace {
 
-// The table of the code takes as long as decoding some thousand symbols. A short last block comes in
-// forms of its own, which are left to zstd.
+// The table of the code takes as long as decoding some thousand symbols. A short last block comes
+// in forms of its own, which are left to zstd.
 constexpr size_t kMinSymbols = size_t{16} << 10;
 constexpr size_t kMinLastBlock = 1024;
 bool PaysOff(size_t num_symbols) {
@@ -97,7 +97,8 @@ bool LiteralFrameDecoder::DecodeBlock(ByteReader* reader, std::span<uint8_t>* ou
   if (type == ZstdBlock::kCompressed) return DecodeCompressed(body, out);
   if (type > ZstdBlock::kCompressed || size > std::min(out->size(), kMaxZstdBlock)) return false;
   if (size > 0 && type == ZstdBlock::kRaw) std::memcpy(out->data(), body.data(), size);
-  if (size > 0 && type == ZstdBlock::kRepeat) std::memset(out->data(), std::to_integer<int>(body[0]), size);
+  if (size > 0 && type == ZstdBlock::kRepeat)
+    std::memset(out->data(), std::to_integer<int>(body[0]), size);
   *out = out->subspan(size);
   return true;
 }

@@ -29,11 +29,22 @@ void PutRawBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
   to->PutBytes(std::as_bytes(block));
 }
 
+// Bits of all symbols together, and more than any block has when one of them has no code.
+uint64_t BitsOf(const HuffmanCounts& counts, const HuffmanCode& code) {
+  uint64_t bits = 0;
+  for (size_t symbol = 0; symbol < counts.size(); ++symbol) {
+    const uint64_t length = code.bits[symbol] > 0 ? code.bits[symbol] : 8 * kMaxZstdBlock;
+    bits += counts[symbol] * length;
+  }
+  return bits;
+}
+
 }  // namespace
 
 size_t LiteralFrameEncoder::Encode(std::span<const uint8_t> in, std::span<std::byte> out) {
   ByteWriter to(out);
   PutFrameHeader(in.size(), &to);
+  code_ = {};
   do {
     const std::span<const uint8_t> block = in.first(std::min(in.size(), kMaxZstdBlock));
     in = in.subspan(block.size());
@@ -49,11 +60,14 @@ void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, By
     PutBlockHeader(ZstdBlock::kRepeat, block.size(), last, to);
     return to->Put(block[0], 1);
   }
-  const HuffmanCode code = MakeHuffmanCode(counts);
+  const HuffmanCode own = MakeHuffmanCode(counts);
   std::byte description[kMaxCodeDescription];
-  const size_t description_bytes = WriteHuffmanCode(code, description);
+  size_t description_bytes = WriteHuffmanCode(own, description);
   if (description_bytes == 0) return PutRawBlock(block, last, to);
-  huffman_.SetCode(code);
+  // The code of the block before spares a decoder the table of another one.
+  const bool same_code = BitsOf(counts, code_) <= BitsOf(counts, own) + 8 * description_bytes;
+  if (same_code) description_bytes = 0;
+  huffman_.SetCode(same_code ? code_ : own);
   const std::span<const std::byte> streams = huffman_.Encode();
   // Sizes of 10, 14 or 18 bits, in a header of 3, 4 or 5 bytes.
   const size_t format = block.size() < 1024 ? 1 : block.size() < 16384 ? 2 : 3;
@@ -61,12 +75,12 @@ void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, By
   const size_t block_bytes = 2 + format + literal_bytes + 1;
   if (block_bytes >= block.size()) return PutRawBlock(block, last, to);
   PutBlockHeader(ZstdBlock::kCompressed, block_bytes, last, to);
-  constexpr unsigned kOwnCode = 2;
-  to->Put(kOwnCode | format << 2 | block.size() << 4 | literal_bytes << (10 + 4 * format),
-          2 + format);
+  const size_t type = same_code ? 3 : 2;
+  to->Put(type | format << 2 | block.size() << 4 | literal_bytes << (10 + 4 * format), 2 + format);
   to->PutBytes(std::span(description, description_bytes));
   to->PutBytes(streams);
   to->Put(0, 1);  // there are no matches
+  if (!same_code) code_ = own;
 }
 
 }  // namespace varve

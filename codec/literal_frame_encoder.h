@@ -28,6 +28,7 @@ class LiteralFrameEncoder {
   void PutBlock(std::span<const uint8_t> block, bool last, ByteWriter* to);
 
   HuffmanEncoder huffman_;
+  HuffmanCode code_;  // of the blocks before in this frame
 };
 
 }  // namespace varve

@@ -38,8 +38,8 @@ size_t ZstdCompressor::CompressLiterals(std::span<const std::byte> in, std::span
 }
 
 size_t ZstdCompressor::CompressMatches(std::span<const std::byte> in, std::span<std::byte> out) {
-  const size_t bytes = ZSTD_compress2(context_->matches.get(), out.data(), out.size(), in.data(),
-                                      in.size());
+  const size_t bytes =
+      ZSTD_compress2(context_->matches.get(), out.data(), out.size(), in.data(), in.size());
   return ZSTD_isError(bytes) ? 0 : bytes;
 }
 

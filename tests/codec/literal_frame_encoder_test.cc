@@ -118,10 +118,16 @@ TEST(LiteralFrameEncoderTest, CodesThatWouldBeTooLong) {
 
 TEST(LiteralFrameEncoderTest, BlocksOfEveryKind) {
   constexpr ptrdiff_t kBlock = 128 << 10;
-  U8 plain = Skewed(4 * kBlock + 5, 0.5, 0, 256, 1);
+  U8 plain = Skewed(7 * kBlock + 5, 0.5, 0, 256, 1);
   std::mt19937_64 random(2);
-  std::generate_n(plain.begin() + kBlock, kBlock, [&] { return static_cast<uint8_t>(random()); });
+  const auto noise = [&] { return static_cast<uint8_t>(random()); };
+  std::generate_n(plain.begin() + kBlock, kBlock, noise);
   std::fill_n(plain.begin() + 2 * kBlock, kBlock, uint8_t{7});
+  // Its code is larger than what it saves, and nothing after it may use that.
+  std::generate_n(plain.begin() + 4 * kBlock, kBlock, noise);
+  std::fill_n(plain.begin() + 4 * kBlock, 600, uint8_t{7});
+  std::generate_n(plain.begin() + 5 * kBlock, kBlock, noise);
+  std::fill_n(plain.begin() + 5 * kBlock, 600, uint8_t{7});
   ExpectRoundTrip(plain, "blocks");
 }
 
