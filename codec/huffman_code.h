@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/byte_counts.h"
 #include "codec/coding.h"
 
 namespace varve {
@@ -19,12 +20,9 @@ struct HuffmanCode {
   std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
 };
 
-// How often each symbol occurs.
-using HuffmanCounts = std::array<uint32_t, 256>;
-
 // The code that is best for such symbols, or all but. At least two symbols occur, and they occur
 // less than 2^24 times.
-HuffmanCode MakeHuffmanCode(const HuffmanCounts& counts);
+HuffmanCode MakeHuffmanCode(const ByteCounts& counts);
 
 // Writes the description of a code with two symbols at least, at most kMaxCodeDescription bytes, to
 // `to`. Returns how many, or 0 when there is none: that of nearly all symbols may not be small

@@ -39,7 +39,7 @@ void SortLeaves(Leaves* leaves, uint32_t most) {
   }
 }
 
-Leaves SortedLeaves(const HuffmanCounts& counts) {
+Leaves SortedLeaves(const ByteCounts& counts) {
   Leaves leaves;
   uint32_t most = 0;
   for (uint32_t symbol = 0; symbol < counts.size(); ++symbol) {
@@ -86,7 +86,7 @@ bool IsTooLong(const LengthCounts& lengths) {
 
 }  // namespace
 
-HuffmanCode MakeHuffmanCode(const HuffmanCounts& counts) {
+HuffmanCode MakeHuffmanCode(const ByteCounts& counts) {
   Leaves leaves = SortedLeaves(counts);
   LengthCounts lengths = TreeLengths(leaves);
   // While a code is too long, the rarest symbols count as if they were not as rare.

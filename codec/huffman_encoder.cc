@@ -123,23 +123,6 @@ uint8_t* Close(Stream* stream) {
   return stream->to + stream->count / 8;
 }
 
-// Four sets of counters: equal neighbours would wait for each other's store.
-HuffmanCounts CountSymbols(std::span<const uint8_t> in) {
-  std::array<HuffmanCounts, 4> counts{};
-  size_t i = 0;
-  for (; i + 8 <= in.size(); i += 8) {
-    uint64_t bytes;
-    std::memcpy(&bytes, in.data() + i, sizeof(bytes));
-    for (size_t k = 0; k < 8; ++k) ++counts[k % 4][(bytes >> (8 * k)) & 0xFF];
-  }
-  for (; i < in.size(); ++i) ++counts[0][in[i]];
-  HuffmanCounts sum;
-  for (size_t v = 0; v < sum.size(); ++v) {
-    sum[v] = counts[0][v] + counts[1][v] + counts[2][v] + counts[3][v];
-  }
-  return sum;
-}
-
 struct Range {
   uint8_t lowest = 0;
   uint8_t highest = 0;
@@ -163,17 +146,17 @@ Range RangeOf(CpuLevel level, std::span<const uint8_t> in) {
 
 }  // namespace
 
-HuffmanCounts HuffmanEncoder::Look(std::span<const uint8_t> in) {
+ByteCounts HuffmanEncoder::Look(std::span<const uint8_t> in) {
   in_ = in;
   paired_ = false;
-  if (in.size() < kMinPaired) return CountSymbols(in);
+  if (in.size() < kMinPaired) return CountBytes(in);
   const Range range = RangeOf(level_, in);
   lowest_ = range.lowest;
   paired_ = static_cast<size_t>(range.highest - range.lowest) < kPairRange;
-  return paired_ ? CountPairs() : CountSymbols(in);
+  return paired_ ? CountPairs() : CountBytes(in);
 }
 
-HuffmanCounts HuffmanEncoder::CountPairs() {
+ByteCounts HuffmanEncoder::CountPairs() {
   const size_t num_pairs = in_.size() / 2;
   pairs_.resize(num_pairs);
   RunAt(
@@ -193,7 +176,7 @@ HuffmanCounts HuffmanEncoder::CountPairs() {
     ++counts[1][pairs_[i + 1]];
   }
   if (num_pairs % 2 != 0) ++counts[0][pairs_.back()];
-  HuffmanCounts sum{};
+  ByteCounts sum{};
   for (size_t pair = 0; pair < counts[0].size(); ++pair) {
     const uint32_t count = counts[0][pair] + counts[1][pair];
     if (count == 0) continue;

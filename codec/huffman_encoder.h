@@ -4,7 +4,7 @@
 // quarter of the symbols, from the last one to the first.
 //
 //   HuffmanEncoder encoder(DetectCpu());
-//   const HuffmanCounts counts = encoder.Look(in);
+//   const ByteCounts counts = encoder.Look(in);
 //   encoder.SetCode(MakeHuffmanCode(counts));
 //   std::span<const std::byte> streams = encoder.Encode();
 //
@@ -31,7 +31,7 @@ class HuffmanEncoder {
 
   explicit HuffmanEncoder(CpuLevel level) : level_(level) {}
   // Counts the symbols to encode, at most 2^17. They must stay where they are.
-  HuffmanCounts Look(std::span<const uint8_t> in);
+  ByteCounts Look(std::span<const uint8_t> in);
   // Every symbol that occurs has a code.
   void SetCode(const HuffmanCode& code);
   // The sizes of the first three streams, and all four. Valid until the next call.
@@ -41,7 +41,7 @@ class HuffmanEncoder {
   // Symbols that lie no further apart are counted and coded two at a time when they are many.
   static constexpr size_t kPairRange = 32;
 
-  HuffmanCounts CountPairs();
+  ByteCounts CountPairs();
   void SetPairs(const HuffmanCode& code);
 
   CpuLevel level_;

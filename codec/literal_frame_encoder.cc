@@ -30,7 +30,7 @@ void PutRawBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
 }
 
 // Bits of all symbols together, and more than any block has when one of them has no code.
-uint64_t BitsOf(const HuffmanCounts& counts, const HuffmanCode& code) {
+uint64_t BitsOf(const ByteCounts& counts, const HuffmanCode& code) {
   uint64_t bits = 0;
   for (size_t symbol = 0; symbol < counts.size(); ++symbol) {
     const uint64_t length = code.bits[symbol] > 0 ? code.bits[symbol] : 8 * kMaxZstdBlock;
@@ -55,7 +55,7 @@ size_t LiteralFrameEncoder::Encode(std::span<const uint8_t> in, std::span<std::b
 
 void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
   if (block.size() < HuffmanEncoder::kMinSymbols) return PutRawBlock(block, last, to);
-  const HuffmanCounts counts = huffman_.Look(block);
+  const ByteCounts counts = huffman_.Look(block);
   if (counts[block[0]] == block.size()) {
     PutBlockHeader(ZstdBlock::kRepeat, block.size(), last, to);
     return to->Put(block[0], 1);

@@ -153,7 +153,7 @@ TEST(LiteralFrameEncoderTest, WritesNothingPastTheRoomThereIs) {
 }
 
 // A complete code, and no rarer symbol has a shorter one.
-void ExpectGoodCode(const HuffmanCounts& counts, const HuffmanCode& code) {
+void ExpectGoodCode(const ByteCounts& counts, const HuffmanCode& code) {
   unsigned used = 0;
   for (size_t a = 0; a < counts.size(); ++a) {
     ASSERT_EQ(code.bits[a] == 0, counts[a] == 0) << a;
@@ -172,7 +172,7 @@ TEST(HuffmanCodeTest, IsCompleteAndReadsAsItWasWritten) {
   std::mt19937_64 random(1);
   int without_description = 0;
   for (int round = 0; round < 20000; ++round) {
-    HuffmanCounts counts{};
+    ByteCounts counts{};
     const size_t num_symbols = 2 + random() % 255;
     const double spread = static_cast<double>(random() % 16);
     for (size_t i = 0; i < num_symbols; ++i) {
