@@ -20,13 +20,12 @@ struct HuffmanCode {
   std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
 };
 
-// The code that is best for such symbols, or all but. At least two symbols occur, and they occur
-// less than 2^24 times.
+// A code that is as good as any of at most kMaxCodeBits, or nearly so. At least two bytes occur,
+// and together less than 2^24 times.
 HuffmanCode MakeHuffmanCode(const ByteCounts& counts);
 
-// Writes the description of a code with two symbols at least, at most kMaxCodeDescription bytes, to
-// `to`. Returns how many, or 0 when there is none: that of nearly all symbols may not be small
-// enough.
+// Writes the description of a complete code to `to`, which has room for kMaxCodeDescription bytes.
+// Returns how many they are, or 0 when there is no description of so few.
 inline constexpr size_t kMaxCodeDescription = 128;
 size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to);
 

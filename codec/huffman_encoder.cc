@@ -2,6 +2,7 @@
 #include "codec/huffman_encoder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -126,6 +127,7 @@ uint8_t* Close(Stream* stream) {
 struct Range {
   uint8_t lowest = 0;
   uint8_t highest = 0;
+  uint8_t noise = 0;  // bits that are not the same in all symbols
 };
 Range RangeOf(CpuLevel level, std::span<const uint8_t> in) {
   Range range;
@@ -134,14 +136,44 @@ Range RangeOf(CpuLevel level, std::span<const uint8_t> in) {
       [](In from, size_t n, Range* to) VARVE_INLINE {
         uint8_t lowest = 255;  // members of a struct keep the compiler from using vectors
         uint8_t highest = 0;
+        uint8_t all = 255;
+        uint8_t any = 0;
         for (size_t i = 0; i < n; ++i) {
           lowest = std::min(lowest, from[i]);
           highest = std::max(highest, from[i]);
+          all = static_cast<uint8_t>(all & from[i]);
+          any = static_cast<uint8_t>(any | from[i]);
         }
-        *to = {.lowest = lowest, .highest = highest};
+        *to = {.lowest = lowest, .highest = highest, .noise = static_cast<uint8_t>(all ^ any)};
       },
       in.data(), in.size(), &range);
   return range;
+}
+
+// True when a sample of symbols has all of num_values equally often. The chance that two are equal
+// tells best: that of symbols which a code of other lengths made smaller by a thousandth is higher.
+bool LooksFlat(std::span<const uint8_t> in, size_t num_values) {
+  constexpr size_t kRunBytes = 64;
+  constexpr size_t kNumRuns = 128;
+  constexpr size_t kSampleBytes = kRunBytes * kNumRuns;
+  uint8_t sample[kSampleBytes];
+  for (size_t r = 0; r < kNumRuns; ++r) {
+    std::memcpy(sample + r * kRunBytes, in.data() + (in.size() - kRunBytes) * r / (kNumRuns - 1),
+                kRunBytes);
+  }
+  uint64_t equal = 0;
+  for (const uint64_t count : CountBytes(sample)) equal += count * (count - 1);
+  return 100 * equal * num_values < 101 * kSampleBytes * (kSampleBytes - 1);
+}
+
+// Each symbol that has no other bits than `noise` and those of `symbol` as often.
+ByteCounts FlatCounts(size_t n, uint8_t noise, uint8_t symbol) {
+  ByteCounts counts{};
+  const size_t num_values = size_t{1} << std::popcount(noise);
+  for (size_t v = 0; v < counts.size(); ++v) {
+    if (((v ^ symbol) & ~noise) == 0) counts[v] = static_cast<uint32_t>(n / num_values);
+  }
+  return counts;
 }
 
 }  // namespace
@@ -153,7 +185,10 @@ ByteCounts HuffmanEncoder::Look(std::span<const uint8_t> in) {
   const Range range = RangeOf(level_, in);
   lowest_ = range.lowest;
   paired_ = static_cast<size_t>(range.highest - range.lowest) < kPairRange;
-  return paired_ ? CountPairs() : CountBytes(in);
+  if (paired_) return CountPairs();
+  const size_t num_values = size_t{1} << std::popcount(range.noise);
+  const bool flat = num_values < 256 && LooksFlat(in, num_values);
+  return flat ? FlatCounts(in.size(), range.noise, range.lowest) : CountBytes(in);
 }
 
 ByteCounts HuffmanEncoder::CountPairs() {

@@ -4,8 +4,7 @@
 // quarter of the symbols, from the last one to the first.
 //
 //   HuffmanEncoder encoder(DetectCpu());
-//   const ByteCounts counts = encoder.Look(in);
-//   encoder.SetCode(MakeHuffmanCode(counts));
+//   encoder.SetCode(MakeHuffmanCode(encoder.Look(in)));
 //   std::span<const std::byte> streams = encoder.Encode();
 //
 // Thread rule: one thread at a time.
@@ -30,7 +29,8 @@ class HuffmanEncoder {
   static constexpr size_t kMinSymbols = 16;
 
   explicit HuffmanEncoder(CpuLevel level) : level_(level) {}
-  // Counts the symbols to encode, at most 2^17. They must stay where they are.
+  // Counts the symbols to encode, at most 2^17, or tells from a sample that some of them are all as
+  // frequent. They must stay where they are.
   ByteCounts Look(std::span<const uint8_t> in);
   // Every symbol that occurs has a code.
   void SetCode(const HuffmanCode& code);

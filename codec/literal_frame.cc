@@ -18,9 +18,9 @@ bool PaysOff(size_t num_symbols) {
   return num_symbols >= kMinSymbols && (last_block == 0 || last_block >= kMinLastBlock);
 }
 
-// Codes of more than about 5 bits hardly ever come two in a look, and zstd's decoder of one at a
+// Codes of more than about 6 bits hardly ever come two in a look, and zstd's decoder of one at a
 // time is faster then. That of flat codes always is faster.
-constexpr size_t kMaxMeanBits = 5;
+constexpr size_t kMaxMeanBits = 6;
 
 // Takes `bytes` (at most 8) bytes as one number.
 bool TakeNumber(ByteReader* reader, size_t bytes, uint64_t* number) {
