@@ -42,6 +42,12 @@ VARVE_INLINE inline void Flush(uint64_t bits, uint64_t* count, uint8_t** to) {
   *count = n % 8;
 }
 
+VARVE_INLINE inline uint16_t Load16(const uint8_t* from) {
+  uint16_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
 VARVE_INLINE inline void EncodeLast(const uint64_t* table, Stream* stream) {
   Push(table[*--stream->end], &stream->bits, &stream->count);
   Flush(stream->bits, &stream->count, &stream->to);
@@ -91,10 +97,9 @@ constexpr auto EncodeInPairs = [](const uint64_t* table, const uint64_t* pair_ta
     if ((streams[s].end - symbols) % 2 != 0) EncodeLast(table, streams + s);
   }
   const auto push = [=](const uint8_t* at, uint64_t* bits, uint64_t* count) VARVE_INLINE {
-    uint16_t pair[kRoundSymbols / 2];
-    std::memcpy(pair, pairs + (at - symbols), sizeof(pair));
-    Push(pair_table[pair[1]], bits, count);
-    Push(pair_table[pair[0]], bits, count);
+    const uint8_t* const pair = pairs + (at - symbols);
+    Push(pair_table[Load16(pair + 2)], bits, count);
+    Push(pair_table[Load16(pair)], bits, count);
   };
   EncodeAll(table, push, streams);
 };
