@@ -10,7 +10,6 @@ namespace varve {
 namespace {
 
 constexpr size_t kNumStreams = 4;
-constexpr size_t kSizesBytes = sizeof(uint16_t) * (kNumStreams - 1);
 // Symbols between two stores: 4 * 11 bits and 7 from before leave the low byte free.
 constexpr ptrdiff_t kRoundSymbols = 4;
 // The table of pairs takes as long as coding some thousand symbols.
@@ -260,15 +259,17 @@ void HuffmanEncoder::SetPairs(const HuffmanCode& code) {
 }
 
 std::span<const std::byte> HuffmanEncoder::Encode() {
-  const size_t segment = (in_.size() + kNumStreams - 1) / kNumStreams;
+  const size_t num_streams = in_.size() < kMinFourStreams ? 1 : kNumStreams;
+  const size_t segment = (in_.size() + num_streams - 1) / num_streams;
   const size_t room = segment * kMaxCodeBits / 8 + 16;
+  const size_t sizes_bytes = sizeof(uint16_t) * (num_streams - 1);
   streams_.Truncate(0);
-  uint8_t* const out = streams_.Room(kSizesBytes + kNumStreams * room);
-  Stream streams[kNumStreams];
+  uint8_t* const out = streams_.Room(sizes_bytes + kNumStreams * room);
+  Stream streams[kNumStreams];  // those that there are not have no symbols
   for (size_t s = 0; s < kNumStreams; ++s) {
-    const uint8_t* const begin = in_.data() + s * segment;
-    const uint8_t* const end = s + 1 < kNumStreams ? begin + segment : in_.data() + in_.size();
-    streams[s] = {.begin = begin, .end = end, .to = out + kSizesBytes + s * room};
+    const uint8_t* const begin = in_.data() + std::min(s * segment, in_.size());
+    const uint8_t* const end = in_.data() + std::min((s + 1) * segment, in_.size());
+    streams[s] = {.begin = begin, .end = end, .to = out + sizes_bytes + s * room};
   }
   if (flat_.width > 0) {
     RunAt(level_, EncodeFlat, flat_, table_.data(), &streams[0]);
@@ -278,14 +279,14 @@ std::span<const std::byte> HuffmanEncoder::Encode() {
   } else {
     RunAt(level_, EncodeSingly, table_.data(), &streams[0]);
   }
-  uint8_t* at = out + kSizesBytes;
-  for (size_t s = 0; s < kNumStreams; ++s) {
-    const uint8_t* const from = out + kSizesBytes + s * room;
+  uint8_t* at = out + sizes_bytes;
+  for (size_t s = 0; s < num_streams; ++s) {
+    const uint8_t* const from = out + sizes_bytes + s * room;
     const auto bytes = static_cast<size_t>(Close(&streams[s]) - from);
     std::memmove(at, from, bytes);
     at += bytes;
     const auto size = static_cast<uint16_t>(bytes);  // at most 2^15 * 11 bits
-    if (s + 1 < kNumStreams) std::memcpy(out + s * sizeof(size), &size, sizeof(size));
+    if (s + 1 < num_streams) std::memcpy(out + s * sizeof(size), &size, sizeof(size));
   }
   streams_.Advance(static_cast<size_t>(at - out));
   return streams_.bytes();

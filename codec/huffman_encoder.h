@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the four streams of literals in a zstd block (RFC 8878, 4.2.2): each is the codes of a
-// quarter of the symbols, from the last one to the first.
+// Writes the streams of literals in a zstd block (RFC 8878, 4.2.2): one of few symbols, and else
+// four of a quarter each. A stream is the codes of its symbols, from the last one to the first.
 //
 //   HuffmanEncoder encoder(DetectCpu());
 //   encoder.SetCode(MakeHuffmanCode(encoder.Look(in)));
@@ -25,8 +25,7 @@ namespace varve {
 
 class HuffmanEncoder {
  public:
-  // Fewer do not make four streams.
-  static constexpr size_t kMinSymbols = 16;
+  static constexpr size_t kMinFourStreams = 256;
 
   explicit HuffmanEncoder(CpuLevel level) : level_(level) {}
   // Counts the symbols to encode, at most 2^17, or tells from a sample that some of them are all as
@@ -34,7 +33,7 @@ class HuffmanEncoder {
   ByteCounts Look(std::span<const uint8_t> in);
   // Every symbol that occurs has a code.
   void SetCode(const HuffmanCode& code);
-  // The sizes of the first three streams, and all four. Valid until the next call.
+  // The sizes of all streams but the last, and the streams. Valid until the next call.
   std::span<const std::byte> Encode();
 
  private:

@@ -29,6 +29,19 @@ void PutRawBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
   to->PutBytes(std::as_bytes(block));
 }
 
+// How literals say how many they are, before and after they are compressed.
+struct LiteralSizes {
+  size_t format;
+  size_t width;  // of each size, in bits
+  size_t header_bytes;
+};
+LiteralSizes SizesOf(size_t num_literals) {
+  if (num_literals < HuffmanEncoder::kMinFourStreams) return {0, 10, 3};  // one stream
+  if (num_literals < 1024) return {1, 10, 3};
+  if (num_literals < 16384) return {2, 14, 4};
+  return {3, 18, 5};
+}
+
 // Bits of all symbols together, and more than any block has when one of them has no code.
 uint64_t BitsOf(const ByteCounts& counts, const HuffmanCode& code) {
   uint64_t bits = 0;
@@ -54,7 +67,7 @@ size_t LiteralFrameEncoder::Encode(std::span<const uint8_t> in, std::span<std::b
 }
 
 void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
-  if (block.size() < HuffmanEncoder::kMinSymbols) return PutRawBlock(block, last, to);
+  if (block.empty()) return PutRawBlock(block, last, to);
   const ByteCounts counts = huffman_.Look(block);
   if (counts[block[0]] == block.size()) {
     PutBlockHeader(ZstdBlock::kRepeat, block.size(), last, to);
@@ -69,14 +82,14 @@ void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, By
   if (same_code) description_bytes = 0;
   huffman_.SetCode(same_code ? code_ : own);
   const std::span<const std::byte> streams = huffman_.Encode();
-  // Sizes of 10, 14 or 18 bits, in a header of 3, 4 or 5 bytes.
-  const size_t format = block.size() < 1024 ? 1 : block.size() < 16384 ? 2 : 3;
+  const LiteralSizes sizes = SizesOf(block.size());
   const size_t literal_bytes = description_bytes + streams.size();
-  const size_t block_bytes = 2 + format + literal_bytes + 1;
+  const size_t block_bytes = sizes.header_bytes + literal_bytes + 1;
   if (block_bytes >= block.size()) return PutRawBlock(block, last, to);
   PutBlockHeader(ZstdBlock::kCompressed, block_bytes, last, to);
   const size_t type = same_code ? 3 : 2;
-  to->Put(type | format << 2 | block.size() << 4 | literal_bytes << (10 + 4 * format), 2 + format);
+  to->Put(type | sizes.format << 2 | block.size() << 4 | literal_bytes << (4 + sizes.width),
+          sizes.header_bytes);
   to->PutBytes(std::span(description, description_bytes));
   to->PutBytes(streams);
   to->Put(0, 1);  // there are no matches
