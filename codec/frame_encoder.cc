@@ -246,10 +246,9 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   parts.Truncate(0);
   uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
   uint8_t* to[kMaxClasses];
+  const std::span coders(plan.class_coders[p].data(), num_classes);
   const bool maybe_zeros =
-      std::count(plan.class_coders[p].begin(),
-                 plan.class_coders[p].begin() + static_cast<ptrdiff_t>(num_classes),
-                 StreamCoder::kConstant) > 0;
+      std::find(coders.begin(), coders.end(), StreamCoder::kConstant) != coders.end();
   const unsigned with_values =
       maybe_zeros ? ClassesWithValues(level, classes.data(), plane, num_units) : ~0u;
   for (size_t c = 0; c < num_classes; ++c) {
