@@ -18,9 +18,9 @@ struct ReadShape {
   int blocks = 8;     // for each processor
   int loads = 4;      // of 16 bytes, in flight in each thread: 4, 8 or 16
 };
-inline constexpr ReadShape kReadShapes[] = {{256, 8, 4},  {512, 4, 4}, {1024, 2, 4}, {256, 8, 8},
-                                            {512, 2, 8},  {512, 4, 8}, {256, 4, 16}, {256, 16, 4},
-                                            {1024, 2, 16}};
+inline constexpr ReadShape kReadShapes[] = {{256, 8, 4},  {512, 4, 4},  {1024, 2, 4},
+                                            {256, 8, 8},  {512, 2, 8},  {512, 4, 8},
+                                            {256, 4, 16}, {256, 16, 4}, {1024, 2, 16}};
 
 // Reads each 16 bytes once. `from` begins at a multiple of 16; a rest of less is left out. `sink`:
 // 8 bytes that nobody needs.

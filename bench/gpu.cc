@@ -51,11 +51,10 @@ std::string Gpu::Describe() const {
   const auto version = [](int number) {
     return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
   };
-  return std::string(properties.name) + ", compute capability " +
-         std::to_string(properties.major) + "." + std::to_string(properties.minor) + ", " +
-         std::to_string(processors_) + " processors, " +
-         std::to_string(properties.totalGlobalMem / kMiB) + " MiB, CUDA " + version(runtime) +
-         ", driver for " + version(driver);
+  return std::string(properties.name) + ", compute capability " + std::to_string(properties.major) +
+         "." + std::to_string(properties.minor) + ", " + std::to_string(processors_) +
+         " processors, " + std::to_string(properties.totalGlobalMem / kMiB) + " MiB, CUDA " +
+         version(runtime) + ", driver for " + version(driver);
 }
 
 uint64_t Gpu::FreeBytes() {
@@ -100,9 +99,9 @@ double Gpu::PinnedCopy(std::span<const std::byte> bytes) {
   return Time(20e-6, [&] {
     for (size_t at = 0; at < bytes.size(); at += host_.size()) {
       const size_t size = std::min(host_.size(), bytes.size() - at);
-      RequireCuda(cudaMemcpyAsync(host_.data(), bytes.data() + at, size, cudaMemcpyDeviceToHost,
-                                  stream()),
-                  "cudaMemcpyAsync");
+      RequireCuda(
+          cudaMemcpyAsync(host_.data(), bytes.data() + at, size, cudaMemcpyDeviceToHost, stream()),
+          "cudaMemcpyAsync");
     }
   });
 }

@@ -17,8 +17,8 @@ JudgedTable::JudgedTable(const std::vector<PlannedRow>& rows) {
 
 void JudgedTable::Settle(const std::string& what, const std::string& measured,
                          std::optional<bool> met, const std::string& verdict) {
-  const auto row =
-      std::ranges::find_if(rows_, [&](const Row& candidate) { return candidate.plan.what == what; });
+  const auto row = std::ranges::find_if(
+      rows_, [&](const Row& candidate) { return candidate.plan.what == what; });
   if (row == rows_.end()) Fail("no row is named " + what);
   row->measured = measured;
   row->met = met;
