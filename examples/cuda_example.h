@@ -4,7 +4,7 @@
 // themselves, and noise that host and device agree on.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,12 @@
 
 #include "varve/result.h"
 #include "varve/status.h"
+
+#ifdef __CUDACC__
+#define CUDA_ON_BOTH __host__ __device__
+#else
+#define CUDA_ON_BOTH
+#endif
 
 namespace cuda_example {
 
@@ -69,7 +75,7 @@ inline varve::Result<double> SecondsBetween(const Event& begin, const Event& end
 }
 
 // A 64-bit mix of its inputs.
-__host__ __device__ inline uint64_t Mix(uint64_t a, uint64_t b) {
+CUDA_ON_BOTH inline uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15 + b;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9 + 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -77,7 +83,7 @@ __host__ __device__ inline uint64_t Mix(uint64_t a, uint64_t b) {
 }
 
 // In [0, 1).
-__host__ __device__ inline double Uniform(uint64_t a, uint64_t b) {
+CUDA_ON_BOTH inline double Uniform(uint64_t a, uint64_t b) {
   return static_cast<double>(Mix(a, b) >> 11) * 0x1p-53;
 }
 

@@ -101,7 +101,7 @@ __global__ void OverwriteOnDevice(Round round, uint64_t tensor, uint32_t* words,
   for (uint64_t block = blockIdx.x; block * Round::kBlockWords < size; block += gridDim.x) {
     if (!round.Overwrites(tensor, block)) continue;
     const uint64_t begin = block * Round::kBlockWords;
-    const uint64_t end = begin + Round::kBlockWords < size ? begin + Round::kBlockWords : size;
+    const uint64_t end = begin + round.words < size ? begin + round.words : size;
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       words[i] = round.Word(tensor, i);
     }

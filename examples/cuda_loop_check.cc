@@ -66,7 +66,7 @@ class Tensors {
       std::vector<uint32_t>& words = expected_[t];
       for (uint64_t begin = 0; begin < words.size(); begin += Round::kBlockWords) {
         if (!round.Overwrites(t, begin / Round::kBlockWords)) continue;
-        const uint64_t end = std::min<uint64_t>(begin + Round::kBlockWords, words.size());
+        const uint64_t end = std::min<uint64_t>(begin + round.words, words.size());
         for (uint64_t i = begin; i < end; ++i) words[i] = round.Word(t, i);
       }
     }
@@ -103,12 +103,13 @@ struct Setting {
 
 Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::string& path, const Setting& setting,
                                                 std::shared_ptr<CudaTensorSource> source,
-                                                bool failure_is_fatal) {
-  return AsyncCheckpointer::Open(path, {.staging_budget_bytes = setting.host_bytes,
+                                                bool saves_will_fail) {
+  varve::CheckpointerOptions options = {.staging_budget_bytes = setting.host_bytes,
                                         .store = {.codec = varve::Codec::kNone},
                                         .devices = std::move(source),
-                                        .failure_is_fatal = failure_is_fatal,
-                                        .retention = varve::RetentionPolicy{.keep_last = 2}});
+                                        .failure_is_fatal = !saves_will_fail};
+  if (!saves_will_fail) options.retention = varve::RetentionPolicy{.keep_last = 2};
+  return AsyncCheckpointer::Open(path, options);
 }
 
 // Saves a step and overwrites its tensors as soon as that is allowed.
@@ -142,7 +143,7 @@ Status KeepContract(const std::string& path, const Setting& setting, int rounds)
   VARVE_ASSIGN_OR_RETURN(
       auto source, CudaTensorSource::Create(
                        {.streams = {{0, stream.get()}}, .staging_bytes = setting.device_bytes}));
-  VARVE_ASSIGN_OR_RETURN(auto checkpointer, Open(path, setting, source, true));
+  VARVE_ASSIGN_OR_RETURN(auto checkpointer, Open(path, setting, source, /*saves_will_fail=*/false));
   VARVE_RETURN_IF_ERROR(checkpointer->Prewarm(tensors.state()));
   Round now{.number = 1};
   VARVE_RETURN_IF_ERROR(tensors.Overwrite(now, stream.get()));
@@ -161,12 +162,13 @@ Status KeepContract(const std::string& path, const Setting& setting, int rounds)
   return Status::Ok();
 }
 
-// Overwrites everything again and again until it is stopped.
+// Overwrites a word of each block again and again until it is stopped: fast enough to come between
+// any look at a chunk and the next.
 class Intruder {
  public:
   Intruder(const Tensors* tensors, cudaStream_t stream)
       : thread_([this, tensors, stream](const std::stop_token& stop) {
-          for (Round round{.number = 1'000}; !stop.stop_requested() && status_.ok();
+          for (Round round{.number = 1'000, .words = 1}; !stop.stop_requested() && status_.ok();
                ++round.number) {
             status_ = tensors->Overwrite(round, stream);
             if (status_.ok()) status_ = ToStatus(cudaStreamSynchronize(stream), "an intruder");
@@ -183,7 +185,8 @@ class Intruder {
   std::jthread thread_;
 };
 
-Status BreakContract(const std::string& path, const Setting& setting, int rounds) {
+// Until so many saves have failed.
+Status BreakContract(const std::string& path, const Setting& setting, int failures) {
   VARVE_ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   VARVE_ASSIGN_OR_RETURN(const Stream other, MakeStream());
   Tensors tensors;
@@ -191,33 +194,38 @@ Status BreakContract(const std::string& path, const Setting& setting, int rounds
   VARVE_ASSIGN_OR_RETURN(
       auto source, CudaTensorSource::Create(
                        {.streams = {{0, stream.get()}}, .staging_bytes = setting.device_bytes}));
-  VARVE_ASSIGN_OR_RETURN(auto checkpointer, Open(path, setting, source, false));
+  VARVE_ASSIGN_OR_RETURN(auto checkpointer, Open(path, setting, source, /*saves_will_fail=*/true));
   const Round first{.number = 1};
   VARVE_RETURN_IF_ERROR(tensors.Overwrite(first, stream.get()));
   tensors.Expect(first);
   VARVE_RETURN_IF_ERROR(checkpointer->Save(1, tensors.state()).status());
   VARVE_RETURN_IF_ERROR(checkpointer->Wait());
-  for (int i = 0; i < rounds; ++i) {
-    const auto step = static_cast<uint64_t>(2 + i);
+  int found = 0;
+  uint64_t step = 1;
+  while (found < failures) {
+    ++step;
     Intruder intruder(&tensors, other.get());
     VARVE_RETURN_IF_ERROR(checkpointer->BeginSave(step, tensors.state()).status());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     VARVE_RETURN_IF_ERROR(checkpointer->Wait());
     VARVE_RETURN_IF_ERROR(intruder.Stop());
     const Status saved = checkpointer->last_metrics()->status;
-    if (saved.message().find("changed while it was staged") == std::string::npos) {
-      return Status::Corruption("step " + std::to_string(step) +
-                                " was overwritten while it was staged; expected an error that says "
-                                "so, found: " +
-                                saved.ToString());
-    }
+    const bool is_found = saved.message().find("changed while it was staged") != std::string::npos;
+    if (is_found) ++found;
+    // The intruder may have come too late on a busy machine, but not again and again.
+    const bool is_hopeless = step > 10 * static_cast<uint64_t>(failures);
+    if (is_found || (saved.ok() && !is_hopeless)) continue;
+    return Status::Corruption("step " + std::to_string(step) +
+                              " was overwritten while it was staged; expected an error that says "
+                              "so, found: " +
+                              saved.ToString());
   }
   VARVE_RETURN_IF_ERROR(tensors.Compare(checkpointer->store(), 1));
   checkpointer->Close().IgnoreError();  // says again what the saves said
   std::printf(
-      "%d saves of tensors that change meanwhile, %s: each fails and says so; the step "
+      "%d of %d saves of tensors that change meanwhile, %s: failed and said so; the step "
       "before is whole\n",
-      rounds, setting.what);
+      failures, static_cast<int>(step - 1), setting.what);
   return Status::Ok();
 }
 

@@ -6,8 +6,8 @@
 //   every saved step is what the tensors held. By turns with BeginSave and AwaitStaged, with Save,
 //   and overwritten from another stream behind released(); with and without staging on the device,
 //   and with less memory on the host than what changes.
-// - A loop that goes on overwriting from BeginSave on: every save fails, and says that a tensor
-//   changed while it was staged; the step before is still what it was.
+// - A loop that goes on overwriting from BeginSave on: saves fail, and say that a tensor changed
+//   while it was staged; the step before is still what it was.
 #pragma once
 
 #include <string>

@@ -4,7 +4,7 @@
 // memory.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
 
@@ -46,12 +46,13 @@ struct Round {
   static constexpr uint64_t kBlockWords = 16'384;  // of 4 bytes: 64 KiB
 
   uint64_t number = 0;
-  double share = 1;  // of the blocks
+  double share = 1;              // of the blocks
+  uint64_t words = kBlockWords;  // of each, from its begin
 
-  __host__ __device__ bool Overwrites(uint64_t tensor, uint64_t block) const {
+  CUDA_ON_BOTH bool Overwrites(uint64_t tensor, uint64_t block) const {
     return Uniform(Mix(number, tensor), block) < share;
   }
-  __host__ __device__ uint32_t Word(uint64_t tensor, uint64_t i) const {
+  CUDA_ON_BOTH uint32_t Word(uint64_t tensor, uint64_t i) const {
     return static_cast<uint32_t>(Mix(Mix(number + 1'000'000, tensor), i));
   }
 };
