@@ -43,7 +43,8 @@ class DeviceDigestTest : public ::testing::Test {
     auto memory = AllocateOnDevice<std::byte>(size);
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
     memory_ = *std::move(memory);
-    ASSERT_EQ(cudaMemcpy(memory_.data(), bytes_.data(), size, cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(memory_.data(), bytes_.data(), size, cudaMemcpyHostToDevice, stream_),
+              cudaSuccess);
   }
   void Cut(size_t begin, size_t size) {
     chunks_.push_back({memory_.data() + begin, size});
@@ -101,8 +102,7 @@ TEST_F(DeviceDigestTest, WhatCannotBeIsSaid) {
   EXPECT_EQ(enqueue({{memory_.data(), 300}}), "ok");
   EXPECT_THAT(enqueue({{memory_.data(), 300}}), HasSubstr("has not been taken"));
   EXPECT_TRUE(digester->Take().ok());
-  EXPECT_THAT(DeviceDigester::Create(99, 2).status().ToString(),
-              HasSubstr("CUDA: cudaSetDevice"));
+  EXPECT_THAT(DeviceDigester::Create(99, 2).status().ToString(), HasSubstr("CUDA: cudaSetDevice"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 // others. What a kernel computes, and under ASan that it stays within its memory, is so tested
 // without a GPU; races and speed are not.
 //
-// Include it before the .cuh under test. One block of threads at a time.
+// Include it before the .cuh under test. One block at a time on each thread of the host.
 #pragma once
 
 #include <ucontext.h>
@@ -126,7 +126,7 @@ class EmulatedBlock {
   void HasSwitched(void*, bool) {}
 #endif
 
-  inline static EmulatedBlock* current_ = nullptr;
+  inline static thread_local EmulatedBlock* current_ = nullptr;
 
   const std::function<void()>& work_;
   std::vector<Thread> threads_;
@@ -165,6 +165,11 @@ inline void __syncthreads() { varve::testing::EmulatedBlock::current().AwaitBloc
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   __extension__ using uint128 = unsigned __int128;
   return static_cast<uint64_t>(static_cast<uint128>(a) * b >> 64);
+}
+inline uint32_t atomicAdd(uint32_t* to, uint32_t value) {
+  const uint32_t before = *to;
+  *to += value;
+  return before;
 }
 template <typename T>
 T __ldcs(const T* from) {
