@@ -47,6 +47,9 @@ struct SaveSample {
   double idle = 0;  // that the trainer's stream had nothing to do
   double pass = 0;  // reads the state once, in the same round
   double durable = 0;
+
+  // The trainer is held on the host, or its next work on the device waits for reads of the save.
+  double stall() const { return std::max(host, idle); }
 };
 
 std::vector<double> Values(const std::vector<SaveSample>& samples, double SaveSample::*member) {
@@ -145,13 +148,13 @@ class Saves {
     return samples;
   }
 
-  // `limit` of a read pass that took so long.
-  template <typename Limit>
-  void Judge(const std::string& what, const std::vector<SaveSample>& samples,
-             double SaveSample::*judged, const Limit& limit) {
+  // `judged` of a save against `limit` of a read pass that took so long.
+  template <typename Judged, typename Limit>
+  void Judge(const std::string& what, const std::vector<SaveSample>& samples, const Judged& judged,
+             const Limit& limit) {
     const auto values = [&](double SaveSample::*member) { return Values(samples, member); };
     std::vector<double> shares;
-    for (const SaveSample& sample : samples) shares.push_back(sample.*judged / limit(sample.pass));
+    for (const SaveSample& sample : samples) shares.push_back(judged(sample) / limit(sample.pass));
     const auto ms = [&](double SaveSample::*member, double q) {
       return 1e3 * Quantile(values(member), q);
     };
@@ -234,6 +237,8 @@ class Saves {
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };
 
+double Stall(const SaveSample& sample) { return sample.stall(); }
+double Idle(const SaveSample& sample) { return sample.idle; }
 double SaveLimit(double pass) { return 1.5 * pass + kFixed; }
 double OverlapLimit(double pass) { return 0.1 * pass + kFixed; }
 
@@ -279,24 +284,25 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   const auto copy_limit = [&](double) { return 1.1 * saves.copy(); };
 
   saves.Open(256 * kMiB);
-  saves.Judge(kFirstRow, {saves.One()}, &SaveSample::host, copy_limit);
+  saves.Judge(kFirstRow, {saves.One()}, Stall, copy_limit);
   for (const double share : kShares) {
     const auto samples = saves.Rounds(share, [&] { return saves.One(); });
     if (share <= 0.01) {
-      saves.Judge(SaveRow(share), samples, &SaveSample::host, SaveLimit);
+      saves.Judge(SaveRow(share), samples, Stall, SaveLimit);
     } else {
-      saves.Judge(SaveRow(share), samples, &SaveSample::host, copy_limit);
+      saves.Judge(SaveRow(share), samples, Stall, copy_limit);
     }
     const auto durable = Values(samples, &SaveSample::durable);
     const double changed = share * static_cast<double>(state.size());
-    table->Inform(DurableRow(share), Gigabytes(changed, Quantile(durable, 0.5)));
+    table->Inform(DurableRow(share), Milliseconds(Quantile(durable, 0.5)) + ": " +
+                                         Gigabytes(changed, Quantile(durable, 0.5)));
     table->AddSamples(DurableRow(share) + ": s", durable);
   }
   for (const double share : kShares) {
     const auto done = saves.Rounds(share, [&] { return saves.Two(share, false); });
-    saves.Judge(OverlapRow(share), done, &SaveSample::host, OverlapLimit);
+    saves.Judge(OverlapRow(share), done, Stall, OverlapLimit);
     const auto ahead = saves.Rounds(share, [&] { return saves.Two(share, true); });
-    saves.Judge(AheadRow(share), ahead, &SaveSample::idle, OverlapLimit);
+    saves.Judge(AheadRow(share), ahead, Idle, OverlapLimit);
   }
   MeasureRestore(params, &saves, table);
 
@@ -306,7 +312,7 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   } else {
     saves.Open(state.size() + 16 * kMiB);
     const auto samples = saves.Rounds(1, [&] { return saves.One(); });
-    saves.Judge(kGrantedRow, samples, &SaveSample::host, [](double pass) { return 2.6 * pass; });
+    saves.Judge(kGrantedRow, samples, Stall, [](double pass) { return 2.6 * pass; });
   }
   saves.Close();
 }
@@ -318,7 +324,7 @@ void MeasureLarge(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   saves.One();
   for (const double share : {0.0, 0.01}) {
     const auto samples = saves.Rounds(share, [&] { return saves.One(); });
-    saves.Judge(LargeRow(share), samples, &SaveSample::host, SaveLimit);
+    saves.Judge(LargeRow(share), samples, Stall, SaveLimit);
   }
   saves.Close();
 }
