@@ -31,7 +31,7 @@ std::string Percent(double share) {
 }
 std::string SaveRow(double share) { return "GPU stall of Save, " + Percent(share); }
 std::string OverlapRow(double share) { return "GPU stall, two-phase, " + Percent(share); }
-std::string AheadRow(double share) { return "  the same, host runs ahead, " + Percent(share); }
+std::string AheadRow(double share) { return "GPU idle, two-phase, host ahead, " + Percent(share); }
 std::string DurableRow(double share) { return "GPU time to durable, " + Percent(share); }
 std::string LargeRow(double share) { return "GPU stall of Save, largest state, " + Percent(share); }
 constexpr char kGrantedRow[] = "GPU stall of Save, 100 % changed, staging for all";
@@ -267,7 +267,7 @@ std::vector<PlannedRow> PlanSaves() {
   rows.push_back({kGrantedRow, "<= 2.6 x read pass"});
   for (const double share : kShares) {
     rows.push_back({OverlapRow(share), kOverlapTarget});
-    rows.push_back({AheadRow(share), "GPU idle " + std::string(kOverlapTarget)});
+    rows.push_back({AheadRow(share), kOverlapTarget});
   }
   for (const double share : kShares) rows.push_back({DurableRow(share), "no target"});
   rows.push_back({kRestoreRow, "no target"});
