@@ -58,6 +58,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("--budget needs a number", self.refused("--budget", "long"))
         with harness.clean_folder() as folder:
             self.assertIn(f"{folder}/bin/cuda_test is missing", self.refused("--run", folder))
+            make(folder / "bin" / "mine", "")
+            self.assertIn(f"{folder} is no pack", self.refused("--pack", folder))
 
     def test_help_names_the_exit_codes(self):
         done = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True)
