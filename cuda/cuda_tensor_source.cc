@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hands each chunk to the device that has it.
-#include <algorithm>
+#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -106,13 +106,19 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return digests_.data();
   }
 
-  Status CopyToHost(std::span<const Copy> copies) override {
+  Result<uint64_t> CopyToHost(std::span<const Copy> copies) override {
     for (auto& [id, device] : devices_) device.copies.clear();
     for (const Copy& copy : copies) {
       const auto& [device, chunk] = owners_[copy.chunk];
       device->copies.push_back({chunk, copy.to});
     }
-    return OnEach([](Device& device) { return device.one->CopyToHost(device.copies); });
+    std::atomic<uint64_t> waited_bytes = 0;
+    VARVE_RETURN_IF_ERROR(OnEach([&](Device& device) -> Status {
+      VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, device.one->CopyToHost(device.copies));
+      waited_bytes += bytes;
+      return Status::Ok();
+    }));
+    return waited_bytes.load();
   }
 
   Status MarkRelease() override {

@@ -169,7 +169,7 @@ std::vector<OneDevice::Move> OneDevice::Merge(std::span<const Move> moves) {
   return merged;
 }
 
-Status OneDevice::CopyToHost(std::span<const Copy> copies) {
+Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
   std::vector<Move> moves;
@@ -187,15 +187,19 @@ Status OneDevice::CopyToHost(std::span<const Copy> copies) {
   }
   const std::vector<Move> merged = Merge(moves);
   std::span<const Move> pieces = merged;
+  uint64_t waited_bytes = 0;
   while (!pieces.empty()) {
-    if (staging_.HasRoom(pieces[0].bytes) && IsTrainerWaiting()) {
+    const bool is_waiting = IsTrainerWaiting();
+    if (is_waiting && staging_.HasRoom(pieces[0].bytes)) {
       VARVE_RETURN_IF_ERROR(Gather(&pieces));
       continue;
     }
+    if (is_waiting) waited_bytes += pieces[0].bytes;
     VARVE_RETURN_IF_ERROR(CopyPiece(pieces[0]));
     pieces = pieces.subspan(1);
   }
-  return Drain();
+  VARVE_RETURN_IF_ERROR(Drain());
+  return waited_bytes;
 }
 
 Status OneDevice::CopyPiece(const Move& piece) {

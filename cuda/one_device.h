@@ -57,7 +57,7 @@ class OneDevice {
     size_t chunk = 0;
     std::byte* to = nullptr;
   };
-  Status CopyToHost(std::span<const Copy> copies);
+  Result<uint64_t> CopyToHost(std::span<const Copy> copies);
   Status MarkRelease();
   Status AwaitCopies();
 

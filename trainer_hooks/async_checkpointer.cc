@@ -461,6 +461,7 @@ Status AsyncCheckpointerImpl::SaveJob(Job* job) {
     const std::lock_guard lock(mutex_);
     job->metrics.changed_bytes = job->stage.changed_bytes();
     job->metrics.staged_bytes = job->stage.staged_bytes();
+    job->metrics.waited_bytes = job->stage.waited_bytes();
   }
   EnterPhase(Phase::kWriting);
   VARVE_RETURN_IF_ERROR(job->stage.AwaitArrived());

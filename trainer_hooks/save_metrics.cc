@@ -15,7 +15,8 @@ std::string Format(const char* format, double value) {
 std::string Seconds(double seconds) { return Format("%.3f s", seconds); }
 
 std::string Share(uint64_t part, uint64_t whole) {
-  return Format("%.1f %%", whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole));
+  return Format("%.1f %%",
+                whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 }  // namespace
@@ -35,6 +36,10 @@ std::string ToString(const SaveMetrics& m) {
   if (m.staging_wait_seconds >= 0.0005) {
     text += "; waited " + Seconds(m.staging_wait_seconds) + " as only " +
             std::to_string(m.staged_bytes) + " bytes fit the staging budget";
+  }
+  if (m.waited_bytes > 0) {
+    text += "; waited for " + std::to_string(m.waited_bytes) +
+            " bytes from devices, whose staging was full";
   }
   if (m.attempts > 1) text += "; " + std::to_string(m.attempts) + " attempts";
   if (m.dropped_steps > 0) text += "; dropped " + std::to_string(m.dropped_steps) + " old";

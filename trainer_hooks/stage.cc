@@ -255,7 +255,7 @@ Status Stage::CopyFromDevices() {
     staged_bytes_ += memory->ChunkBytes(at);
     to += StagingMemory::Rounded(memory->ChunkBytes(at));
   }
-  VARVE_RETURN_IF_ERROR(devices_->CopyToHost(copies));
+  VARVE_ASSIGN_OR_RETURN(waited_bytes_, devices_->CopyToHost(copies));
   const std::lock_guard lock(mutex_);
   are_devices_copied_ = true;
   wake_.notify_all();

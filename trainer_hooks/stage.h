@@ -73,6 +73,8 @@ class Stage {
   // After AwaitCopied.
   uint64_t changed_bytes() const { return changed_bytes_; }
   uint64_t staged_bytes() const { return staged_bytes_; }
+  // Of them, what the trainer waited for on its way from devices.
+  uint64_t waited_bytes() const { return waited_bytes_; }
   bool is_all_staged() const { return changed_bytes_ == staged_bytes_; }
   // After Add: what lies on devices.
   const std::vector<DeviceTensorSource::Chunk>& device_chunks() const { return device_bytes_; }
@@ -119,6 +121,7 @@ class Stage {
   std::atomic<int64_t> not_copied_{0};
   std::atomic<uint64_t> changed_bytes_{0};
   std::atomic<uint64_t> staged_bytes_{0};
+  uint64_t waited_bytes_ = 0;
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -71,6 +71,9 @@ struct SaveMetrics {
   uint64_t logical_bytes = 0;
   uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the step before
   uint64_t staged_bytes = 0;   // of them, copied; the rest did not fit the staging budget
+  // Of these, on devices: had no room in the staging there, so the trainer waited until they were
+  // on their way to the host.
+  uint64_t waited_bytes = 0;
   uint64_t new_bytes = 0;      // of them, raw bytes of chunks that the store did not have
   uint64_t stored_bytes = 0;   // encoded bytes of those
   uint64_t dropped_steps = 0;  // by the retention

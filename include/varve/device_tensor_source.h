@@ -65,8 +65,9 @@ class DeviceTensorSource {
   // The digest of each chunk, in their order; until the next BeginDigests.
   virtual Result<const Digest*> TakeDigests() = 0;
   // Begins to copy chunks to memory of the host, each at most once. Returns when all is enqueued
-  // that reads the tensors.
-  virtual Status CopyToHost(std::span<const Copy> copies) = 0;
+  // that reads the tensors: how many bytes of it the trainer had to wait for on their way to the
+  // host, as they had no room on the device.
+  virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // Work that the trainer's streams get from here on comes after all reads of its tensors.
   virtual Status MarkRelease() = 0;
   // Returns when all copies have arrived; or after an error, when nothing will be written any more.

@@ -88,11 +88,18 @@ TEST_F(DeviceSaveTest, StagingOnTheDeviceMayBeAnySize) {
     }
     std::vector<std::vector<TestTensor>> saved;
     for (uint64_t step = 1; step <= 5; ++step) {
-      for (size_t i = 0; i < step % 4; ++i) state->Set(i, RandomBytes(state->Size(i), step * 8 + i));
+      for (size_t i = 0; i < step % 4; ++i)
+        state->Set(i, RandomBytes(state->Size(i), step * 8 + i));
       saved.push_back(state->Values());
       Save(step, state->state());
     }
     VARVE_ASSERT_OK(ckpt_->Wait());
+    const SaveMetrics last = *ckpt_->last_metrics();  // the first tensor has changed
+    EXPECT_EQ(last.changed_bytes, 2'400'000u);
+    EXPECT_EQ(last.waited_bytes, staging == 0 ? 2'400'000u : 0u);
+    EXPECT_EQ(
+        ToString(last).find("bytes from devices, whose staging was full") != std::string::npos,
+        staging == 0);
     for (uint64_t step = 1; step <= 5; ++step) {
       ExpectHolds(ckpt_->store(), step, saved[step - 1], "staging" + std::to_string(staging));
     }
@@ -189,13 +196,14 @@ TEST_F(DeviceSaveTest, PlacesThatCannotBeAreNamed) {
   TrainingState wrong = state->state();
   std::vector<float> host(1000);
   wrong.tensors[0].data = host.data();
-  EXPECT_THAT(ckpt_->BeginSave(1, wrong),
-              FailsWith(StatusCode::kInvalidArgument,
-                        "tensor t: its data lies in memory of the host, expected memory of device 0"));
+  EXPECT_THAT(
+      ckpt_->BeginSave(1, wrong),
+      FailsWith(StatusCode::kInvalidArgument,
+                "tensor t: its data lies in memory of the host, expected memory of device 0"));
   wrong = state->state();
   wrong.tensors[0].device = 7;
-  EXPECT_THAT(ckpt_->BeginSave(1, wrong), FailsWith(StatusCode::kInvalidArgument,
-                                                    "no stream was given for device 7"));
+  EXPECT_THAT(ckpt_->BeginSave(1, wrong),
+              FailsWith(StatusCode::kInvalidArgument, "no stream was given for device 7"));
   wrong = state->state();
   wrong.tensors[0].shape = {500, 1};
   wrong.tensors[0].strides = {2, 1};
@@ -234,8 +242,8 @@ TEST_F(DeviceSaveTest, AStreamThatIsCapturedIsRefused) {
 }
 
 TEST_F(DeviceSaveTest, MemoryThatIsNotThereIsSaid) {
-  EXPECT_THAT(CudaTensorSource::Create({.streams = {{0, stream_.get()}},
-                                        .staging_bytes = uint64_t{1} << 50}),
+  EXPECT_THAT(CudaTensorSource::Create(
+                  {.streams = {{0, stream_.get()}}, .staging_bytes = uint64_t{1} << 50}),
               FailsWith(StatusCode::kUnavailable, "device 0: CUDA: cudaMalloc"));
   EXPECT_THAT(CudaTensorSource::Create({.streams = {{0, stream_.get()}}, .bounce_bytes = 1}),
               FailsWith(StatusCode::kInvalidArgument, "bounce_bytes is 1"));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <future>
 #include <map>
 #include <optional>
 #include <utility>
@@ -41,21 +43,32 @@ class Exchange {
     VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(EncodeHeld(wanted_))));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, MakePlan(lists)));
     Status status = ReadAlone();
-    for (const Round& round : plan_.rounds) {
-      if (status.ok()) status = Read(round);
+    const std::vector<Round>& rounds = plan_.rounds;
+    ReadAhead next = BeginRead(rounds, 0);
+    for (size_t i = 0; i < rounds.size(); ++i) {
+      Result<Items> read = next.get();
+      if (status.ok()) status = read.status();
       VARVE_RETURN_IF_ERROR(Agree(ranks_, status));
-      VARVE_ASSIGN_OR_RETURN(const auto received, Send(round));
-      status = Receive(round, received);
+      next = BeginRead(rounds, i + 1);  // while this one is on its way
+      read_ = *std::move(read);
+      VARVE_ASSIGN_OR_RETURN(const auto received, Send(rounds[i]));
+      status = Receive(rounds[i], received);
     }
     return Agree(ranks_, status);
   }
 
  private:
+  // What this rank has read of a round.
+  using Items = std::map<const ExchangeItem*, std::vector<std::byte>>;
+  // Waits for it when it goes.
+  using ReadAhead = std::future<Result<Items>>;
+
   Status FindWanted();
   std::optional<HeldTensor> AsWanted(const ReadRequest& request) const;
   Status MakePlan(const std::vector<std::vector<std::byte>>& lists);
   Status ReadAlone();
-  Status Read(const Round& round);
+  ReadAhead BeginRead(const std::vector<Round>& rounds, size_t i) const;
+  Result<Items> Read(const Round& round) const;
   Result<std::vector<Message>> Send(const Round& round);
   Message Pack(const Round& round, uint32_t to) const;
   Status Receive(const Round& round, const std::vector<Message>& received);
@@ -77,7 +90,7 @@ class Exchange {
   std::vector<HeldTensor> wanted_;
   std::vector<size_t> request_of_;  // of each of wanted_
   ExchangePlan plan_;
-  std::map<const ExchangeItem*, std::vector<std::byte>> read_;  // of this round
+  Items read_;  // of the round that is sent
 };
 
 Status Exchange::FindWanted() {
@@ -120,7 +133,7 @@ Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
     if (!fits.ok()) return fits.WithContext("what rank " + std::to_string(rank) + " wants");
     wanted.push_back(*std::move(list));
   }
-  plan_ = PlanExchange(shards_, wanted, kExchangeBudgetBytes);
+  plan_ = PlanExchange(shards_, wanted, kExchangeBudgetBytes / 2);  // two rounds at a time
   return Status::Ok();
 }
 
@@ -139,19 +152,32 @@ Status Exchange::ReadAlone() {
   return alone.empty() ? Status::Ok() : reader_.ReadMany(alone);
 }
 
-Status Exchange::Read(const Round& round) {
-  read_.clear();
+// On another thread; behind the last round there is nothing.
+Exchange::ReadAhead Exchange::BeginRead(const std::vector<Round>& rounds, size_t i) const {
+  if (i == rounds.size()) return {};
+  return std::async(std::launch::async, [this, &round = rounds[i]]() -> Result<Items> {
+    try {
+      return Read(round);
+    } catch (const std::exception& error) {  // out of memory
+      return Status::Unavailable(std::string("reading for other ranks: ") + error.what());
+    }
+  });
+}
+
+Result<Exchange::Items> Exchange::Read(const Round& round) const {
+  Items read;
   std::vector<ReadRequest> requests;
   for (const ExchangeItem& item : round) {
     if (item.reader != rank_) continue;
     const TensorInfo& shard = shards_[item.shard];
-    std::vector<std::byte>& bytes = read_[&item];
+    std::vector<std::byte>& bytes = read[&item];
     bytes.resize(static_cast<size_t>(item.layout.NumLocal()) *
                  static_cast<size_t>(DTypeBits(shard.dtype)) / 8);
     requests.push_back(
         {.name = shard.name, .out = bytes, .shard = shard.shard, .region = &item.layout});
   }
-  return requests.empty() ? Status::Ok() : reader_.ReadMany(requests);
+  if (!requests.empty()) VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
+  return read;
 }
 
 // Of each item that this rank has read, what a rank wants, in their order; behind the digest of

@@ -11,8 +11,8 @@
 
 namespace varve {
 
-// What a rank holds of a round: what it has read, has ready to send, and has received. Beside it is
-// what any read holds.
+// What a rank holds of the round that is sent (what it has read, has ready to send, and has
+// received) and of the next one, which is read meanwhile. Beside it is what any read holds.
 inline constexpr uint64_t kExchangeBudgetBytes = uint64_t{64} << 20;
 
 // As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective:
