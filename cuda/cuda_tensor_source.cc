@@ -16,6 +16,8 @@ namespace {
 
 using gpu::OneDevice;
 
+constexpr uint64_t kMinBounceBytes = uint64_t{32} << 20;  // two pieces of a load
+
 // Memory of the host that devices copy to and from at full speed, for as long as this lives.
 class PinnedRange {
  public:
@@ -40,6 +42,10 @@ class PinnedRange {
 class CudaTensorSourceImpl : public CudaTensorSource {
  public:
   Status Init(const CudaOptions& options) {
+    if (options.bounce_bytes < kMinBounceBytes) {
+      return Status::InvalidArgument("bounce_bytes is " + std::to_string(options.bounce_bytes) +
+                                     ", expected at least " + std::to_string(kMinBounceBytes));
+    }
     for (const CudaStream& stream : options.streams) {
       if (devices_.contains(stream.device)) {
         return Status::InvalidArgument("two streams of device " + std::to_string(stream.device) +
@@ -48,6 +54,10 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       VARVE_ASSIGN_OR_RETURN(devices_[stream.device].one,
                              OneDevice::Create(stream, options.staging_bytes));
     }
+    if (options.streams.empty()) return Status::InvalidArgument("no stream was given");
+    const gpu::DeviceScope scope(options.streams[0].device);
+    VARVE_RETURN_IF_ERROR(scope.status());
+    VARVE_ASSIGN_OR_RETURN(bounce_, gpu::AllocatePinned<std::byte>(options.bounce_bytes));
     return Status::Ok();
   }
 
@@ -113,16 +123,32 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return OnEach([](Device& device) { return device.one->AwaitCopies(); });
   }
 
+  Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {
+    std::map<int, std::pair<std::vector<OneDevice::Bytes>, std::vector<size_t>>> of_device;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      auto& [bytes, places] = of_device[chunks[i].device];
+      bytes.push_back(chunks[i].bytes);
+      places.push_back(i);
+    }
+    digests_now_.resize(chunks.size());
+    for (const auto& [id, of] : of_device) {
+      VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(id));
+      VARVE_ASSIGN_OR_RETURN(const auto digests, one->DigestNow(seed, of.first));
+      for (size_t i = 0; i < digests.size(); ++i) digests_now_[of.second[i]] = digests[i];
+    }
+    return digests_now_.data();
+  }
   Status Read(const Chunk& from, std::span<std::byte> to) override {
     VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(from.device));
     return one->Read(from.bytes, to);
   }
-  Status Write(std::span<const std::byte> from, int device, std::byte* to) override {
+  std::span<std::byte> bounce() override { return {bounce_.data(), bounce_.size()}; }
+  Status Write(std::span<const std::byte> from, int device, std::byte* to, int half) override {
     VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(device));
-    return one->Write(from, to);
+    return one->Write(from, to, half);
   }
-  Status AwaitWrites() override {
-    return OnEach([](Device& device) { return device.one->AwaitWrites(); });
+  Status AwaitWrites(int half) override {
+    return OnEach([half](Device& device) { return device.one->AwaitWrites(half); });
   }
 
  private:
@@ -185,7 +211,9 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   std::vector<std::pair<Device*, size_t>>
       owners_;  // of each chunk of the save, and which of its own
   std::vector<Digest> digests_;
+  std::vector<Digest> digests_now_;
   std::unique_ptr<PinnedRange> pinned_;
+  gpu::PinnedBuffer<std::byte> bounce_;
 };
 
 }  // namespace

@@ -38,9 +38,13 @@ Status OneDevice::Init(uint64_t staging_bytes) {
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_ASSIGN_OR_RETURN(reading_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(draining_, MakeStream());
+  VARVE_ASSIGN_OR_RETURN(comparing_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(begun_, MakeEvent());
   VARVE_ASSIGN_OR_RETURN(released_, MakeEvent());
   for (Event& event : pieces_) {
+    VARVE_ASSIGN_OR_RETURN(event, MakeEvent());
+  }
+  for (Event& event : written_) {
     VARVE_ASSIGN_OR_RETURN(event, MakeEvent());
   }
   VARVE_ASSIGN_OR_RETURN(staging_, DeviceStaging::Create(staging_bytes));
@@ -70,20 +74,10 @@ Status OneDevice::Check(Bytes tensor) const {
 }
 
 Status OneDevice::Prepare(std::span<const Bytes> chunks) {
-  const DeviceScope scope(device());
-  VARVE_RETURN_IF_ERROR(scope.status());
-  const auto is_small = [](const Bytes& bytes) { return bytes.size() <= SmallChunks::kMaxBytes; };
-  const auto small = static_cast<size_t>(std::ranges::count_if(chunks, is_small));
-  const size_t large = chunks.size() - small;
-  if (digester_ == nullptr || large > max_large_) {
-    VARVE_ASSIGN_OR_RETURN(digester_, DeviceDigester::Create(device(), large));
-    VARVE_ASSIGN_OR_RETURN(gatherer_, DeviceCopier::Create(device(), large, staging_.size()));
-    max_large_ = large;
-  }
-  if (small_ == nullptr || small > max_small_) {
-    VARVE_ASSIGN_OR_RETURN(small_, SmallChunks::Create(device(), small));
-    max_small_ = small;
-  }
+  VARVE_RETURN_IF_ERROR(digests_.Fit(chunks));
+  if (gatherer_ != nullptr && chunks.size() <= max_gathered_) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(gatherer_, DeviceCopier::Create(device(), chunks.size(), staging_.size()));
+  max_gathered_ = chunks.size();
   return Status::Ok();
 }
 
@@ -103,79 +97,52 @@ Status OneDevice::MarkBegin() {
   return Status::Ok();
 }
 
-void OneDevice::List(std::vector<Bytes> chunks) {
-  chunks_.clear();
-  size_t places[2] = {};
-  for (const Bytes& bytes : chunks) {
-    Chunk chunk{.bytes = bytes};
-    chunk.place = places[chunk.is_small() ? 1 : 0]++;
-    chunks_.push_back(chunk);
-  }
-}
-
-bool OneDevice::HasChangedBefore(size_t i, const std::vector<Chunk>& before) const {
-  return i < before.size() && before[i].has_changed &&
-         before[i].bytes.data() == chunks_[i].bytes.data();
-}
-
-Status OneDevice::BeginDigests(uint64_t seed, std::vector<Bytes> chunks,
-                               std::function<bool()> is_awaited) {
+// The chunks of a save, with a place in staging for those that will probably be needed there.
+std::vector<DeviceChunk> OneDevice::PlaceChunks(std::span<const Bytes> chunks) {
   const std::vector<Chunk> before = std::move(chunks_);
+  const bool is_awaited = is_awaited_();
+  chunks_.clear();
+  std::vector<DeviceChunk> placed;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const Bytes bytes = chunks[i];
+    const bool has_changed_before =
+        i < before.size() && before[i].has_changed && before[i].bytes.data() == bytes.data();
+    std::byte* staged = nullptr;
+    if (is_awaited && has_changed_before && !ChunkDigests::IsSmall(bytes.size())) {
+      staged = staging_.Take(bytes.size());
+    }
+    chunks_.push_back({.bytes = bytes, .staged = staged});
+    placed.push_back({bytes.data(), bytes.size(), staged});
+  }
+  return placed;
+}
+
+Status OneDevice::BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
+                               std::function<bool()> is_awaited) {
   is_awaited_ = std::move(is_awaited);
   staged_.clear();
   staging_.Clear();
   num_pieces_ = 0;
-  List(std::move(chunks));
+  const std::vector<DeviceChunk> placed = PlaceChunks(chunks);
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
-  const Status enqueued = EnqueueDigests(seed, before);
+  const Status enqueued = digests_.Begin(seed, placed, reading_.get());
   VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));  // whatever of it was enqueued
   return enqueued;
 }
 
-Status OneDevice::EnqueueDigests(uint64_t seed, const std::vector<Chunk>& before) {
-  std::vector<DeviceChunk> large;
-  std::vector<Bytes> small;
-  const bool is_awaited = is_awaited_();
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    Chunk& chunk = chunks_[i];
-    if (chunk.is_small()) {
-      small.push_back(chunk.bytes);
-      continue;
-    }
-    std::byte* copy = nullptr;
-    if (is_awaited && HasChangedBefore(i, before)) copy = staging_.Take(chunk.bytes.size());
-    chunk.staged = copy;
-    large.push_back({chunk.bytes.data(), chunk.bytes.size(), copy});
-  }
-  if (large.size() > max_large_ || small.size() > max_small_) {
-    return Status::FailedPrecondition(
-        std::to_string(large.size()) + " large and " + std::to_string(small.size()) +
-        " small chunks, expected at most " + std::to_string(max_large_) + " and " +
-        std::to_string(max_small_) + ", as Prepare was told");
-  }
-  if (!small.empty()) VARVE_RETURN_IF_ERROR(small_->Begin(small, reading_.get()));
-  if (!large.empty()) VARVE_RETURN_IF_ERROR(digester_->Enqueue(seed, large, reading_.get()));
-  digests_.assign(chunks_.size(), Digest{});
-  seed_ = seed;
-  return Status::Ok();
-}
+Result<std::span<const Digest>> OneDevice::TakeDigests() { return digests_.Take(); }
 
-Result<std::span<const Digest>> OneDevice::TakeDigests() {
+Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, std::span<const Bytes> chunks) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
-  std::span<const Digest> large;
-  if (digester_ != nullptr) {
-    VARVE_ASSIGN_OR_RETURN(large, digester_->Take());
-  }
-  if (small_ != nullptr) VARVE_RETURN_IF_ERROR(small_->Await());
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    const Chunk& chunk = chunks_[i];
-    digests_[i] =
-        chunk.is_small() ? ComputeDigest(seed_, (*small_)[chunk.place]) : large[chunk.place];
-  }
-  return std::span<const Digest>(digests_);
+  std::vector<DeviceChunk> placed;
+  for (const Bytes& bytes : chunks) placed.push_back({bytes.data(), bytes.size()});
+  VARVE_RETURN_IF_ERROR(other_digests_.Fit(chunks));
+  VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
+  VARVE_RETURN_IF_ERROR(other_digests_.Begin(seed, placed, comparing_.get()));
+  return other_digests_.Take();
 }
 
 // Neighbours become one, up to the length of a piece.
@@ -203,8 +170,8 @@ Status OneDevice::CopyToHost(std::span<const Copy> copies) {
     Chunk& chunk = chunks_[copy.chunk];
     chunk.has_changed = true;
     const Bytes bytes = chunk.bytes;
-    if (chunk.is_small()) {
-      std::memcpy(copy.to, (*small_)[chunk.place].data(), bytes.size());
+    if (ChunkDigests::IsSmall(bytes.size())) {
+      std::memcpy(copy.to, digests_.small(copy.chunk).data(), bytes.size());
     } else if (chunk.staged != nullptr) {
       staged_.push_back({chunk.staged, copy.to, bytes.size()});
     } else {
@@ -267,7 +234,7 @@ Status OneDevice::MarkRelease() {
 Status OneDevice::AwaitCopies() {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
-  if (digester_ != nullptr) digester_->Take().status().IgnoreError();  // of a save that failed
+  digests_.Take().status().IgnoreError();  // of a save that failed
   const Status read = ToStatus(cudaStreamSynchronize(reading_.get()), "cudaStreamSynchronize");
   const Status drained = ToStatus(cudaStreamSynchronize(draining_.get()), "cudaStreamSynchronize");
   return read.ok() ? drained : read;
@@ -282,25 +249,18 @@ Status OneDevice::Read(Bytes from, std::span<std::byte> to) {
   return Status::Ok();
 }
 
-Status OneDevice::Write(Bytes from, std::byte* to) {
+Status OneDevice::Write(Bytes from, std::byte* to, int half) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
-  const std::lock_guard lock(write_mutex_);
-  if (!is_writing_) {  // behind what still reads the old values
-    VARVE_RETURN_IF_ERROR(MarkBegin());
-    VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
-    is_writing_ = true;
-  }
+  VARVE_RETURN_IF_ERROR(MarkBegin());  // what still reads the old values goes first
+  VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
   VARVE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, reading_.get()));
+  VARVE_CUDA(cudaEventRecord(written_[half].get(), reading_.get()));
   return Status::Ok();
 }
 
-Status OneDevice::AwaitWrites() {
-  const DeviceScope scope(device());
-  VARVE_RETURN_IF_ERROR(scope.status());
-  const std::lock_guard lock(write_mutex_);
-  is_writing_ = false;
-  VARVE_CUDA(cudaStreamSynchronize(reading_.get()));
+Status OneDevice::AwaitWrites(int half) {
+  VARVE_CUDA(cudaEventSynchronize(written_[half].get()));
   return Status::Ok();
 }
 

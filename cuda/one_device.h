@@ -19,16 +19,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "codec/digest.h"
+#include "cuda/chunk_digests.h"
 #include "cuda/device_copy.h"
-#include "cuda/device_digest.h"
 #include "cuda/device_staging.h"
 #include "cuda/resources.h"
-#include "cuda/small_chunks.h"
 #include "varve/cuda.h"
 #include "varve/result.h"
 
@@ -52,7 +50,8 @@ class OneDevice {
   Status Prepare(std::span<const Bytes> chunks);
 
   Status MarkBegin();
-  Status BeginDigests(uint64_t seed, std::vector<Bytes> chunks, std::function<bool()> is_awaited);
+  Status BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
+                      std::function<bool()> is_awaited);
   // One for each chunk.
   Result<std::span<const Digest>> TakeDigests();
   struct Copy {
@@ -63,9 +62,12 @@ class OneDevice {
   Status MarkRelease();
   Status AwaitCopies();
 
+  // Of chunks as they are at the last MarkBegin; waits.
+  Result<std::span<const Digest>> DigestNow(uint64_t seed, std::span<const Bytes> chunks);
+
   Status Read(Bytes from, std::span<std::byte> to);
-  Status Write(Bytes from, std::byte* to);
-  Status AwaitWrites();
+  Status Write(Bytes from, std::byte* to, int half);
+  Status AwaitWrites(int half);
 
  private:
   struct Move {
@@ -75,19 +77,16 @@ class OneDevice {
   };
   struct Chunk {
     Bytes bytes;
-    size_t place = 0;                   // among the large ones, or the small ones
-    const std::byte* staged = nullptr;  // its copy in staging
+    std::byte* staged = nullptr;  // its copy in staging
     bool has_changed = false;
-    bool is_small() const { return bytes.size() <= SmallChunks::kMaxBytes; }
   };
   static constexpr size_t kPiecesInFlight = 2;
 
-  explicit OneDevice(const CudaStream& trainer) : trainer_(trainer) {}
+  explicit OneDevice(const CudaStream& trainer)
+      : trainer_(trainer), digests_(trainer.device), other_digests_(trainer.device) {}
   Status Init(uint64_t staging_bytes);
   Status CheckNotCapturing() const;
-  void List(std::vector<Bytes> chunks);
-  bool HasChangedBefore(size_t i, const std::vector<Chunk>& before) const;
-  Status EnqueueDigests(uint64_t seed, const std::vector<Chunk>& before);
+  std::vector<DeviceChunk> PlaceChunks(std::span<const Bytes> chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
   // Takes those that have room from the front of `pieces`.
@@ -97,25 +96,22 @@ class OneDevice {
   const CudaStream trainer_;
   Stream reading_;
   Stream draining_;
+  Stream comparing_;  // for DigestNow
   Event begun_;
   Event released_;
   std::array<Event, kPiecesInFlight> pieces_;  // of the copies under way
   size_t num_pieces_ = 0;
   DeviceStaging staging_;
-  size_t max_large_ = 0;
-  size_t max_small_ = 0;
-  std::unique_ptr<DeviceDigester> digester_;
+  ChunkDigests digests_;
+  ChunkDigests other_digests_;  // for DigestNow
+  size_t max_gathered_ = 0;
   std::unique_ptr<DeviceCopier> gatherer_;
-  std::unique_ptr<SmallChunks> small_;
 
-  uint64_t seed_ = 0;
   std::function<bool()> is_awaited_;
   std::vector<Chunk> chunks_;  // of the save under way, or the last
-  std::vector<Digest> digests_;
-  std::vector<Move> staged_;  // that are to be drained
+  std::vector<Move> staged_;   // that are to be drained
 
-  std::mutex write_mutex_;
-  bool is_writing_ = false;  // guarded by it
+  std::array<Event, 2> written_;  // of each half
 };
 
 }  // namespace varve::gpu

@@ -122,10 +122,11 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
-    return RestoreThrough(step, options, ReadThroughReader, into);
+    LoneReader read;
+    return RestoreThrough(step, options, &read, into);
   }
   Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
-                                    const ReadRegions& read, TrainingState* into) override;
+                                    RegionReader* read, TrainingState* into) override;
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
@@ -307,12 +308,13 @@ Status AsyncCheckpointerImpl::ReleaseStaging() {
 
 Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
                                                          const LoadOptions& options,
-                                                         const ReadRegions& read,
-                                                         TrainingState* into) {
+                                                         RegionReader* read, TrainingState* into) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStepOfRun(*store_, options_.run, step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, options, read, into));
+  LoadOptions with = options;
+  if (with.devices == nullptr) with.devices = options_.devices;
+  VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, with, read, into));
   restored_ = id.step;
   return report;
 }

@@ -7,41 +7,16 @@
 #include <cstring>
 
 #include "trainer_hooks/convert.h"
+#include "trainer_hooks/fill_devices.h"
+#include "trainer_hooks/pieces.h"
 
 namespace varve {
 namespace {
 
 constexpr size_t kScratchBytes = size_t{64} << 20;
-// At most 16 MiB, of whole chunks. Several fit into the scratch, so that all cores have one to convert.
-constexpr int64_t kPieceElements = int64_t{2} << 20;
 // Elements converted at a time, small enough for the cache.
 constexpr int64_t kRound = 4096;
 constexpr size_t kMaxElementBytes = 8;
-
-// A run of a target's elements.
-struct Piece {
-  ShardLayout region;
-  int64_t first = 0;
-  int64_t count = 0;
-};
-
-// All of it in order. Regions must end on whole bytes, so tensors of smaller elements are not cut.
-std::vector<Piece> CutTarget(const StateTensor& tensor) {
-  const ShardLayout layout = LayoutOf(tensor);
-  const int64_t elements = layout.NumLocal();
-  const int64_t step = DTypeBits(tensor.dtype) % 8 == 0 ? kPieceElements : elements;
-  const int64_t begin = layout.flat ? layout.flat->begin : 0;
-  std::vector<Piece> pieces;
-  for (int64_t first = 0; first < elements; first += step) {
-    pieces.push_back({layout, first, std::min(step, elements - first)});
-    pieces.back().region.flat = Range{begin + first, begin + first + pieces.back().count};
-  }
-  return pieces;
-}
-
-size_t BytesOf(DType dtype, int64_t elements) {
-  return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;
-}
 
 // Puts values into the elements of a target from `first` on.
 void Place(DType dtype, std::span<const std::byte> values, int64_t first,
@@ -74,11 +49,13 @@ void MakeMaster(const MasterFill& fill) {
   }
 }
 
+bool IsOnHost(const LoadTarget& target) { return target.tensor->device == kHost; }
+
 bool IsReadInPlace(const Fill& fill) {
-  return fill.target.strides.IsDense() && fill.source->dtype == fill.target.tensor->dtype;
+  return IsOnHost(fill.target) && fill.target.strides.IsDense() && fill.source->dtype == fill.target.tensor->dtype;
 }
 
-Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read) {
+Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read) {
   std::vector<ReadRequest> requests;
   for (const Fill& fill : plan.fills) {
     if (!IsReadInPlace(fill)) continue;
@@ -88,7 +65,7 @@ Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan, const R
                         .out = {data, fill.target.bytes},
                         .region = layout ? &*layout : nullptr});
   }
-  return read(reader, requests);
+  return read->Read(reader, requests);
 }
 
 // Reads pieces of tensors into scratch memory, as many as it holds, and places them from there.
@@ -176,15 +153,19 @@ Status CheckTies(const CheckpointReader& reader, LoadPlan* plan) {
   return Status::Ok();
 }
 
-Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read) {
+Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
+                   DeviceTensorSource* devices) {
   VARVE_RETURN_IF_ERROR(ReadInPlace(reader, plan, read));
   ScratchReader scratch(reader);
   for (const Fill& fill : plan.fills) {
-    if (!IsReadInPlace(fill)) VARVE_RETURN_IF_ERROR(scratch.Add(fill));
+    const bool is_scattered = IsOnHost(fill.target) && !IsReadInPlace(fill);
+    if (is_scattered) VARVE_RETURN_IF_ERROR(scratch.Add(fill));
   }
   VARVE_RETURN_IF_ERROR(scratch.Flush());
-  tbb::parallel_for(size_t{0}, plan.masters.size(), [&](size_t i) { MakeMaster(plan.masters[i]); });
-  return Status::Ok();
+  tbb::parallel_for(size_t{0}, plan.masters.size(), [&](size_t i) {
+    if (IsMadeOnHost(plan.masters[i])) MakeMaster(plan.masters[i]);
+  });
+  return FillDevices(reader, plan, read, devices);
 }
 
 }  // namespace varve

@@ -15,8 +15,9 @@ namespace varve {
 // nothing of the target.
 Status CheckTies(const CheckpointReader& reader, LoadPlan* plan);
 
-// Fills every place of the plan; what is read in place by one call of `read`. Precondition: it has no
-// faults.
-Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, const ReadRegions& read);
+// Fills every place of the plan; what is read in place through `read`, as it says. `devices` may be
+// null when no target is on one. Precondition: the plan has no faults.
+Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
+                   DeviceTensorSource* devices);
 
 }  // namespace varve

@@ -13,6 +13,7 @@
 #include "trainer_hooks/fill.h"
 #include "trainer_hooks/item_name.h"
 #include "trainer_hooks/load_plan.h"
+#include "trainer_hooks/make_checkpointer.h"
 #include "trainer_hooks/rank_states.h"
 
 namespace varve {
@@ -49,6 +50,16 @@ void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
   into->items = std::move(rest.items);
 }
 
+// A tensor on a device is where it says.
+Status CheckPlace(const StateTensor& tensor, DeviceTensorSource* devices) {
+  VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
+  const Result<uint64_t> bytes = NumBytes(tensor.dtype, tensor.shape);
+  if (tensor.device == kHost || !bytes.ok()) return Status::Ok();  // the plan has the fault
+  return devices
+      ->Check({tensor.device, {static_cast<const std::byte*>(tensor.data), *bytes}})
+      .WithContext("tensor " + tensor.name);
+}
+
 Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults) {
   std::string message = StepName(id.run, id.step) + " does not fit:";
   for (const std::string& fault : faults) message += "\n" + fault;
@@ -58,7 +69,7 @@ Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults)
 }  // namespace
 
 Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
-                               const ReadRegions& read, TrainingState* into) {
+                               RegionReader* read, TrainingState* into) {
   const auto started = std::chrono::steady_clock::now();
   const std::string step = StepName(reader.info().id.run, reader.info().id.step);
   VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
@@ -71,6 +82,10 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
   if (!fits.ok()) return fits.WithContext(step);
   LoadPlan plan = PlanLoad(stored, fitted, *into);
   plan.report.dropped = std::move(dropped);
+  for (const StateTensor& tensor : into->tensors) {
+    const Status there = CheckPlace(tensor, options.devices.get());
+    if (!there.ok()) plan.faults.push_back(there.message());
+  }
   VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
   const CheckpointId& id = reader.info().id;
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);
@@ -80,7 +95,7 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
     if (!found.ok()) return found.status().WithContext(step);
     rest = *std::move(found);
   }
-  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan, read));
+  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan, read, options.devices.get()));
   if (options.trainer_state) Replace(std::move(rest), options, into);
   LoadReport report = std::move(plan.report);
   report.id = id;
@@ -89,13 +104,10 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
   return report;
 }
 
-Status ReadThroughReader(const CheckpointReader& reader, std::span<const ReadRequest> requests) {
-  return reader.ReadMany(requests);
-}
-
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into) {
-  return LoadThrough(reader, options, ReadThroughReader, into);
+  LoneReader read;
+  return LoadThrough(reader, options, &read, into);
 }
 
 }  // namespace varve

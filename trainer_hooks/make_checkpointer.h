@@ -17,7 +17,7 @@ class OwnCheckpointer : public AsyncCheckpointer {
  public:
   // As Restore, through `read`.
   virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
-                                            const ReadRegions& read, TrainingState* into) = 0;
+                                            RegionReader* read, TrainingState* into) = 0;
   // A save is under way.
   virtual bool IsBusy() const = 0;
   // Reports that this step is not saved.

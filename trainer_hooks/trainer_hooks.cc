@@ -156,6 +156,7 @@ LoadOptions TrainerHooksImpl::MakeLoadOptions() const {
   LoadOptions options = options_.load;
   options.strictness = flags_.strictness;
   options.optimizer = flags_.load_optim && !flags_.finetune;
+  if (options.devices == nullptr) options.devices = options_.checkpointer.devices;
   if (flags_.finetune) options.lr_scheduler = options.trainer_state = false;
   return options;
 }
@@ -221,7 +222,7 @@ Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const 
 // From a step that this training does not go back to.
 Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const CheckpointId& id,
                                               TrainingState* state) const {
-  const auto load = [&](const LoadOptions& options, const ReadRegions& read) -> Result<LoadReport> {
+  const auto load = [&](const LoadOptions& options, RegionReader* read) -> Result<LoadReport> {
     VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
     return LoadThrough(*reader, options, read, state);
   };

@@ -45,6 +45,8 @@ struct CudaOptions {
   // On each device, for chunks on their way while the trainer waits. 0: it waits until they are on
   // the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
+  // On the host, for what is on its way to devices in a Restore. At least 32 MiB.
+  uint64_t bounce_bytes = uint64_t{64} << 20;
 };
 
 // For one checkpointer at a time, which must be closed before this goes.

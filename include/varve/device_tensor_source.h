@@ -8,7 +8,7 @@
 //
 // A save goes MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease, AwaitCopies. Thread
 // rule: Check, Prepare, MarkBegin and MarkRelease are the trainer's; the other calls of a save come
-// from one thread; Read and Write from any.
+// from one thread; Read from any.
 #pragma once
 
 #include <cstddef>
@@ -66,12 +66,18 @@ class DeviceTensorSource {
   // Returns when all copies have arrived; or after an error, when nothing will be written any more.
   virtual Status AwaitCopies() = 0;
 
+  // The digests of chunks that are as they were at the last MarkBegin, in their order; until the
+  // next call. Waits for them.
+  virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // A copy, at once. Of a tensor that may be released only after it.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
+  // Memory of the host that Write copies from at full speed; for one load at a time.
+  virtual std::span<std::byte> bounce() = 0;
   // Begins to copy to a device, before all that its stream gets later; `from` must stay until
-  // AwaitWrites has returned.
-  virtual Status Write(std::span<const std::byte> from, int device, std::byte* to) = 0;
-  virtual Status AwaitWrites() = 0;
+  // AwaitWrites of the same half, 0 or 1, has returned. One thread at a time.
+  virtual Status Write(std::span<const std::byte> from, int device, std::byte* to, int half) = 0;
+  // Returns when all writes of a half have arrived.
+  virtual Status AwaitWrites(int half) = 0;
 
  protected:
   DeviceTensorSource() = default;

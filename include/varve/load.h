@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "varve/checkpoint.h"
+#include "varve/device_tensor_source.h"
 #include "varve/training_state.h"
 
 namespace varve {
@@ -104,6 +105,9 @@ struct LoadOptions {
   // read by one of them, which sends the others what they want of it. For storage that is slower
   // than what is between the ranks. A load of one rank does not look at it.
   bool exchange = false;
+  // Where the tensors with a device are; null = there are none. Those of AsyncCheckpointer::Restore
+  // and TrainerHooks are the checkpointer's.
+  std::shared_ptr<DeviceTensorSource> devices{};
   // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks and
   // TrainerHooks know them.
   std::set<std::string, std::less<>> on_other_ranks{};

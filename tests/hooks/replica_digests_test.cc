@@ -68,27 +68,27 @@ class ReplicaDigestsTest : public ::testing::Test {
 };
 
 TEST_F(ReplicaDigestsTest, StridesMakeNoDifferenceAndEveryByteDoes) {
-  const auto all = ReplicaDigests({Dense(), Strided()}, 2).Finish();
+  const auto all = ReplicaDigests({Dense(), Strided()}, nullptr, 2).Finish();
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_EQ((*all)[0], (*all)[1]);
   for (const size_t i : {size_t{0}, dense_.size() / 2, dense_.size() - 1}) {
     ++dense_[i];
-    EXPECT_NE(ReplicaDigests({Dense()}, 2).Finish()->at(0), (*all)[1]) << i;
+    EXPECT_NE(ReplicaDigests({Dense()}, nullptr, 2).Finish()->at(0), (*all)[1]) << i;
     --dense_[i];
   }
 }
 
 TEST_F(ReplicaDigestsTest, AThreadTakesLittleMemory) {
   largest = 0;
-  VARVE_ASSERT_OK(ReplicaDigests({Strided()}, 3).Finish().status());
+  VARVE_ASSERT_OK(ReplicaDigests({Strided()}, nullptr, 3).Finish().status());
   EXPECT_LE(largest, size_t{256} << 10);
 }
 
 TEST_F(ReplicaDigestsTest, WithoutMemoryItIsAnError) {
   most_allowed = 64 << 10;
-  const auto digests = ReplicaDigests({Strided(), Strided()}, 3).Finish();
+  const auto digests = ReplicaDigests({Strided(), Strided()}, nullptr, 3).Finish();
   EXPECT_THAT(digests, FailsWith(StatusCode::kUnavailable, "no memory to compare replicas"));
-  EXPECT_TRUE(ReplicaDigests({Dense()}, 3).Finish().ok());  // which needs none
+  EXPECT_TRUE(ReplicaDigests({Dense()}, nullptr, 3).Finish().ok());  // which needs none
 }
 
 }  // namespace

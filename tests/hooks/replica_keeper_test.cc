@@ -72,7 +72,7 @@ TEST(ReplicaKeeperTest, Row32_AListThatOneRankCannotReadFailsOnAllRanks) {
   OnRanks(2, [](int rank, RankGroup* group) {
     // The first gathering is of digests, the second of lists.
     DamagedRanks damaged(group, rank == 1 ? 1 : -1);
-    ReplicaKeeper keeper(&damaged, {}, 1);
+    ReplicaKeeper keeper(&damaged, {}, nullptr, 1);
     const TestTrainer trainer = Trainer();
     EXPECT_THAT(keeper.Plan(trainer.state),
                 FailsWith(StatusCode::kCorruption, "rank 1: what rank 0 has sent: the list"));
@@ -85,7 +85,7 @@ TEST(ReplicaKeeperTest, RulesThatDifferFailOnAllRanks) {
   std::vector<std::string> errors(3);
   OnRanks(3, [&](int rank, RankGroup* group) {
     const Replicas rule = rank == 1 ? Replicas::kTakeLowest : Replicas::kMustBeEqual;
-    ReplicaKeeper keeper(group, {{"w*", rule}}, 1);
+    ReplicaKeeper keeper(group, {{"w*", rule}}, nullptr, 1);
     const TestTrainer trainer = Trainer();
     const auto part = keeper.Plan(trainer.state);
     EXPECT_THAT(part, FailsWith(StatusCode::kInvalidArgument,

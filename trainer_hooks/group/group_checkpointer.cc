@@ -35,7 +35,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
         failure_is_fatal_(options.failure_is_fatal),
         devices_(options.devices),
         ranks_(ranks),
-        replicas_(ranks, options.replicas, SaveThreads(options)),
+        replicas_(ranks, options.replicas, options.devices.get(), SaveThreads(options)),
         verdict_(std::move(verdict)),
         store_(&static_cast<GroupStore&>(own_->store())) {}
   ~GroupCheckpointer() override {
@@ -65,6 +65,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // it.
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(state, devices_.get());
+    // Of replicas, too, which another rank may save.
+    if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->Prewarm(part)));
@@ -105,10 +107,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
                                                     ResolveStepOfRun(own_->store(), run_, step));
                              return std::to_string(id.step);
                            }));
-    return LoadTogether(ranks_, options, *into,
-                        [&](const LoadOptions& with, const ReadRegions& read) {
-                          return own_->RestoreThrough(number, with, read, into);
-                        });
+    return LoadTogether(ranks_, options, *into, [&](const LoadOptions& with, RegionReader* read) {
+      return own_->RestoreThrough(number, with, read, into);
+    });
   }
 
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override {

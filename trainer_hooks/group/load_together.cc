@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/load_together.h"
 
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -29,19 +29,45 @@ Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& opt
   return with;
 }
 
+// Reads together with the other ranks, each call with theirs.
+class TogetherReader : public RegionReader {
+ public:
+  explicit TogetherReader(RankGroup* ranks) : ranks_(ranks) {}
+
+  Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {
+    --calls_left_;
+    agreed_ = Agree(ranks_, Status::Ok());
+    if (agreed_.ok()) agreed_ = ReadTogether(reader, requests, ranks_);
+    return agreed_;
+  }
+  Result<size_t> AgreeOnRounds(size_t mine) override {
+    agreed_ = Agree(ranks_, Status::Ok());
+    VARVE_RETURN_IF_ERROR(agreed_);
+    const auto count = static_cast<int64_t>(mine);
+    const auto most = ranks_->AllReduce(std::span(&count, 1), Reduction::kMax);
+    agreed_ = most.status();
+    VARVE_RETURN_IF_ERROR(agreed_);
+    calls_left_ = static_cast<size_t>((*most)[0]);
+    return calls_left_;
+  }
+  // The load has ended so on this rank. If that was before its last call, the others hear of it
+  // instead of reading.
+  Status Finish(const Status& load) {
+    if (agreed_.ok() && calls_left_ > 0) agreed_ = Agree(ranks_, load);
+    return agreed_;
+  }
+
+ private:
+  RankGroup* const ranks_;
+  Status agreed_;          // on all ranks
+  size_t calls_left_ = 2;  // a Read and AgreeOnRounds, then as many as that says
+};
+
 Result<LoadReport> LoadWithExchange(RankGroup* ranks, const LoadOptions& options,
                                     const LoadOne& load) {
-  std::optional<Status> agreed;  // on all ranks
-  const ReadRegions read = [&](const CheckpointReader& reader,
-                               std::span<const ReadRequest> requests) {
-    agreed = Agree(ranks, Status::Ok());
-    if (agreed->ok()) agreed = ReadTogether(reader, requests, ranks);
-    return *agreed;
-  };
-  Result<LoadReport> report = load(options, read);
-  // It has failed before anything was read: the others hear of it instead of reading.
-  if (!agreed.has_value()) agreed = Agree(ranks, report.status());
-  VARVE_RETURN_IF_ERROR(*agreed);
+  TogetherReader read(ranks);
+  Result<LoadReport> report = load(options, &read);
+  VARVE_RETURN_IF_ERROR(read.Finish(report.status()));
   VARVE_RETURN_IF_ERROR(Agree(ranks, report.status()));
   return report;
 }
@@ -53,7 +79,8 @@ Result<LoadReport> LoadTogether(RankGroup* ranks, const LoadOptions& options,
   VARVE_ASSIGN_OR_RETURN(const LoadOptions with, WithNamesOfAllRanks(ranks, options, into));
   VARVE_ASSIGN_OR_RETURN(const bool exchange, IsTrueOnAny(ranks, options.exchange));
   if (exchange) return LoadWithExchange(ranks, with, load);
-  Result<LoadReport> report = load(with, ReadThroughReader);
+  LoneReader read;
+  Result<LoadReport> report = load(with, &read);
   VARVE_RETURN_IF_ERROR(Agree(ranks, report.status()));
   return report;
 }

@@ -11,7 +11,7 @@
 namespace varve {
 
 // Loads into this rank's `into` as LoadThrough does.
-using LoadOne = std::function<Result<LoadReport>(const LoadOptions&, const ReadRegions&)>;
+using LoadOne = std::function<Result<LoadReport>(const LoadOptions&, RegionReader*)>;
 
 // Collective. What one rank has is unexpected on none; with LoadOptions::exchange on one rank, all
 // read each chunk once (exchange.h). An error of one rank is that of all, named.

@@ -22,18 +22,32 @@ uint64_t ElementsOf(const StateTensor& tensor) {
   return elements;
 }
 
+std::span<const std::byte> DenseChunk(const StateTensor& tensor, uint64_t chunk) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  const auto bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
+  const uint64_t first = chunk * kChunkElements;
+  const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
+  return {data + first * bits / 8, count * bits / 8};
+}
+
 }  // namespace
 
-ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, int num_threads)
+ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices,
+                               int num_threads)
     : tensors_(std::move(tensors)), digests_(tensors_.size()) {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     const auto n =
         static_cast<uint32_t>((ElementsOf(tensors_[i]) + kChunkElements - 1) / kChunkElements);
     digests_[i].resize(n);
-    for (uint32_t chunk = 0; chunk < n; ++chunk) chunks_.emplace_back(i, chunk);
+    auto& chunks = tensors_[i].device == kHost ? chunks_ : device_chunks_;
+    for (uint32_t chunk = 0; chunk < n; ++chunk) chunks.emplace_back(i, chunk);
   }
   const size_t useful = std::min(static_cast<size_t>(num_threads), chunks_.size());
   try {
+    if (!device_chunks_.empty()) {
+      device_status_ = Status::Unavailable("there is no thread to compare replicas on devices");
+      threads_.emplace_back([this, devices] { device_status_ = DigestOnDevices(devices); });
+    }
     for (size_t i = 0; i < useful; ++i) threads_.emplace_back([this] { Work(); });
   } catch (const std::exception&) {
     // No more threads are to be had: Finish does what is left.
@@ -54,17 +68,30 @@ void ReplicaDigests::Work() {
   }
 }
 
+Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
+  std::vector<DeviceTensorSource::Chunk> chunks;
+  for (const auto& [tensor, chunk] : device_chunks_) {
+    chunks.push_back({tensors_[tensor].device, DenseChunk(tensors_[tensor], chunk)});
+  }
+  VARVE_ASSIGN_OR_RETURN(const Digest* const digests, devices->DigestNow(kSeed, chunks));
+  for (size_t i = 0; i < device_chunks_.size(); ++i) {
+    const auto& [tensor, chunk] = device_chunks_[i];
+    digests_[tensor][chunk] = digests[i];
+  }
+  return Status::Ok();
+}
+
 Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
                                    std::vector<std::byte>* gathered) const {
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  const auto bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
+  if (IsDense(tensor.shape, tensor.strides)) {
+    return ComputeDigest(kSeed, DenseChunk(tensor, chunk));
+  }
+  const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
   const uint64_t first = chunk * kChunkElements;
   const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
-  if (IsDense(tensor.shape, tensor.strides)) {
-    return ComputeDigest(kSeed, {data + first * bits / 8, count * bits / 8});
-  }
-  gathered->resize(count * bits / 8);
-  Gather(tensor.shape, tensor.strides, data, first, count, bits / 8, gathered->data());
+  gathered->resize(count * element_bytes);
+  Gather(tensor.shape, tensor.strides, static_cast<const std::byte*>(tensor.data), first, count,
+         element_bytes, gathered->data());
   return ComputeDigest(kSeed, *gathered);
 }
 
@@ -75,6 +102,7 @@ Result<std::vector<Digest>> ReplicaDigests::Finish() {
     return Status::Unavailable("there is no memory to compare replicas: a thread needs " +
                                std::to_string(kChunkElements * 8 >> 10) + " KiB");
   }
+  VARVE_RETURN_IF_ERROR(device_status_);
   std::vector<Digest> whole;
   for (const std::vector<Digest>& chunks : digests_) {
     whole.push_back(ComputeDigest(kSeed, std::as_bytes(std::span(chunks))));

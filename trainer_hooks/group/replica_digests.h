@@ -20,27 +20,31 @@ namespace varve {
 
 class ReplicaDigests {
  public:
-  // Begins. The tensors' data is read until Finish has returned, or this is destroyed.
-  ReplicaDigests(std::vector<StateTensor> tensors, int num_threads);
+  // Begins. The tensors' data is read until Finish has returned, or this is destroyed. `devices`
+  // may be null when no tensor is on one.
+  ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices, int num_threads);
   ~ReplicaDigests();
   ReplicaDigests(const ReplicaDigests&) = delete;
   ReplicaDigests& operator=(const ReplicaDigests&) = delete;
 
   // Helps, and returns the digests in the order of the tensors. kUnavailable: a thread was out of
-  // memory.
+  // memory, or a device has failed.
   Result<std::vector<Digest>> Finish();
 
  private:
   void Work();
+  Status DigestOnDevices(DeviceTensorSource* devices);
   Digest DigestChunk(const StateTensor& tensor, uint64_t chunk,
                      std::vector<std::byte>* gathered) const;
 
   const std::vector<StateTensor> tensors_;
   std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks
-  std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor, chunk
-  std::atomic<size_t> next_{0};                        // of chunks_
+  std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor, chunk; on the host
+  std::vector<std::pair<uint32_t, uint32_t>> device_chunks_;
+  Status device_status_;
+  std::atomic<size_t> next_{0};  // of chunks_
   std::atomic<bool> is_out_of_memory_{false};
-  std::vector<std::jthread> threads_;
+  std::vector<std::jthread> threads_;  // last: they end before anything above goes
 };
 
 }  // namespace varve

@@ -65,7 +65,7 @@ void ReplicaKeeper::Begin(const TrainingState& state) {
       }
     }
   }
-  digests_ = std::make_unique<ReplicaDigests>(std::move(replicated), num_threads_);
+  digests_ = std::make_unique<ReplicaDigests>(std::move(replicated), devices_, num_threads_);
 }
 
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {

@@ -16,9 +16,10 @@ namespace varve {
 
 class ReplicaKeeper {
  public:
-  // `ranks` must outlive it.
-  ReplicaKeeper(RankGroup* ranks, std::vector<ReplicaRule> rules, int num_threads)
-      : ranks_(ranks), rules_(std::move(rules)), num_threads_(num_threads) {}
+  // `ranks` and `devices`, which may be null, must outlive it.
+  ReplicaKeeper(RankGroup* ranks, std::vector<ReplicaRule> rules, DeviceTensorSource* devices,
+                int num_threads)
+      : ranks_(ranks), rules_(std::move(rules)), devices_(devices), num_threads_(num_threads) {}
 
   // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
   // when that has changed for one of them. An error of one rank is that of all.
@@ -43,6 +44,7 @@ class ReplicaKeeper {
 
   RankGroup* const ranks_;
   const std::vector<ReplicaRule> rules_;
+  DeviceTensorSource* const devices_;
   const int num_threads_;
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<HeldTensor>> held_;  // of each rank
