@@ -77,9 +77,10 @@ TEST(BatchKernelTest, AWarpTakesAJobForAllItsLanes) {
 }
 
 TEST(BatchKernelTest, ABlockTakesAJobForAllItsThreads) {
+  constexpr int kThreads = 3 * kLanes;
   uint32_t next = 5, shared = 0;
-  std::vector<uint32_t> first(3 * kLanes), second(3 * kLanes);
-  EmulatedBlock::Run(3 * kLanes, [&] {
+  std::vector<uint32_t> first(kThreads), second(kThreads);
+  EmulatedBlock::Run(kThreads, [&] {
     first[threadIdx.x] = TakeJobTogether(&next, &shared);
     second[threadIdx.x] = TakeJobTogether(&next, &shared);
   });
