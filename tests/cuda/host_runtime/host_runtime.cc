@@ -94,7 +94,11 @@ void SetDelay(std::chrono::microseconds max, uint64_t seed) {
 
 void FailCall(std::string_view function, cudaError_t error, int after) {
   WithMachine([&](Machine& machine, Lock&) {
-    machine.faults.emplace(std::string(function), Fault{error, after});
+    if (error == cudaSuccess) {
+      machine.faults.erase(std::string(function));
+    } else {
+      machine.faults.emplace(std::string(function), Fault{error, after});
+    }
   });
 }
 

@@ -43,7 +43,7 @@ void SetDeviceMemory(uint64_t bytes);  // of each; 1 GiB unless said otherwise
 void SetDelay(std::chrono::microseconds max, uint64_t seed);
 
 // The call of this function (cudaMalloc, LaunchDigests ...) after the next `after` ones fails, and
-// does nothing.
+// does nothing. cudaSuccess: none will, whatever was said before.
 void FailCall(std::string_view function, cudaError_t error, int after = 0);
 int NumCalls(std::string_view function);
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a save says, and what it leaves alone, when a device fails it. On the host's runtime, which
+// can be told to fail.
+#include "tests/cuda/device_fixture.h"
+#include "tests/cuda/host_runtime/host_runtime.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class DeviceFaultsTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    MakeSource(uint64_t{1} << 20);
+    Open({.failure_is_fatal = false});
+    state_ = std::make_unique<DeviceState>(0, stream_.get());
+    state_->Add(NormalTensor("a", {600'000}, 1));
+    state_->Add(RandomTensor("b", DType::kU8, {100}, 2));
+    Save(1, state_->state());
+    ExpectSaved(1, state_->Values());
+    saved_ = state_->Values();
+  }
+  void TearDown() override {
+    state_.reset();
+    DeviceTest::TearDown();
+    AwaitIdle();
+    EXPECT_THAT(Leaks(), IsEmpty());
+    testing::Reset();
+    UseKernels(Kernels::kReference);
+  }
+  void ChangeAll() {
+    std::vector<std::byte> bytes = state_->Values()[0].bytes;
+    for (size_t at = 0; at < bytes.size(); at += 1000) bytes[at] ^= std::byte{1};
+    state_->Set(0, std::move(bytes));
+    state_->Change(1, 0);
+  }
+  // Saves to the end, whatever comes of it.
+  Status TrySave(uint64_t step) {
+    const auto saved = ckpt_->Save(step, state_->state());
+    const Status waited = ckpt_->Wait();
+    if (!saved.ok()) return saved.status();
+    return waited.ok() ? ckpt_->last_metrics()->status : waited;
+  }
+
+  std::unique_ptr<DeviceState> state_;
+  std::vector<TestTensor> saved_;
+};
+
+// Each call of a save fails once. The save says so or is whole, and the next is.
+TEST_F(DeviceFaultsTest, ACallThatFailsFailsTheSaveAlone) {
+  uint64_t step = 1;
+  for (const char* function :
+       {"LaunchDigests", "LaunchCopies", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord",
+        "cudaStreamWaitEvent", "cudaEventSynchronize", "cudaStreamSynchronize",
+        "cudaStreamIsCapturing"}) {
+    int failed = 0;
+    for (int after = 0; after < 12; ++after) {
+      ChangeAll();
+      const std::vector<TestTensor> values = state_->Values();
+      FailCall(function, cudaErrorLaunchFailure, after);
+      const Status status = TrySave(++step);
+      FailCall(function, cudaSuccess);
+      if (status.ok()) {
+        ExpectSaved(step, values);
+      } else {
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+        EXPECT_THAT(status.ToString(), HasSubstr(std::string("CUDA: ") + function));
+        ++failed;
+      }
+      VARVE_ASSERT_OK(TrySave(++step));
+      ExpectSaved(step, values);
+    }
+    EXPECT_GT(failed, 0) << function;
+  }
+  ExpectSaved(1, saved_);
+}
+
+TEST_F(DeviceFaultsTest, ADeviceThatIsLostFailsTheSaveAndNothingElse) {
+  ChangeAll();
+  Begin(2, state_->state());
+  LoseDevice(0);
+  ckpt_->AwaitStaged().IgnoreError();
+  ckpt_->Wait().IgnoreError();
+  const Status status = ckpt_->last_metrics()->status;
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.ToString(), HasSubstr("CUDA: "));
+  EXPECT_THAT(ckpt_->BeginSave(3, state_->state()),
+              FailsWith(StatusCode::kUnavailable, "device 0: CUDA: "));
+  ExpectHolds(ckpt_->store(), 1, saved_);
+  EXPECT_FALSE(ckpt_->store().OpenCheckpoint("main", 2).ok());
+}
+
+TEST_F(DeviceFaultsTest, MemoryThatCannotBeHadIsNamedBeforeTheSave) {
+  state_->Add(NormalTensor("c", {900'000}, 3));
+  FailCall("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_THAT(ckpt_->Prewarm(state_->state()),
+              FailsWith(StatusCode::kUnavailable, "device 0: CUDA: cudaMalloc"));
+  FailCall("cudaHostRegister", cudaErrorMemoryAllocation);
+  EXPECT_THAT(ckpt_->BeginSave(2, state_->state()),
+              FailsWith(StatusCode::kUnavailable, "bytes of staging: CUDA: cudaHostRegister"));
+  Save(2, state_->state());
+  ExpectSaved(2, state_->Values());
+}
+
+TEST_F(DeviceFaultsTest, ARestoreThatFailsSaysWhy) {
+  FailCall("cudaMemcpyAsync", cudaErrorLaunchFailure);
+  EXPECT_THAT(ckpt_->Restore("1", {}, &state_->state()),
+              FailsWith(StatusCode::kUnavailable, "CUDA: cudaMemcpyAsync"));
+  ExpectRestores(1, state_.get());
+}
+
+}  // namespace
+}  // namespace varve::testing
