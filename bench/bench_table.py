@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs store_bench and prints one table of targets and what was measured; writes the same as JSON.
+"""Runs store_bench and cuda_bench and prints one table of targets and what was measured, also as JSON.
 
 scripts/bench builds first and then calls this. bench/README.md defines every number.
 """
@@ -151,14 +151,29 @@ def size_rows(results):
               opened["descriptors"] <= opened["allowed_descriptors"])
 
 
-def all_rows(results, state):
+def gpu_rows(program, quick):
+    """The table of cuda_bench, which judges itself; on a machine without a GPU its rows say so."""
+    sizes = ["--gib", "0.125", "--large-gib", "0.125", "--rounds", "3", "--seconds", "0"]
+    if not program.exists():
+        return [row("GPU: digests, stalls, restore", "see bench/README.md", "-",
+                    verdict="not run: built without CUDA")]
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out.json"
+        done = subprocess.run([program, "--json", out, *(sizes if quick else [])],
+                              capture_output=True, text=True, check=False)
+        if not out.exists():
+            sys.exit(f"bench: {program.name} exited {done.returncode}\n{done.stderr}")
+        return json.loads(out.read_text())["rows"]
+
+
+def all_rows(results, options):
+    state = options.state
     yield from save_rows(results, state)
     yield from restore_rows(results)
     yield from query_rows(results)
     yield from drop_rows(results)
     yield from size_rows(results)
-    yield row("GPU: stall of a save", "<= 1.5 x one read pass + 0.2 ms", "-",
-              verdict="needs a GPU")
+    yield from gpu_rows(options.program.with_name("cuda_bench"), options.quick)
     yield row("crash, kill, power cut", "no committed step lost", "-", verdict="see tests/crash")
 
 
@@ -295,7 +310,7 @@ def main():
         "load_after": os.getloadavg()[0],
         "steal_share": steal_share(times_before),
         "loads": loads,
-        "rows": list(all_rows(results, options.state)),
+        "rows": list(all_rows(results, options)),
         "benchmarks": results.spread(),
     }
     if options.quick:

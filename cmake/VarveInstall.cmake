@@ -8,7 +8,11 @@ include(CMakePackageConfigHelpers)
 set(VARVE_LIBRARIES varve_hooks varve_store varve_codec)  # in the order of linking
 set(VARVE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/varve")
 
-install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi EXPORT varveTargets
+set(cuda_libraries)
+if(VARVE_HAS_CUDA)
+  set(cuda_libraries varve_cuda)
+endif()
+install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi ${cuda_libraries} EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 install(EXPORT varveTargets NAMESPACE varve:: DESTINATION "${VARVE_PACKAGE_DIR}"

@@ -45,6 +45,33 @@ VARVE_AVX2 size_t Extract2Avx2(const ExponentField& field, const uint8_t* elemen
 }
 #endif
 
+#if VARVE_X86
+// Calls kernel with the number, 1 to 8, as a constant.
+template <typename Kernel>
+size_t WithConstant(size_t number, const Kernel& kernel) {
+  switch (number) {
+    case 1:
+      return kernel(std::integral_constant<size_t, 1>());
+    case 2:
+      return kernel(std::integral_constant<size_t, 2>());
+    case 3:
+      return kernel(std::integral_constant<size_t, 3>());
+    case 4:
+      return kernel(std::integral_constant<size_t, 4>());
+    case 5:
+      return kernel(std::integral_constant<size_t, 5>());
+    case 6:
+      return kernel(std::integral_constant<size_t, 6>());
+    case 7:
+      return kernel(std::integral_constant<size_t, 7>());
+    case 8:
+      return kernel(std::integral_constant<size_t, 8>());
+    default:
+      return 0;
+  }
+}
+#endif
+
 // below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return
 // how many elements that was.
 using Below = std::array<size_t, kMaxClasses - 1>;
@@ -68,21 +95,38 @@ VARVE_AVX512 size_t ClassifyAvx512(std::span<const uint8_t> thresholds, uint8_t*
   return i;
 }
 
+// The number of thresholds is a constant here, so that they and the counters stay in registers.
+template <size_t kThresholds>
 VARVE_AVX2 size_t ClassifyAvx2(std::span<const uint8_t> thresholds, uint8_t* exponents, size_t n,
                                Below* below) {
+  constexpr size_t kMaxTurns = 255;  // of counters of a byte
+  __m256i threshold[kThresholds];
+  for (size_t t = 0; t < kThresholds; ++t) {
+    threshold[t] = _mm256_set1_epi8(static_cast<char>(thresholds[t]));
+  }
   size_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents + i));
-    __m256i classes = _mm256_setzero_si256();
-    for (size_t t = 0; t < thresholds.size(); ++t) {
-      const __m256i threshold = _mm256_set1_epi8(static_cast<char>(thresholds[t]));
-      // Not below is max(e, t) == e; the comparison is -1 where it holds.
-      const __m256i not_below = _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, threshold), bytes);
-      classes = _mm256_add_epi8(classes, _mm256_add_epi8(_mm256_set1_epi8(1), not_below));
-      const uint32_t mask = ~static_cast<uint32_t>(_mm256_movemask_epi8(not_below));
-      (*below)[t] += static_cast<size_t>(_mm_popcnt_u32(mask));
+  while (i + 32 <= n) {
+    const size_t end = std::min(n / 32 * 32, i + 32 * kMaxTurns);
+    const size_t elements = end - i;
+    __m256i not_below[kThresholds] = {};
+    for (; i < end; i += 32) {
+      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents + i));
+      __m256i classes = _mm256_set1_epi8(kThresholds);
+#pragma GCC unroll 8
+      for (size_t t = 0; t < kThresholds; ++t) {
+        // Not below is max(e, t) == e; the comparison is -1 where it holds.
+        const __m256i mask = _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, threshold[t]), bytes);
+        classes = _mm256_add_epi8(classes, mask);
+        not_below[t] = _mm256_sub_epi8(not_below[t], mask);
+      }
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents + i), classes);
     }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents + i), classes);
+    for (size_t t = 0; t < kThresholds; ++t) {
+      uint64_t sums[4];
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums),
+                          _mm256_sad_epu8(not_below[t], _mm256_setzero_si256()));
+      (*below)[t] += elements - (sums[0] + sums[1] + sums[2] + sums[3]);
+    }
   }
   return i;
 }
@@ -167,6 +211,25 @@ VARVE_AVX512 size_t MergeAvx512(const uint8_t* classes, size_t n, Parts<const ui
   return i;
 }
 
+// Adds the bit of each class that has a byte other than zero.
+VARVE_AVX2 size_t SeeValuesAvx2(const uint8_t* classes, const uint8_t* data, size_t n,
+                                unsigned* seen) {
+  static_assert(kMaxClasses <= 8);
+  const __m256i bit_of_class = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  __m256i bits = _mm256_setzero_si256();
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i ids = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes + i));
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + i));
+    const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
+    bits = _mm256_or_si256(bits, _mm256_andnot_si256(zero, _mm256_shuffle_epi8(bit_of_class, ids)));
+  }
+  uint8_t all[32];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(all), bits);
+  for (const uint8_t of_lane : all) *seen |= of_lane;
+  return i;
+}
+
 template <size_t kParts>
 VARVE_AVX2 size_t PartitionAvx2(const uint8_t* classes, const uint8_t* data, size_t n,
                                 Parts<uint8_t>* parts) {
@@ -213,30 +276,6 @@ VARVE_AVX2 size_t MergeAvx2(const uint8_t* classes, size_t n, Parts<const uint8_
   return i;
 }
 
-// Calls kernel with the number of parts as a constant.
-template <typename Kernel>
-size_t WithParts(size_t num_parts, const Kernel& kernel) {
-  switch (num_parts) {
-    case 1:
-      return kernel(std::integral_constant<size_t, 1>());
-    case 2:
-      return kernel(std::integral_constant<size_t, 2>());
-    case 3:
-      return kernel(std::integral_constant<size_t, 3>());
-    case 4:
-      return kernel(std::integral_constant<size_t, 4>());
-    case 5:
-      return kernel(std::integral_constant<size_t, 5>());
-    case 6:
-      return kernel(std::integral_constant<size_t, 6>());
-    case 7:
-      return kernel(std::integral_constant<size_t, 7>());
-    case 8:
-      return kernel(std::integral_constant<size_t, 8>());
-    default:
-      return 0;
-  }
-}
 #endif
 
 }  // namespace
@@ -260,7 +299,11 @@ void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t>
   size_t i = 0;
 #if VARVE_X86
   if (level == CpuLevel::kAvx512) i = ClassifyAvx512(thresholds, exponents, num_elements, &below);
-  if (level == CpuLevel::kAvx2) i = ClassifyAvx2(thresholds, exponents, num_elements, &below);
+  if (level == CpuLevel::kAvx2) {
+    i = WithConstant(thresholds.size(), [&](auto t) {
+      return ClassifyAvx2<t()>(thresholds, exponents, num_elements, &below);
+    });
+  }
 #endif
   ClassifyRest(thresholds, exponents, i, num_elements, &below);
   // Thresholds fall, so those below one are below all before it.
@@ -288,25 +331,15 @@ void ClassifyElements(CpuLevel level, const ExponentField& field,
   }
 }
 
-bool IsZeroClass(CpuLevel level, const uint8_t* classes, uint8_t id, const uint8_t* data,
-                 size_t num_elements) {
-  constexpr size_t kRound = 4096;
-  uint8_t any = 0;
-  for (size_t i = 0; i < num_elements && any == 0; i += kRound) {
-    RunAt(
-        level,
-        [](In ids, uint8_t wanted, In bytes, size_t n, uint8_t* to) VARVE_INLINE {
-          uint8_t seen = 0;
-          for (size_t k = 0; k < n; ++k) {
-            // All ones within the class. A condition would keep the compiler from using vectors.
-            const auto mask = static_cast<uint8_t>(-static_cast<int>(ids[k] == wanted));
-            seen = static_cast<uint8_t>(seen | (bytes[k] & mask));
-          }
-          *to = seen;
-        },
-        classes + i, id, data + i, std::min(kRound, num_elements - i), &any);
-  }
-  return any == 0;
+unsigned ClassesWithValues([[maybe_unused]] CpuLevel level, const uint8_t* classes,
+                           const uint8_t* data, size_t num_elements) {
+  unsigned seen = 0;
+  size_t i = 0;
+#if VARVE_X86
+  if (level != CpuLevel::kPortable) i = SeeValuesAvx2(classes, data, num_elements, &seen);
+#endif
+  for (; i < num_elements; ++i) seen |= (data[i] != 0 ? 1u : 0u) << classes[i];
+  return seen;
 }
 
 void PartitionByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes, const uint8_t* data,
@@ -315,7 +348,7 @@ void PartitionByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes, c
   size_t i = 0;
 #if VARVE_X86
   if (level != CpuLevel::kPortable) {
-    i = WithParts(moved.count, [&](auto n) {
+    i = WithConstant(moved.count, [&](auto n) {
       return level == CpuLevel::kAvx512 ? PartitionAvx512<n()>(classes, data, num_elements, &moved)
                                         : PartitionAvx2<n()>(classes, data, num_elements, &moved);
     });
@@ -335,7 +368,7 @@ void MergeByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes,
   size_t i = 0;
 #if VARVE_X86
   if (level != CpuLevel::kPortable) {
-    i = WithParts(moved.count, [&](auto n) {
+    i = WithConstant(moved.count, [&](auto n) {
       return level == CpuLevel::kAvx512 ? MergeAvx512<n()>(classes, num_elements, &moved, data)
                                         : MergeAvx2<n()>(classes, num_elements, &moved, data);
     });

@@ -39,9 +39,9 @@ void ClassifyElements(CpuLevel level, const ExponentField& field,
                       size_t num_elements, uint8_t* classes,
                       std::array<size_t, kMaxClasses>* counts);
 
-// True when no element of a class has another byte than zero.
-bool IsZeroClass(CpuLevel level, const uint8_t* classes, uint8_t id, const uint8_t* data,
-                 size_t num_elements);
+// Bit c is set when an element of class c has another byte than zero.
+unsigned ClassesWithValues(CpuLevel level, const uint8_t* classes, const uint8_t* data,
+                           size_t num_elements);
 
 // Moves each byte of `data` to the end of its class, in order, and back. classes[i] is below
 // parts.size(); every part has room for its count and kClassSlack. A null part is left out, and

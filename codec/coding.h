@@ -65,4 +65,30 @@ class ByteReader {
   std::span<const std::byte> rest_;
 };
 
+// Puts fields one behind the other, as long as there is room.
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::span<std::byte> room) : rest_(room), size_(room.size()) {}
+
+  // The lowest bytes (at most 8) of a number.
+  void Put(uint64_t value, size_t num_bytes) {
+    PutBytes(std::as_bytes(std::span(&value, 1)).first(num_bytes));
+  }
+
+  void PutBytes(std::span<const std::byte> bytes) {
+    fits_ = fits_ && bytes.size() <= rest_.size();
+    if (!fits_ || bytes.empty()) return;
+    std::memcpy(rest_.data(), bytes.data(), bytes.size());
+    rest_ = rest_.subspan(bytes.size());
+  }
+
+  // Bytes that were put, or 0 when there was no room for all.
+  size_t Finish() const { return fits_ ? size_ - rest_.size() : 0; }
+
+ private:
+  std::span<std::byte> rest_;
+  size_t size_;
+  bool fits_ = true;
+};
+
 }  // namespace varve

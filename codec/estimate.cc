@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
+
+#include "codec/byte_counts.h"
 
 namespace varve {
 namespace {
@@ -51,9 +54,14 @@ Entropy EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
   }
   if (symbols < 2) return entropy;
   const double* const n_log2_n = NLog2N();
-  double sums[4] = {};  // a single one would wait for itself
-  for (size_t i = begin; i < end; ++i) sums[i % 4] += n_log2_n[counts[i]];
-  const double sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  double even = 0;  // a single sum would wait for itself
+  double odd = 0;
+  size_t i = begin;
+  for (; i + 2 <= end; i += 2) {
+    even += n_log2_n[counts[i]];
+    odd += n_log2_n[counts[i + 1]];
+  }
+  const double sum = even + odd + (i < end ? n_log2_n[counts[i]] : 0.0);
   entropy.bits = n_log2_n[entropy.total] - sum + 0.72 * (symbols - 1);
   return entropy;
 }
@@ -88,29 +96,25 @@ double PairBits(const Entropy& halves) {
 double NibbleBits(const PlaneStats& stats) {
   uint32_t folded[16] = {};
   std::copy_n(stats.counts.begin(), 15, folded);
-  for (size_t i = 15; i < 256; ++i) folded[15] += stats.counts[i];
+  folded[15] = std::accumulate(stats.counts.begin() + 15, stats.counts.end(), uint32_t{0});
   return PairBits(EntropyOf(folded, 0, 16)) + 8.0 * folded[15];
 }
 
 // The low halves are stored raw; otherwise this coder would be no faster than plain Huffman.
 double HalvesBits(const PlaneStats& stats) {
   uint32_t high[16] = {};
-  for (size_t i = 0; i < 256; ++i) high[i / 16] += stats.counts[i];
+  for (ptrdiff_t i = 0; i < 16; ++i) {
+    const auto first = stats.counts.begin() + 16 * i;
+    high[i] = std::accumulate(first, first + 16, uint32_t{0});
+  }
   return PairBits(EntropyOf(high, 0, 16)) + 4.0 * stats.total;
 }
 
 }  // namespace
 
 void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats) {
-  // Two sets of counters: equal neighbours would wait for each other's store.
-  std::array<uint32_t, 256> odd{};
-  size_t k = 0;
-  for (; k + 2 <= n; k += 2) {
-    ++stats->counts[bytes[k]];
-    ++odd[bytes[k + 1]];
-  }
-  if (k < n) ++stats->counts[bytes[k]];
-  for (size_t v = 0; v < 256; ++v) stats->counts[v] += odd[v];
+  const ByteCounts counts = CountBytes(std::span(bytes, n));
+  for (size_t v = 0; v < counts.size(); ++v) stats->counts[v] += counts[v];
   stats->total += static_cast<uint32_t>(n);
   for (size_t i = 0; i + 8 <= n; i += 8) {
     uint64_t group;

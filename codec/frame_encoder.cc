@@ -246,11 +246,14 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   parts.Truncate(0);
   uint8_t* room = parts.Room(num_units + num_classes * kClassSlack);
   uint8_t* to[kMaxClasses];
+  const std::span coders(plan.class_coders[p].data(), num_classes);
+  const bool maybe_zeros =
+      std::find(coders.begin(), coders.end(), StreamCoder::kConstant) != coders.end();
+  const unsigned with_values =
+      maybe_zeros ? ClassesWithValues(level, classes.data(), plane, num_units) : ~0u;
   for (size_t c = 0; c < num_classes; ++c) {
     // Nothing needs to move when all is zero.
-    const bool zeros =
-        plan.class_coders[p][c] == StreamCoder::kConstant && class_counts[c] > 1 &&
-        IsZeroClass(level, classes.data(), static_cast<uint8_t>(c), plane, num_units);
+    const bool zeros = class_counts[c] > 1 && (with_values >> c & 1) == 0;
     to[c] = zeros ? nullptr : room;
     room += class_counts[c] + kClassSlack;
   }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/byte_counts.h"
 #include "codec/coding.h"
 
 namespace varve {
@@ -18,6 +19,15 @@ inline constexpr size_t kMaxCodeBits = 11;
 struct HuffmanCode {
   std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
 };
+
+// A code that is as good as any of at most kMaxCodeBits, or nearly so. At least two bytes occur,
+// and together less than 2^24 times.
+HuffmanCode MakeHuffmanCode(const ByteCounts& counts);
+
+// Writes the description of a complete code to `to`, which has room for kMaxCodeDescription bytes.
+// Returns how many they are, or 0 when there is no description of so few.
+inline constexpr size_t kMaxCodeDescription = 128;
+size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to);
 
 // Takes a description off the reader. False when it is damaged, or unlike those that are written.
 [[nodiscard]] bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code);

@@ -99,6 +99,23 @@ VARVE_INLINE inline void DecodeRounds(const uint32_t* table, unsigned shift, Str
   }
 }
 
+// Eight symbols of a flat code are whole bytes, so each eight begin at the same bit of one.
+constexpr auto DecodeFlat = [](FlatCode flat, Stream* to_stream) VARVE_INLINE {
+  Stream stream = *to_stream;  // a store of symbols might change the other one
+  const auto used = static_cast<unsigned>(std::countr_zero(stream.bits));
+  const unsigned unused = 64 - 8 * flat.width;
+  if (used > unused) return;
+  const auto rounds = std::min((stream.end - stream.to) / 8,
+                               (stream.at - stream.begin) / static_cast<ptrdiff_t>(flat.width));
+  for (ptrdiff_t i = 0; i < rounds; ++i) {
+    const uint64_t symbols = UnpackFlat(flat, Load64(stream.at) >> (unused - used));
+    std::memcpy(stream.to, &symbols, sizeof(symbols));
+    stream.to += sizeof(symbols);
+    stream.at -= flat.width;
+  }
+  *to_stream = stream;
+};
+
 // Symbol by symbol to the end, which must be that of the bits as well.
 bool DecodeRest(const uint32_t* one, Stream stream) {
   auto used = static_cast<size_t>(std::countr_zero(stream.bits));
@@ -146,6 +163,8 @@ void HuffmanDecoder::SetCode(const HuffmanCode& code) {
     std::fill_n(one_.begin() + static_cast<ptrdiff_t>(at[bits]), entries, entry);
     at[bits] += entries;
   }
+  flat_ = FlatCodeOf(code);
+  if (flat_.width > 0) return;
   table_ = one_;
   for (unsigned c = 1; c < kMaxSymbols; ++c) {
     RunAt(level_, AddSymbol, one_.data(), kSymbolShift + 8 * c, table_.data());
@@ -166,13 +185,17 @@ bool HuffmanDecoder::Decode(std::span<const std::byte> in, std::span<uint8_t> ou
     const std::span<uint8_t> to = out.subspan(s * segment);
     if (!Open(body, last ? to : to.first(segment), &streams[s])) return false;
   }
-  RunAt(
-      level_,
-      [](const uint32_t* table, unsigned shift, Stream* all) VARVE_INLINE {
-        DecodeRounds<kNumStreams>(table, shift, all);
-        for (size_t s = 0; s < kNumStreams; ++s) DecodeRounds<1>(table, shift, all + s);
-      },
-      table_.data(), shift_, &streams[0]);
+  if (flat_.width > 0) {
+    for (Stream& stream : streams) RunAt(level_, DecodeFlat, flat_, &stream);
+  } else {
+    RunAt(
+        level_,
+        [](const uint32_t* table, unsigned shift, Stream* all) VARVE_INLINE {
+          DecodeRounds<kNumStreams>(table, shift, all);
+          for (size_t s = 0; s < kNumStreams; ++s) DecodeRounds<1>(table, shift, all + s);
+        },
+        table_.data(), shift_, &streams[0]);
+  }
   return std::all_of(std::begin(streams), std::end(streams),
                      [&](const Stream& stream) { return DecodeRest(one_.data(), stream); });
 }

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "codec/cpu.h"
+#include "codec/flat_code.h"
 #include "codec/huffman_code.h"
 
 namespace varve {
@@ -39,7 +40,8 @@ class HuffmanDecoder {
   // No constant, because a shift by a register takes an instruction less.
   unsigned shift_ = 64 - kMaxCodeBits;
   Table one_{};    // with one symbol each
-  Table table_{};  // with as many as fit
+  Table table_{};  // with as many as fit, unless the code is flat
+  FlatCode flat_;
 };
 
 }  // namespace varve

@@ -9,20 +9,18 @@
 namespace varve {
 namespace {
 
-constexpr uint32_t kMagic = 0xFD2FB528;
-constexpr size_t kMaxBlockBytes = size_t{128} << 10;
-
-// The table of the code takes as long as decoding some thousand symbols. Codes of more than about 5
-// bits hardly ever come two in a look, and zstd's decoder of one at a time is faster then. A short
-// last block comes in forms of its own, which are left to zstd.
+// The table of the code takes as long as decoding some thousand symbols. A short last block comes
+// in forms of its own, which are left to zstd.
 constexpr size_t kMinSymbols = size_t{16} << 10;
 constexpr size_t kMinLastBlock = 1024;
-constexpr size_t kMaxMeanBits = 5;
-bool PaysOff(size_t frame_bytes, size_t num_symbols) {
-  const size_t last_block = num_symbols % kMaxBlockBytes;
-  return num_symbols >= kMinSymbols && 8 * frame_bytes <= kMaxMeanBits * num_symbols &&
-         (last_block == 0 || last_block >= kMinLastBlock);
+bool PaysOff(size_t num_symbols) {
+  const size_t last_block = num_symbols % kMaxZstdBlock;
+  return num_symbols >= kMinSymbols && (last_block == 0 || last_block >= kMinLastBlock);
 }
+
+// Codes of more than about 6 bits hardly ever come two in a look, and zstd's decoder of one at a
+// time is faster then. That of flat codes always is faster.
+constexpr size_t kMaxMeanBits = 6;
 
 // Takes `bytes` (at most 8) bytes as one number.
 bool TakeNumber(ByteReader* reader, size_t bytes, uint64_t* number) {
@@ -37,7 +35,7 @@ bool TakeNumber(ByteReader* reader, size_t bytes, uint64_t* number) {
 bool TakeHeader(ByteReader* reader, size_t expected_bytes) {
   uint32_t magic = 0;
   uint8_t descriptor = 0;
-  if (!reader->Take(&magic) || magic != kMagic || !reader->Take(&descriptor)) return false;
+  if (!reader->Take(&magic) || magic != kZstdMagic || !reader->Take(&descriptor)) return false;
   if ((descriptor & 0x1Fu) != 0) return false;
   const bool single_segment = (descriptor & 0x20u) != 0;
   uint8_t window = 0;
@@ -77,7 +75,8 @@ bool TakeLiteralsHeader(ByteReader* reader, LiteralsHeader* header) {
 }  // namespace
 
 bool LiteralFrameDecoder::Decode(std::span<const std::byte> frame, std::span<uint8_t> out) {
-  if (!PaysOff(frame.size(), out.size())) return false;
+  if (!PaysOff(out.size())) return false;
+  only_flat_ = 8 * frame.size() > kMaxMeanBits * out.size();
   ByteReader reader(frame);
   if (!TakeHeader(&reader, out.size())) return false;
   has_code_ = false;
@@ -92,14 +91,14 @@ bool LiteralFrameDecoder::DecodeBlock(ByteReader* reader, std::span<uint8_t>* ou
   if (!TakeNumber(reader, 3, &header)) return false;
   *last = (header & 1u) != 0;
   const auto size = static_cast<size_t>(header >> 3);
-  enum : unsigned { kRaw = 0, kRepeat = 1, kCompressed = 2 };
-  const auto type = static_cast<unsigned>((header >> 1) & 3u);
+  const auto type = static_cast<ZstdBlock>((header >> 1) & 3u);
   std::span<const std::byte> body;
-  if (!reader->TakeSpan(type == kRepeat ? 1 : size, &body)) return false;
-  if (type == kCompressed) return DecodeCompressed(body, out);
-  if (type > kCompressed || size > std::min(out->size(), kMaxBlockBytes)) return false;
-  if (size > 0 && type == kRaw) std::memcpy(out->data(), body.data(), size);
-  if (size > 0 && type == kRepeat) std::memset(out->data(), std::to_integer<int>(body[0]), size);
+  if (!reader->TakeSpan(type == ZstdBlock::kRepeat ? 1 : size, &body)) return false;
+  if (type == ZstdBlock::kCompressed) return DecodeCompressed(body, out);
+  if (type > ZstdBlock::kCompressed || size > std::min(out->size(), kMaxZstdBlock)) return false;
+  if (size > 0 && type == ZstdBlock::kRaw) std::memcpy(out->data(), body.data(), size);
+  if (size > 0 && type == ZstdBlock::kRepeat)
+    std::memset(out->data(), std::to_integer<int>(body[0]), size);
   *out = out->subspan(size);
   return true;
 }
@@ -110,7 +109,7 @@ bool LiteralFrameDecoder::DecodeCompressed(std::span<const std::byte> block,
   LiteralsHeader header;
   std::span<const std::byte> literals;
   if (!TakeLiteralsHeader(&reader, &header) ||
-      header.regenerated_bytes > std::min(out->size(), kMaxBlockBytes) ||
+      header.regenerated_bytes > std::min(out->size(), kMaxZstdBlock) ||
       !reader.TakeSpan(header.compressed_bytes, &literals)) {
     return false;
   }
@@ -120,6 +119,7 @@ bool LiteralFrameDecoder::DecodeCompressed(std::span<const std::byte> block,
   if (header.has_code) {
     HuffmanCode code;
     if (!ReadHuffmanCode(&streams, &code)) return false;
+    if (only_flat_ && FlatCodeOf(code).width == 0) return false;
     huffman_.SetCode(code);
     has_code_ = true;
   }

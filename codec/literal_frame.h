@@ -19,6 +19,10 @@
 
 namespace varve {
 
+inline constexpr uint32_t kZstdMagic = 0xFD2FB528;
+inline constexpr size_t kMaxZstdBlock = size_t{128} << 10;
+enum class ZstdBlock : unsigned { kRaw = 0, kRepeat = 1, kCompressed = 2 };
+
 class LiteralFrameDecoder {
  public:
   explicit LiteralFrameDecoder(CpuLevel level) : huffman_(level) {}
@@ -32,7 +36,8 @@ class LiteralFrameDecoder {
   bool DecodeCompressed(std::span<const std::byte> block, std::span<uint8_t>* out);
 
   HuffmanDecoder huffman_;
-  bool has_code_ = false;  // of a block before in this frame
+  bool has_code_ = false;   // of a block before in this frame
+  bool only_flat_ = false;  // other codes are left to zstd
 };
 
 }  // namespace varve

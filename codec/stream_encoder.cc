@@ -21,7 +21,11 @@ PlaneStats SampleStream(const uint8_t* data, size_t n) {
     return stats;
   }
   const size_t stride = (n - kRunBytes) / (kNumRuns - 1);
-  for (size_t r = 0; r < kNumRuns; ++r) AddSample(data + r * stride, kRunBytes, &stats);
+  uint8_t sample[kRunBytes * kNumRuns];
+  for (size_t r = 0; r < kNumRuns; ++r) {
+    std::memcpy(sample + r * kRunBytes, data + r * stride, kRunBytes);
+  }
+  AddSample(sample, sizeof(sample), &stats);
   return stats;
 }
 

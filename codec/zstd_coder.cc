@@ -1,29 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/zstd_coder.h"
 
-#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_c_literalCompressionMode
 #include <zstd.h>
 
 #include <string>
 
 #include "codec/literal_frame.h"
+#include "codec/literal_frame_encoder.h"
 
 namespace varve {
 namespace {
 
 using CompressContext = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
-
-// The largest acceleration of the fast strategy looks for a match once in 128 KiB, which leaves
-// only literals. zstd turns literal compression off at such settings unless told otherwise.
-CompressContext MakeLiteralContext() {
-  CompressContext context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_strategy, ZSTD_fast);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_windowLog, 17);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_hashLog, ZSTD_HASHLOG_MIN);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
-  return context;
-}
 
 CompressContext MakeMatchContext() {
   CompressContext context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
@@ -31,15 +19,14 @@ CompressContext MakeMatchContext() {
   return context;
 }
 
-size_t Compress(ZSTD_CCtx* context, std::span<const std::byte> in, std::span<std::byte> out) {
-  const size_t bytes = ZSTD_compress2(context, out.data(), out.size(), in.data(), in.size());
-  return ZSTD_isError(bytes) ? 0 : bytes;
+std::span<const uint8_t> Symbols(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace
 
 struct ZstdCompressor::Context {
-  CompressContext literals = MakeLiteralContext();
+  LiteralFrameEncoder literals{DetectCpu()};
   CompressContext matches = MakeMatchContext();
 };
 
@@ -47,11 +34,13 @@ ZstdCompressor::ZstdCompressor() : context_(std::make_unique<Context>()) {}
 ZstdCompressor::~ZstdCompressor() = default;
 
 size_t ZstdCompressor::CompressLiterals(std::span<const std::byte> in, std::span<std::byte> out) {
-  return Compress(context_->literals.get(), in, out);
+  return context_->literals.Encode(Symbols(in), out);
 }
 
 size_t ZstdCompressor::CompressMatches(std::span<const std::byte> in, std::span<std::byte> out) {
-  return Compress(context_->matches.get(), in, out);
+  const size_t bytes =
+      ZSTD_compress2(context_->matches.get(), out.data(), out.size(), in.data(), in.size());
+  return ZSTD_isError(bytes) ? 0 : bytes;
 }
 
 struct ZstdDecompressor::Context {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only file that knows zstd. A stream is one ordinary zstd frame without a checksum, because
+// The only file that calls zstd. A stream is one ordinary zstd frame without a checksum, because
 // the digest of the chunk covers it.
 //
 //   ZstdCompressor zstd;

@@ -90,12 +90,11 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return OnEach([](Device& device) { return device.one->MarkBegin(); });
   }
 
-  Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks,
-                      std::function<bool()> is_awaited) override {
+  Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
     VARVE_RETURN_IF_ERROR(Share(chunks));
     digests_.resize(chunks.size());
     return OnEach(
-        [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, is_awaited); });
+        [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, trainer); });
   }
 
   Result<const Digest*> TakeDigests() override {

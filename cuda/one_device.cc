@@ -97,10 +97,17 @@ Status OneDevice::MarkBegin() {
   return Status::Ok();
 }
 
+bool OneDevice::IsTrainerWaiting() const {
+  if (trainer_says_.waits_at_once) return true;
+  if (!trainer_says_.is_awaiting()) return false;
+  const bool has_run_dry = cudaStreamQuery(trainer_.stream) == cudaSuccess;
+  if (!has_run_dry) (void)cudaGetLastError();  // or the next launch might report cudaErrorNotReady
+  return has_run_dry;
+}
+
 // The chunks of a save, with a place in staging for those that will probably be needed there.
 std::vector<DeviceChunk> OneDevice::PlaceChunks(std::span<const Bytes> chunks) {
   const std::vector<Chunk> before = std::move(chunks_);
-  const bool is_awaited = is_awaited_();
   chunks_.clear();
   std::vector<DeviceChunk> placed;
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -108,7 +115,7 @@ std::vector<DeviceChunk> OneDevice::PlaceChunks(std::span<const Bytes> chunks) {
     const bool has_changed_before =
         i < before.size() && before[i].has_changed && before[i].bytes.data() == bytes.data();
     std::byte* staged = nullptr;
-    if (is_awaited && has_changed_before && !ChunkDigests::IsSmall(bytes.size())) {
+    if (trainer_says_.waits_at_once && has_changed_before && !ChunkDigests::IsSmall(bytes.size())) {
       staged = staging_.Take(bytes.size());
     }
     chunks_.push_back({.bytes = bytes, .staged = staged});
@@ -118,8 +125,8 @@ std::vector<DeviceChunk> OneDevice::PlaceChunks(std::span<const Bytes> chunks) {
 }
 
 Status OneDevice::BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
-                               std::function<bool()> is_awaited) {
-  is_awaited_ = std::move(is_awaited);
+                               DeviceTensorSource::Trainer trainer) {
+  trainer_says_ = std::move(trainer);
   staged_.clear();
   staging_.Clear();
   num_pieces_ = 0;
@@ -181,7 +188,7 @@ Status OneDevice::CopyToHost(std::span<const Copy> copies) {
   const std::vector<Move> merged = Merge(moves);
   std::span<const Move> pieces = merged;
   while (!pieces.empty()) {
-    if (staging_.HasRoom(pieces[0].bytes) && is_awaited_()) {
+    if (staging_.HasRoom(pieces[0].bytes) && IsTrainerWaiting()) {
       VARVE_RETURN_IF_ERROR(Gather(&pieces));
       continue;
     }

@@ -7,9 +7,9 @@
 //   draining                                   └► staging to the host, arrived
 //
 // Chunks that changed go to the host from where they lie, a few megabytes at a time, until the
-// trainer waits; from then on they are gathered in staging as long as that has room. Those that
-// changed in the save before, too, are copied there by the kernel that digests them, when the
-// trainer waits even then.
+// trainer waits, which is when it awaits the save and its stream has run dry; from then on they are
+// gathered in staging as long as that has room. Those that changed in the save before, too, are
+// copied there by the kernel that digests them, when the trainer waits from the begin on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +17,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,7 +50,7 @@ class OneDevice {
 
   Status MarkBegin();
   Status BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
-                      std::function<bool()> is_awaited);
+                      DeviceTensorSource::Trainer trainer);
   // One for each chunk.
   Result<std::span<const Digest>> TakeDigests();
   struct Copy {
@@ -86,6 +85,7 @@ class OneDevice {
       : trainer_(trainer), digests_(trainer.device), other_digests_(trainer.device) {}
   Status Init(uint64_t staging_bytes);
   Status CheckNotCapturing() const;
+  bool IsTrainerWaiting() const;
   std::vector<DeviceChunk> PlaceChunks(std::span<const Bytes> chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
@@ -107,7 +107,7 @@ class OneDevice {
   size_t max_gathered_ = 0;
   std::unique_ptr<DeviceCopier> gatherer_;
 
-  std::function<bool()> is_awaited_;
+  DeviceTensorSource::Trainer trainer_says_;
   std::vector<Chunk> chunks_;  // of the save under way, or the last
   std::vector<Move> staged_;   // that are to be drained
 

@@ -35,7 +35,7 @@ BORDERS = [
     (["xxhash.h", "xxh_x86dispatch.h"], ["codec/*", "cuda/*"]),
     (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*", "examples/*"]),
     (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
-    (GPU, ["cuda/*", "include/varve/cuda.h"]),
+    (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
     (RANKS, ["trainer_hooks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
     (["thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream", "filesystem",

@@ -71,6 +71,7 @@ struct Job {
         step(step_number),
         state(from),
         deadline(options.deadline),
+        waits_at_once(options.waits_at_once),
         stage(memory->staging(), memory->devices()) {
     metrics.step = step;
     metrics.num_tensors = state.tensors.size();
@@ -80,6 +81,7 @@ struct Job {
   const uint64_t step;
   const TrainingState state;
   const std::optional<Clock::time_point> deadline;
+  const bool waits_at_once;
   const Clock::time_point begun = Clock::now();
   Stage stage;
   std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
@@ -421,7 +423,9 @@ Result<std::unique_ptr<CheckpointWriter>> AsyncCheckpointerImpl::Prepare(
     Job* job, const SaveOptions& options) {
   VARVE_RETURN_IF_ERROR(job->stage.Add(job->state.tensors));
   const auto begin_digests = [&] {
-    return job->stage.BeginDigests(*digest_seed_, [job] { return job->is_awaited.load(); });
+    return job->stage.BeginDigests(*digest_seed_,
+                                   {.waits_at_once = job->waits_at_once,
+                                    .is_awaiting = [job] { return job->is_awaited.load(); }});
   };
   if (digest_seed_.has_value()) VARVE_RETURN_IF_ERROR(begin_digests());
   Status status = PrepareLineage(job->step);
@@ -629,7 +633,9 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,
                                      const BeginOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const bool is_saving, BeginSave(step, state, options));
+  BeginOptions at_once = options;
+  at_once.waits_at_once = true;
+  VARVE_ASSIGN_OR_RETURN(const bool is_saving, BeginSave(step, state, at_once));
   if (is_saving) VARVE_RETURN_IF_ERROR(AwaitStaged());
   return is_saving;
 }

@@ -107,11 +107,11 @@ Status Stage::Add(const std::vector<StateTensor>& tensors) {
   return Status::Ok();
 }
 
-Status Stage::BeginDigests(uint64_t seed, std::function<bool()> is_awaited) {
+Status Stage::BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer) {
   digest_seed_ = seed;
   has_begun_digests_ = true;
   if (device_chunks_.empty()) return Status::Ok();
-  return devices_->BeginDigests(seed, device_bytes_, std::move(is_awaited));
+  return devices_->BeginDigests(seed, device_bytes_, std::move(trainer));
 }
 
 Status Stage::LearnParents(const SourceWriter& writer) {

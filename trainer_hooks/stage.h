@@ -5,7 +5,7 @@
 //
 //   Stage stage(&memory, devices);
 //   stage.Add(tensors);
-//   stage.BeginDigests(seed, is_awaited);    // of what lies on devices
+//   stage.BeginDigests(seed, trainer);       // of what lies on devices
 //   stage.LearnParents(writer);
 //   stage.Work();                            // on several threads: what lies on the host
 //   stage.CopyFromDevices();
@@ -24,7 +24,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,7 +49,7 @@ class Stage {
   // Lists the chunks of valid tensors; their data is read until AwaitReleased has returned.
   Status Add(const std::vector<StateTensor>& tensors);
   // As DeviceTensorSource::BeginDigests. Once, at any time before CopyFromDevices.
-  Status BeginDigests(uint64_t seed, std::function<bool()> is_awaited);
+  Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   bool has_begun_digests() const { return has_begun_digests_; }
   // Looks up what `writer` will be compared with.
   Status LearnParents(const SourceWriter& writer);

@@ -119,7 +119,10 @@ struct CheckpointerOptions {
 struct BeginOptions {
   // When the machine will be gone. As many threads work then as there are cores; and data is stored
   // without compression when the estimate says that it might not be durable in time otherwise.
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::optional<std::chrono::steady_clock::time_point> deadline{};
+  // AwaitStaged follows without any work of the trainer before it, as in Save: chunks on devices
+  // are then copied within the device at once, as far as that has staging memory.
+  bool waits_at_once = false;
 };
 
 class AsyncCheckpointer {

@@ -52,10 +52,16 @@ class DeviceTensorSource {
   // The tensors are as the work before this point of the trainer's streams leaves them.
   // kFailedPrecondition: a stream is being captured.
   virtual Status MarkBegin() = 0;
-  // Begins to digest chunks of any size, no more than were prepared for. `is_awaited`, which is
-  // called at any time until AwaitCopies, says whether the trainer waits by now.
-  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks,
-                              std::function<bool()> is_awaited) = 0;
+  // Whether the trainer waits until its tensors may change.
+  struct Trainer {
+    // It did at MarkBegin: there is no other work of its own that could go on.
+    bool waits_at_once = false;
+    // It does now, or will when its streams have done what they have. Called at any time until
+    // AwaitCopies has returned.
+    std::function<bool()> is_awaiting;
+  };
+  // Begins to digest chunks of any size, no more than were prepared for.
+  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) = 0;
   // The digest of each chunk, in their order; until the next BeginDigests.
   virtual Result<const Digest*> TakeDigests() = 0;
   // Begins to copy chunks to memory of the host, each at most once. Returns when all is enqueued

@@ -77,6 +77,8 @@ std::vector<Golden> Goldens() {
   for (std::byte& value : small) {
     value = static_cast<std::byte>(std::countl_zero(Next(&state) | 1u) * 9 / 8);
   }
+  Bytes flat(17000);  // five bits of noise
+  for (std::byte& value : flat) value = static_cast<std::byte>(Next(&state) >> 27 << 2);
   std::vector<int32_t> counter(3000);
   for (size_t i = 0; i < counter.size(); ++i) counter[i] = static_cast<int32_t>(i % 300);
   return {
@@ -102,6 +104,7 @@ std::vector<Golden> Goldens() {
        Predictor::kKeyframe},
       {"keyframe_u8_sparse", DType::kU8, sparse, {}, Codec::kAuto, Predictor::kKeyframe},
       {"keyframe_f8_nibbles", DType::kF8E4M3, small, {}, Codec::kAuto, Predictor::kKeyframe},
+      {"keyframe_f8_flat", DType::kF8E4M3, flat, {}, Codec::kAuto, Predictor::kKeyframe},
       {"delta_bf16", DType::kBF16, ToBytes(HighHalves(far)), ToBytes(HighHalves(weights)),
        Codec::kAuto, Predictor::kDelta},
       {"delta_f32", DType::kF32, ToBytes(next), ToBytes(weights), Codec::kAuto, Predictor::kDelta},

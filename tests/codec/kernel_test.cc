@@ -271,17 +271,19 @@ TEST(ClassKernelTest, LeavesOutNullParts) {
   }
 }
 
-TEST(ClassKernelTest, FindsClassesOfZeros) {
+TEST(ClassKernelTest, FindsClassesWithValues) {
   for (const size_t n : {1, 33, 4096, 4097, 10000}) {
     for (const CpuLevel level : Levels()) {
       U8 classes(n, 1);
       U8 data(n, 0);
-      EXPECT_TRUE(IsZeroClass(level, classes.data(), 1, data.data(), n));
+      EXPECT_EQ(ClassesWithValues(level, classes.data(), data.data(), n), 0u);
       data[n - 1] = 4;
-      EXPECT_FALSE(IsZeroClass(level, classes.data(), 1, data.data(), n));
-      EXPECT_TRUE(IsZeroClass(level, classes.data(), 2, data.data(), n));
-      classes[n - 1] = 0;
-      EXPECT_TRUE(IsZeroClass(level, classes.data(), 1, data.data(), n));
+      EXPECT_EQ(ClassesWithValues(level, classes.data(), data.data(), n), 0b10u);
+      classes[n - 1] = 7;
+      EXPECT_EQ(ClassesWithValues(level, classes.data(), data.data(), n), 0b10000000u);
+      data[0] = 0x80;
+      EXPECT_EQ(ClassesWithValues(level, classes.data(), data.data(), n),
+                n == 1 ? 0b10000000u : 0b10000010u);
     }
   }
 }

@@ -127,7 +127,7 @@ TEST_F(DeviceSaveTest, ATrainerThatOverwritesAtOnceIsSavedAsItWas) {
   state->Add(RandomTensor("b", DType::kU8, {3000}, 2), 1);
   state->Add(NormalTensor("c", {300'000}, 3), 4);
   std::mt19937_64 random(7);
-  const int rounds = 500;
+  const int rounds = kUnderTsan ? 25 : 500;  // what TSan looks for, it finds in few
   std::vector<std::byte> junk(state->Size(0), std::byte{0x55});
   for (int round = 1; round <= rounds; ++round) {
     for (size_t i = 0; i < 3; ++i) {
@@ -158,14 +158,15 @@ TEST_F(DeviceSaveTest, ATrainerThatOverwritesAtOnceIsSavedAsItWas) {
 
 // One that breaks the contract is told so, or saved as it was or as it became, chunk by chunk.
 TEST_F(DeviceSaveTest, ATrainerThatOverwritesTooEarlyIsTold) {
+  if (kUnderTsan) GTEST_SKIP() << "a race on purpose";
   Open({.staging_budget_bytes = kMiB + 4096, .failure_is_fatal = false});
   const gpu::Stream other = *gpu::MakeStream();
   const auto state = MakeState();
-  state->Add(NormalTensor("t", {1'500'000}, 1));
+  state->Add(NormalTensor("t", {6'000'000}, 1));  // much is read late, from where it lies
   int told = 0;
-  for (uint64_t step = 1; step <= 40 && told == 0; ++step) {
+  for (uint64_t step = 1; step <= 60 && told == 0; ++step) {
     Begin(step, state->state());
-    std::this_thread::sleep_for(std::chrono::microseconds(step * 200));
+    std::this_thread::sleep_for(std::chrono::microseconds(step * 500));
     std::vector<std::byte> changed = RandomBytes(state->Size(0), step);
     VARVE_ASSERT_CUDA(cudaMemcpyAsync(state->state().tensors[0].data, changed.data(),
                                       changed.size(), cudaMemcpyHostToDevice, other.get()));
@@ -246,23 +247,23 @@ TEST_F(DeviceSaveTest, MemoryThatIsNotThereIsSaid) {
 TEST_F(DeviceSaveTest, LoadsConvertAndMakeMasters) {
   Open();
   const auto state = MakeState();
-  const TestTensor master = NormalTensor("master.w", {5'000'000}, 1);
+  const TestTensor master = NormalTensor("master.w", {2'200'000}, 1);
   state->Add(RoundedCopy(master, "w"));
-  state->Add(NormalTensor("v", {3'000'000}, 2));
+  state->Add(NormalTensor("v", {1'000'000}, 2));
   Save(1, state->state());
   VARVE_ASSERT_OK(ckpt_->Wait());
 
   DeviceState into(0, stream_.get());
-  into.Add(RoundedCopy(NormalTensor("master.w", {5'000'000}, 3), "w"));
-  into.Add(NormalTensor("master.w", {5'000'000}, 4));
-  into.Add(RandomTensor("v", DType::kBF16, {3'000'000}, 5));
+  into.Add(RoundedCopy(NormalTensor("master.w", {2'200'000}, 3), "w"));
+  into.Add(NormalTensor("master.w", {2'200'000}, 4));
+  into.Add(RandomTensor("v", DType::kBF16, {1'000'000}, 5));
   into.state().tensors[0].derived_from = "master.w";
   VARVE_ASSERT_OK(ckpt_->Restore("1", {.convert_dtype = true}, &into.state()).status());
   const auto saved = state->Values();
   EXPECT_TRUE(into.Download(0) == saved[0].bytes);
   EXPECT_TRUE(into.Download(2) == RoundedCopy(saved[1], "v").bytes);
   const std::vector<std::byte> widened = into.Download(1);
-  for (size_t i = 0; i < 5'000'000; i += 997) {
+  for (size_t i = 0; i < 2'200'000; i += 997) {
     EXPECT_EQ(widened[4 * i], std::byte{0});
     EXPECT_EQ(widened[4 * i + 2], saved[0].bytes[2 * i]);
     EXPECT_EQ(widened[4 * i + 3], saved[0].bytes[2 * i + 1]);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What cuda_bench runs beside varve: plain reads to compare with, noise, and work that takes a
+// time. On the current device; nothing waits. Pointers are to its memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace varve::bench {
+
+// How a kernel that reads everything is launched.
+struct ReadShape {
+  int threads = 256;  // of a block
+  int blocks = 8;     // for each processor
+  int loads = 4;      // of 16 bytes, in flight in each thread: 4, 8 or 16
+};
+inline constexpr ReadShape kReadShapes[] = {{256, 8, 4},  {512, 4, 4},  {1024, 2, 4},
+                                            {256, 8, 8},  {512, 2, 8},  {512, 4, 8},
+                                            {256, 4, 16}, {256, 16, 4}, {1024, 2, 16}};
+
+// Reads each 16 bytes once. `from` begins at a multiple of 16; a rest of less is left out. `sink`:
+// 8 bytes that nobody needs.
+cudaError_t EnqueueRead(std::span<const std::byte> from, const ReadShape& shape, int processors,
+                        uint64_t* sink, cudaStream_t stream);
+// Random bits, in whole words of 8 bytes; begins at a multiple of 8.
+cudaError_t EnqueueNoise(uint64_t seed, std::span<std::byte> to, cudaStream_t stream);
+// Keeps the stream busy for so long, and hardly anything else.
+cudaError_t EnqueueSpin(double seconds, cudaStream_t stream);
+
+}  // namespace varve::bench

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A table of which all rows are known before anything is measured, so that those that were not run
+// are in it, too, and say why. Printed as a row is settled, and written as JSON with the rows as
+// bench_table.py has them and every sample. Thread rule: one thread.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace varve::bench {
+
+struct PlannedRow {
+  std::string what;
+  std::string target;
+};
+
+class JudgedTable {
+ public:
+  explicit JudgedTable(const std::vector<PlannedRow>& rows);
+
+  // Rows are named by what they measure; ends the program when there is no such row.
+  void Judge(const std::string& what, const std::string& measured, bool met);
+  void Inform(const std::string& what, const std::string& measured);
+  void NotRun(const std::string& what, const std::string& why);
+  // All that have not been settled.
+  void NotRun(const std::string& why);
+
+  // Of the JSON: what the numbers are of, and all values of one.
+  void Describe(const std::string& key, const std::string& value) { about_[key] = value; }
+  void AddSamples(const std::string& name, const std::vector<double>& values);
+
+  void WriteJson(const std::filesystem::path& path) const;
+  // Prints how many were above their targets. The exit code of the program.
+  int Finish() const;
+
+ private:
+  struct Row {
+    PlannedRow plan;
+    std::string measured = "-";
+    std::string verdict;  // empty: not settled
+    std::optional<bool> met;
+  };
+  void Settle(const std::string& what, const std::string& measured, std::optional<bool> met,
+              const std::string& verdict);
+
+  std::vector<Row> rows_;
+  std::map<std::string, std::string> about_;
+  std::map<std::string, std::vector<double>> samples_;
+};
+
+}  // namespace varve::bench
