@@ -11,6 +11,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -28,115 +30,146 @@ struct ulonglong2 {
 
 namespace varve::testing {
 
+// A stack that can be left and come back to.
+struct Coroutine {
+  ucontext_t begin;  // of one that has not run yet
+  bool has_begun = false;
+  void* place[5];  // where it was left: swapcontext is slow, as it asks the kernel for signal masks
+  // For ASan.
+  const void* stack = nullptr;
+  size_t stack_bytes = 0;
+  void* fake_stack = nullptr;
+
+  void Prepare(std::byte* new_stack, size_t bytes, void (*run)()) {
+    getcontext(&begin);
+    begin.uc_stack.ss_sp = new_stack;
+    begin.uc_stack.ss_size = bytes;
+    begin.uc_link = nullptr;
+    makecontext(&begin, run, 0);
+    stack = new_stack;
+    stack_bytes = bytes;
+  }
+  // Leaves this one, which runs, for another. Returns when somebody comes back. ASan is told of the
+  // stacks; that it cleans up what a function that does not return leaves behind would be slow.
+  [[gnu::noinline, gnu::no_sanitize_address]] void SwitchTo(Coroutine* other) {
+    has_begun = true;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&fake_stack, other->stack, other->stack_bytes);
+#endif
+    if (__builtin_setjmp(place) == 0) other->Enter();
+    HasEntered(nullptr);
+  }
+  // `main` learns of its stack when another one is entered from there.
+  void HasEntered([[maybe_unused]] Coroutine* main) {
+#if defined(__SANITIZE_ADDRESS__)
+    const bool is_from_main = main != nullptr && main->stack == nullptr;
+    __sanitizer_finish_switch_fiber(fake_stack, is_from_main ? &main->stack : nullptr,
+                                    is_from_main ? &main->stack_bytes : nullptr);
+#endif
+  }
+
+ private:
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] void Enter() {
+    if (has_begun) __builtin_longjmp(place, 1);
+    setcontext(&begin);
+    std::abort();
+  }
+};
+
 class EmulatedBlock {
  public:
-  static constexpr int kLanes = 32;
+  static constexpr unsigned kLanes = 32;
 
   // Runs `work` in `threads` threads, a multiple of 32.
   static void Run(int threads, const std::function<void()>& work) {
-    EmulatedBlock block(threads, work);
+    EmulatedBlock block(static_cast<unsigned>(threads), work);
     current_ = &block;
-    block.RunAll();
+    block.main_.SwitchTo(&block.threads_[0].coroutine);
     current_ = nullptr;
   }
   static EmulatedBlock& current() { return *current_; }
 
   unsigned running() const { return running_; }
   // Returns when all threads have come; those of one warp.
-  void AwaitBlock() { Await(&barriers_.back(), static_cast<int>(threads_.size())); }
+  void AwaitBlock() { Await(&barriers_.back(), static_cast<unsigned>(threads_.size())); }
   void AwaitWarp() { Await(&barriers_[running_ / kLanes], kLanes); }
-  // A place for each lane of the warp that runs.
-  uint64_t* values() { return &values_[running_ / kLanes * kLanes]; }
+  // What lane `from` of the warp gives, which each lane calls.
+  uint64_t Exchange(uint64_t value, unsigned from) {
+    // Two places in turn, so that nobody overwrites what others have still to read.
+    Thread& thread = threads_[running_];
+    const size_t place = thread.exchanges++ % 2;
+    thread.given[place] = value;
+    AwaitWarp();
+    return threads_[running_ / kLanes * kLanes + from].given[place];
+  }
 
  private:
-  struct Thread {
-    ucontext_t context;
-    std::unique_ptr<std::byte[]> stack;
-    void* fake_stack = nullptr;  // of ASan
-    bool is_done = false;
-  };
   struct Barrier {
-    int arrived = 0;
+    unsigned arrived = 0;
     uint64_t round = 0;
   };
-  static constexpr size_t kStackBytes = size_t{256} << 10;
+  struct Thread {
+    Coroutine coroutine;
+    bool is_done = false;
+    const Barrier* awaited = nullptr;
+    uint64_t round = 0;  // of `awaited`, which must end
+    size_t exchanges = 0;
+    uint64_t given[2];
+    bool CanRun() const { return !is_done && (awaited == nullptr || awaited->round != round); }
+  };
+  static constexpr size_t kStackBytes = size_t{64} << 10;
 
-  EmulatedBlock(int threads, const std::function<void()>& work)
+  EmulatedBlock(unsigned threads, const std::function<void()>& work)
       : work_(work),
-        threads_(static_cast<size_t>(threads)),
-        barriers_(static_cast<size_t>(threads / kLanes) + 1),
-        values_(static_cast<size_t>(threads)) {}
-
-  void RunAll() {
-    for (Thread& thread : threads_) {
-      getcontext(&thread.context);
-      thread.stack = std::make_unique<std::byte[]>(kStackBytes);
-      thread.context.uc_stack.ss_sp = thread.stack.get();
-      thread.context.uc_stack.ss_size = kStackBytes;
-      thread.context.uc_link = nullptr;
-      makecontext(&thread.context, &EmulatedBlock::RunOne, 0);
-    }
-    for (size_t left = threads_.size(); left > 0;) {
-      for (running_ = 0; running_ < threads_.size(); ++running_) {
-        Thread& thread = threads_[running_];
-        if (thread.is_done) continue;
-        Switch(&main_, &thread.context, &main_fake_stack_, thread.stack.get(), kStackBytes);
-        if (thread.is_done) --left;
-      }
+        stacks_(new std::byte[threads * kStackBytes]),
+        threads_(threads),
+        barriers_(threads / kLanes + 1) {
+    for (size_t i = 0; i < threads; ++i) {
+      threads_[i].coroutine.Prepare(&stacks_[i * kStackBytes], kStackBytes, &RunOne);
     }
   }
+
   static void RunOne() {
     EmulatedBlock& block = *current_;
-    block.HasSwitched(nullptr, true);
+    Thread& thread = block.threads_[block.running_];
+    thread.coroutine.HasEntered(&block.main_);
     block.work_();
-    block.threads_[block.running_].is_done = true;
-    block.Yield();
+    thread.is_done = true;
+    ++block.num_done_;
+    block.RunNext();
   }
-  void Await(Barrier* barrier, int threads) {
-    const uint64_t round = barrier->round;
+  void Await(Barrier* barrier, unsigned threads) {
     if (++barrier->arrived == threads) {
       barrier->arrived = 0;
       ++barrier->round;
+      return;
     }
-    while (barrier->round == round) Yield();
-  }
-  void Yield() {
     Thread& thread = threads_[running_];
-    Switch(&thread.context, &main_, thread.is_done ? nullptr : &thread.fake_stack, main_stack_,
-           main_stack_bytes_);
+    thread.awaited = barrier;
+    thread.round = barrier->round;
+    RunNext();
   }
-
-#if defined(__SANITIZE_ADDRESS__)
-  void Switch(ucontext_t* from, ucontext_t* to, void** save, const void* stack, size_t bytes) {
-    __sanitizer_start_switch_fiber(save, stack, bytes);
-    swapcontext(from, to);
-    HasSwitched(save == nullptr ? nullptr : *save, save != &main_fake_stack_);
+  // Any that can, or main when all are done.
+  void RunNext() {
+    Coroutine& left = threads_[running_].coroutine;
+    if (num_done_ == threads_.size()) return left.SwitchTo(&main_);
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      running_ = running_ + 1 == threads_.size() ? 0 : running_ + 1;
+      if (threads_[running_].CanRun()) return left.SwitchTo(&threads_[running_].coroutine);
+    }
+    std::fputs("the threads of a block wait for each other\n", stderr);
+    std::abort();
   }
-  // A thread learns of the stack that it came from, which is main's.
-  void HasSwitched(void* fake_stack, bool is_thread) {
-    const void* stack = nullptr;
-    size_t bytes = 0;
-    __sanitizer_finish_switch_fiber(fake_stack, &stack, &bytes);
-    if (is_thread) main_stack_ = stack, main_stack_bytes_ = bytes;
-  }
-#else
-  void Switch(ucontext_t* from, ucontext_t* to, void**, const void*, size_t) {
-    swapcontext(from, to);
-  }
-  void HasSwitched(void*, bool) {}
-#endif
 
   inline static thread_local EmulatedBlock* current_ = nullptr;
 
   const std::function<void()>& work_;
+  const std::unique_ptr<std::byte[]> stacks_;
+  Coroutine main_;
   std::vector<Thread> threads_;
   std::vector<Barrier> barriers_;  // of each warp, and of the block
-  std::vector<uint64_t> values_;
-  ucontext_t main_;
-  void* main_fake_stack_ = nullptr;
-  const void* main_stack_ = nullptr;
-  size_t main_stack_bytes_ = 0;
   unsigned running_ = 0;
+  size_t num_done_ = 0;
 };
 
 // threadIdx of the thread that runs.
@@ -151,12 +184,7 @@ struct EmulatedThreadIndex {
 inline constexpr varve::testing::EmulatedThreadIndex threadIdx;
 
 inline uint64_t __shfl_sync(unsigned /*mask*/, uint64_t value, int from) {
-  auto& block = varve::testing::EmulatedBlock::current();
-  block.values()[threadIdx.x % 32] = value;
-  block.AwaitWarp();
-  const uint64_t found = block.values()[from];
-  block.AwaitWarp();
-  return found;
+  return varve::testing::EmulatedBlock::current().Exchange(value, static_cast<unsigned>(from));
 }
 inline uint64_t __shfl_xor_sync(unsigned mask, uint64_t value, int lanes) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ lanes);

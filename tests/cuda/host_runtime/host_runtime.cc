@@ -71,7 +71,7 @@ void Reset() {
     machine.device_bytes = Machine::kDeviceBytes;
     machine.max_delay = Machine::kMaxDelay;
     machine.seed = 1;
-    machine.kernels = Kernels::kReference;
+    machine.kernels = Kernels::kEmulated;
   });
   current_device = 0;
   last_error = cudaSuccess;

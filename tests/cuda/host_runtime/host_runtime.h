@@ -66,9 +66,9 @@ cudaError_t Launch(std::string_view name, cudaStream_t stream, std::function<voi
 // device is lost, as by an illegal address.
 bool MayTouch(const void* memory, size_t size);
 
-// How LaunchDigests and LaunchCopies of cuda/launch.h compute: by the kernels, thread by thread,
-// which is slow and not there for TSan, or the same by the codec and memcpy, as it is unless said
-// otherwise.
+// How LaunchDigests and LaunchCopies of cuda/launch.h compute: by the kernels, thread by thread, as
+// they do unless said otherwise; or the same by the codec and memcpy, for what is too large (30
+// MB/s under ASan), and always under TSan, which cannot follow the threads of kernels.
 enum class Kernels { kEmulated, kReference };
 void UseKernels(Kernels kernels);
 Kernels UsedKernels();

@@ -114,7 +114,7 @@ struct Machine {
   uint64_t device_bytes = kDeviceBytes;
   std::chrono::microseconds max_delay = kMaxDelay;
   uint64_t seed = 1;
-  Kernels kernels = Kernels::kReference;
+  Kernels kernels = Kernels::kEmulated;
 
   uintptr_t next_handle = 0;
   std::map<cudaStream_t, StreamPointer> streams;
