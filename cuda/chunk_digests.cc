@@ -6,9 +6,9 @@
 
 namespace varve::gpu {
 
-Status ChunkDigests::Fit(std::span<const std::span<const std::byte>> chunks) {
+Status ChunkDigests::Fit(std::span<const DeviceTensorSource::Chunk> chunks) {
   const auto small = static_cast<size_t>(
-      std::ranges::count_if(chunks, [](const auto& chunk) { return IsSmall(chunk.size()); }));
+      std::ranges::count_if(chunks, [](const auto& chunk) { return IsSmall(chunk.bytes.size()); }));
   const size_t large = chunks.size() - small;
   if (digester_ == nullptr || large > max_large_) {
     VARVE_ASSIGN_OR_RETURN(digester_, DeviceDigester::Create(device_, large));

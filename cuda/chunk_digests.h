@@ -16,6 +16,7 @@
 #include "cuda/device_chunk.h"
 #include "cuda/device_digest.h"
 #include "cuda/small_chunks.h"
+#include "varve/device_tensor_source.h"
 #include "varve/result.h"
 
 namespace varve::gpu {
@@ -26,7 +27,7 @@ class ChunkDigests {
   explicit ChunkDigests(int device) : device_(device) {}
 
   // Takes the memory for batches as this one. kUnavailable: there is not so much.
-  Status Fit(std::span<const std::span<const std::byte>> chunks);
+  Status Fit(std::span<const DeviceTensorSource::Chunk> chunks);
 
   // Enqueues a batch on `stream`, which is one of the device, as DeviceDigester does. The `copy` of
   // a small chunk is not looked at. The batch before must have been taken. kFailedPrecondition:

@@ -2,9 +2,9 @@
 //
 // Hands each chunk to the device that has it.
 #include <atomic>
+#include <future>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,18 +87,18 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Status MarkBegin() override {
-    return OnEach([](Device& device) { return device.one->MarkBegin(); });
+    return InTurn([](Device& device) { return device.one->MarkBegin(); });
   }
 
   Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
     VARVE_RETURN_IF_ERROR(Share(chunks));
     digests_.resize(chunks.size());
-    return OnEach(
+    return InTurn(
         [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, trainer); });
   }
 
   Result<const Digest*> TakeDigests() override {
-    VARVE_RETURN_IF_ERROR(OnEach([this](Device& device) -> Status {
+    VARVE_RETURN_IF_ERROR(AtOnce([this](Device& device) -> Status {
       VARVE_ASSIGN_OR_RETURN(const auto digests, device.one->TakeDigests());
       for (size_t i = 0; i < digests.size(); ++i) digests_[device.places[i]] = digests[i];
       return Status::Ok();
@@ -113,7 +113,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       device->copies.push_back({chunk, copy.to});
     }
     std::atomic<uint64_t> waited_bytes = 0;
-    VARVE_RETURN_IF_ERROR(OnEach([&](Device& device) -> Status {
+    VARVE_RETURN_IF_ERROR(AtOnce([&](Device& device) -> Status {
       VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, device.one->CopyToHost(device.copies));
       waited_bytes += bytes;
       return Status::Ok();
@@ -122,17 +122,17 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Status MarkRelease() override {
-    return OnEach([](Device& device) { return device.one->MarkRelease(); });
+    return InTurn([](Device& device) { return device.one->MarkRelease(); });
   }
   Status AwaitCopies() override {
-    return OnEach([](Device& device) { return device.one->AwaitCopies(); });
+    return InTurn([](Device& device) { return device.one->AwaitCopies(); });
   }
 
   Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {
-    std::map<int, std::pair<std::vector<OneDevice::Bytes>, std::vector<size_t>>> of_device;
+    std::map<int, std::pair<std::vector<Chunk>, std::vector<size_t>>> of_device;
     for (size_t i = 0; i < chunks.size(); ++i) {
       auto& [bytes, places] = of_device[chunks[i].device];
-      bytes.push_back(chunks[i].bytes);
+      bytes.push_back(chunks[i]);
       places.push_back(i);
     }
     digests_now_.resize(chunks.size());
@@ -153,14 +153,14 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return one->Write(from, to, half);
   }
   Status AwaitWrites(int half) override {
-    return OnEach([half](Device& device) { return device.one->AwaitWrites(half); });
+    return InTurn([half](Device& device) { return device.one->AwaitWrites(half); });
   }
 
  private:
   // A device with what it has of the save under way.
   struct Device {
     std::unique_ptr<OneDevice> one;
-    std::vector<OneDevice::Bytes> chunks;
+    std::vector<Chunk> chunks;
     std::vector<size_t> places;  // of each, in the save's list
     std::vector<OneDevice::Copy> copies;
   };
@@ -182,34 +182,33 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       VARVE_RETURN_IF_ERROR(Find(chunks[i].device).status());
       Device& device = devices_.at(chunks[i].device);
       owners_.emplace_back(&device, device.chunks.size());
-      device.chunks.push_back(chunks[i].bytes);
+      device.chunks.push_back(chunks[i]);
       device.places.push_back(i);
     }
     return Status::Ok();
   }
 
-  // All at a time, whatever becomes of the others; the error of the first.
+  // One after the other, whatever becomes of those before; the error of the first.
   template <typename Call>
-  Status OnEach(const Call& call) {
-    std::vector<Status> statuses(devices_.size());
-    {
-      std::vector<std::jthread> threads;
-      size_t i = 0;
-      for (auto& [id, device] : devices_) {
-        Status& status = statuses[i++];
-        const auto run = [&call, &status, &device, id] {
-          status = call(device);
-          if (!status.ok()) status = status.WithContext("device " + std::to_string(id));
-        };
-        if (i < devices_.size()) {
-          threads.emplace_back(run);
-        } else {
-          run();  // here: a trainer with one device makes no thread
-        }
-      }
+  Status InTurn(const Call& call) {
+    Status first;
+    for (auto& [id, device] : devices_) {
+      const Status status = call(device);
+      if (first.ok() && !status.ok()) first = status.WithContext("device " + std::to_string(id));
     }
-    for (const Status& status : statuses) VARVE_RETURN_IF_ERROR(status);
-    return Status::Ok();
+    return first;
+  }
+
+  // All at a time, for calls that wait.
+  template <typename Call>
+  Status AtOnce(const Call& call) {
+    if (devices_.size() == 1) return InTurn(call);
+    std::vector<std::future<Status>> calls;
+    for (auto& [id, device] : devices_) {
+      calls.push_back(std::async([&call, &device] { return call(device); }));
+    }
+    size_t i = 0;
+    return InTurn([&](Device&) { return calls[i++].get(); });
   }
 
   std::map<int, Device> devices_;

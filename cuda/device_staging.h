@@ -23,10 +23,10 @@ class DeviceStaging {
     return staging;
   }
 
-  bool HasRoom(uint64_t bytes) const { return bytes <= memory_.size() - used_; }
+  uint64_t room() const { return memory_.size() - used_; }
   // Null: there is no room.
   std::byte* Take(uint64_t bytes) {
-    if (!HasRoom(bytes)) return nullptr;
+    if (bytes > room()) return nullptr;
     std::byte* const taken = memory_.data() + used_;
     used_ = std::min<uint64_t>(memory_.size(), used_ + (bytes + kLine - 1) / kLine * kLine);
     return taken;

@@ -73,7 +73,7 @@ Status OneDevice::Check(Bytes tensor) const {
   return Status::Ok();
 }
 
-Status OneDevice::Prepare(std::span<const Bytes> chunks) {
+Status OneDevice::Prepare(Chunks chunks) {
   VARVE_RETURN_IF_ERROR(digests_.Fit(chunks));
   if (gatherer_ != nullptr && chunks.size() <= max_gathered_) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(gatherer_, DeviceCopier::Create(device(), chunks.size(), staging_.size()));
@@ -106,32 +106,31 @@ bool OneDevice::IsTrainerWaiting() const {
 }
 
 // The chunks of a save, with a place in staging for those that will probably be needed there.
-std::vector<DeviceChunk> OneDevice::PlaceChunks(std::span<const Bytes> chunks) {
+std::vector<DeviceChunk> OneDevice::PlaceChunks(Chunks chunks) {
   const std::vector<Chunk> before = std::move(chunks_);
   chunks_.clear();
   std::vector<DeviceChunk> placed;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const Bytes bytes = chunks[i];
+    const Bytes bytes = chunks[i].bytes;
     const bool has_changed_before =
         i < before.size() && before[i].has_changed && before[i].bytes.data() == bytes.data();
     std::byte* staged = nullptr;
     if (trainer_says_.waits_at_once && has_changed_before && !ChunkDigests::IsSmall(bytes.size())) {
       staged = staging_.Take(bytes.size());
     }
-    chunks_.push_back({.bytes = bytes, .staged = staged});
+    chunks_.push_back({.bytes = bytes, .begins_tensor = chunks[i].begins_tensor, .staged = staged});
     placed.push_back({bytes.data(), bytes.size(), staged});
   }
   return placed;
 }
 
-Status OneDevice::BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
-                               DeviceTensorSource::Trainer trainer) {
+Status OneDevice::BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer) {
   trainer_says_ = std::move(trainer);
   staged_.clear();
   staging_.Clear();
   num_pieces_ = 0;
   const std::vector<DeviceChunk> placed = PlaceChunks(chunks);
-  const DeviceScope scope(device());
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
   const Status enqueued = digests_.Begin(seed, placed, reading_.get());
@@ -139,13 +138,17 @@ Status OneDevice::BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
   return enqueued;
 }
 
-Result<std::span<const Digest>> OneDevice::TakeDigests() { return digests_.Take(); }
+Result<std::span<const Digest>> OneDevice::TakeDigests() {
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  return digests_.Take();
+}
 
-Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, std::span<const Bytes> chunks) {
-  const DeviceScope scope(device());
+Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunks) {
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   std::vector<DeviceChunk> placed;
-  for (const Bytes& bytes : chunks) placed.push_back({bytes.data(), bytes.size()});
+  for (const auto& chunk : chunks) placed.push_back({chunk.bytes.data(), chunk.bytes.size()});
   VARVE_RETURN_IF_ERROR(other_digests_.Fit(chunks));
   VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
   VARVE_RETURN_IF_ERROR(other_digests_.Begin(seed, placed, comparing_.get()));
@@ -157,9 +160,9 @@ std::vector<OneDevice::Move> OneDevice::Merge(std::span<const Move> moves) {
   std::vector<Move> merged;
   for (const Move& move : moves) {
     Move* const last = merged.empty() ? nullptr : &merged.back();
-    const bool follows = last != nullptr && last->from + last->bytes == move.from &&
-                         last->to + last->bytes == move.to &&
-                         last->bytes + move.bytes <= kPieceBytes;
+    const bool follows =
+        last != nullptr && !move.begins_tensor && last->from + last->bytes == move.from &&
+        last->to + last->bytes == move.to && last->bytes + move.bytes <= kPieceBytes;
     if (follows) {
       last->bytes += move.bytes;
     } else {
@@ -170,7 +173,7 @@ std::vector<OneDevice::Move> OneDevice::Merge(std::span<const Move> moves) {
 }
 
 Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
-  const DeviceScope scope(device());
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   std::vector<Move> moves;
   for (const Copy& copy : copies) {
@@ -180,17 +183,17 @@ Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
     if (ChunkDigests::IsSmall(bytes.size())) {
       std::memcpy(copy.to, digests_.small(copy.chunk).data(), bytes.size());
     } else if (chunk.staged != nullptr) {
-      staged_.push_back({chunk.staged, copy.to, bytes.size()});
+      staged_.push_back({chunk.staged, copy.to, bytes.size(), false});
     } else {
-      moves.push_back({bytes.data(), copy.to, bytes.size()});
+      moves.push_back({bytes.data(), copy.to, bytes.size(), chunk.begins_tensor});
     }
   }
-  const std::vector<Move> merged = Merge(moves);
-  std::span<const Move> pieces = merged;
+  std::vector<Move> merged = Merge(moves);
+  std::span<Move> pieces = merged;
   uint64_t waited_bytes = 0;
   while (!pieces.empty()) {
     const bool is_waiting = IsTrainerWaiting();
-    if (is_waiting && staging_.HasRoom(pieces[0].bytes)) {
+    if (is_waiting && staging_.room() > 0) {
       VARVE_RETURN_IF_ERROR(Gather(&pieces));
       continue;
     }
@@ -212,14 +215,16 @@ Status OneDevice::CopyPiece(const Move& piece) {
   return Status::Ok();
 }
 
-Status OneDevice::Gather(std::span<const Move>* pieces) {
+Status OneDevice::Gather(std::span<Move>* pieces) {
   std::vector<DeviceChunk> gathered;
-  for (; !pieces->empty(); *pieces = pieces->subspan(1)) {
-    const Move& piece = pieces->front();
-    std::byte* const staged = staging_.Take(piece.bytes);
-    if (staged == nullptr) break;
-    gathered.push_back({piece.from, piece.bytes, staged});
-    staged_.push_back({staged, piece.to, piece.bytes});
+  while (!pieces->empty() && staging_.room() > 0) {
+    Move& piece = pieces->front();
+    const uint64_t bytes = std::min(piece.bytes, staging_.room());
+    std::byte* const staged = staging_.Take(bytes);
+    gathered.push_back({piece.from, bytes, staged});
+    staged_.push_back({staged, piece.to, bytes, false});
+    piece = {piece.from + bytes, piece.to + bytes, piece.bytes - bytes, piece.begins_tensor};
+    if (piece.bytes == 0) *pieces = pieces->subspan(1);
   }
   VARVE_RETURN_IF_ERROR(gatherer_->Enqueue(gathered, reading_.get()));
   VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));
@@ -237,13 +242,18 @@ Status OneDevice::Drain() {
 
 Status OneDevice::MarkRelease() {
   const DeviceScope scope(device());
-  VARVE_RETURN_IF_ERROR(scope.status());
-  VARVE_CUDA(cudaStreamWaitEvent(trainer_.stream, released_.get(), 0));
-  return Status::Ok();
+  Status status = scope.status();
+  if (status.ok()) status = CheckNotCapturing();
+  if (status.ok()) {
+    status = ToStatus(cudaStreamWaitEvent(trainer_.stream, released_.get(), 0),
+                      "cudaStreamWaitEvent(trainer)");
+  }
+  if (!status.ok()) (void)cudaEventSynchronize(released_.get());  // then the host waits for it
+  return status;
 }
 
 Status OneDevice::AwaitCopies() {
-  const DeviceScope scope(device());
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   digests_.Take().status().IgnoreError();  // of a save that failed
   const Status read = ToStatus(cudaStreamSynchronize(reading_.get()), "cudaStreamSynchronize");
@@ -252,7 +262,7 @@ Status OneDevice::AwaitCopies() {
 }
 
 Status OneDevice::Read(Bytes from, std::span<std::byte> to) {
-  const DeviceScope scope(device());
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToHost,
                              draining_.get()));
@@ -271,6 +281,8 @@ Status OneDevice::Write(Bytes from, std::byte* to, int half) {
 }
 
 Status OneDevice::AwaitWrites(int half) {
+  const DeviceScope scope(device());
+  VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaEventSynchronize(written_[half].get()));
   return Status::Ok();
 }

@@ -35,6 +35,7 @@ namespace varve::gpu {
 class OneDevice {
  public:
   using Bytes = std::span<const std::byte>;
+  using Chunks = std::span<const DeviceTensorSource::Chunk>;
 
   static Result<std::unique_ptr<OneDevice>> Create(const CudaStream& stream,
                                                    uint64_t staging_bytes);
@@ -46,11 +47,10 @@ class OneDevice {
   cudaEvent_t released() const { return released_.get(); }
 
   Status Check(Bytes tensor) const;
-  Status Prepare(std::span<const Bytes> chunks);
+  Status Prepare(Chunks chunks);
 
   Status MarkBegin();
-  Status BeginDigests(uint64_t seed, std::span<const Bytes> chunks,
-                      DeviceTensorSource::Trainer trainer);
+  Status BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer);
   // One for each chunk.
   Result<std::span<const Digest>> TakeDigests();
   struct Copy {
@@ -62,7 +62,7 @@ class OneDevice {
   Status AwaitCopies();
 
   // Of chunks as they are at the last MarkBegin; waits.
-  Result<std::span<const Digest>> DigestNow(uint64_t seed, std::span<const Bytes> chunks);
+  Result<std::span<const Digest>> DigestNow(uint64_t seed, Chunks chunks);
 
   Status Read(Bytes from, std::span<std::byte> to);
   Status Write(Bytes from, std::byte* to, int half);
@@ -73,9 +73,11 @@ class OneDevice {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
     uint64_t bytes = 0;
+    bool begins_tensor = true;
   };
   struct Chunk {
     Bytes bytes;
+    bool begins_tensor = true;
     std::byte* staged = nullptr;  // its copy in staging
     bool has_changed = false;
   };
@@ -86,11 +88,11 @@ class OneDevice {
   Status Init(uint64_t staging_bytes);
   Status CheckNotCapturing() const;
   bool IsTrainerWaiting() const;
-  std::vector<DeviceChunk> PlaceChunks(std::span<const Bytes> chunks);
+  std::vector<DeviceChunk> PlaceChunks(Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
-  // Takes those that have room from the front of `pieces`.
-  Status Gather(std::span<const Move>* pieces);
+  // Takes what has room from the front of `pieces`.
+  Status Gather(std::span<Move>* pieces);
   Status Drain();
 
   const CudaStream trainer_;

@@ -13,12 +13,29 @@
 
 namespace varve::gpu {
 
-// Calls go to `device` while it lives. Cheap; does nothing when it is the current one.
+// Calls of this thread are not disturbed by, and do not disturb, the capture of a graph on another
+// thread, while it lives: this project's work is on streams of its own.
+class CaptureApart {
+ public:
+  CaptureApart() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~CaptureApart() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureApart(const CaptureApart&) = delete;
+  CaptureApart& operator=(const CaptureApart&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then that of before
+};
+
+// Calls go to `device` while it lives, or until the thread says otherwise when it is one of ours:
+// to go back to a device on which that thread has done nothing would make a context there. Cheap;
+// does little when it is the current one.
 class DeviceScope {
  public:
-  explicit DeviceScope(int device) : status_(Enter(device)) {}
+  enum class Thread { kTrainers, kOurs };
+  explicit DeviceScope(int device, Thread thread = Thread::kTrainers)
+      : status_(Enter(device)), goes_back_(thread == Thread::kTrainers) {}
   ~DeviceScope() {
-    if (is_changed_) (void)cudaSetDevice(before_);
+    if (is_changed_ && goes_back_) (void)cudaSetDevice(before_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
@@ -33,9 +50,11 @@ class DeviceScope {
     return Status::Ok();
   }
 
+  const CaptureApart capture_;
   int before_ = 0;
   bool is_changed_ = false;
-  const Status status_;  // last: made by Enter
+  const Status status_;  // made by Enter, so behind what that sets
+  const bool goes_back_;
 };
 
 struct FreeOnDevice {
@@ -83,7 +102,7 @@ struct DestroyStream {
 };
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 
-// Of the current device; waits for no other stream, and lets all others go first.
+// Of the current device; waits for no other stream.
 inline Result<Stream> MakeStream() {
   int least = 0, greatest = 0;
   VARVE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));

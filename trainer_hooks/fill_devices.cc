@@ -150,16 +150,16 @@ class DeviceFiller {
 Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
                    DeviceTensorSource* devices) {
   DeviceFiller filler(reader, read, devices);
-  std::map<const StateTensor*, const TensorInfo*> sources;
+  std::map<const void*, const TensorInfo*> sources;  // by place: of tied targets one is filled
   for (const Fill& fill : plan.fills) {
-    sources[fill.target.tensor] = fill.source;
+    sources[fill.target.tensor->data] = fill.source;
     if (fill.target.tensor->device == kHost) continue;
     filler.Add(fill.target, *fill.source, fill.target.tensor->dtype);
   }
   // The values of a weight that the host cannot look at are read once more.
   for (const MasterFill& fill : plan.masters) {
     if (IsMadeOnHost(fill)) continue;
-    filler.Add(fill.master, *sources.at(fill.weight.tensor), fill.weight.tensor->dtype);
+    filler.Add(fill.master, *sources.at(fill.weight.tensor->data), fill.weight.tensor->dtype);
   }
   return filler.Run();
 }

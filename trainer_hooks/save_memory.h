@@ -36,6 +36,7 @@ class SaveMemory {
 
  private:
   Status SizeStaging(const TrainingState& state);
+  bool IsPreparedFor(const TrainingState& state) const;
   Status PrepareDevices(const TrainingState& state);
   Status Unpin();
 
@@ -43,7 +44,8 @@ class SaveMemory {
   const std::shared_ptr<DeviceTensorSource> devices_;
   uint64_t wanted_bytes_ = 0;  // for the largest state so far
   StagingMemory staging_;
-  std::vector<std::pair<const void*, uint64_t>> on_devices_;  // what devices are prepared for
+  std::vector<StateTensor> on_devices_;  // what devices are prepared for
+  bool is_prepared_ = false;
 };
 
 }  // namespace varve

@@ -186,7 +186,7 @@ void Stage::ListChunks() {
     for (uint64_t i = 0; i < memory->chunks.size(); ++i) chunks.emplace_back(memory, i);
   }
   for (const auto& [memory, i] : device_chunks_) {
-    device_bytes_.push_back({memory->tensor.device, memory->Bytes(i)});
+    device_bytes_.push_back({memory->tensor.device, memory->Bytes(i), i == 0});
   }
   are_devices_copied_ = device_chunks_.empty();
   not_copied_ = static_cast<int64_t>(chunks_.size());

@@ -83,6 +83,7 @@ StagingMemory::~StagingMemory() {
 Status StagingMemory::Resize(uint64_t bytes) {
   Clear();
   if (bytes == size_) return Status::Ok();
+  is_warm_ = false;
   if (data_ != nullptr) munmap(data_, size_);
   data_ = nullptr;
   size_ = 0;
@@ -100,6 +101,8 @@ Status StagingMemory::Resize(uint64_t bytes) {
 }
 
 void StagingMemory::Prewarm() {
+  if (is_warm_) return;
+  is_warm_ = true;
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   for (uint64_t at = 0; at < size_; at += page) {
     *reinterpret_cast<volatile std::byte*>(data_ + at) = std::byte{0};
@@ -108,6 +111,7 @@ void StagingMemory::Prewarm() {
 
 void StagingMemory::Release() {
   Clear();
+  is_warm_ = false;
   if (data_ != nullptr) (void)madvise(data_, size_, MADV_DONTNEED);
 }
 

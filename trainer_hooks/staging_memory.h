@@ -43,6 +43,7 @@ class StagingMemory {
 
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
+  bool is_warm_ = false;  // all pages are there
   std::atomic<uint64_t> used_{0};
 };
 

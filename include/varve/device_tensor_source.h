@@ -31,6 +31,8 @@ class DeviceTensorSource {
   struct Chunk {
     int device = 0;
     std::span<const std::byte> bytes;
+    // False: it lies behind the chunk before it, in the same memory, so both may be copied as one.
+    bool begins_tensor = true;
   };
   struct Copy {
     size_t chunk = 0;  // of those of BeginDigests
@@ -46,7 +48,8 @@ class DeviceTensorSource {
   virtual Status Check(const Chunk& tensor) = 0;
   // Takes what saves of such chunks need, and makes `host`, empty = none, memory that devices copy
   // to at full speed, in place of what it was told before: that must still be there. No other call
-  // takes memory on a device. kUnavailable: there is not so much.
+  // takes memory on a device, but DigestNow for more chunks than ever. kUnavailable: there is not
+  // so much.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
 
   // The tensors are as the work before this point of the trainer's streams leaves them.
@@ -68,7 +71,8 @@ class DeviceTensorSource {
   // that reads the tensors: how many bytes of it the trainer had to wait for on their way to the
   // host, as they had no room on the device.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
-  // Work that the trainer's streams get from here on comes after all reads of its tensors.
+  // Work that the trainer's streams get from here on comes after all reads of its tensors; also
+  // after an error. kFailedPrecondition: a stream is being captured.
   virtual Status MarkRelease() = 0;
   // Returns when all copies have arrived; or after an error, when nothing will be written any more.
   virtual Status AwaitCopies() = 0;

@@ -106,6 +106,45 @@ TEST_F(DeviceFaultsTest, MemoryThatCannotBeHadIsNamedBeforeTheSave) {
   ExpectSaved(2, state_->Values());
 }
 
+// There is staging for one chunk of three.
+TEST_F(DeviceFaultsTest, SavesAndRestoresTakeNoMemoryAndCopyAsTheyShould) {
+  VARVE_ASSERT_OK(ckpt_->Prewarm(state_->state()));
+  const auto taken = [] {
+    return NumCalls("cudaMalloc") + NumCalls("cudaHostAlloc") + NumCalls("cudaHostRegister");
+  };
+  const int before = taken();
+  const auto save = [&](uint64_t step) {
+    const int copied = NumCalls("LaunchCopies");
+    Save(step, state_->state());
+    ExpectSaved(step, state_->Values());
+    return NumCalls("LaunchCopies") - copied;
+  };
+  EXPECT_EQ(save(2), 1);  // the small chunk
+  EXPECT_EQ(ckpt_->last_metrics()->changed_bytes, 0u);
+  for (const auto& [step, copies] : {std::pair(3, 2), {4, 1}}) {
+    ChangeAll();
+    // What changes once is gathered; what changes again is copied when it is digested.
+    EXPECT_EQ(save(static_cast<uint64_t>(step)), copies);
+    EXPECT_EQ(ckpt_->last_metrics()->waited_bytes, 2'400'000u - (1u << 20));
+  }
+  ExpectRestores(4, state_.get());
+  EXPECT_EQ(taken(), before);
+}
+
+TEST_F(DeviceFaultsTest, SizingThatFailsIsTriedAgain) {
+  auto ckpt = *AsyncCheckpointer::Open(folder_.path() / "other", {.devices = source_});
+  state_->Add(NormalTensor("more", {900'000}, 3));
+  FailCall("cudaHostRegister", cudaErrorMemoryAllocation);
+  EXPECT_THAT(ckpt->Prewarm(state_->state()), FailsWith(StatusCode::kUnavailable, "CUDA: cuda"));
+  FailCall("cudaMalloc", cudaSuccess);
+  FailCall("cudaHostRegister", cudaSuccess);
+  VARVE_ASSERT_OK(ckpt->Prewarm(state_->state()));
+  VARVE_ASSERT_OK(ckpt->Save(1, state_->state()).status());
+  VARVE_ASSERT_OK(ckpt->Wait());
+  EXPECT_EQ(ckpt->last_metrics()->staged_bytes, ckpt->last_metrics()->changed_bytes);
+  VARVE_ASSERT_OK(ckpt->Close());
+}
+
 TEST_F(DeviceFaultsTest, ARestoreThatFailsSaysWhy) {
   FailCall("cudaMemcpyAsync", cudaErrorLaunchFailure);
   EXPECT_THAT(ckpt_->Restore("1", {}, &state_->state()),

@@ -155,13 +155,18 @@ Status Exchange::ReadAlone() {
 // On another thread; behind the last round there is nothing.
 Exchange::ReadAhead Exchange::BeginRead(const std::vector<Round>& rounds, size_t i) const {
   if (i == rounds.size()) return {};
-  return std::async(std::launch::async, [this, &round = rounds[i]]() -> Result<Items> {
+  const auto read = [this, &round = rounds[i]]() -> Result<Items> {
     try {
       return Read(round);
     } catch (const std::exception& error) {  // out of memory
       return Status::Unavailable(std::string("reading for other ranks: ") + error.what());
     }
-  });
+  };
+  try {
+    return std::async(std::launch::async, read);
+  } catch (const std::exception&) {  // no more threads are to be had
+    return std::async(std::launch::deferred, read);
+  }
 }
 
 Result<Exchange::Items> Exchange::Read(const Round& round) const {

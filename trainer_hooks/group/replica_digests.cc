@@ -46,7 +46,13 @@ ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSou
   try {
     if (!device_chunks_.empty()) {
       device_status_ = Status::Unavailable("there is no thread to compare replicas on devices");
-      threads_.emplace_back([this, devices] { device_status_ = DigestOnDevices(devices); });
+      threads_.emplace_back([this, devices] {
+        try {
+          device_status_ = DigestOnDevices(devices);
+        } catch (const std::bad_alloc&) {
+          is_out_of_memory_ = true;
+        }
+      });
     }
     for (size_t i = 0; i < useful; ++i) threads_.emplace_back([this] { Work(); });
   } catch (const std::exception&) {

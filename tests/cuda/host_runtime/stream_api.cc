@@ -2,6 +2,7 @@
 //
 // Streams, events and captures.
 #include <chrono>
+#include <utility>
 
 #include "tests/cuda/host_runtime/machine.h"
 
@@ -107,6 +108,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     machine.Enqueue(stream.get(), [function, data] { function(data); });
     return cudaSuccess;
   });
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+  std::swap(*mode, current);
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
