@@ -8,7 +8,7 @@ include(CMakePackageConfigHelpers)
 set(VARVE_LIBRARIES varve_hooks varve_store varve_codec)  # in the order of linking
 set(VARVE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/varve")
 
-install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi EXPORT varveTargets
+install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi varve_nccl EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 install(EXPORT varveTargets NAMESPACE varve:: DESTINATION "${VARVE_PACKAGE_DIR}"
@@ -20,6 +20,7 @@ configure_package_config_file(cmake/varveConfig.cmake.in varveConfig.cmake
 write_basic_package_version_file(varveConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/varveConfig.cmake"
               "${PROJECT_BINARY_DIR}/varveConfigVersion.cmake"
+              cmake/FindNCCL.cmake
   DESTINATION "${VARVE_PACKAGE_DIR}" COMPONENT development)
 
 # For pkg-config. The prefix is found from the place of the file, so that the tree can be moved.
