@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 
 #include "tests/cuda/host_runtime/host_runtime.h"
 #include "tests/cuda/host_runtime/nccl_runtime.h"
@@ -104,6 +105,24 @@ TEST_F(NcclFaultsTest, ACallThatFailsOnOneFailsAll) {
     EXPECT_THAT(texts, Each(AnyOf(HasSubstr(said), HasSubstr("nothing came over NCCL within 300"),
                                   HasSubstr("left the group"), HasSubstr("gave up"))));
   }
+}
+
+// Only the first rank has bytes to move, for itself. It keeps its group when it has failed.
+TEST_F(NcclFaultsTest, WhoFailsIsMissedInTheNextCall) {
+  std::latch both(2);
+  RunNcclRanks(2, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    if (rank == 0) FailCall("ncclSend", cudaErrorLaunchFailure);
+    const std::vector<std::byte> bytes(10);
+    std::vector<std::span<const std::byte>> to_each(2);
+    if (rank == 0) to_each[0] = bytes;
+    const auto received = (*group)->AllToAll(to_each);
+    EXPECT_EQ(received.ok(), rank == 1) << received.status().ToString();
+    if (rank == 1) {
+      EXPECT_THAT((*group)->Barrier().message(), HasSubstr("rank 0 left the group"));
+    }
+    both.arrive_and_wait();
+  });
 }
 
 TEST_F(NcclFaultsTest, WhoWaitsSaysForWhat) {
