@@ -12,7 +12,7 @@ set(cuda_libraries)
 if(VARVE_HAS_CUDA)
   set(cuda_libraries varve_cuda)
 endif()
-install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi ${cuda_libraries} EXPORT varveTargets
+install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi varve_nccl ${cuda_libraries} EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 install(EXPORT varveTargets NAMESPACE varve:: DESTINATION "${VARVE_PACKAGE_DIR}"
@@ -24,6 +24,7 @@ configure_package_config_file(cmake/varveConfig.cmake.in varveConfig.cmake
 write_basic_package_version_file(varveConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/varveConfig.cmake"
               "${PROJECT_BINARY_DIR}/varveConfigVersion.cmake"
+              cmake/FindNCCL.cmake
   DESTINATION "${VARVE_PACKAGE_DIR}" COMPONENT development)
 
 # For pkg-config. The prefix is found from the place of the file, so that the tree can be moved.

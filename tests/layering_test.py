@@ -27,7 +27,6 @@ PROJECT_FOLDERS = {"varve", "tests", "bench", *ARROWS} - {"include/varve"}
 # Headers of others, and the only files that may include them. Tests and benchmarks are free; an
 # example is a user's program, which brings its own libraries.
 GPU = ["cuda.h", "cuda_*", "cuda/*", "cub/*", "thrust/*"]
-RANKS = ["nccl.h", "mpi.h"]
 BORDERS = [
     (["rocksdb/*"], ["store/*"]),
     (["flatbuffers/*", "*_generated.h"], ["store/*"]),
@@ -36,7 +35,8 @@ BORDERS = [
     (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*", "examples/*"]),
     (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
-    (RANKS, ["trainer_hooks/*"]),
+    (["nccl.h"], ["cuda/*"]),
+    (["mpi.h"], ["trainer_hooks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
     (["thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream", "filesystem",
       "unistd.h", "fcntl.h", "sys/*", "pthread.h"], ["!codec/*"]),

@@ -18,8 +18,8 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 
 FILES = """
 bin/varve include/varve/varve.h lib/libvarve_codec.a lib/libvarve_hooks.a lib/libvarve_mpi.a
-lib/libvarve_store.a lib/pkgconfig/varve.pc lib/cmake/varve/varveConfig.cmake
-lib/cmake/varve/varveConfigVersion.cmake
+lib/libvarve_nccl.a lib/libvarve_store.a lib/pkgconfig/varve.pc lib/cmake/varve/varveConfig.cmake
+lib/cmake/varve/varveConfigVersion.cmake lib/cmake/varve/FindNCCL.cmake
 share/bash-completion/completions/varve share/doc/varve/LICENSE share/doc/varve/README.md
 share/doc/varve/docs/cli.md share/fish/vendor_completions.d/varve.fish share/man/man1/varve.1
 share/zsh/site-functions/_varve

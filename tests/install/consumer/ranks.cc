@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That varve::mpi brings all that it is linked with. Not run: it may be without mpirun.
+// That varve::mpi and varve::nccl bring all that they are linked with. Not run: it may be without
+// mpirun.
 #include <varve/mpi_ranks.h>
+#include <varve/nccl_ranks.h>
 
-int main() { return varve::MpiRanks().ok() ? 0 : 1; }
+int main() {
+  const auto ranks = varve::MpiRanks();
+  return ranks.ok() && varve::NcclRanks(ranks->get()).ok() ? 0 : 1;
+}

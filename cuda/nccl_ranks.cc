@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that agree on each call over a group of the host, and then move its bytes in pieces: host,
+// pinned memory, device, NCCL, device, pinned memory, host.
+#include "varve/nccl_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "codec/coding.h"
+#include "cuda/nccl_comm.h"
+#include "cuda/resources.h"
+
+namespace varve {
+namespace {
+
+using namespace gpu;
+
+using Bytes = std::vector<std::byte>;
+using ByteView = std::span<const std::byte>;
+
+// Room for one piece each way. There are two: the host copies from and to one while NCCL moves what
+// is in the other.
+struct Slot {
+  PinnedBuffer<std::byte> out_on_host, in_on_host;
+  DeviceBuffer<std::byte> out, in;
+  Event done;
+  // What is under way; empty when nothing is.
+  std::string what;
+  std::span<std::byte> target;  // where that belongs which arrives
+};
+
+Result<Slot> MakeSlot(size_t bytes) {
+  Slot slot;
+  VARVE_ASSIGN_OR_RETURN(slot.out_on_host, AllocatePinned<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(slot.in_on_host, AllocatePinned<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(slot.out, AllocateOnDevice<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(slot.in, AllocateOnDevice<std::byte>(bytes));
+  VARVE_ASSIGN_OR_RETURN(slot.done, MakeEvent());
+  return slot;
+}
+
+struct Pipe {
+  Stream stream;
+  std::array<Slot, 2> slots;
+  size_t next = 0;
+};
+
+// On the current device.
+Result<Pipe> MakePipe(size_t piece_bytes) {
+  if (piece_bytes == 0) return Status::InvalidArgument("NcclOptions: piece_bytes is 0");
+  Pipe pipe;
+  VARVE_ASSIGN_OR_RETURN(pipe.stream, MakeStream());
+  for (Slot& slot : pipe.slots) {
+    VARVE_ASSIGN_OR_RETURN(slot, MakeSlot(piece_bytes));
+  }
+  return pipe;
+}
+
+template <typename T>
+std::span<T> PieceAt(std::span<T> all, size_t at, size_t size) {
+  return at < all.size() ? all.subspan(at, std::min(size, all.size() - at)) : std::span<T>();
+}
+
+ByteView View(const uint64_t& length) { return std::as_bytes(std::span(&length, 1)); }
+
+Result<uint64_t> ReadLength(const Bytes& bytes, int name) {
+  if (bytes.size() == sizeof(uint64_t)) return LoadLittle<uint64_t>(bytes.data());
+  return Status::InvalidArgument("rank " + std::to_string(name) + " sent " +
+                                 std::to_string(bytes.size()) + " bytes instead of a length");
+}
+
+class NcclGroup : public RankGroup {
+ public:
+  NcclGroup(std::unique_ptr<RankGroup> control, std::unique_ptr<NcclComm> comm, Pipe pipe,
+            std::vector<int> names, const NcclOptions& options)
+      : options_(options),
+        rank_(control->rank()),
+        names_(std::move(names)),
+        pipe_(std::move(pipe)),
+        control_(std::move(control)),
+        comm_(std::move(comm)) {}
+
+  // The others learn first that this rank leaves: else they could wait for it as it waits for them.
+  ~NcclGroup() override {
+    control_.reset();
+    const DeviceScope scope(options_.device);
+    if (!failure_.ok()) comm_->Abort();
+    comm_.reset();
+    (void)cudaStreamSynchronize(pipe_.stream.get());  // nothing touches the pipe any more
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(names_.size()); }
+
+  Status Barrier() override {
+    VARVE_RETURN_IF_ERROR(failure_);
+    return Keep(control_->Barrier());
+  }
+  Result<std::vector<Bytes>> AllGather(ByteView mine) override {
+    VARVE_RETURN_IF_ERROR(failure_);
+    return Keep(control_->AllGather(mine));
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
+                                         Reduction reduction) override {
+    VARVE_RETURN_IF_ERROR(failure_);
+    return Keep(control_->AllReduce(mine, reduction));
+  }
+  Result<Bytes> Broadcast(ByteView bytes, int root) override;
+  Result<std::vector<Bytes>> AllToAll(std::span<const ByteView> to_each) override;
+  Result<std::unique_ptr<RankGroup>> Split(int color) override;
+
+ private:
+  // What was returned once as an error is returned ever after.
+  Status Keep(Status status) { return failure_ = std::move(status); }
+  template <typename T>
+  Result<T> Keep(Result<T> result) {
+    failure_ = result.status();
+    return result;
+  }
+  // After an error that `control_` does not know of: it goes, so that the others do.
+  Status Leave(const Status& why) {
+    comm_->Abort();
+    control_.reset();
+    return Keep(why);
+  }
+
+  Status BroadcastPieces(ByteView bytes, int root, Bytes* received);
+  Status ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received);
+  Status ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from);
+
+  // One piece through the next slot. `launch` gives it to NCCL.
+  template <typename Launch>
+  Status Move(std::string what, ByteView out, std::span<std::byte> in, const Launch& launch);
+  Status Finish(Slot* slot);
+  Status FinishAll();
+  std::string NameOf(int rank) const { return "rank " + std::to_string(names_[rank]); }
+
+  const NcclOptions options_;
+  const int rank_;
+  const std::vector<int> names_;  // of the ranks, in messages
+  Status failure_;
+  Pipe pipe_;
+  std::unique_ptr<RankGroup> control_;
+  std::unique_ptr<NcclComm> comm_;
+};
+
+Result<Bytes> NcclGroup::Broadcast(ByteView bytes, int root) {
+  VARVE_RETURN_IF_ERROR(failure_);
+  VARVE_ASSIGN_OR_RETURN(const Bytes sent, Keep(control_->Broadcast(View(bytes.size()), root)));
+  const auto length = ReadLength(sent, names_[root]);
+  if (!length.ok()) return Leave(length.status());
+  Bytes received(*length);
+  if (rank_ == root) std::ranges::copy(bytes, received.begin());
+  const Status status = BroadcastPieces(bytes, root, &received);
+  if (!status.ok()) return Leave(status);
+  return received;
+}
+
+Status NcclGroup::BroadcastPieces(ByteView bytes, int root, Bytes* received) {
+  const DeviceScope scope(options_.device);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  for (size_t at = 0; at < received->size(); at += options_.piece_bytes) {
+    const auto in = PieceAt(std::span(*received), at, options_.piece_bytes);
+    const bool is_root = rank_ == root;
+    VARVE_RETURN_IF_ERROR(Move("broadcast from " + NameOf(root) + " at byte " + std::to_string(at) +
+                                   " of " + std::to_string(received->size()),
+                               is_root ? PieceAt(bytes, at, in.size()) : ByteView(),
+                               is_root ? std::span<std::byte>() : in, [&](const Slot& slot) {
+                                 return comm_->Broadcast(slot.out.data(), slot.in.data(), in.size(),
+                                                         root, pipe_.stream.get());
+                               }));
+  }
+  return FinishAll();
+}
+
+Result<std::vector<Bytes>> NcclGroup::AllToAll(std::span<const ByteView> to_each) {
+  VARVE_RETURN_IF_ERROR(failure_);
+  std::vector<uint64_t> lengths;
+  for (const ByteView message : to_each) lengths.push_back(message.size());
+  std::vector<ByteView> views;
+  for (const uint64_t& length : lengths) views.push_back(View(length));
+  VARVE_ASSIGN_OR_RETURN(const auto sent, Keep(control_->AllToAll(views)));
+  std::vector<Bytes> received(sent.size());
+  for (int r = 0; r < size(); ++r) {
+    const auto length = ReadLength(sent[r], names_[r]);
+    if (!length.ok()) return Leave(length.status());
+    received[r].resize(*length);
+  }
+  const Status status = ExchangeAll(to_each, &received);
+  if (!status.ok()) return Leave(status);
+  return received;
+}
+
+// All ranks go the same round: in each step every one sends to one and receives from one. What is
+// for itself goes the same way, so that a rank alone is no other case.
+Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received) {
+  const DeviceScope scope(options_.device);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  for (int step = 0; step < size(); ++step) {
+    const int to = (rank_ + step) % size();
+    const int from = (rank_ + size() - step) % size();
+    VARVE_RETURN_IF_ERROR(ExchangePieces(to_each[to], to, (*received)[from], from));
+  }
+  return FinishAll();
+}
+
+Status NcclGroup::ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from) {
+  for (size_t at = 0; at < std::max(out.size(), in.size()); at += options_.piece_bytes) {
+    const ByteView next_out = PieceAt(out, at, options_.piece_bytes);
+    const std::span<std::byte> next_in = PieceAt(in, at, options_.piece_bytes);
+    VARVE_RETURN_IF_ERROR(Move("all-to-all: to " + NameOf(to) + " and from " + NameOf(from) +
+                                   " at byte " + std::to_string(at),
+                               next_out, next_in, [&](const Slot& slot) {
+                                 return comm_->Exchange({slot.out.data(), next_out.size(), to},
+                                                        {slot.in.data(), next_in.size(), from},
+                                                        pipe_.stream.get());
+                               }));
+  }
+  return Status::Ok();
+}
+
+template <typename Launch>
+Status NcclGroup::Move(std::string what, ByteView out, std::span<std::byte> in,
+                       const Launch& launch) {
+  Slot& slot = pipe_.slots[pipe_.next++ % pipe_.slots.size()];
+  VARVE_RETURN_IF_ERROR(Finish(&slot));
+  slot.what = std::move(what) + ", on " + NameOf(rank_);
+  slot.target = in;
+  if (!out.empty()) {
+    std::memcpy(slot.out_on_host.data(), out.data(), out.size());
+    VARVE_CUDA(cudaMemcpyAsync(slot.out.data(), slot.out_on_host.data(), out.size(),
+                               cudaMemcpyHostToDevice, pipe_.stream.get()));
+  }
+  if (Status status = launch(slot); !status.ok()) return status.WithContext(slot.what);
+  if (!in.empty()) {
+    VARVE_CUDA(cudaMemcpyAsync(slot.in_on_host.data(), slot.in.data(), in.size(),
+                               cudaMemcpyDeviceToHost, pipe_.stream.get()));
+  }
+  VARVE_CUDA(cudaEventRecord(slot.done.get(), pipe_.stream.get()));
+  return Status::Ok();
+}
+
+Status NcclGroup::Finish(Slot* slot) {
+  if (slot->what.empty()) return Status::Ok();
+  const std::string what = std::exchange(slot->what, {});
+  if (Status status = comm_->Await(slot->done.get()); !status.ok()) return status.WithContext(what);
+  if (!slot->target.empty()) {
+    std::memcpy(slot->target.data(), slot->in_on_host.data(), slot->target.size());
+  }
+  return Status::Ok();
+}
+
+Status NcclGroup::FinishAll() {
+  for (size_t i = 0; i < pipe_.slots.size(); ++i) {
+    VARVE_RETURN_IF_ERROR(Finish(&pipe_.slots[pipe_.next++ % pipe_.slots.size()]));
+  }
+  return Status::Ok();
+}
+
+// What all ranks tell each other before they meet over NCCL. `id` counts from the first.
+struct Hello {
+  uint64_t piece_bytes = 0;
+  uint64_t name = 0;
+  ncclUniqueId id{};
+};
+
+// Ok when it is so on all ranks.
+Status AllOk(RankGroup* host, const Status& mine) {
+  const auto texts = host->AllGather(std::as_bytes(std::span(mine.message())));
+  VARVE_RETURN_IF_ERROR(mine);
+  VARVE_RETURN_IF_ERROR(texts.status());
+  for (size_t r = 0; r < texts->size(); ++r) {
+    const Bytes& text = (*texts)[r];
+    if (text.empty()) continue;
+    return Status::Unavailable(
+        "rank " + std::to_string(r) +
+        " has no NCCL: " + std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<Hello>> Meet(RankGroup* host, const Hello& mine) {
+  VARVE_ASSIGN_OR_RETURN(const auto all, host->AllGather(std::as_bytes(std::span(&mine, 1))));
+  std::vector<Hello> hellos(all.size());
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].size() != sizeof(Hello)) {
+      return Status::InvalidArgument("rank " + std::to_string(r) + " is of another varve");
+    }
+    std::memcpy(&hellos[r], all[r].data(), sizeof(Hello));
+    if (hellos[r].piece_bytes == hellos[0].piece_bytes) continue;
+    return Status::InvalidArgument(
+        "NcclOptions: piece_bytes is " + std::to_string(hellos[r].piece_bytes) + " on rank " +
+        std::to_string(r) + " and " + std::to_string(hellos[0].piece_bytes) + " on rank 0");
+  }
+  return hellos;
+}
+
+// `name` is this rank's in messages.
+Result<std::unique_ptr<RankGroup>> MakeGroup(RankGroup* host, int name,
+                                             const NcclOptions& options) {
+  const DeviceScope scope(options.device);
+  Hello mine{.piece_bytes = options.piece_bytes, .name = static_cast<uint64_t>(name)};
+  Result<Pipe> pipe = scope.status().ok() ? MakePipe(options.piece_bytes) : scope.status();
+  Status ready = pipe.status();
+  if (ready.ok() && host->rank() == 0) {
+    ready = FromNccl(ncclGetUniqueId(&mine.id), "ncclGetUniqueId");
+  }
+  VARVE_RETURN_IF_ERROR(AllOk(host, ready));
+  VARVE_ASSIGN_OR_RETURN(const auto hellos, Meet(host, mine));
+  std::vector<int> names;
+  for (const Hello& hello : hellos) names.push_back(static_cast<int>(hello.name));
+
+  auto comm = NcclComm::Join(hellos[0].id, host->rank(), host->size(), options.timeout);
+  VARVE_RETURN_IF_ERROR(AllOk(host, comm.status()));
+  // Its own, so that calls are counted from the first of the group.
+  VARVE_ASSIGN_OR_RETURN(auto control, host->Split(0));
+  return Result<std::unique_ptr<RankGroup>>(std::make_unique<NcclGroup>(
+      std::move(control), *std::move(comm), *std::move(pipe), std::move(names), options));
+}
+
+Result<std::unique_ptr<RankGroup>> NcclGroup::Split(int color) {
+  VARVE_RETURN_IF_ERROR(failure_);
+  VARVE_ASSIGN_OR_RETURN(const auto part, Keep(control_->Split(color)));
+  auto group = MakeGroup(part.get(), names_[rank_], options_);
+  if (!group.ok()) return Leave(group.status());
+  return group;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankGroup>> NcclRanks(RankGroup* host, const NcclOptions& options) {
+  return MakeGroup(host, host->rank(), options);
+}
+
+}  // namespace varve

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests ask of the NCCL of nccl.cc.
+#pragma once
+
+#include <cstddef>
+
+namespace varve::testing {
+
+// Communicators that are neither destroyed nor aborted.
+size_t NumNcclComms();
+
+}  // namespace varve::testing

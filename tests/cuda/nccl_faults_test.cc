@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks say when NCCL, or CUDA under it, fails one of them. On the host's runtime, which can
+// be told to fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "tests/cuda/host_runtime/host_runtime.h"
+#include "tests/cuda/host_runtime/nccl_runtime.h"
+#include "tests/cuda/nccl_launcher.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Texts = std::vector<std::string>;
+
+constexpr NcclOptions kImpatient{.piece_bytes = 1000, .timeout = std::chrono::milliseconds(300)};
+constexpr int kRanks = 3;
+
+class NcclFaultsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::Reset();
+    SetDevices(kRanks);
+  }
+  void TearDown() override {
+    AwaitIdle();
+    EXPECT_THAT(Leaks(), IsEmpty());
+    EXPECT_EQ(NumNcclComms(), 0U);
+    testing::Reset();
+    SetDevices(4);
+  }
+
+  // What NcclRanks says on the ranks, none of which gets a group.
+  static Texts FailToMake() {
+    Texts texts(kRanks);
+    RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+      EXPECT_EQ(group.status().code(), StatusCode::kUnavailable);
+      texts[rank] = group.status().message();
+    });
+    return texts;
+  }
+};
+
+// A call that moves bytes, of several pieces.
+Status Talk(RankGroup* group) {
+  const std::vector<std::byte> bytes(2500, static_cast<std::byte>(group->rank()));
+  VARVE_ASSIGN_OR_RETURN(const auto sent, group->Broadcast(bytes, 1));
+  EXPECT_EQ(sent, std::vector<std::byte>(2500, std::byte{1}));
+  const std::vector<std::span<const std::byte>> to_each(group->size(), bytes);
+  VARVE_ASSIGN_OR_RETURN(const auto all, group->AllToAll(to_each));
+  for (int r = 0; r < group->size(); ++r) {
+    EXPECT_EQ(all[r], std::vector<std::byte>(2500, static_cast<std::byte>(r)));
+  }
+  return Status::Ok();
+}
+
+TEST_F(NcclFaultsTest, BytesGoOverNcclAndNothingIsAllocatedOnTheWay) {
+  RunNcclRanks(kRanks, kImpatient, [](int, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    ASSERT_TRUE((*group)->Barrier().ok());
+    const int before = NumCalls("cudaMalloc") + NumCalls("cudaHostAlloc");
+    const Status status = Talk(group->get());
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(NumCalls("cudaMalloc") + NumCalls("cudaHostAlloc"), before);
+    ASSERT_TRUE((*group)->Barrier().ok());
+  });
+  EXPECT_EQ(NumCalls("ncclBroadcast"), kRanks * 3);
+  EXPECT_EQ(NumCalls("ncclSend"), kRanks * kRanks * 3);
+  EXPECT_EQ(NumCalls("ncclRecv"), kRanks * kRanks * 3);
+}
+
+// One rank fails and leaves; those that wait for it give up, and so does the next call of those
+// that do not.
+TEST_F(NcclFaultsTest, ACallThatFailsOnOneFailsAll) {
+  for (const std::string function :
+       {"ncclBroadcast", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "NcclKernel",
+        "cudaMemcpyAsync", "cudaEventRecord", "cudaEventQuery"}) {
+    SCOPED_TRACE(function);
+    Texts texts(kRanks);
+    RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+      ASSERT_TRUE(group.ok()) << group.status().ToString();
+      ASSERT_TRUE((*group)->Barrier().ok());
+      if (rank == 0) FailCall(function, cudaErrorLaunchFailure, 3);
+      ASSERT_TRUE((*group)->Barrier().ok());
+      Status status;
+      while (status.ok()) status = Talk(group->get());
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+      EXPECT_EQ((*group)->Barrier().ToString(), status.ToString());
+      EXPECT_EQ((*group)->Broadcast({}, 0).status().ToString(), status.ToString());
+      EXPECT_EQ((*group)->Split(0).status().ToString(), status.ToString());
+      texts[rank] = status.message();
+    });
+    // Launches are NCCL's: their errors are those of the communicator.
+    const std::string said = function == "NcclKernel" ? "ncclCommGetAsyncError" : function;
+    EXPECT_THAT(texts, Contains(HasSubstr(said)));
+    EXPECT_THAT(texts, Each(AnyOf(HasSubstr(said), HasSubstr("nothing came over NCCL within 300"),
+                                  HasSubstr("left the group"), HasSubstr("gave up"))));
+  }
+}
+
+// Only the first rank has bytes to move, for itself. It keeps its group when it has failed.
+TEST_F(NcclFaultsTest, WhoFailsIsMissedInTheNextCall) {
+  std::latch both(2);
+  RunNcclRanks(2, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    if (rank == 0) FailCall("ncclSend", cudaErrorLaunchFailure);
+    const std::vector<std::byte> bytes(10);
+    std::vector<std::span<const std::byte>> to_each(2);
+    if (rank == 0) to_each[0] = bytes;
+    const auto received = (*group)->AllToAll(to_each);
+    EXPECT_EQ(received.ok(), rank == 1) << received.status().ToString();
+    if (rank == 1) {
+      EXPECT_THAT((*group)->Barrier().message(), HasSubstr("rank 0 left the group"));
+    }
+    both.arrive_and_wait();
+  });
+}
+
+TEST_F(NcclFaultsTest, WhoWaitsSaysForWhat) {
+  RunNcclRanks(2, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    if (rank == 0) FailCall("ncclBroadcast", cudaErrorLaunchFailure);
+    ASSERT_TRUE((*group)->Barrier().ok());
+    const Status status = (*group)->Broadcast(std::vector<std::byte>(1500), 1).status();
+    EXPECT_THAT(status.message(), HasSubstr("broadcast from rank 1 at byte "));
+    EXPECT_THAT(status.message(), HasSubstr(" of 1500, on rank " + std::to_string(rank)));
+  });
+}
+
+TEST_F(NcclFaultsTest, ALostDeviceFailsAll) {
+  RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    if (rank == 2) LoseDevice(2);
+    ASSERT_TRUE((*group)->Barrier().ok());
+    Status status;
+    while (status.ok()) status = Talk(group->get());
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr(rank == 2 ? "cuda error" : ""));
+  });
+}
+
+TEST_F(NcclFaultsTest, ARankWithoutMemoryIsKnownToAll) {
+  for (const char* function : {"cudaMalloc", "cudaHostAlloc", "ncclGetUniqueId"}) {
+    FailCall(function, cudaErrorMemoryAllocation);
+    const Texts texts = FailToMake();
+    EXPECT_THAT(texts, Each(HasSubstr(function)));
+    EXPECT_EQ(std::ranges::count_if(texts,
+                                    [](const std::string& text) {
+                                      return text.find(" has no NCCL: ") != std::string::npos;
+                                    }),
+              kRanks - 1);
+  }
+}
+
+TEST_F(NcclFaultsTest, ARankThatDoesNotJoinIsMissed) {
+  FailCall("ncclCommInitRankConfig", cudaErrorLaunchFailure);
+  EXPECT_THAT(FailToMake(), Each(HasSubstr("ncclCommInitRankConfig")));
+}
+
+TEST_F(NcclFaultsTest, TwoRanksOnOneDevice) {
+  std::vector<std::thread> ranks;
+  for (auto& host : ThreadRanks(2)) {
+    ranks.emplace_back([host = std::move(host)] {
+      EXPECT_THAT(NcclRanks(host.get(), kImpatient).status().message(), HasSubstr("invalid usage"));
+      EXPECT_TRUE(host->Barrier().ok());  // of use as before
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_F(NcclFaultsTest, OptionsThatCannotBe) {
+  RunNcclRanks(1, {.piece_bytes = 0}, [](int, Result<std::unique_ptr<RankGroup>> group) {
+    EXPECT_EQ(group.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(group.status().message(), HasSubstr("piece_bytes is 0"));
+  });
+  std::vector<std::thread> ranks;
+  for (auto& host : ThreadRanks(2)) {
+    ranks.emplace_back([host = std::move(host)] {
+      NcclOptions options = kImpatient;
+      options.device = host->rank();
+      options.piece_bytes += static_cast<size_t>(host->rank());
+      const Status status = NcclRanks(host.get(), options).status();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr("piece_bytes is 1001 on rank 1 and 1000 on rank 0"));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace varve::testing
