@@ -110,6 +110,10 @@ Moved SendSome(const Socket& socket, std::span<const std::byte> first,
   return FromReturn(::sendmsg(socket.fd(), &message, MSG_NOSIGNAL));
 }
 
+void EndSending(const Socket& socket) {
+  (void)::shutdown(socket.fd(), SHUT_WR);  // it fails only where the other side is gone
+}
+
 Status ReceiveAll(const Socket& socket, std::span<std::byte> into, Deadline deadline) {
   while (!into.empty()) {
     VARVE_RETURN_IF_ERROR(AwaitReady(socket, POLLIN, deadline));

@@ -57,6 +57,9 @@ Moved ReceiveSome(const Socket& socket, std::span<std::byte> into);
 Moved SendSome(const Socket& socket, std::span<const std::byte> first,
                std::span<const std::byte> second);
 
+// The other side sees the end behind what was sent; receiving goes on.
+void EndSending(const Socket& socket);
+
 // All of it, or kUnavailable says "is gone" or "did not answer in time".
 Status ReceiveAll(const Socket& socket, std::span<std::byte> into, Deadline deadline);
 Status SendAll(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);

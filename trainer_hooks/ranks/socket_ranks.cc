@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank that gives up tries to say so.
-constexpr std::chrono::seconds kGoodbyePatience{1};
+// How long a rank that gives up tries to say so, and then stays for the others to hear it.
+constexpr std::chrono::seconds kGoodbyePatience{5};
 
 struct Peer {
   Socket socket;  // invalid: the rank itself
@@ -50,6 +50,9 @@ class SocketGroup : public ExchangeGroup {
         peers_(size()) {
     for (int r = 0; r < size(); ++r) peers_[r].socket = std::move(mesh.connections[r]);
   }
+  ~SocketGroup() override {
+    if (has_given_up_) AwaitOthersLeaving();
+  }
 
  protected:
   Result<std::vector<Message>> Exchange(const Call& call,
@@ -75,8 +78,10 @@ class SocketGroup : public ExchangeGroup {
       if (peer.socket.valid() && peer.writer.done()) peer.writer.Begin(goodbye, reason);
     }
     Flush();
-    // The connections stay open until the group goes: closing them now, with something unread,
-    // would take the goodbye back.
+    for (const Peer& peer : peers_) {
+      if (peer.socket.valid()) EndSending(peer.socket);
+    }
+    has_given_up_ = true;
   }
 
   Result<std::unique_ptr<RankGroup>> Subgroup(int new_rank,
@@ -184,6 +189,25 @@ class SocketGroup : public ExchangeGroup {
     }
   }
 
+  // Closing a connection with something unread would take back what the other side has not yet
+  // read, the goodbye among it. So whatever still comes is read, until the other side gives up too.
+  void AwaitOthersLeaving() {
+    const Deadline deadline = Clock::now() + kGoodbyePatience;
+    Message unread(kPieceBytes);
+    while (Clock::now() < deadline) {
+      std::vector<pollfd> fds;
+      for (Peer& peer : peers_) {
+        if (!peer.socket.valid()) continue;
+        if (ReceiveSome(peer.socket, unread).closed) {
+          peer.socket = Socket();
+        } else {
+          fds.push_back({.fd = peer.socket.fd(), .events = POLLIN, .revents = 0});
+        }
+      }
+      if (fds.empty() || !Poll(fds, deadline)) return;
+    }
+  }
+
   static Message ReasonOf(const Status& why) {
     const MessageView text = AsBytes(why.message());
     const MessageView reason = text.first(std::min<size_t>(text.size(), kGoodbyeBytes));
@@ -195,6 +219,7 @@ class SocketGroup : public ExchangeGroup {
   const std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   uint64_t num_splits_ = 0;
+  bool has_given_up_ = false;
 };
 
 Result<std::string> Variable(const char* name) {

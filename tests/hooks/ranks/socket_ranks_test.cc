@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "codec/coding.h"
+#include "store/util.h"
 #include "tests/hooks/ranks/rank_launcher.h"
 #include "trainer_hooks/ranks/doorman.h"
 #include "trainer_hooks/ranks/message_stream.h"
@@ -255,21 +256,61 @@ TEST(SocketRanksTest, GoodbyeOfAnUnknownCodeIsUnavailable) {
 // Rank 1 has finished the first call and failed in the second when the message of rank 2 comes.
 TEST(SocketRanksTest, GoodbyeOfALaterCallDoesNotFailThisOne) {
   const uint16_t port = FreePort();
-  std::thread first([=] {
+  std::atomic<bool> has_failed = false;
+  std::thread first([&] {
     const auto group = SocketRanks(Options(0, 3, port));
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     const Status status = (*group)->Barrier();
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_THAT((*group)->Barrier().message(), HasSubstr("rank 1 gave up"));
+    has_failed = true;
   });
   const Deadline deadline = In(std::chrono::seconds(60));
-  const std::vector<Socket> others = JoinRankZero(3, port);
+  std::vector<Socket> others = JoinRankZero(3, port);
   std::vector<std::byte> bytes = HeadAnd({{CallKind::kBarrier, 0, 1}, 0, 0}, 0);
   const std::vector<std::byte> barrier = bytes;
   AppendBytes(HeadAnd({{kGoodbye, 77, 2}, 3, 3}, 3), &bytes);
   EXPECT_TRUE(SendAll(others[0], bytes, deadline).ok());
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_TRUE(SendAll(others[1], barrier, deadline).ok());
+  while (!has_failed) std::this_thread::sleep_for(milliseconds(1));
+  others.clear();
+  first.join();
+}
+
+// All that comes, however it ends.
+std::vector<std::byte> ReceiveUntilClosed(const Socket& socket) {
+  std::vector<std::byte> all, some(1 << 16);
+  while (true) {
+    pollfd fd{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+    if (!Poll({&fd, 1}, In(std::chrono::seconds(60)))) return all;
+    const Moved moved = ReceiveSome(socket, some);
+    if (moved.closed) return all;
+    all.insert(all.end(), some.begin(), some.begin() + moved.bytes);
+  }
+}
+
+// Rank 1 reads late, and sends what rank 0 will never read. The message to it is more than its side
+// of the connection takes, so the goodbye waits behind it on the side of rank 0, which leaves.
+TEST(SocketRanksTest, GoodbyeReachesWhoReadsLate) {
+  const uint16_t port = FreePort();
+  std::atomic<bool> has_failed = false;
+  std::thread first([&] {
+    const auto group = SocketRanks(Options(0, 3, port));
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    const std::vector<std::byte> mine(kPieceBytes);
+    EXPECT_THAT((*group)->AllGather(mine).status().message(), HasSubstr("rank 2 is gone"));
+    has_failed = true;
+  });
+  std::vector<Socket> others = JoinRankZero(3, port);
+  others.pop_back();
+  while (!has_failed) std::this_thread::sleep_for(milliseconds(1));
+  SendAll(others[0], std::vector<std::byte>(1), In(std::chrono::seconds(60))).IgnoreError();
+  std::this_thread::sleep_for(milliseconds(100));
+  const std::vector<std::byte> received = ReceiveUntilClosed(others[0]);
+  EXPECT_NE(AsString(received).find("rank 2 is gone"), std::string_view::npos)
+      << received.size() << " bytes came";
+  others.clear();
   first.join();
 }
 
