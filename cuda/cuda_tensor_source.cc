@@ -72,9 +72,9 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
-    VARVE_RETURN_IF_ERROR(Share(chunks));
+    VARVE_RETURN_IF_ERROR(Distribute(chunks));
     for (auto& [id, device] : devices_) {
-      const Status prepared = device.one->Prepare(device.chunks);
+      const Status prepared = device.one->Prepare(device.part.chunks);
       if (!prepared.ok()) return prepared.WithContext("device " + std::to_string(id));
     }
     const bool is_pinned =
@@ -86,21 +86,31 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::Ok();
   }
 
+  Status PrepareDigestNow(std::span<const Chunk> chunks) override {
+    VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
+    for (const auto& [id, part] : parts) {
+      const Status prepared = devices_.at(id).one->PrepareDigestNow(part.chunks);
+      if (!prepared.ok()) return prepared.WithContext("device " + std::to_string(id));
+    }
+    return Status::Ok();
+  }
+
   Status MarkBegin() override {
     return InTurn([](Device& device) { return device.one->MarkBegin(); });
   }
 
   Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
-    VARVE_RETURN_IF_ERROR(Share(chunks));
+    VARVE_RETURN_IF_ERROR(Distribute(chunks));
     digests_.resize(chunks.size());
-    return InTurn(
-        [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, trainer); });
+    return InTurn([&](Device& device) {
+      return device.one->BeginDigests(seed, device.part.chunks, trainer);
+    });
   }
 
   Result<const Digest*> TakeDigests() override {
     VARVE_RETURN_IF_ERROR(AtOnce([this](Device& device) -> Status {
       VARVE_ASSIGN_OR_RETURN(const auto digests, device.one->TakeDigests());
-      for (size_t i = 0; i < digests.size(); ++i) digests_[device.places[i]] = digests[i];
+      for (size_t i = 0; i < digests.size(); ++i) digests_[device.part.places[i]] = digests[i];
       return Status::Ok();
     }));
     return digests_.data();
@@ -129,17 +139,11 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {
-    std::map<int, std::pair<std::vector<Chunk>, std::vector<size_t>>> of_device;
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      auto& [bytes, places] = of_device[chunks[i].device];
-      bytes.push_back(chunks[i]);
-      places.push_back(i);
-    }
     digests_now_.resize(chunks.size());
-    for (const auto& [id, of] : of_device) {
-      VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(id));
-      VARVE_ASSIGN_OR_RETURN(const auto digests, one->DigestNow(seed, of.first));
-      for (size_t i = 0; i < digests.size(); ++i) digests_now_[of.second[i]] = digests[i];
+    VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
+    for (const auto& [id, part] : parts) {
+      VARVE_ASSIGN_OR_RETURN(const auto digests, devices_.at(id).one->DigestNow(seed, part.chunks));
+      for (size_t i = 0; i < digests.size(); ++i) digests_now_[part.places[i]] = digests[i];
     }
     return digests_now_.data();
   }
@@ -157,11 +161,15 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
  private:
+  // The chunks of a list that one device has, and their places in the list.
+  struct Part {
+    std::vector<Chunk> chunks;
+    std::vector<size_t> places;
+  };
   // A device with what it has of the save under way.
   struct Device {
     std::unique_ptr<OneDevice> one;
-    std::vector<Chunk> chunks;
-    std::vector<size_t> places;  // of each, in the save's list
+    Part part;
     std::vector<OneDevice::Copy> copies;
   };
 
@@ -171,19 +179,25 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::InvalidArgument("no stream was given for device " + std::to_string(device));
   }
 
-  // Gives each device its chunks.
-  Status Share(std::span<const Chunk> chunks) {
-    for (auto& [id, device] : devices_) {
-      device.chunks.clear();
-      device.places.clear();
-    }
-    owners_.clear();
+  // By device.
+  Result<std::map<int, Part>> Divide(std::span<const Chunk> chunks) const {
+    std::map<int, Part> parts;
     for (size_t i = 0; i < chunks.size(); ++i) {
       VARVE_RETURN_IF_ERROR(Find(chunks[i].device).status());
-      Device& device = devices_.at(chunks[i].device);
-      owners_.emplace_back(&device, device.chunks.size());
-      device.chunks.push_back(chunks[i]);
-      device.places.push_back(i);
+      Part& part = parts[chunks[i].device];
+      part.chunks.push_back(chunks[i]);
+      part.places.push_back(i);
+    }
+    return parts;
+  }
+  // Gives each device its chunks of a save.
+  Status Distribute(std::span<const Chunk> chunks) {
+    VARVE_ASSIGN_OR_RETURN(auto parts, Divide(chunks));
+    owners_.resize(chunks.size());
+    for (auto& [id, device] : devices_) {
+      device.part = std::move(parts[id]);
+      const std::vector<size_t>& places = device.part.places;
+      for (size_t i = 0; i < places.size(); ++i) owners_[places[i]] = {&device, i};
     }
     return Status::Ok();
   }

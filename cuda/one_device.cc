@@ -149,7 +149,6 @@ Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunk
   VARVE_RETURN_IF_ERROR(scope.status());
   std::vector<DeviceChunk> placed;
   for (const auto& chunk : chunks) placed.push_back({chunk.bytes.data(), chunk.bytes.size()});
-  VARVE_RETURN_IF_ERROR(other_digests_.Fit(chunks));
   VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
   VARVE_RETURN_IF_ERROR(other_digests_.Begin(seed, placed, comparing_.get()));
   return other_digests_.Take();
