@@ -243,10 +243,14 @@ Status Stage::CopyFromDevices() {
     changed_bytes_ += memory->ChunkBytes(at);
   }
   // In one piece, so that neighbours can be copied as one.
+  size_t first = changed.size();
+  std::byte* to = nullptr;
   uint64_t bytes = 0;
-  size_t first = FirstWithRoom(changed, &bytes);
-  std::byte* to = memory_->Take(bytes).data();
-  if (to == nullptr) first = changed.size();  // the host's tensors have just filled it
+  do {  // until the host's tensors do not take of it meanwhile
+    bytes = 0;
+    first = FirstWithRoom(changed, &bytes);
+    to = memory_->Take(bytes).data();
+  } while (to == nullptr && bytes > 0);
   std::vector<DeviceTensorSource::Copy> copies;
   for (size_t i = 0; i < changed.size(); ++i) {
     const auto [memory, at] = device_chunks_[changed[i]];
