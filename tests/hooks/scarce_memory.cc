@@ -13,11 +13,14 @@ std::atomic<size_t> largest_asked = 0;
 
 }  // namespace
 
-void* operator new(size_t size) {
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   size_t known = largest_asked;
   while (size > known && !largest_asked.compare_exchange_weak(known, size)) {
   }
-  void* const memory = size > most_allowed ? nullptr : std::malloc(size);
+  return size > most_allowed ? nullptr : std::malloc(size);
+}
+void* operator new(size_t size) {
+  void* const memory = ::operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
