@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/load_together.h"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "store/util.h"
 #include "trainer_hooks/group/agree.h"
@@ -36,8 +38,8 @@ class TogetherReader : public RegionReader {
 
   Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {
     --calls_left_;
-    agreed_ = Agree(ranks_, Status::Ok());
-    if (agreed_.ok()) agreed_ = ReadTogether(reader, requests, ranks_);
+    agreed_ = Agree(ranks_, ListOnce(reader));
+    if (agreed_.ok()) agreed_ = ReadTogether(reader, *shards_, requests, ranks_);
     return agreed_;
   }
   Result<size_t> AgreeOnRounds(size_t mine) override {
@@ -58,8 +60,15 @@ class TogetherReader : public RegionReader {
   }
 
  private:
+  Status ListOnce(const CheckpointReader& reader) {
+    if (shards_.has_value()) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(shards_, reader.ListShards());
+    return Status::Ok();
+  }
+
   RankGroup* const ranks_;
-  Status agreed_;          // on all ranks
+  std::optional<std::vector<TensorInfo>> shards_;  // of the checkpoint
+  Status agreed_;                                  // on all ranks
   size_t calls_left_ = 2;  // a Read and AgreeOnRounds, then as many as that says
 };
 
