@@ -45,24 +45,26 @@ class DeviceFiller {
     if (devices != nullptr) half_bytes_ = devices->bounce().size() / 2;
   }
 
-  // Pieces of one source and number come in one round, whatever they fill.
+  // Pieces of one number come in one round, whatever they fill: those of a source, and of what is
+  // stored as the rounded copy of it, so that both are made from what is read once.
   void Add(const LoadTarget& target, const TensorInfo& source, DType via) {
     std::vector<Piece> pieces = CutTarget(*target.tensor);
     if (pieces.empty()) return;
-    std::vector<Jobs>& of_source = jobs_[source.name];
-    if (of_source.size() < pieces.size()) of_source.resize(pieces.size());
+    std::vector<Jobs>& of_pieces =
+        jobs_[source.derived_from.empty() ? source.name : source.derived_from];
+    if (of_pieces.size() < pieces.size()) of_pieces.resize(pieces.size());
     for (size_t i = 0; i < pieces.size(); ++i) {
-      of_source[i].push_back({&target, &source, via, std::move(pieces[i])});
+      of_pieces[i].push_back({&target, &source, via, std::move(pieces[i])});
     }
   }
 
   Status Run() {
     VARVE_ASSIGN_OR_RETURN(const Rounds rounds, read_->AgreeOnRounds(ListPieces()));
     std::vector<Jobs> by_round(rounds.count);
-    for (auto& [name, of_source] : jobs_) {
+    for (auto& [name, of_pieces] : jobs_) {
       const std::vector<size_t>& numbers = rounds.of_pieces.at(name);
-      for (size_t i = 0; i < of_source.size(); ++i) {
-        std::ranges::move(of_source[i], std::back_inserter(by_round[numbers[i]]));
+      for (size_t i = 0; i < of_pieces.size(); ++i) {
+        std::ranges::move(of_pieces[i], std::back_inserter(by_round[numbers[i]]));
       }
     }
     Status status = RunRounds(by_round);
@@ -80,9 +82,9 @@ class DeviceFiller {
   // Half of the memory is for one round.
   RankPieces ListPieces() const {
     RankPieces pieces{.round_bytes = half_bytes_};
-    for (const auto& [name, of_source] : jobs_) {
+    for (const auto& [name, of_pieces] : jobs_) {
       std::vector<uint64_t>& bytes = pieces.tensors[name];
-      for (const Jobs& jobs : of_source) bytes.push_back(TargetBytes(jobs));
+      for (const Jobs& jobs : of_pieces) bytes.push_back(TargetBytes(jobs));
     }
     return pieces;
   }
@@ -183,7 +185,7 @@ class DeviceFiller {
   RegionReader* const read_;
   DeviceTensorSource* const devices_;
   size_t half_bytes_ = 0;
-  std::map<std::string, std::vector<Jobs>> jobs_;  // by source and number of the piece
+  std::map<std::string, std::vector<Jobs>> jobs_;  // by name, as Add says, and number of the piece
   // Of the round under way:
   std::vector<std::span<std::byte>> values_;
   std::vector<std::span<std::byte>> read_values_;  // before they are converted

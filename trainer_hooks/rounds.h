@@ -19,7 +19,8 @@ namespace varve {
 // What one rank reads in rounds.
 struct RankPieces {
   uint64_t round_bytes = 0;  // of its memory, for one round
-  // By the name of a tensor of the checkpoint: how much of that memory each of its pieces takes.
+  // By the name of a tensor of the checkpoint, or of several that are read as one: how much of that
+  // memory each of its pieces takes.
   std::map<std::string, std::vector<uint64_t>> tensors;
   bool operator==(const RankPieces&) const = default;
 };

@@ -8,6 +8,7 @@
 #include "store/chunk_source.h"
 #include "store/overlap.h"
 #include "tests/cuda/device_fixture.h"
+#include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
 #include "trainer_hooks/group/load_together.h"
 #include "trainer_hooks/rounds.h"
@@ -252,6 +253,20 @@ TEST_F(DeviceRoundsTest, AloneAWeightAndItsMasterAreReadOnce) {
                       .status());
   rank.ExpectFilled();
   ExpectEachReadOnce(*reader);
+}
+
+// A weight that is stored as the rounded copy of its master is made from what is read of that.
+TEST_F(DeviceRoundsTest, AMasterIsReadOnceForItselfAndItsWeight) {
+  const TestTensor master = NormalTensor("a", {kPiece}, 1);
+  const TestTensor other = RandomTensor("b", DType::kF32, {kPiece}, 2);
+  const TestTensor weight = RoundedCopy(master, "w");
+  const auto reader = SaveAndRead({master, other, weight});
+  Rank rank = MakeRank(0);
+  for (const TestTensor& tensor : {master, other, weight}) rank.Add(tensor);
+  const uint64_t before = BytesRead();
+  VARVE_ASSERT_OK(LoadState(*reader, {.devices = rank.source}, &rank.state->state()).status());
+  EXPECT_LT(BytesRead() - before, 17 * kMiB);
+  rank.ExpectFilled();
 }
 
 }  // namespace
