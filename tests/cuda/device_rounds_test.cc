@@ -198,15 +198,17 @@ class DeviceRoundsTest : public DeviceTest {
 };
 
 // Every rank has something that another has not, so that each would fill its rounds in a way of its
-// own: of the same tensors by name, of columns, and of a master that one of them makes.
+// own: of the same tensors by name, of columns, and of a master that one of them makes. The last
+// has no device.
 TEST_F(DeviceRoundsTest, EachChunkIsReadOnceWhateverElseRanksHave) {
   const TestTensor a = RandomTensor("a", DType::kF32, {kPiece}, 1);
   const TestTensor c = RandomTensor("c", DType::kF32, {1024, 4096}, 2);
   const TestTensor s = RandomTensor("s", DType::kF32, {kPiece + 500'000}, 3);
   const TestTensor w = RandomTensor("w", DType::kBF16, {kPiece + 100'000}, 4);
-  const auto reader = SaveAndRead({a, c, s, w});
+  const TestTensor h = RandomTensor("h", DType::kF32, {1000}, 5);
+  const auto reader = SaveAndRead({a, c, s, w, h});
   std::vector<Rank> ranks;
-  for (int i = 0; i < 3; ++i) ranks.push_back(MakeRank(i, i == 2 ? 48 * kMiB : 32 * kMiB));
+  for (int i = 0; i < 4; ++i) ranks.push_back(MakeRank(i, i == 2 ? 48 * kMiB : 32 * kMiB));
   ranks[0].Add(a);
   for (int i = 0; i < 2; ++i) {
     const ShardLayout columns = SplitEvenly(ShardLayout::Whole({1024, 4096}), 1, {i, 2}).value();
@@ -219,10 +221,13 @@ TEST_F(DeviceRoundsTest, EachChunkIsReadOnceWhateverElseRanksHave) {
   ranks[1].Add({"m.w", DType::kF32, w.shape, Widened(w.bytes), ""});
   ranks[1].added().role = TensorRole::kOptimizer;
   ranks[2].Add(w);
+  ranks[3].source = nullptr;
+  ranks[3].state->AddOnHost({"h", DType::kF32, h.shape, std::vector<std::byte>(4000), ""});
   for (const Status& status : LoadAll(&ranks, *reader)) VARVE_EXPECT_OK(status);
   for (const Rank& rank : ranks) rank.ExpectFilled();
+  EXPECT_EQ(std::memcmp(ranks[3].added().data, h.bytes.data(), h.bytes.size()), 0);
   ExpectEachReadOnce(*reader);
-  EXPECT_EQ(reader->num_lists(), 3);  // one a rank
+  EXPECT_EQ(reader->num_lists(), 4);  // one a rank
 }
 
 TEST_F(DeviceRoundsTest, AListThatCannotBeReadFailsAllRanks) {
