@@ -4,9 +4,11 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <optional>
-#include <string_view>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "trainer_hooks/convert.h"
 #include "trainer_hooks/pieces.h"
@@ -24,6 +26,9 @@ struct Job {
   size_t source_bytes() const { return BytesOf(source->dtype, piece.count); }
   size_t target_bytes() const { return BytesOf(target->tensor->dtype, piece.count); }
   bool is_converted() const { return source->dtype != via || via != target->tensor->dtype; }
+  bool HasValuesOf(const Job& other) const {
+    return source == other.source && piece.region == other.piece.region;
+  }
   // Where it goes.
   std::byte* place() const {
     return static_cast<std::byte*>(target->tensor->data) +
@@ -31,7 +36,7 @@ struct Job {
   }
 };
 
-using Round = std::vector<Job>;
+using Jobs = std::vector<Job>;
 
 class DeviceFiller {
  public:
@@ -40,28 +45,31 @@ class DeviceFiller {
     if (devices != nullptr) half_bytes_ = devices->bounce().size() / 2;
   }
 
-  // Rounds are as long as half of the memory; a piece that is longer has one for itself.
+  // Pieces of one number come in one round, whatever they fill: those of a source, and of what is
+  // stored as the rounded copy of it, so that both are made from what is read once.
   void Add(const LoadTarget& target, const TensorInfo& source, DType via) {
-    for (Piece& piece : CutTarget(*target.tensor)) {
-      Job job{&target, &source, via, std::move(piece)};
-      const size_t bytes = Rounded(job.target_bytes());
-      if (rounds_.empty() || round_bytes_ + bytes > half_bytes_) {
-        rounds_.emplace_back();
-        round_bytes_ = 0;
-      }
-      round_bytes_ += bytes;
-      rounds_.back().push_back(std::move(job));
+    std::vector<Piece> pieces = CutTarget(*target.tensor);
+    if (pieces.empty()) return;
+    std::vector<Jobs>& of_pieces =
+        jobs_[source.derived_from.empty() ? source.name : source.derived_from];
+    if (of_pieces.size() < pieces.size()) of_pieces.resize(pieces.size());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      of_pieces[i].push_back({&target, &source, via, std::move(pieces[i])});
     }
   }
 
   Status Run() {
-    VARVE_ASSIGN_OR_RETURN(const size_t count, read_->AgreeOnRounds(rounds_.size()));
-    Status status;
-    for (size_t i = 0; i < count && status.ok(); ++i) {
-      status = RunRound(i < rounds_.size() ? rounds_[i] : Round(), static_cast<int>(i % 2));
+    VARVE_ASSIGN_OR_RETURN(const Rounds rounds, read_->AgreeOnRounds(ListPieces()));
+    std::vector<Jobs> by_round(rounds.count);
+    for (auto& [name, of_pieces] : jobs_) {
+      const std::vector<size_t>& numbers = rounds.of_pieces.at(name);
+      for (size_t i = 0; i < of_pieces.size(); ++i) {
+        std::ranges::move(of_pieces[i], std::back_inserter(by_round[numbers[i]]));
+      }
     }
+    Status status = RunRounds(by_round);
     for (int half = 0; half < 2; ++half) {  // whatever has failed: nothing is written after it
-      const Status arrived = rounds_.empty() ? Status::Ok() : devices_->AwaitWrites(half);
+      const Status arrived = jobs_.empty() ? Status::Ok() : devices_->AwaitWrites(half);
       if (status.ok()) status = arrived;
     }
     return status;
@@ -71,15 +79,39 @@ class DeviceFiller {
   static constexpr size_t kLine = 64;
   static size_t Rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-  Status RunRound(const Round& round, int half) {
+  // Half of the memory is for one round.
+  RankPieces ListPieces() const {
+    RankPieces pieces{.round_bytes = half_bytes_};
+    for (const auto& [name, of_pieces] : jobs_) {
+      std::vector<uint64_t>& bytes = pieces.tensors[name];
+      for (const Jobs& jobs : of_pieces) bytes.push_back(TargetBytes(jobs));
+    }
+    return pieces;
+  }
+  static size_t TargetBytes(const Jobs& jobs) {
+    size_t bytes = 0;
+    for (const Job& job : jobs) bytes += Rounded(job.target_bytes());
+    return bytes;
+  }
+
+  Status RunRounds(const std::vector<Jobs>& rounds) {
+    int half = 0;
+    for (const Jobs& round : rounds) {
+      VARVE_RETURN_IF_ERROR(RunRound(round, half));
+      if (!round.empty()) half = 1 - half;
+    }
+    return Status::Ok();
+  }
+
+  Status RunRound(const Jobs& round, int half) {
     if (!round.empty()) VARVE_RETURN_IF_ERROR(devices_->AwaitWrites(half));
     PlaceValues(round, half);
     std::vector<ReadRequest> requests;
     for (size_t i = 0; i < round.size(); ++i) {
-      const Job& job = round[i];
-      requests.push_back({.name = job.source->name,
-                          .out = job.is_converted() ? read_values_[i] : values_[i],
-                          .region = &job.piece.region});
+      if (IsReadBefore(round, i)) continue;
+      requests.push_back({.name = round[i].source->name,
+                          .out = read_values_[i],
+                          .region = &round[i].piece.region});
     }
     VARVE_RETURN_IF_ERROR(read_->Read(reader_, requests));
     tbb::parallel_for(size_t{0}, round.size(), [&](size_t i) { ConvertValues(round[i], i); });
@@ -90,33 +122,50 @@ class DeviceFiller {
     return is_large ? devices_->AwaitWrites(half) : Status::Ok();
   }
 
-  // Memory for the values of a round as they are read, and as they are written.
-  void PlaceValues(const Round& round, int half) {
-    size_t converted = 0, read = 0;
-    for (const Job& job : round) {
-      converted += Rounded(job.target_bytes());
-      if (job.is_converted()) read += Rounded(job.source_bytes());
-    }
-    if (scratch_.size() < read) scratch_.resize(read);
-    if (converted > half_bytes_) large_.resize(converted);
-    std::byte* to =
-        converted > half_bytes_
-            ? large_.data()
-            : (round.empty() ? nullptr
-                             : devices_->bounce().data() + static_cast<size_t>(half) * half_bytes_);
-    std::byte* from = scratch_.data();
+  // Its values are those of the job before it: a weight's, from which its master is made.
+  static bool IsReadBefore(const Jobs& round, size_t i) {
+    return i > 0 && round[i].HasValuesOf(round[i - 1]);
+  }
+  static bool IsReadApart(const Jobs& round, size_t i) {
+    return round[i].is_converted() && !IsReadBefore(round, i);
+  }
+
+  // Memory for the values of a round as they are written, and as they are read.
+  void PlaceValues(const Jobs& round, int half) {
     values_.clear();
     read_values_.clear();
-    for (const Job& job : round) {
-      values_.emplace_back(to, job.target_bytes());
-      to += Rounded(job.target_bytes());
-      read_values_.emplace_back(from, job.is_converted() ? job.source_bytes() : 0);
-      from += Rounded(read_values_.back().size());
+    if (round.empty()) return;
+    size_t apart = 0;
+    for (size_t i = 0; i < round.size(); ++i) {
+      if (IsReadApart(round, i)) apart += Rounded(round[i].source_bytes());
+    }
+    if (scratch_.size() < apart) scratch_.resize(apart);
+    std::byte* from = scratch_.data();
+    std::byte* to = PlaceOfRound(TargetBytes(round), half);
+    for (size_t i = 0; i < round.size(); ++i) {
+      values_.emplace_back(to, round[i].target_bytes());
+      to += Rounded(values_.back().size());
+      if (IsReadBefore(round, i)) {
+        read_values_.push_back(read_values_.back());
+      } else if (IsReadApart(round, i)) {
+        read_values_.emplace_back(from, round[i].source_bytes());
+        from += Rounded(read_values_.back().size());
+      } else {
+        read_values_.push_back(values_.back());
+      }
     }
   }
 
+  std::byte* PlaceOfRound(size_t bytes, int half) {
+    if (bytes <= half_bytes_) {
+      return devices_->bounce().data() + static_cast<size_t>(half) * half_bytes_;
+    }
+    large_.resize(bytes);
+    return large_.data();
+  }
+
   void ConvertValues(const Job& job, size_t i) const {
-    if (!job.is_converted()) return;
+    if (read_values_[i].data() == values_[i].data()) return;
     const DType to = job.target->tensor->dtype;
     if (job.source->dtype == job.via) return Convert(job.via, read_values_[i], to, values_[i]);
     std::vector<std::byte> between(BytesOf(job.via, job.piece.count));
@@ -136,8 +185,7 @@ class DeviceFiller {
   RegionReader* const read_;
   DeviceTensorSource* const devices_;
   size_t half_bytes_ = 0;
-  std::vector<Round> rounds_;
-  size_t round_bytes_ = 0;  // of the last of them
+  std::map<std::string, std::vector<Jobs>> jobs_;  // by name, as Add says, and number of the piece
   // Of the round under way:
   std::vector<std::span<std::byte>> values_;
   std::vector<std::span<std::byte>> read_values_;  // before they are converted
@@ -156,7 +204,7 @@ Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionR
     if (fill.target.tensor->device == kHost) continue;
     filler.Add(fill.target, *fill.source, fill.target.tensor->dtype);
   }
-  // The values of a weight that the host cannot look at are read once more.
+  // The values of a weight on the host, which has been filled, are read once more.
   for (const MasterFill& fill : plan.masters) {
     if (IsMadeOnHost(fill)) continue;
     filler.Add(fill.master, *sources.at(fill.weight.tensor->data), fill.weight.tensor->dtype);

@@ -18,9 +18,9 @@ inline bool IsMadeOnHost(const MasterFill& fill) {
   return fill.weight.tensor->device == kHost && fill.master.tensor->device == kHost;
 }
 
-// Fills the targets of the plan that are on devices, and makes the masters of which one
-// or its weight is. `devices` may be null
-// when there are none. Collective as `read` is.
+// Fills the targets of the plan that are on devices, and makes the masters of which one or its
+// weight is, from what is read for the weight if that is on a device. In rounds as rounds.h has
+// them. `devices` may be null when there are none. Collective as `read` is.
 Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
                    DeviceTensorSource* devices);
 

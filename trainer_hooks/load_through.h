@@ -3,16 +3,16 @@
 // A load whose large reads go another way than through its reader alone.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
+#include "trainer_hooks/rounds.h"
 #include "varve/load.h"
 
 namespace varve {
 
 // How a load reads what goes into its place as it is: by one call of Read for what lies on the
-// host, AgreeOnRounds, and as many calls as that says for what goes to devices. The first comes
-// when nothing can be wrong with the target any more.
+// host, AgreeOnRounds, and a call of Read for each of these rounds for what goes to devices. The
+// first comes when nothing can be wrong with the target any more. All are of one checkpoint.
 class RegionReader {
  public:
   RegionReader() = default;
@@ -22,8 +22,9 @@ class RegionReader {
 
   // As reader.ReadMany.
   virtual Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) = 0;
-  // This load needs `mine` more calls of Read; others that read with it may need more.
-  virtual Result<size_t> AgreeOnRounds(size_t mine) = 0;
+  // The round of each piece of this load, and of those of others that read with it. This load calls
+  // Read for each round, also for those that have none of its pieces.
+  virtual Result<Rounds> AgreeOnRounds(const RankPieces& mine) = 0;
 };
 
 // The way of LoadState.
@@ -32,7 +33,9 @@ class LoneReader : public RegionReader {
   Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {
     return reader.ReadMany(requests);
   }
-  Result<size_t> AgreeOnRounds(size_t mine) override { return mine; }
+  Result<Rounds> AgreeOnRounds(const RankPieces& mine) override {
+    return PlanRounds(std::span(&mine, 1));
+  }
 };
 
 // As LoadState.

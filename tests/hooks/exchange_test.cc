@@ -9,6 +9,7 @@
 
 #include "store/overlap.h"
 #include "tests/hooks/ranks_fixture.h"
+#include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
 #include "trainer_hooks/group/exchange_plan.h"
 #include "varve/layouts.h"
@@ -127,17 +128,6 @@ class ExchangeTest : public RanksTest {
         {.store = {.codec = Codec::kNone}});
   }
 
-  // Bytes that this process has read from files.
-  static uint64_t BytesRead() {
-    std::ifstream lines("/proc/self/io");
-    std::string name;
-    uint64_t value = 0;
-    while (lines >> name >> value) {
-      if (name == "rchar:") return value;
-    }
-    ADD_FAILURE() << "/proc/self/io has no rchar";
-    return 0;
-  }
   // Loads on all ranks, each its own layout, and gives what that read.
   uint64_t LoadAll(int ranks, bool exchange, const std::function<ShardLayout(int)>& layout_of) {
     std::vector<TestTrainer> expected;

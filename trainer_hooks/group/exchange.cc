@@ -32,14 +32,16 @@ void Append(std::span<const std::byte> bytes, Message* to) {
 
 class Exchange {
  public:
-  Exchange(const CheckpointReader& reader, std::span<const ReadRequest> requests, RankGroup* ranks)
+  Exchange(const CheckpointReader& reader, std::span<const TensorInfo> shards,
+           std::span<const ReadRequest> requests, RankGroup* ranks)
       : reader_(reader),
+        shards_(shards),
         requests_(requests),
         ranks_(ranks),
         rank_(static_cast<uint32_t>(ranks->rank())) {}
 
   Status Run() {
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, FindWanted()));
+    FindWanted();
     VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(EncodeHeld(wanted_))));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, MakePlan(lists)));
     Status status = ReadAlone();
@@ -63,7 +65,7 @@ class Exchange {
   // Waits for it when it goes.
   using ReadAhead = std::future<Result<Items>>;
 
-  Status FindWanted();
+  void FindWanted();
   std::optional<HeldTensor> AsWanted(const ReadRequest& request) const;
   Status MakePlan(const std::vector<std::vector<std::byte>>& lists);
   Status ReadAlone();
@@ -83,25 +85,23 @@ class Exchange {
   }
 
   const CheckpointReader& reader_;
+  const std::span<const TensorInfo> shards_;
   const std::span<const ReadRequest> requests_;
   RankGroup* const ranks_;
   const uint32_t rank_;
-  std::vector<TensorInfo> shards_;
   std::vector<HeldTensor> wanted_;
   std::vector<size_t> request_of_;  // of each of wanted_
   ExchangePlan plan_;
   Items read_;  // of the round that is sent
 };
 
-Status Exchange::FindWanted() {
-  VARVE_ASSIGN_OR_RETURN(shards_, reader_.ListShards());
+void Exchange::FindWanted() {
   for (size_t i = 0; i < requests_.size(); ++i) {
     std::optional<HeldTensor> wanted = AsWanted(requests_[i]);
     if (!wanted.has_value()) continue;
     wanted_.push_back(*std::move(wanted));
     request_of_.push_back(i);
   }
-  return Status::Ok();
 }
 
 // Nothing when it is better read as ever: what has a fault, which is then said; what comes from a
@@ -262,9 +262,9 @@ Status Exchange::Receive(const Round& round, const std::vector<Message>& receive
 
 }  // namespace
 
-Status ReadTogether(const CheckpointReader& reader, std::span<const ReadRequest> requests,
-                    RankGroup* ranks) {
-  return Exchange(reader, requests, ranks).Run();
+Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> shards,
+                    std::span<const ReadRequest> requests, RankGroup* ranks) {
+  return Exchange(reader, shards, requests, ranks).Run();
 }
 
 }  // namespace varve

@@ -17,8 +17,9 @@ inline constexpr uint64_t kExchangeBudgetBytes = uint64_t{64} << 20;
 
 // As reader.ReadMany(requests), of whole tensors and regions without shard numbers. Collective:
 // every rank reads a part of what is wanted and sends the others what they want of that, in pieces
-// of bounded size with a digest. An error of one rank is that of all, named.
-Status ReadTogether(const CheckpointReader& reader, std::span<const ReadRequest> requests,
-                    RankGroup* ranks);
+// of bounded size with a digest. An error of one rank is that of all, named. `shards`: what
+// reader.ListShards gives.
+Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> shards,
+                    std::span<const ReadRequest> requests, RankGroup* ranks);
 
 }  // namespace varve

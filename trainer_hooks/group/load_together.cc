@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/load_together.h"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "store/util.h"
 #include "trainer_hooks/group/agree.h"
@@ -36,19 +38,20 @@ class TogetherReader : public RegionReader {
 
   Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {
     --calls_left_;
-    agreed_ = Agree(ranks_, Status::Ok());
-    if (agreed_.ok()) agreed_ = ReadTogether(reader, requests, ranks_);
+    agreed_ = Agree(ranks_, ListOnce(reader));
+    if (agreed_.ok()) agreed_ = ReadTogether(reader, *shards_, requests, ranks_);
     return agreed_;
   }
-  Result<size_t> AgreeOnRounds(size_t mine) override {
+  Result<Rounds> AgreeOnRounds(const RankPieces& mine) override {
     agreed_ = Agree(ranks_, Status::Ok());
     VARVE_RETURN_IF_ERROR(agreed_);
-    const auto count = static_cast<int64_t>(mine);
-    const auto most = ranks_->AllReduce(std::span(&count, 1), Reduction::kMax);
-    agreed_ = most.status();
+    const auto lists = ranks_->AllGather(EncodePieces(mine));
+    agreed_ = lists.status();
     VARVE_RETURN_IF_ERROR(agreed_);
-    calls_left_ = static_cast<size_t>((*most)[0]);
-    return calls_left_;
+    // An error ends the load, and the others hear of it by Finish.
+    VARVE_ASSIGN_OR_RETURN(Rounds rounds, PlanRoundsOf(*lists));
+    calls_left_ = rounds.count;
+    return rounds;
   }
   // The load has ended so on this rank. If that was before its last call, the others hear of it
   // instead of reading.
@@ -58,9 +61,16 @@ class TogetherReader : public RegionReader {
   }
 
  private:
+  Status ListOnce(const CheckpointReader& reader) {
+    if (shards_.has_value()) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(shards_, reader.ListShards());
+    return Status::Ok();
+  }
+
   RankGroup* const ranks_;
-  Status agreed_;          // on all ranks
-  size_t calls_left_ = 2;  // a Read and AgreeOnRounds, then as many as that says
+  std::optional<std::vector<TensorInfo>> shards_;  // of the checkpoint
+  Status agreed_;                                  // on all ranks
+  size_t calls_left_ = 2;  // a Read and AgreeOnRounds, then a Read for each round
 };
 
 Result<LoadReport> LoadWithExchange(RankGroup* ranks, const LoadOptions& options,

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is read from a store when tensors on devices are restored: each chunk once, over all ranks
+// when these load together, whatever else each of them has.
+#include <mutex>
+#include <thread>
+
+#include "store/chunk_source.h"
+#include "store/overlap.h"
+#include "tests/cuda/device_fixture.h"
+#include "tests/support/bytes_read.h"
+#include "tests/support/shard_reference.h"
+#include "trainer_hooks/group/load_together.h"
+#include "trainer_hooks/rounds.h"
+#include "varve/layouts.h"
+#include "varve/rank_group.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::Each;
+
+constexpr int64_t kPiece = int64_t{2} << 20;  // elements
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Counts how often each chunk is read, of a checkpoint whose tensors have one shard each.
+class CountingReader : public CheckpointReader {
+ public:
+  explicit CountingReader(std::unique_ptr<CheckpointReader> reader) : reader_(std::move(reader)) {
+    for (const TensorInfo& info : reader_->ListShards().value()) {
+      counts_[info.name].resize(info.num_chunks);
+    }
+  }
+
+  const CheckpointInfo& info() const override { return reader_->info(); }
+  Result<std::vector<TensorInfo>> List() const override { return reader_->List(); }
+  Result<std::vector<TensorInfo>> ListShards() const override {
+    const std::lock_guard lock(mutex_);
+    ++num_lists_;
+    return reader_->ListShards();
+  }
+  Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override {
+    return reader_->Find(name, shard);
+  }
+  Status Read(std::string_view name, std::span<std::byte> out) const override {
+    const ReadRequest request{.name = name, .out = out};
+    return ReadMany(std::span(&request, 1));
+  }
+  Status ReadSlice(std::string_view name, std::span<const Range> slice,
+                   std::span<std::byte> out) const override {
+    const ReadRequest request{.name = name, .out = out, .slice = slice};
+    return ReadMany(std::span(&request, 1));
+  }
+  // One at a time: TBB gives memory of one thread to another in a way that the thread sanitizer
+  // cannot see.
+  Status ReadMany(std::span<const ReadRequest> requests) const override {
+    const std::lock_guard lock(mutex_);
+    for (const ReadRequest& request : requests) Count(request);
+    return reader_->ReadMany(requests);
+  }
+  Result<std::vector<std::string>> ListBytes() const override { return reader_->ListBytes(); }
+  Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override {
+    return reader_->ReadBytes(name);
+  }
+  Result<std::optional<TrainerState>> ReadTrainerState() const override {
+    return reader_->ReadTrainerState();
+  }
+  Result<std::optional<Topology>> ReadTopology() const override { return reader_->ReadTopology(); }
+
+  const std::map<std::string, std::vector<int>, std::less<>>& counts() const { return counts_; }
+  int num_lists() const { return num_lists_; }
+
+ private:
+  void Count(const ReadRequest& request) const {
+    const TensorInfo info = reader_->Find(request.name, 0).value();
+    const ShardLayout whole = ShardLayout::Whole(info.shape);
+    ASSERT_TRUE(request.slice.empty());
+    const Overlap overlap(whole, request.region != nullptr ? *request.region : whole);
+    std::vector<int>& counts = counts_.find(request.name)->second;
+    const auto chunk = static_cast<int64_t>(ElementsPerChunk(info.dtype));
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const int64_t begin = static_cast<int64_t>(i) * chunk;
+      counts[i] += overlap.Count({begin, begin + chunk}) > 0 ? 1 : 0;
+    }
+  }
+
+  const std::unique_ptr<CheckpointReader> reader_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::vector<int>, std::less<>> counts_;  // by tensor, then chunk
+  mutable int num_lists_ = 0;
+};
+
+// A rank that sends less than its list of pieces.
+class CutShort : public RankGroup {
+ public:
+  explicit CutShort(RankGroup* group) : group_(group) {}
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  Status Barrier() override { return group_->Barrier(); }
+  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
+    const auto pieces = DecodePieces(mine);
+    const bool is_list = pieces.ok() && !pieces->tensors.empty();
+    return group_->AllGather(mine.first(mine.size() - (is_list ? 1 : 0)));
+  }
+  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
+    return group_->Broadcast(bytes, root);
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
+                                         Reduction reduction) override {
+    return group_->AllReduce(mine, reduction);
+  }
+  Result<std::vector<std::vector<std::byte>>> AllToAll(
+      std::span<const std::span<const std::byte>> to_each) override {
+    return group_->AllToAll(to_each);
+  }
+  Result<std::unique_ptr<RankGroup>> Split(int color) override { return group_->Split(color); }
+
+ private:
+  RankGroup* const group_;
+};
+
+// BF16 values as FP32.
+std::vector<std::byte> Widened(const std::vector<std::byte>& values) {
+  std::vector<std::byte> wide(2 * values.size());
+  for (size_t i = 0; i < values.size(); i += 2) std::memcpy(&wide[2 * i + 2], &values[i], 2);
+  return wide;
+}
+
+class DeviceRoundsTest : public DeviceTest {
+ protected:
+  struct Rank {
+    int device = 0;
+    gpu::Stream stream;
+    std::shared_ptr<CudaTensorSource> source;
+    std::unique_ptr<DeviceState> state;
+    std::vector<TestTensor> expected;
+
+    // A tensor that is there to be filled with this.
+    void Add(const TestTensor& tensor, const std::optional<ShardLayout>& layout = {}) {
+      expected.push_back(tensor);
+      TestTensor empty = tensor;
+      empty.bytes.assign(tensor.bytes.size(), std::byte{0x55});
+      state->Add(std::move(empty));
+      added().layout = layout;
+    }
+    StateTensor& added() { return state->state().tensors.back(); }
+    void ExpectFilled() const {
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(state->Download(i) == expected[i].bytes) << expected[i].name;
+      }
+    }
+  };
+
+  Rank MakeRank(int number, uint64_t bounce_bytes = 32 * kMiB) {
+    Rank rank{.device = number % num_devices_};
+    const gpu::DeviceScope scope(rank.device);
+    rank.stream = gpu::MakeStream().value();
+    rank.source = CudaTensorSource::Create({.streams = {{rank.device, rank.stream.get()}},
+                                            .staging_bytes = kMiB,
+                                            .bounce_bytes = bounce_bytes})
+                      .value();
+    rank.state = std::make_unique<DeviceState>(rank.device, rank.stream.get());
+    return rank;
+  }
+
+  std::unique_ptr<CountingReader> SaveAndRead(const std::vector<TestTensor>& tensors) {
+    Reopen();
+    EXPECT_TRUE(StoreTest::Save(1, tensors).ok());
+    return std::make_unique<CountingReader>(store_->OpenCheckpoint("main", 1).value());
+  }
+
+  static void ExpectEachReadOnce(const CountingReader& reader) {
+    for (const auto& [name, counts] : reader.counts()) EXPECT_THAT(counts, Each(1)) << name;
+  }
+
+  // What each rank's load says. `cut_short`: this one sends no list that can be read.
+  static std::vector<Status> LoadAll(std::vector<Rank>* ranks, const CountingReader& reader,
+                                     int cut_short = -1) {
+    const auto groups = ThreadRanks(static_cast<int>(ranks->size()), std::chrono::minutes(2));
+    std::vector<Status> results(ranks->size());
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < ranks->size(); ++i) {
+      threads.emplace_back([&, i] {
+        Rank& rank = (*ranks)[i];
+        const gpu::DeviceScope scope(rank.device);
+        CutShort bad(groups[i].get());
+        const bool is_bad = static_cast<int>(i) == cut_short;
+        TrainingState* const into = &rank.state->state();
+        const LoadOptions options{.optimizer = false, .exchange = true, .devices = rank.source};
+        results[i] = LoadTogether(is_bad ? &bad : groups[i].get(), options, *into,
+                                  [&](const LoadOptions& with, RegionReader* read) {
+                                    return LoadThrough(reader, with, read, into);
+                                  })
+                         .status();
+      });
+    }
+    threads.clear();
+    return results;
+  }
+};
+
+// Every rank has something that another has not, so that each would fill its rounds in a way of its
+// own: of the same tensors by name, of columns, and of a master that one of them makes. The last
+// has no device.
+TEST_F(DeviceRoundsTest, EachChunkIsReadOnceWhateverElseRanksHave) {
+  const TestTensor a = RandomTensor("a", DType::kF32, {kPiece}, 1);
+  const TestTensor c = RandomTensor("c", DType::kF32, {1024, 4096}, 2);
+  const TestTensor s = RandomTensor("s", DType::kF32, {kPiece + 500'000}, 3);
+  const TestTensor w = RandomTensor("w", DType::kBF16, {kPiece + 100'000}, 4);
+  const TestTensor h = RandomTensor("h", DType::kF32, {1000}, 5);
+  const auto reader = SaveAndRead({a, c, s, w, h});
+  std::vector<Rank> ranks;
+  for (int i = 0; i < 4; ++i) ranks.push_back(MakeRank(i, i == 2 ? 48 * kMiB : 32 * kMiB));
+  ranks[0].Add(a);
+  for (int i = 0; i < 2; ++i) {
+    const ShardLayout columns = SplitEvenly(ShardLayout::Whole({1024, 4096}), 1, {i, 2}).value();
+    ranks[i].Add({"c", DType::kF32, columns.LocalShape(), CutShard(c.bytes, 4, columns, {}), ""},
+                 columns);
+    ranks[i].Add(s);
+  }
+  ranks[1].Add(w);
+  ranks[1].added().derived_from = "m.w";
+  ranks[1].Add({"m.w", DType::kF32, w.shape, Widened(w.bytes), ""});
+  ranks[1].added().role = TensorRole::kOptimizer;
+  ranks[2].Add(w);
+  ranks[3].source = nullptr;
+  ranks[3].state->AddOnHost({"h", DType::kF32, h.shape, std::vector<std::byte>(4000), ""});
+  for (const Status& status : LoadAll(&ranks, *reader)) VARVE_EXPECT_OK(status);
+  for (const Rank& rank : ranks) rank.ExpectFilled();
+  EXPECT_EQ(std::memcmp(ranks[3].added().data, h.bytes.data(), h.bytes.size()), 0);
+  ExpectEachReadOnce(*reader);
+  EXPECT_EQ(reader->num_lists(), 4);  // one a rank
+}
+
+TEST_F(DeviceRoundsTest, AListThatCannotBeReadFailsAllRanks) {
+  const TestTensor s = RandomTensor("s", DType::kF32, {1000}, 1);
+  const auto reader = SaveAndRead({s});
+  std::vector<Rank> ranks;
+  for (int i = 0; i < 3; ++i) ranks.push_back(MakeRank(i));
+  for (Rank& rank : ranks) rank.Add(s);
+  EXPECT_THAT(LoadAll(&ranks, *reader, /*cut_short=*/1),
+              Each(FailsWith(StatusCode::kCorruption, "what rank 1 reads in rounds")));
+}
+
+// Also when the weight itself is converted: the master has what the weight can hold.
+TEST_F(DeviceRoundsTest, AloneAWeightAndItsMasterAreReadOnce) {
+  const TestTensor w = NormalTensor("w", {kPiece + 100'000}, 1);
+  const TestTensor v = RandomTensor("v", DType::kBF16, {kPiece + 100'000}, 2);
+  const auto reader = SaveAndRead({w, v});
+  Rank rank = MakeRank(0);
+  for (const TestTensor& weight : {RoundedCopy(w, "w"), v}) {
+    rank.Add(weight);
+    rank.added().derived_from = "m." + weight.name;
+    rank.Add({"m." + weight.name, DType::kF32, weight.shape, Widened(weight.bytes), ""});
+    rank.added().role = TensorRole::kOptimizer;
+  }
+  VARVE_ASSERT_OK(LoadState(*reader,
+                            {.optimizer = false, .convert_dtype = true, .devices = rank.source},
+                            &rank.state->state())
+                      .status());
+  rank.ExpectFilled();
+  ExpectEachReadOnce(*reader);
+}
+
+// A weight that is stored as the rounded copy of its master is made from what is read of that.
+TEST_F(DeviceRoundsTest, AMasterIsReadOnceForItselfAndItsWeight) {
+  const TestTensor master = NormalTensor("a", {kPiece}, 1);
+  const TestTensor other = RandomTensor("b", DType::kF32, {kPiece}, 2);
+  const TestTensor weight = RoundedCopy(master, "w");
+  const auto reader = SaveAndRead({master, other, weight});
+  Rank rank = MakeRank(0);
+  for (const TestTensor& tensor : {master, other, weight}) rank.Add(tensor);
+  const uint64_t before = BytesRead();
+  VARVE_ASSERT_OK(LoadState(*reader, {.devices = rank.source}, &rank.state->state()).status());
+  EXPECT_LT(BytesRead() - before, 17 * kMiB);
+  rank.ExpectFilled();
+}
+
+}  // namespace
+}  // namespace varve::testing
