@@ -100,6 +100,7 @@ Status OneDevice::MarkBegin() {
 bool OneDevice::IsTrainerWaiting() const {
   if (trainer_says_.waits_at_once) return true;
   if (!trainer_says_.is_awaiting()) return false;
+  if (!CheckNotCapturing().ok()) return false;  // to ask would end its capture
   const bool has_run_dry = cudaStreamQuery(trainer_.stream) == cudaSuccess;
   if (!has_run_dry) (void)cudaGetLastError();  // or the next launch might report cudaErrorNotReady
   return has_run_dry;
