@@ -79,9 +79,9 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
-    VARVE_RETURN_IF_ERROR(Share(chunks));
+    VARVE_RETURN_IF_ERROR(Distribute(chunks));
     for (auto& [id, device] : devices_) {
-      VARVE_RETURN_IF_ERROR(OnDevice(id, device.one->Prepare(device.chunks)));
+      VARVE_RETURN_IF_ERROR(OnDevice(id, device.one->Prepare(device.part.chunks)));
     }
     const bool is_pinned =
         pinned_ != nullptr && pinned_->data() == host.data() && pinned_->size() == host.size();
@@ -92,21 +92,30 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::Ok();
   }
 
+  Status PrepareDigestNow(std::span<const Chunk> chunks) override {
+    VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
+    for (const auto& [id, part] : parts) {
+      VARVE_RETURN_IF_ERROR(OnDevice(id, devices_.at(id).one->PrepareDigestNow(part.chunks)));
+    }
+    return Status::Ok();
+  }
+
   Status MarkBegin() override {
     return InTurn([](Device& device) { return device.one->MarkBegin(); });
   }
 
   Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
-    VARVE_RETURN_IF_ERROR(Share(chunks));
+    VARVE_RETURN_IF_ERROR(Distribute(chunks));
     digests_.resize(chunks.size());
-    return InTurn(
-        [&](Device& device) { return device.one->BeginDigests(seed, device.chunks, trainer); });
+    return InTurn([&](Device& device) {
+      return device.one->BeginDigests(seed, device.part.chunks, trainer);
+    });
   }
 
   Result<const Digest*> TakeDigests() override {
     VARVE_RETURN_IF_ERROR(AtOnce([this](Device& device) -> Status {
       VARVE_ASSIGN_OR_RETURN(const auto digests, device.one->TakeDigests());
-      for (size_t i = 0; i < digests.size(); ++i) digests_[device.places[i]] = digests[i];
+      for (size_t i = 0; i < digests.size(); ++i) digests_[device.part.places[i]] = digests[i];
       return Status::Ok();
     }));
     return digests_.data();
@@ -135,18 +144,12 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
   Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {
-    std::map<int, std::pair<std::vector<Chunk>, std::vector<size_t>>> of_device;
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      auto& [bytes, places] = of_device[chunks[i].device];
-      bytes.push_back(chunks[i]);
-      places.push_back(i);
-    }
     digests_now_.resize(chunks.size());
-    for (const auto& [id, of] : of_device) {
-      VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(id));
-      const auto digests = one->DigestNow(seed, of.first);
+    VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
+    for (const auto& [id, part] : parts) {
+      const auto digests = devices_.at(id).one->DigestNow(seed, part.chunks);
       if (!digests.ok()) return OnDevice(id, digests.status());
-      for (size_t i = 0; i < digests->size(); ++i) digests_now_[of.second[i]] = (*digests)[i];
+      for (size_t i = 0; i < digests->size(); ++i) digests_now_[part.places[i]] = (*digests)[i];
     }
     return digests_now_.data();
   }
@@ -164,11 +167,15 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   }
 
  private:
+  // The chunks of a list that one device has, and their places in the list.
+  struct Part {
+    std::vector<Chunk> chunks;
+    std::vector<size_t> places;
+  };
   // A device with what it has of the save under way.
   struct Device {
     std::unique_ptr<OneDevice> one;
-    std::vector<Chunk> chunks;
-    std::vector<size_t> places;  // of each, in the save's list
+    Part part;
     std::vector<OneDevice::Copy> copies;
   };
 
@@ -182,19 +189,25 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::InvalidArgument("no stream was given for device " + std::to_string(device));
   }
 
-  // Gives each device its chunks.
-  Status Share(std::span<const Chunk> chunks) {
-    for (auto& [id, device] : devices_) {
-      device.chunks.clear();
-      device.places.clear();
-    }
-    owners_.clear();
+  // By device.
+  Result<std::map<int, Part>> Divide(std::span<const Chunk> chunks) const {
+    std::map<int, Part> parts;
     for (size_t i = 0; i < chunks.size(); ++i) {
       VARVE_RETURN_IF_ERROR(Find(chunks[i].device).status());
-      Device& device = devices_.at(chunks[i].device);
-      owners_.emplace_back(&device, device.chunks.size());
-      device.chunks.push_back(chunks[i]);
-      device.places.push_back(i);
+      Part& part = parts[chunks[i].device];
+      part.chunks.push_back(chunks[i]);
+      part.places.push_back(i);
+    }
+    return parts;
+  }
+  // Gives each device its chunks of a save.
+  Status Distribute(std::span<const Chunk> chunks) {
+    VARVE_ASSIGN_OR_RETURN(auto parts, Divide(chunks));
+    owners_.resize(chunks.size());
+    for (auto& [id, device] : devices_) {
+      device.part = std::move(parts[id]);
+      const std::vector<size_t>& places = device.part.places;
+      for (size_t i = 0; i < places.size(); ++i) owners_[places[i]] = {&device, i};
     }
     return Status::Ok();
   }

@@ -148,7 +148,6 @@ Result<std::span<const Digest>> OneDevice::TakeDigests() {
 Status OneDevice::BeginDigestsNow(uint64_t seed, Chunks chunks) {
   std::vector<DeviceChunk> placed;
   for (const auto& chunk : chunks) placed.push_back({chunk.bytes.data(), chunk.bytes.size()});
-  VARVE_RETURN_IF_ERROR(other_digests_.Fit(chunks));
   VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
   return other_digests_.Begin(seed, placed, comparing_.get());
 }

@@ -48,6 +48,7 @@ class OneDevice {
 
   Status Check(Bytes tensor) const;
   Status Prepare(Chunks chunks);
+  Status PrepareDigestNow(Chunks chunks) { return other_digests_.Fit(chunks); }
 
   Status MarkBegin();
   Status BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer);

@@ -2,26 +2,11 @@
 #include "trainer_hooks/save_memory.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "trainer_hooks/stage.h"
 #include "trainer_hooks/state_bytes.h"
 
 namespace varve {
-namespace {
-
-DeviceTensorSource::Chunk WhereItLies(const StateTensor& tensor) {
-  const uint64_t bytes = NumBytes(tensor.dtype, tensor.shape).value();
-  return {tensor.device, {static_cast<const std::byte*>(tensor.data), bytes}};
-}
-
-// And is cut into the same chunks.
-bool IsSamePlace(const StateTensor& a, const StateTensor& b) {
-  return a.data == b.data && a.device == b.device && a.dtype == b.dtype && a.shape == b.shape &&
-         a.layout == b.layout;
-}
-
-}  // namespace
 
 Status SaveMemory::Fit(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(SizeStaging(state));
@@ -55,37 +40,21 @@ Status SaveMemory::SizeStaging(const TrainingState& state) {
   return Status::Ok();
 }
 
-bool SaveMemory::IsPreparedFor(const TrainingState& state) const {
-  size_t i = 0;
-  for (const StateTensor& tensor : state.tensors) {
-    if (tensor.device == kHost) continue;
-    if (i == on_devices_.size() || !IsSamePlace(on_devices_[i], tensor)) return false;
-    ++i;
-  }
-  return i == on_devices_.size();
-}
-
 Status SaveMemory::PrepareDevices(const TrainingState& state) {
-  if (IsPreparedFor(state)) return Status::Ok();
-  on_devices_.clear();
-  std::vector<StateTensor> on_devices;
-  for (const StateTensor& tensor : state.tensors) {
-    if (tensor.device == kHost) continue;
-    const Status there = devices_->Check(WhereItLies(tensor));
-    if (!there.ok()) return there.WithContext("tensor " + tensor.name);
-    on_devices.push_back(tensor);
-  }
+  if (places_.AreOf(state.tensors)) return Status::Ok();
+  places_.Forget();
+  VARVE_RETURN_IF_ERROR(CheckPlaces(state.tensors, devices_.get()));
   Stage stage(&staging_, nullptr);  // lists the chunks
   VARVE_RETURN_IF_ERROR(stage.Add(state.tensors));
   is_prepared_ = true;
   VARVE_RETURN_IF_ERROR(devices_->Prepare(stage.device_chunks(), staging_.all()));
-  on_devices_ = std::move(on_devices);
+  places_.Learn(state.tensors);
   return Status::Ok();
 }
 
 // Before its pages go.
 Status SaveMemory::Unpin() {
-  on_devices_.clear();
+  places_.Forget();
   if (!std::exchange(is_prepared_, false)) return Status::Ok();
   return devices_->Prepare({}, {});
 }

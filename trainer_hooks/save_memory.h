@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
+#include "trainer_hooks/device_places.h"
 #include "trainer_hooks/staging_memory.h"
 #include "varve/device_tensor_source.h"
 #include "varve/training_state.h"
@@ -32,11 +32,10 @@ class SaveMemory {
   StagingMemory* staging() { return &staging_; }
   DeviceTensorSource* devices() const { return devices_.get(); }
   // Of the state of the last Fit: some tensors are on devices.
-  bool is_on_devices() const { return !on_devices_.empty(); }
+  bool is_on_devices() const { return !places_.empty(); }
 
  private:
   Status SizeStaging(const TrainingState& state);
-  bool IsPreparedFor(const TrainingState& state) const;
   Status PrepareDevices(const TrainingState& state);
   Status Unpin();
 
@@ -44,7 +43,7 @@ class SaveMemory {
   const std::shared_ptr<DeviceTensorSource> devices_;
   uint64_t wanted_bytes_ = 0;  // for the largest state so far
   StagingMemory staging_;
-  std::vector<StateTensor> on_devices_;  // what devices are prepared for
+  DevicePlaces places_;  // that devices are prepared for
   bool is_prepared_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "trainer_hooks/stage.h"
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -199,7 +200,11 @@ void Stage::Work() {
     const int64_t i = next_.fetch_sub(1) - 1;
     if (i < 0) return;
     const auto [memory, chunk] = chunks_[static_cast<size_t>(i)];
-    Examine(memory, chunk, &gathered);
+    try {
+      Examine(memory, chunk, &gathered);
+    } catch (const std::bad_alloc&) {
+      is_out_of_memory_ = true;
+    }
     if (not_copied_.fetch_sub(1) > 1) continue;
     const std::lock_guard lock(mutex_);
     wake_.notify_all();
@@ -238,10 +243,14 @@ Status Stage::CopyFromDevices() {
     changed_bytes_ += memory->ChunkBytes(at);
   }
   // In one piece, so that neighbours can be copied as one.
+  size_t first = changed.size();
+  std::byte* to = nullptr;
   uint64_t bytes = 0;
-  size_t first = FirstWithRoom(changed, &bytes);
-  std::byte* to = memory_->Take(bytes).data();
-  if (to == nullptr) first = changed.size();  // the host's tensors have just filled it
+  do {  // until the host's tensors do not take of it meanwhile
+    bytes = 0;
+    first = FirstWithRoom(changed, &bytes);
+    to = memory_->Take(bytes).data();
+  } while (to == nullptr && bytes > 0);
   std::vector<DeviceTensorSource::Copy> copies;
   for (size_t i = 0; i < changed.size(); ++i) {
     const auto [memory, at] = device_chunks_[changed[i]];
@@ -274,9 +283,11 @@ size_t Stage::FirstWithRoom(const std::vector<size_t>& changed, uint64_t* bytes)
   return 0;
 }
 
-void Stage::AwaitCopied() {
+Status Stage::AwaitCopied() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] { return not_copied_ == 0 && are_devices_copied_; });
+  if (!is_out_of_memory_) return Status::Ok();
+  return Status::Unavailable("there is no memory to gather a chunk of a tensor with strides");
 }
 
 Status Stage::AwaitArrived() {

@@ -54,12 +54,13 @@ class Stage {
   // Looks up what `writer` will be compared with.
   Status LearnParents(const SourceWriter& writer);
 
-  // Digests and copies chunks until none is left to begin with.
+  // Digests and copies chunks until none is left to begin with. What has no memory for that fails
+  // the save.
   void Work();
   // The same for chunks on devices; then they are on their way.
   Status CopyFromDevices();
-  // Returns after both, or after ReleaseAll.
-  void AwaitCopied();
+  // Returns after both, or after ReleaseAll. kUnavailable: Work had no memory.
+  Status AwaitCopied();
   // Returns when what is on its way has arrived, or will never.
   Status AwaitArrived();
   // Puts all tensors; call after AwaitCopied. May be called for several writers, one after the
@@ -122,12 +123,12 @@ class Stage {
   std::atomic<uint64_t> changed_bytes_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   uint64_t waited_bytes_ = 0;
+  std::atomic<bool> is_out_of_memory_{false};
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool are_devices_copied_ = false;  // guarded by mutex_
-  int64_t live_uses_ =
-      0;  // guarded by mutex_: reads of the trainer's memory that are still to come
+  bool are_devices_copied_ = false;  // guarded by mutex_, as is
+  int64_t live_uses_ = 0;            // reads of the trainer's memory that are still to come
 };
 
 }  // namespace varve

@@ -7,7 +7,7 @@
 // Ranges of device memory are spans whose bytes the host must not touch.
 //
 // A save goes MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease, AwaitCopies. Thread
-// rule: Check, Prepare, MarkBegin and MarkRelease are the trainer's; the other calls of a save come
+// rule: Check, the two Prepares, MarkBegin and MarkRelease are the trainer's; the other calls of a save come
 // from one thread; Read from any.
 #pragma once
 
@@ -47,10 +47,11 @@ class DeviceTensorSource {
   // where they are.
   virtual Status Check(const Chunk& tensor) = 0;
   // Takes what saves of such chunks need, and makes `host`, empty = none, memory that devices copy
-  // to at full speed, in place of what it was told before: that must still be there. No other call
-  // takes memory on a device, but DigestNow for more chunks than ever. kUnavailable: there is not
-  // so much.
+  // to at full speed, in place of what it was told before: that must still be there. kUnavailable:
+  // there is not so much.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
+  // Takes what DigestNow of such chunks needs. No other call takes memory on a device.
+  virtual Status PrepareDigestNow(std::span<const Chunk> chunks) = 0;
 
   // The tensors are as the work before this point of the trainer's streams leaves them.
   // kFailedPrecondition: a stream is being captured.
@@ -78,7 +79,7 @@ class DeviceTensorSource {
   virtual Status AwaitCopies() = 0;
 
   // The digests of chunks that are as they were at the last MarkBegin, in their order; until the
-  // next call. Waits for them.
+  // next call. Waits for them. No more than were prepared for.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // A copy, at once. Of a tensor that may be released only after it.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;

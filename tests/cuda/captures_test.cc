@@ -77,13 +77,11 @@ class CapturesTest : public HostDeviceTest {
     }
     Save(4, state_->state());
     ExpectSaved(4, state_->Values());
+    const auto* const data = static_cast<const std::byte*>(state_->state().tensors[0].data);
+    const std::vector<DeviceTensorSource::Chunk> chunks = {{0, {data, 4096}}, {0, {data, 8192}}};
+    VARVE_ASSERT_OK(source_->PrepareDigestNow(chunks));
     VARVE_ASSERT_OK(source_->MarkBegin());
-    const auto& tensor = state_->state().tensors[0];
-    VARVE_ASSERT_OK(source_
-                        ->DigestNow(1,
-                                    std::vector<DeviceTensorSource::Chunk>{
-                                        {0, {static_cast<const std::byte*>(tensor.data), 4096}}})
-                        .status());
+    VARVE_ASSERT_OK(source_->DigestNow(1, chunks).status());
     VARVE_ASSERT_OK(ckpt_->Restore("4", {}, &state_->state()).status());
     state_->Add(NormalTensor("more", {700'000}, 3));  // other tables, and other staging
     VARVE_ASSERT_OK(ckpt_->Prewarm(state_->state()));

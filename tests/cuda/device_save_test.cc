@@ -173,6 +173,9 @@ class Intruder : public DeviceTensorSource {
   Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
     return source_->Prepare(chunks, host);
   }
+  Status PrepareDigestNow(std::span<const Chunk> chunks) override {
+    return source_->PrepareDigestNow(chunks);
+  }
   Status MarkBegin() override { return source_->MarkBegin(); }
   Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
     return source_->BeginDigests(seed, chunks, std::move(trainer));

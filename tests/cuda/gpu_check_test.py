@@ -26,11 +26,14 @@ def make(path, body):
 
 
 class GpuCheckTest(unittest.TestCase):
-    def run_script(self, *arguments, sanitizer=None, bench=BENCH, loop=LOOP, tests="echo '[  PASSED  ] 1 test.'"):
+    def run_script(self, *arguments, sanitizer=None, bench=BENCH, loop=LOOP, tests="echo '[  PASSED  ] 1 test.'",
+                   nccl=None):
         """Exit code, JSON (None: no file) and text of one run of such programs."""
         with harness.clean_folder() as folder:
             for name, body in (("cuda_bench", bench), ("cuda_loop", loop), ("cuda_test", tests)):
                 make(folder / "pack" / "bin" / name, body)
+            if nccl is not None:
+                make(folder / "pack" / "bin" / "nccl_test", nccl)
             if sanitizer is not None:
                 make(folder / "cuda" / "bin" / "compute-sanitizer", sanitizer)
             done = subprocess.run(
@@ -66,13 +69,22 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("77 = there is no GPU", done.stdout)
         self.assertNotIn("set -euo", done.stdout)
 
+    def test_nccl_says_on_how_many_gpus_it_ran(self):
+        skipped = "echo 'not run for n > 1: each rank needs a GPU'; echo '[  PASSED  ] 2 tests.'"
+        code, document, text = self.run_script(nccl=skipped)
+        self.assertEqual((code, self.status_of(document)["nccl"]), (0, "ok"), text)
+        self.assertIn("\nnot run for n > 1\n", text)
+        code, document, text = self.run_script(nccl="exit 1")
+        self.assertEqual((code, self.status_of(document)["nccl"]), (1, "FAILED: exit code 1"), text)
+
     def test_all_holds(self):
         code, document, text = self.run_script()
         self.assertEqual(code, 0, text)
         self.assertEqual(document["device"], "a GPU")
         self.assertEqual(document["bench"]["rows"][0]["what"], "GPU restore")
         self.assertEqual(self.status_of(document), {
-            "tests": "ok", "sanitizer memcheck": "not run: no compute-sanitizer here",
+            "tests": "ok", "nccl": "not run: packed on a machine without NCCL",
+            "sanitizer memcheck": "not run: no compute-sanitizer here",
             "sanitizer racecheck": "not run: no compute-sanitizer here", "contract, 500 saves": "ok",
             "loop, changed 99/0/1": "ok", "loop, changed 90/9/1": "ok", "loop, changed 0/0/100": "ok",
             "benchmarks": "ok"})

@@ -202,6 +202,7 @@ TEST_F(TwoDevicesTest, AReadThatFailsOnOneSaysWhich) {
 }
 
 TEST_F(TwoDevicesTest, DigestsOfBothAreOfTheBeginOfTheSave) {
+  VARVE_ASSERT_OK(source_->PrepareDigestNow(Chunks()));
   VARVE_ASSERT_OK(source_->MarkBegin());
   ExpectDigests(source_->DigestNow(kSeed, Chunks()));
   auto gate = std::make_unique<Gate>(second_stream_.get());
@@ -217,8 +218,12 @@ TEST_F(TwoDevicesTest, DigestsOfBothAreOfTheBeginOfTheSave) {
 }
 
 TEST_F(TwoDevicesTest, DigestsThatFailOnOneSayWhich) {
+  FailCall("cudaMalloc", cudaErrorMemoryAllocation, 0, kSecond);
+  EXPECT_THAT(source_->PrepareDigestNow(Chunks()),
+              FailsWith(StatusCode::kUnavailable, "device 2: CUDA: cudaMalloc"));
+  VARVE_ASSERT_OK(source_->PrepareDigestNow(Chunks()));
   VARVE_ASSERT_OK(source_->MarkBegin());
-  for (const char* function : {"cudaMalloc", "cudaStreamWaitEvent", "LaunchDigests", "LaunchCopies",
+  for (const char* function : {"cudaStreamWaitEvent", "LaunchDigests", "LaunchCopies",
                                "cudaMemcpyAsync", "cudaEventRecord", "cudaEventSynchronize"}) {
     for (int after = 0;; ++after) {
       FailCall(function, cudaErrorLaunchFailure, after, kSecond);

@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests on threads, also when memory runs out: this program has an allocator that can refuse.
+// Digests on threads, also when memory runs out.
 #include "trainer_hooks/group/replica_digests.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/hooks/scarce_memory.h"
 #include "tests/store/store_fixture.h"
-
-namespace {
-
-std::atomic<size_t> most_allowed = SIZE_MAX;  // bytes of one allocation
-std::atomic<size_t> largest = 0;              // that was asked for
-
-}  // namespace
-
-void* operator new(size_t size) {
-  size_t known = largest;
-  while (size > known && !largest.compare_exchange_weak(known, size)) {
-  }
-  void* const memory = size > most_allowed ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace varve::testing {
 namespace {
@@ -37,8 +16,6 @@ constexpr int64_t kRows = 1000, kColumns = 400;
 
 class ReplicaDigestsTest : public ::testing::Test {
  protected:
-  void TearDown() override { most_allowed = SIZE_MAX; }
-
   // One tensor with the values 0, 1, ...; and the same with its columns one behind the other.
   StateTensor Dense() {
     return {.name = "w", .dtype = DType::kI64, .shape = kShape, .data = dense_.data()};
@@ -79,13 +56,13 @@ TEST_F(ReplicaDigestsTest, StridesMakeNoDifferenceAndEveryByteDoes) {
 }
 
 TEST_F(ReplicaDigestsTest, AThreadTakesLittleMemory) {
-  largest = 0;
+  const ScarceMemory memory(SIZE_MAX);
   VARVE_ASSERT_OK(ReplicaDigests({Strided()}, nullptr, 3).Finish().status());
-  EXPECT_LE(largest, size_t{256} << 10);
+  EXPECT_LE(memory.largest(), size_t{256} << 10);
 }
 
 TEST_F(ReplicaDigestsTest, WithoutMemoryItIsAnError) {
-  most_allowed = 64 << 10;
+  const ScarceMemory memory(64 << 10);
   const auto digests = ReplicaDigests({Strided(), Strided()}, nullptr, 3).Finish();
   EXPECT_THAT(digests, FailsWith(StatusCode::kUnavailable, "no memory to compare replicas"));
   EXPECT_TRUE(ReplicaDigests({Dense()}, nullptr, 3).Finish().ok());  // which needs none

@@ -27,7 +27,8 @@ class StageTest : public StoreTest {
     if (status.ok()) status = stage->LearnParents(writer());
     EXPECT_TRUE(status.ok()) << status.ToString();
     stage->Work();
-    stage->AwaitCopied();
+    status = stage->AwaitCopied();
+    EXPECT_TRUE(status.ok()) << status.ToString();
     return stage;
   }
   Result<SaveReport> Commit(Stage* stage) {
@@ -195,7 +196,7 @@ TEST_F(StageTest, SeveralThreadsStageTogether) {
   VARVE_ASSERT_OK(stage.LearnParents(writer()));
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { stage.Work(); });
-  stage.AwaitCopied();
+  VARVE_ASSERT_OK(stage.AwaitCopied());
   VARVE_ASSERT_OK(Commit(&stage).status());
   ExpectHolds(1, state.Snapshot());
 }

@@ -47,8 +47,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Status Prewarm(const TrainingState& state) override {
     VARVE_RETURN_IF_ERROR(Settle());
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state, devices_.get())));
-    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
-    return Agree(ranks_, own_->Prewarm(part));
+    return PlanAndPrewarm(state).status();
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
@@ -68,8 +67,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // Of replicas, too, which another rank may save.
     if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    VARVE_ASSIGN_OR_RETURN(const TrainingState part, replicas_.Plan(state));
-    VARVE_RETURN_IF_ERROR(Agree(ranks_, own_->Prewarm(part)));
+    VARVE_ASSIGN_OR_RETURN(const TrainingState part, PlanAndPrewarm(state));
     verdict_->Expect();
     const Status own = own_->BeginSave(step, part, options).status();
     const Status begun = Agree(ranks_, own);
@@ -134,6 +132,15 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
+
+  // What this rank saves of a state. All memory that a save of it needs is there.
+  Result<TrainingState> PlanAndPrewarm(const TrainingState& state) {
+    VARVE_ASSIGN_OR_RETURN(TrainingState part, replicas_.Plan(state));
+    Status ready = own_->Prewarm(part);
+    if (ready.ok()) ready = replicas_.Prepare(state);
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
+    return part;
+  }
 
   // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
   // the save does not commit, so every call that waits for it comes here first.

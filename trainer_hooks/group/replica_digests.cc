@@ -30,14 +30,28 @@ std::span<const std::byte> DenseChunk(const StateTensor& tensor, uint64_t chunk)
   return {data + first * bits / 8, count * bits / 8};
 }
 
+uint64_t NumChunks(const StateTensor& tensor) {
+  return (ElementsOf(tensor) + kChunkElements - 1) / kChunkElements;
+}
+
 }  // namespace
+
+std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor> tensors) {
+  std::vector<DeviceTensorSource::Chunk> chunks;
+  for (const StateTensor& tensor : tensors) {
+    if (tensor.device == kHost) continue;
+    for (uint64_t chunk = 0; chunk < NumChunks(tensor); ++chunk) {
+      chunks.push_back({tensor.device, DenseChunk(tensor, chunk)});
+    }
+  }
+  return chunks;
+}
 
 ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices,
                                int num_threads)
     : tensors_(std::move(tensors)), digests_(tensors_.size()) {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    const auto n =
-        static_cast<uint32_t>((ElementsOf(tensors_[i]) + kChunkElements - 1) / kChunkElements);
+    const auto n = static_cast<uint32_t>(NumChunks(tensors_[i]));
     digests_[i].resize(n);
     auto& chunks = tensors_[i].device == kHost ? chunks_ : device_chunks_;
     for (uint32_t chunk = 0; chunk < n; ++chunk) chunks.emplace_back(i, chunk);
@@ -75,11 +89,8 @@ void ReplicaDigests::Work() {
 }
 
 Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
-  std::vector<DeviceTensorSource::Chunk> chunks;
-  for (const auto& [tensor, chunk] : device_chunks_) {
-    chunks.push_back({tensors_[tensor].device, DenseChunk(tensors_[tensor], chunk)});
-  }
-  VARVE_ASSIGN_OR_RETURN(const Digest* const digests, devices->DigestNow(kSeed, chunks));
+  VARVE_ASSIGN_OR_RETURN(const Digest* const digests,
+                         devices->DigestNow(kSeed, DeviceChunksOf(tensors_)));
   for (size_t i = 0; i < device_chunks_.size(); ++i) {
     const auto& [tensor, chunk] = device_chunks_[i];
     digests_[tensor][chunk] = digests[i];

@@ -8,20 +8,25 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "codec/digest.h"
+#include "varve/device_tensor_source.h"
 #include "varve/result.h"
 #include "varve/training_state.h"
 
 namespace varve {
 
+// The chunks of those that are on devices: what DigestNow will be asked for.
+std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor> tensors);
+
 class ReplicaDigests {
  public:
-  // Begins. The tensors' data is read until Finish has returned, or this is destroyed. `devices`
-  // may be null when no tensor is on one.
+  // Begins. The tensors' data is read until Finish has returned, or this is destroyed. `devices`,
+  // which is prepared for their chunks, may be null when no tensor is on one.
   ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices, int num_threads);
   ~ReplicaDigests();
   ReplicaDigests(const ReplicaDigests&) = delete;

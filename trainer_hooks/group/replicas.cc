@@ -56,7 +56,8 @@ Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
   return Status::Ok();
 }
 
-void ReplicaKeeper::Begin(const TrainingState& state) {
+// Of this rank.
+std::vector<StateTensor> ReplicaKeeper::Replicated(const TrainingState& state) const {
   std::vector<StateTensor> replicated;
   for (const ReplicaGroup& group : plan_.groups) {
     for (const ReplicaGroup::Holder& holder : group.holders) {
@@ -65,7 +66,21 @@ void ReplicaKeeper::Begin(const TrainingState& state) {
       }
     }
   }
-  digests_ = std::make_unique<ReplicaDigests>(std::move(replicated), devices_, num_threads_);
+  return replicated;
+}
+
+Status ReplicaKeeper::Prepare(const TrainingState& state) {
+  const std::vector<StateTensor> replicated = Replicated(state);
+  if (places_.AreOf(replicated)) return Status::Ok();
+  places_.Forget();
+  VARVE_RETURN_IF_ERROR(CheckPlaces(replicated, devices_));
+  VARVE_RETURN_IF_ERROR(devices_->PrepareDigestNow(DeviceChunksOf(replicated)));
+  places_.Learn(replicated);
+  return Status::Ok();
+}
+
+void ReplicaKeeper::Begin(const TrainingState& state) {
+  digests_ = std::make_unique<ReplicaDigests>(Replicated(state), devices_, num_threads_);
 }
 
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer_hooks/device_places.h"
 #include "trainer_hooks/group/replica_digests.h"
 #include "trainer_hooks/group/replica_plan.h"
 #include "varve/rank_group.h"
@@ -28,8 +29,10 @@ class ReplicaKeeper {
   // Of any rank in the last Plan.
   bool has_replicas() const { return !plan_.groups.empty(); }
 
-  // Begins to digest what has replicas of the state of the last Plan, which is read until Compare
-  // or End.
+  // Takes what devices need to digest what has replicas of the state of the last Plan.
+  // kUnavailable: there is not so much. kInvalidArgument names a tensor that is not on its device.
+  Status Prepare(const TrainingState& state);
+  // Begins to digest it. It was prepared, and is read until Compare or End.
   void Begin(const TrainingState& state);
   // Collective, and the outcome is the same on all ranks. kInvalidArgument names a tensor whose
   // replicas differ, and the ranks; where differences are allowed, they become warnings.
@@ -39,6 +42,7 @@ class ReplicaKeeper {
 
  private:
   Status Update(std::vector<HeldTensor> held);
+  std::vector<StateTensor> Replicated(const TrainingState& state) const;
   Status CompareAll(const std::vector<std::vector<std::byte>>& digests,
                     std::vector<std::string>* warnings) const;
 
@@ -49,6 +53,7 @@ class ReplicaKeeper {
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<HeldTensor>> held_;  // of each rank
   ReplicaPlan plan_;
+  DevicePlaces places_;  // that devices are prepared for
   std::unique_ptr<ReplicaDigests> digests_;
 };
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saves for which a stager has no memory.
+#include "tests/hooks/scarce_memory.h"
+#include "tests/hooks/test_state.h"
+
+namespace varve::testing {
+namespace {
+
+class SaveWithoutMemoryTest : public StoreTest {};
+
+// TSan would take TBB's hand-overs between threads of a save for races.
+TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
+  store_.reset();
+  auto ckpt = *AsyncCheckpointer::Open(
+      path(), {.store = {.num_threads = kUnderTsan ? 1 : 3}, .failure_is_fatal = false});
+  // Its columns lie one behind the other, so each chunk of 1 MiB is gathered.
+  constexpr int64_t kRows = 900, kColumns = 1000;
+  std::vector<float> by_row(kRows * kColumns), by_column(by_row.size());
+  for (size_t i = 0; i < by_row.size(); ++i) {
+    by_row[i] = static_cast<float>(i);
+    by_column[i % kColumns * kRows + i / kColumns] = by_row[i];
+  }
+  TrainingState state;
+  state.tensors.push_back({.name = "w",
+                           .dtype = DType::kF32,
+                           .shape = {kRows, kColumns},
+                           .data = by_column.data(),
+                           .strides = {1, kRows}});
+  VARVE_ASSERT_OK(ckpt->Prewarm(state));
+  {
+    const ScarceMemory memory(512 << 10);
+    VARVE_ASSERT_OK(ckpt->BeginSave(1, state).status());
+    VARVE_ASSERT_OK(ckpt->AwaitStaged());
+    ckpt->Wait().IgnoreError();
+    EXPECT_THAT(ckpt->last_metrics()->status,
+                FailsWith(StatusCode::kUnavailable, "no memory to gather a chunk"));
+  }
+  VARVE_ASSERT_OK(ckpt->Save(2, state).status());
+  VARVE_ASSERT_OK(ckpt->Wait());
+  std::vector<float> read(by_row.size());
+  VARVE_ASSERT_OK(ckpt->store().OpenCheckpoint("main", 2).value()->Read(
+      "w", std::as_writable_bytes(std::span(read))));
+  EXPECT_EQ(read, by_row);
+  ckpt->Close().IgnoreError();  // the error of step 1
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// While one lives, the allocator of this program, which scarce_memory.cc replaces, refuses what is
+// large. Thread rule: one at a time; the program's threads may allocate.
+#pragma once
+
+#include <cstddef>
+
+namespace varve::testing {
+
+class ScarceMemory {
+ public:
+  explicit ScarceMemory(size_t most_bytes_at_once);
+  ~ScarceMemory();
+  ScarceMemory(const ScarceMemory&) = delete;
+  ScarceMemory& operator=(const ScarceMemory&) = delete;
+
+  // The bytes of the largest allocation that was asked for meanwhile.
+  size_t largest() const;
+};
+
+}  // namespace varve::testing

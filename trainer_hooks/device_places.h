@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the tensors of a state lie on devices: what is prepared for them stays good until one of
+// them moves. Thread rule: one thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "varve/device_tensor_source.h"
+#include "varve/training_state.h"
+
+namespace varve {
+
+class DevicePlaces {
+ public:
+  // Those of `tensors` lie where those of the last Learn lay, and are cut into the same chunks.
+  bool AreOf(std::span<const StateTensor> tensors) const;
+  void Learn(std::span<const StateTensor> tensors);
+  void Forget() { places_.clear(); }
+  // There are none.
+  bool empty() const { return places_.empty(); }
+
+ private:
+  std::vector<StateTensor> places_;
+};
+
+// kInvalidArgument names a tensor that is not in the memory of its device. `devices` may be null
+// when none is on one.
+Status CheckPlaces(std::span<const StateTensor> tensors, DeviceTensorSource* devices);
+
+}  // namespace varve
