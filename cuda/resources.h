@@ -117,10 +117,11 @@ inline Result<Stream> MakeStream() {
 
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Free<cudaEventDestroy>>;
 
-// For waiting, not for timing; on the current device.
+// For waiting, not for timing; on the current device. Who waits for it on the host sleeps: that is
+// for milliseconds of copies or digests, as a rule, and to spin takes a core from the trainer.
 inline Result<Event> MakeEvent() {
   cudaEvent_t event = nullptr;
-  VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
   return Event(event);
 }
 
