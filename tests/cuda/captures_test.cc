@@ -67,6 +67,7 @@ class CapturesTest : public HostDeviceTest {
   // All that a trainer does with a checkpointer, from the first call to the last.
   void SaveAndRestore() {
     MakeSource(uint64_t{1} << 20);
+    ASSERT_NE(source_, nullptr);
     Open();
     for (uint64_t step = 1; step <= 3; ++step) {
       const std::vector<TestTensor> values = state_->Values();

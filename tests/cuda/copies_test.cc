@@ -89,7 +89,10 @@ TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
   HoldDevice(0, true);
   const int before = NumCalls("cudaMemcpyAsync");
   auto enqueued = std::async(std::launch::async, [&] { return source_->CopyToHost(copies); });
-  while (NumCalls("cudaMemcpyAsync") < before + 2) std::this_thread::yield();
+  while (NumCalls("cudaMemcpyAsync") < before + 2 &&
+         enqueued.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    std::this_thread::yield();
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(10));  // who does not wait goes on
   EXPECT_EQ(NumCalls("cudaMemcpyAsync"), before + 2);
   is_awaited = true;
