@@ -21,21 +21,28 @@ constexpr uint64_t kMinBounceBytes = uint64_t{32} << 20;  // two pieces of a loa
 // Memory of the host that devices copy to and from at full speed, for as long as this lives.
 class PinnedRange {
  public:
-  explicit PinnedRange(std::span<std::byte> range) : range_(range) {}
-  ~PinnedRange() { (void)cudaHostUnregister(range_.data()); }
+  PinnedRange(int device, std::span<std::byte> range) : device_(device), range_(range) {}
+  ~PinnedRange() {
+    const gpu::DeviceScope scope(device_);
+    (void)cudaHostUnregister(range_.data());
+  }
   PinnedRange(const PinnedRange&) = delete;
   PinnedRange& operator=(const PinnedRange&) = delete;
   const std::byte* data() const { return range_.data(); }
   size_t size() const { return range_.size(); }
 
-  static Result<std::unique_ptr<PinnedRange>> Pin(std::span<std::byte> range) {
+  // For all devices; by one of which a context is there.
+  static Result<std::unique_ptr<PinnedRange>> Pin(int device, std::span<std::byte> range) {
+    const gpu::DeviceScope scope(device);
+    VARVE_RETURN_IF_ERROR(scope.status());
     const Status pinned = gpu::ToStatus(
         cudaHostRegister(range.data(), range.size(), cudaHostRegisterPortable), "cudaHostRegister");
     if (!pinned.ok()) return pinned.WithContext(std::to_string(range.size()) + " bytes of staging");
-    return std::make_unique<PinnedRange>(range);
+    return std::make_unique<PinnedRange>(device, range);
   }
 
  private:
+  const int device_;
   const std::span<std::byte> range_;
 };
 
@@ -74,23 +81,21 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
     VARVE_RETURN_IF_ERROR(Distribute(chunks));
     for (auto& [id, device] : devices_) {
-      const Status prepared = device.one->Prepare(device.part.chunks);
-      if (!prepared.ok()) return prepared.WithContext("device " + std::to_string(id));
+      VARVE_RETURN_IF_ERROR(OnDevice(id, device.one->Prepare(device.part.chunks)));
     }
     const bool is_pinned =
         pinned_ != nullptr && pinned_->data() == host.data() && pinned_->size() == host.size();
     if (is_pinned) return Status::Ok();
     pinned_.reset();
     if (host.empty()) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(pinned_, PinnedRange::Pin(host));
+    VARVE_ASSIGN_OR_RETURN(pinned_, PinnedRange::Pin(devices_.begin()->first, host));
     return Status::Ok();
   }
 
   Status PrepareDigestNow(std::span<const Chunk> chunks) override {
     VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
     for (const auto& [id, part] : parts) {
-      const Status prepared = devices_.at(id).one->PrepareDigestNow(part.chunks);
-      if (!prepared.ok()) return prepared.WithContext("device " + std::to_string(id));
+      VARVE_RETURN_IF_ERROR(OnDevice(id, devices_.at(id).one->PrepareDigestNow(part.chunks)));
     }
     return Status::Ok();
   }
@@ -142,19 +147,20 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     digests_now_.resize(chunks.size());
     VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
     for (const auto& [id, part] : parts) {
-      VARVE_ASSIGN_OR_RETURN(const auto digests, devices_.at(id).one->DigestNow(seed, part.chunks));
-      for (size_t i = 0; i < digests.size(); ++i) digests_now_[part.places[i]] = digests[i];
+      const auto digests = devices_.at(id).one->DigestNow(seed, part.chunks);
+      if (!digests.ok()) return OnDevice(id, digests.status());
+      for (size_t i = 0; i < digests->size(); ++i) digests_now_[part.places[i]] = (*digests)[i];
     }
     return digests_now_.data();
   }
   Status Read(const Chunk& from, std::span<std::byte> to) override {
     VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(from.device));
-    return one->Read(from.bytes, to);
+    return OnDevice(from.device, one->Read(from.bytes, to));
   }
   std::span<std::byte> bounce() override { return {bounce_.data(), bounce_.size()}; }
   Status Write(std::span<const std::byte> from, int device, std::byte* to, int half) override {
     VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(device));
-    return one->Write(from, to, half);
+    return OnDevice(device, one->Write(from, to, half));
   }
   Status AwaitWrites(int half) override {
     return InTurn([half](Device& device) { return device.one->AwaitWrites(half); });
@@ -172,6 +178,10 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     Part part;
     std::vector<OneDevice::Copy> copies;
   };
+
+  static Status OnDevice(int device, const Status& status) {
+    return status.WithContext("device " + std::to_string(device));
+  }
 
   Result<OneDevice*> Find(int device) const {
     const auto it = devices_.find(device);
@@ -208,7 +218,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     Status first;
     for (auto& [id, device] : devices_) {
       const Status status = call(device);
-      if (first.ok() && !status.ok()) first = status.WithContext("device " + std::to_string(id));
+      if (first.ok()) first = OnDevice(id, status);
     }
     return first;
   }

@@ -23,6 +23,7 @@ Result<std::unique_ptr<DeviceCopier>> DeviceCopier::Create(int device, size_t ma
 }
 
 DeviceCopier::~DeviceCopier() {
+  const CaptureApart apart;
   if (done_ != nullptr) (void)cudaEventSynchronize(done_.get());  // what is enqueued refers to this
 }
 

@@ -13,6 +13,7 @@ Result<std::unique_ptr<DeviceDigester>> DeviceDigester::Create(int device, size_
 }
 
 DeviceDigester::~DeviceDigester() {
+  const CaptureApart apart;
   if (is_pending_) (void)cudaEventSynchronize(done_.get());  // what is enqueued refers to this
 }
 

@@ -100,6 +100,7 @@ Status OneDevice::MarkBegin() {
 bool OneDevice::IsTrainerWaiting() const {
   if (trainer_says_.waits_at_once) return true;
   if (!trainer_says_.is_awaiting()) return false;
+  if (!CheckNotCapturing().ok()) return false;  // to ask would end its capture
   const bool has_run_dry = cudaStreamQuery(trainer_.stream) == cudaSuccess;
   if (!has_run_dry) (void)cudaGetLastError();  // or the next launch might report cudaErrorNotReady
   return has_run_dry;
@@ -144,14 +145,22 @@ Result<std::span<const Digest>> OneDevice::TakeDigests() {
   return digests_.Take();
 }
 
-Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunks) {
-  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
-  VARVE_RETURN_IF_ERROR(scope.status());
+Status OneDevice::BeginDigestsNow(uint64_t seed, Chunks chunks) {
   std::vector<DeviceChunk> placed;
   for (const auto& chunk : chunks) placed.push_back({chunk.bytes.data(), chunk.bytes.size()});
   VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
-  VARVE_RETURN_IF_ERROR(other_digests_.Begin(seed, placed, comparing_.get()));
-  return other_digests_.Take();
+  return other_digests_.Begin(seed, placed, comparing_.get());
+}
+
+Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunks) {
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  const Status begun = BeginDigestsNow(seed, chunks);
+  auto digests = begun.ok() ? other_digests_.Take() : Result<std::span<const Digest>>(begun);
+  if (digests.ok()) return digests;
+  (void)cudaStreamSynchronize(comparing_.get());  // what was enqueued reads tensors
+  other_digests_.Take().status().IgnoreError();   // and is not in the way of the next
+  return digests;
 }
 
 // Neighbours become one, up to the length of a piece.

@@ -90,6 +90,7 @@ class OneDevice {
   Status CheckNotCapturing() const;
   bool IsTrainerWaiting() const;
   std::vector<DeviceChunk> PlaceChunks(Chunks chunks);
+  Status BeginDigestsNow(uint64_t seed, Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
   // Takes what has room from the front of `pieces`.

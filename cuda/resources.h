@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "cuda/cuda_check.h"
@@ -29,12 +30,15 @@ class CaptureApart {
 // Calls go to `device` while it lives, or until the thread says otherwise when it is one of ours:
 // to go back to a device on which that thread has done nothing would make a context there. Cheap;
 // does little when it is the current one.
+//
+// In that order: to exchange the mode on a device makes a context there, too.
 class DeviceScope {
  public:
   enum class Thread { kTrainers, kOurs };
   explicit DeviceScope(int device, Thread thread = Thread::kTrainers)
       : status_(Enter(device)), goes_back_(thread == Thread::kTrainers) {}
   ~DeviceScope() {
+    capture_.reset();
     if (is_changed_ && goes_back_) (void)cudaSetDevice(before_);
   }
   DeviceScope(const DeviceScope&) = delete;
@@ -44,28 +48,31 @@ class DeviceScope {
  private:
   Status Enter(int device) {
     VARVE_CUDA(cudaGetDevice(&before_));
-    if (before_ == device) return Status::Ok();
-    VARVE_CUDA(cudaSetDevice(device));
-    is_changed_ = true;
+    if (before_ != device) VARVE_CUDA(cudaSetDevice(device));
+    is_changed_ = before_ != device;
+    capture_.emplace();
     return Status::Ok();
   }
 
-  const CaptureApart capture_;
   int before_ = 0;
   bool is_changed_ = false;
+  std::optional<CaptureApart> capture_;
   const Status status_;  // made by Enter, so behind what that sets
   const bool goes_back_;
 };
 
-struct FreeOnDevice {
-  void operator()(void* memory) const { (void)cudaFree(memory); }
-};
-struct FreePinned {
-  void operator()(void* memory) const { (void)cudaFreeHost(memory); }
+// Wherever a value goes.
+template <auto kFree>
+struct Free {
+  template <typename T>
+  void operator()(T* owned) const {
+    const CaptureApart apart;
+    (void)kFree(owned);
+  }
 };
 
 // `size` values of a trivial type. Movable.
-template <typename T, typename Free>
+template <typename T, auto kFree>
 class Buffer {
  public:
   Buffer() = default;
@@ -75,13 +82,13 @@ class Buffer {
   T& operator[](size_t i) const { return data_.get()[i]; }
 
  private:
-  std::unique_ptr<T, Free> data_;
+  std::unique_ptr<T, Free<kFree>> data_;
   size_t size_ = 0;
 };
 template <typename T>
-using DeviceBuffer = Buffer<T, FreeOnDevice>;
+using DeviceBuffer = Buffer<T, cudaFree>;
 template <typename T>
-using PinnedBuffer = Buffer<T, FreePinned>;
+using PinnedBuffer = Buffer<T, cudaFreeHost>;
 
 // On the current device.
 template <typename T>
@@ -97,10 +104,7 @@ Result<PinnedBuffer<T>> AllocatePinned(size_t size) {
   return PinnedBuffer<T>(static_cast<T*>(memory), size);
 }
 
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { (void)cudaStreamDestroy(stream); }
-};
-using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Free<cudaStreamDestroy>>;
 
 // Of the current device; waits for no other stream.
 inline Result<Stream> MakeStream() {
@@ -111,15 +115,13 @@ inline Result<Stream> MakeStream() {
   return Stream(stream);
 }
 
-struct DestroyEvent {
-  void operator()(cudaEvent_t event) const { (void)cudaEventDestroy(event); }
-};
-using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Free<cudaEventDestroy>>;
 
-// For waiting, not for timing; on the current device.
+// For waiting, not for timing; on the current device. Who waits for it on the host sleeps: that is
+// for milliseconds of copies or digests, as a rule, and to spin takes a core from the trainer.
 inline Result<Event> MakeEvent() {
   cudaEvent_t event = nullptr;
-  VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
   return Event(event);
 }
 

@@ -23,6 +23,7 @@ Result<std::unique_ptr<SmallChunks>> SmallChunks::Create(int device, size_t max_
 }
 
 SmallChunks::~SmallChunks() {
+  const CaptureApart apart;
   if (done_ != nullptr) (void)cudaEventSynchronize(done_.get());
 }
 

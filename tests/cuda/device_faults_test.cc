@@ -2,16 +2,14 @@
 //
 // What a save says, and what it leaves alone, when a device fails it. On the host's runtime, which
 // can be told to fail.
-#include "tests/cuda/device_fixture.h"
-#include "tests/cuda/host_runtime/host_runtime.h"
+#include "tests/cuda/host_device_fixture.h"
 
 namespace varve::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-class DeviceFaultsTest : public DeviceTest {
+class DeviceFaultsTest : public HostDeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
@@ -26,11 +24,7 @@ class DeviceFaultsTest : public DeviceTest {
   }
   void TearDown() override {
     state_.reset();
-    DeviceTest::TearDown();
-    AwaitIdle();
-    EXPECT_THAT(Leaks(), IsEmpty());
-    testing::Reset();
-    UseKernels(Kernels::kReference);
+    HostDeviceTest::TearDown();
   }
   void ChangeAll() {
     std::vector<std::byte> bytes = state_->Values()[0].bytes;
@@ -38,14 +32,6 @@ class DeviceFaultsTest : public DeviceTest {
     state_->Set(0, std::move(bytes));
     state_->Change(1, 0);
   }
-  // Saves to the end, whatever comes of it.
-  Status TrySave(uint64_t step) {
-    const auto saved = ckpt_->Save(step, state_->state());
-    const Status waited = ckpt_->Wait();
-    if (!saved.ok()) return saved.status();
-    return waited.ok() ? ckpt_->last_metrics()->status : waited;
-  }
-
   std::unique_ptr<DeviceState> state_;
   std::vector<TestTensor> saved_;
 };
@@ -62,7 +48,7 @@ TEST_F(DeviceFaultsTest, ACallThatFailsFailsTheSaveAlone) {
       ChangeAll();
       const std::vector<TestTensor> values = state_->Values();
       FailCall(function, cudaErrorLaunchFailure, after);
-      const Status status = TrySave(++step);
+      const Status status = TrySave(++step, state_->state());
       FailCall(function, cudaSuccess);
       if (status.ok()) {
         ExpectSaved(step, values);
@@ -71,7 +57,7 @@ TEST_F(DeviceFaultsTest, ACallThatFailsFailsTheSaveAlone) {
         EXPECT_THAT(status.ToString(), HasSubstr(std::string("CUDA: ") + function));
         ++failed;
       }
-      VARVE_ASSERT_OK(TrySave(++step));
+      VARVE_ASSERT_OK(TrySave(++step, state_->state()));
       ExpectSaved(step, values);
     }
     EXPECT_GT(failed, 0) << function;

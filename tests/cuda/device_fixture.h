@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -32,7 +33,7 @@ class DeviceState {
   // `offset`: bytes between a place that is well aligned and the tensor.
   void Add(TestTensor tensor, size_t offset = 0) {
     const gpu::DeviceScope scope(device_);
-    auto memory = AllocateOnDevice<std::byte>(tensor.bytes.size() + offset + 1);
+    auto memory = AllocateOnDevice<std::byte>(std::max<size_t>(offset + tensor.bytes.size(), 1));
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
     state_.tensors.push_back({.name = tensor.name,
                               .dtype = tensor.dtype,

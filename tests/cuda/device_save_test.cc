@@ -283,6 +283,7 @@ TEST_F(DeviceSaveTest, AStreamThatIsCapturedIsRefused) {
               FailsWith(StatusCode::kFailedPrecondition, "stream of device 0 is being captured"));
   cudaGraph_t graph = nullptr;
   VARVE_ASSERT_CUDA(cudaStreamEndCapture(stream_.get(), &graph));
+  VARVE_ASSERT_CUDA(cudaGraphDestroy(graph));
   Save(1, state->state());
   ExpectSaved(1, state->Values());
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Errors and devices.
+#include <algorithm>
+
 #include "tests/cuda/host_runtime/machine.h"
 
 using namespace varve::testing::runtime;
@@ -40,6 +42,8 @@ constexpr ErrorText kErrorTexts[] = {
      "operation not permitted when stream is capturing"},
     {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
 };
 
 constexpr ErrorText kUnknown = {cudaSuccess, "unrecognized error code", "unrecognized error code"};
@@ -53,7 +57,16 @@ const ErrorText& TextOf(cudaError_t error) {
 
 constexpr int kGreatestPriority = -5;  // H100's
 
+// These make no context of the current device.
+constexpr std::string_view kLooks[] = {"cudaDeviceGetAttribute", "cudaGetDevice",
+                                       "cudaGetDeviceCount", "cudaSetDevice"};
+
 }  // namespace
+
+void Machine::MakeContext(std::string_view function) {
+  if (is_stream || !HasDevice(current_device) || std::ranges::count(kLooks, function) > 0) return;
+  devices[static_cast<size_t>(current_device)].has_context = true;
+}
 
 const char* cudaGetErrorName(cudaError_t error) { return TextOf(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return TextOf(error).text; }
@@ -86,6 +99,7 @@ cudaError_t cudaSetDevice(int device) {
     if (machine.devices.empty()) return cudaErrorNoDevice;
     if (!machine.HasDevice(device)) return cudaErrorInvalidDevice;
     current_device = device;
+    machine.devices[static_cast<size_t>(device)].has_context = true;
     return cudaSuccess;
   });
 }

@@ -21,7 +21,9 @@ cudaError_t CountCall(Machine* machine, std::string_view function) {
   cudaError_t due = cudaSuccess;
   const auto [begin, end] = machine->faults.equal_range(function);
   for (auto fault = begin; fault != end;) {
-    if (fault->second.after-- > 0 || due != cudaSuccess) {
+    const bool is_elsewhere =
+        fault->second.device != kAnyDevice && fault->second.device != current_device;
+    if (is_elsewhere || fault->second.after-- > 0 || due != cudaSuccess) {
       ++fault;
       continue;
     }
@@ -59,7 +61,10 @@ using namespace runtime;
 
 void Reset() {
   WithMachine([](Machine& machine, Lock& lock) {
-    for (Device& device : machine.devices) device.lost = cudaErrorDevicesUnavailable;
+    for (Device& device : machine.devices) {
+      device.lost = cudaErrorDevicesUnavailable;
+      device.is_held = false;
+    }
     machine.StopStreams(&lock);
     machine.FreeAll();
     machine.devices.assign(2, {});
@@ -75,6 +80,7 @@ void Reset() {
   });
   current_device = 0;
   last_error = cudaSuccess;
+  capture_mode = cudaStreamCaptureModeGlobal;
 }
 
 void SetDevices(int count) {
@@ -92,12 +98,16 @@ void SetDelay(std::chrono::microseconds max, uint64_t seed) {
   });
 }
 
-void FailCall(std::string_view function, cudaError_t error, int after) {
+void PlaceSideBySide(uint64_t bytes) {
+  WithMachine([&](Machine& machine, Lock&) { machine.MakeArena(bytes); });
+}
+
+void FailCall(std::string_view function, cudaError_t error, int after, int device) {
   WithMachine([&](Machine& machine, Lock&) {
     if (error == cudaSuccess) {
       machine.faults.erase(std::string(function));
     } else {
-      machine.faults.emplace(std::string(function), Fault{error, after});
+      machine.faults.emplace(std::string(function), Fault{error, after, device});
     }
   });
 }
@@ -116,8 +126,25 @@ void AwaitIdle() {
   });
 }
 
+void HoldDevice(int device, bool is_held) {
+  WithMachine([&](Machine& machine, Lock&) {
+    machine.devices[static_cast<size_t>(device)].is_held = is_held;
+    machine.changed.notify_all();
+  });
+}
+
 void LoseDevice(int device, cudaError_t error) {
   WithMachine([&](Machine& machine, Lock&) { runtime::LoseDevice(&machine, device, error); });
+}
+
+std::vector<int> Contexts() {
+  return WithMachine([](Machine& machine, Lock&) {
+    std::vector<int> contexts;
+    for (size_t i = 0; i < machine.devices.size(); ++i) {
+      if (machine.devices[i].has_context) contexts.push_back(static_cast<int>(i));
+    }
+    return contexts;
+  });
 }
 
 std::vector<std::string> Leaks() {

@@ -11,7 +11,10 @@
 //   - cudaMemcpy from pageable memory, cudaMemcpy within a device and cudaMemset may return before
 //     they are done, as CUDA's do, and streams that are non-blocking do not wait for them;
 //   - memory is full of junk when it is allocated;
-//   - a kernel or a memset wants the stream's device to be the current one, as CUDA's.
+//   - a kernel or a memset wants the stream's device to be the current one, as CUDA's;
+//   - all calls but those that enqueue or look may be unsafe while a stream is capturing: a thread
+//     to which a capture forbids such calls breaks it by one (captures.cc);
+//   - any call makes a context of the thread's current device, but those that only look.
 //
 // All streams are cudaStreamNonBlocking; that of nullptr is one of the current device, which
 // orders nothing but itself. A stream that is capturing takes no work.
@@ -42,10 +45,19 @@ void SetDeviceMemory(uint64_t bytes);  // of each; 1 GiB unless said otherwise
 // How long work is held up: at random, up to `max`; the same for the same seed, stream by stream.
 void SetDelay(std::chrono::microseconds max, uint64_t seed);
 
+// From now on cudaMalloc takes memory from one block of so many bytes, each next to the one before
+// where sizes are multiples of 256, as CUDA's may lie; none of it is used twice. Once in a test.
+void PlaceSideBySide(uint64_t bytes);
+
 // The call of this function (cudaMalloc, LaunchDigests ...) after the next `after` ones fails, and
-// does nothing. cudaSuccess: none will, whatever was said before.
-void FailCall(std::string_view function, cudaError_t error, int after = 0);
+// does nothing. Of those that threads make whose current device is `device`. cudaSuccess: none
+// will, whatever was said before.
+inline constexpr int kAnyDevice = -1;
+void FailCall(std::string_view function, cudaError_t error, int after = 0, int device = kAnyDevice);
 int NumCalls(std::string_view function);
+
+// The device begins none of its work as long as it is held.
+void HoldDevice(int device, bool is_held);
 
 // Waits until no stream has work, which is no order for TSan, as CUDA gives none by it.
 void AwaitIdle();
@@ -53,6 +65,9 @@ void AwaitIdle();
 // From now on the device drops its work, and every call that concerns it fails with `error`, also
 // those that wait; they return when nothing of what they wait for runs any more. What frees, frees.
 void LoseDevice(int device, cudaError_t error = cudaErrorLaunchFailure);
+
+// The devices of which there is a context, which takes half a gigabyte of theirs.
+std::vector<int> Contexts();
 
 // What has been allocated, registered or created, and not given back; "cudaMalloc: 300 bytes of
 // device 1".

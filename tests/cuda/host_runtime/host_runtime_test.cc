@@ -196,6 +196,122 @@ TEST_F(HostRuntimeTest, ACapturingStreamTakesNoWork) {
   EXPECT_CUDA(cudaMemsetAsync(memory, 0, kSize, stream));
 }
 
+// Each pair of the capture's mode and the thread's: whether a call that may be unsafe ends it.
+TEST_F(HostRuntimeTest, CapturesForbidWhatTheirModeSays) {
+  const cudaStream_t stream = NewStream();
+  const cudaEvent_t event = NewEvent();
+  const auto ends = [&](cudaStreamCaptureMode capture, cudaStreamCaptureMode thread,
+                        bool on_another) {
+    cudaError_t asked = cudaSuccess;
+    const auto ask = [&] {
+      cudaStreamCaptureMode mode = thread;
+      EXPECT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+      EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+      asked = cudaEventQuery(event);
+      EXPECT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+      EXPECT_EQ(mode, thread);
+    };
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, capture));
+    if (on_another) {
+      std::jthread{ask};
+    } else {
+      ask();
+    }
+    cudaGraph_t graph = nullptr;
+    const bool has_ended =
+        cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated;
+    EXPECT_EQ(asked, has_ended ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return has_ended;
+  };
+  constexpr auto kGlobal = cudaStreamCaptureModeGlobal;
+  constexpr auto kThread = cudaStreamCaptureModeThreadLocal;
+  constexpr auto kRelaxed = cudaStreamCaptureModeRelaxed;
+  for (const auto thread : {kGlobal, kThread}) {
+    EXPECT_TRUE(ends(kGlobal, thread, false));
+    EXPECT_TRUE(ends(kThread, thread, false));
+    EXPECT_FALSE(ends(kRelaxed, thread, false));
+  }
+  EXPECT_TRUE(ends(kGlobal, kGlobal, true));
+  EXPECT_FALSE(ends(kThread, kGlobal, true));
+  EXPECT_FALSE(ends(kRelaxed, kGlobal, true));
+  for (const auto capture : {kGlobal, kThread, kRelaxed}) {
+    EXPECT_FALSE(ends(capture, kThread, true));
+    EXPECT_FALSE(ends(capture, kRelaxed, true));
+    EXPECT_FALSE(ends(capture, kRelaxed, false));
+  }
+}
+
+TEST_F(HostRuntimeTest, UnderACaptureOnlyCopiesOfPinnedMemoryAreSafe) {
+  const cudaStream_t captured = NewStream(), stream = NewStream();
+  const cudaEvent_t event = NewEvent();
+  char *const memory = OnDevice(), *const pinned = Pinned(0);
+  Bytes pageable(kSize);
+  cudaGraph_t graph = nullptr;
+  EXPECT_CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+  EXPECT_CUDA(cudaMemcpyAsync(memory, pinned, kSize, cudaMemcpyHostToDevice, stream));
+  EXPECT_CUDA(cudaEventRecord(event, stream));
+  EXPECT_CUDA(cudaStreamWaitEvent(stream, event, 0));
+  EXPECT_EQ(cudaMemcpyAsync(memory, pageable.data(), kSize, cudaMemcpyHostToDevice, stream),
+            cudaErrorStreamCaptureUnsupported);
+  cudaError_t ended = cudaSuccess;
+  std::jthread{[&] { ended = cudaStreamEndCapture(captured, &graph); }};
+  EXPECT_EQ(ended, cudaErrorStreamCaptureWrongThread);
+  EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+}
+
+TEST_F(HostRuntimeTest, CallsMakeAContextUnlessTheyOnlyLook) {
+  SetDevices(4);
+  int value = 0;
+  EXPECT_CUDA(cudaGetDevice(&value));
+  EXPECT_CUDA(cudaGetDeviceCount(&value));
+  EXPECT_THAT(Contexts(), IsEmpty());
+  EXPECT_CUDA(cudaSetDevice(3));
+  EXPECT_THAT(Contexts(), ElementsAre(3));
+  cudaEvent_t const event = NewEvent();
+  std::jthread{[event] { EXPECT_CUDA(cudaEventQuery(event)); }};  // which begins on device 0
+  EXPECT_THAT(Contexts(), ElementsAre(0, 3));
+}
+
+TEST_F(HostRuntimeTest, ACopyOverTwoAllocationsFailsAlsoWhenTheyLieSideBySide) {
+  PlaceSideBySide(4096);
+  void *first = nullptr, *second = nullptr;
+  EXPECT_CUDA(cudaMalloc(&first, 512));
+  EXPECT_CUDA(cudaMalloc(&second, 512));
+  ASSERT_EQ(static_cast<char*>(first) + 512, second);
+  Bytes to(1024);
+  EXPECT_EQ(cudaMemcpy(to.data(), first, 1024, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  EXPECT_CUDA(cudaMemcpy(to.data(), second, 512, cudaMemcpyDeviceToHost));
+  EXPECT_CUDA(cudaFree(first));
+  EXPECT_CUDA(cudaFree(second));
+  EXPECT_CUDA(cudaMalloc(&first, 4096));  // elsewhere
+  EXPECT_CUDA(cudaFree(first));
+}
+
+TEST_F(HostRuntimeTest, ADeviceThatIsHeldBeginsNothing) {
+  const cudaStream_t stream = NewStream();
+  char* const memory = OnDevice();
+  HoldDevice(0, true);
+  EXPECT_CUDA(cudaMemsetAsync(memory, 1, kSize, stream));
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  EXPECT_CUDA(cudaSetDevice(1));
+  EXPECT_CUDA(cudaStreamSynchronize(NewStream()));
+  HoldDevice(0, false);
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+}
+
+TEST_F(HostRuntimeTest, ACallFailsOnTheDeviceThatIsNamed) {
+  FailCall("cudaMalloc", cudaErrorMemoryAllocation, 1, 1);
+  OnDevice();
+  OnDevice();
+  EXPECT_CUDA(cudaSetDevice(1));
+  OnDevice();
+  void* none = nullptr;
+  EXPECT_EQ(cudaMalloc(&none, kSize), cudaErrorMemoryAllocation);
+  OnDevice();
+}
+
 TEST_F(HostRuntimeTest, ACallFailsOnceAndDoesNothing) {
   FailCall("cudaMalloc", cudaErrorMemoryAllocation, 1);
   char* const memory = OnDevice();

@@ -17,6 +17,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/cuda/host_runtime/host_runtime.h"
@@ -41,6 +42,8 @@ using WorkPointer = std::shared_ptr<Work>;
 struct Stream {
   int device = 0;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  std::thread::id captured_by;
   bool is_closed = false;  // ends when its work is done
   std::deque<WorkPointer> queue;
   WorkPointer last;  // enqueued; null: none yet
@@ -56,6 +59,8 @@ struct Event {
 
 struct Device {
   cudaError_t lost = cudaSuccess;
+  bool has_context = false;
+  bool is_held = false;
   uint64_t used_bytes = 0;
   StreamPointer null_stream;  // made when it is first used
 };
@@ -69,9 +74,17 @@ struct Range {
   std::string_view made_by;  // cudaMalloc ...
 };
 
+// Memory of devices that is handed out from one block, and comes back as a whole.
+struct Arena {
+  std::byte* begin = nullptr;
+  size_t size = 0;
+  size_t used = 0;
+};
+
 struct Fault {
   cudaError_t error = cudaSuccess;
   int after = 0;  // so many calls
+  int device = kAnyDevice;
 };
 
 struct Machine {
@@ -98,7 +111,17 @@ struct Machine {
   cudaError_t Allocate(std::string_view function, cudaMemoryType type, size_t size, void** memory);
   // What `function` has made.
   cudaError_t Free(std::string_view function, void* memory);
+  void MakeArena(size_t size);
+  std::byte* Place(cudaMemoryType type, size_t size);
+  void Unplace(std::byte* memory);
   void FreeAll();
+
+  // captures.cc. What may be unsafe while a stream is capturing: where a capture forbids that to
+  // this thread, it is invalidated, and the error is cudaErrorStreamCaptureUnsupported.
+  cudaError_t DoUnsafe();
+
+  // device_api.cc. Of the current device, as any call does that not only looks.
+  void MakeContext(std::string_view function);
 
   cudaError_t LostDevice(int device) const { return devices[static_cast<size_t>(device)].lost; }
   bool HasDevice(int device) const {
@@ -122,6 +145,7 @@ struct Machine {
   std::map<cudaEvent_t, Event> events;
   std::map<cudaGraph_t, int> graphs;         // and their device
   std::map<const std::byte*, Range> ranges;  // by their begin
+  Arena arena;
 
   std::map<std::string, int, std::less<>> calls;
   std::multimap<std::string, Fault, std::less<>> faults;
@@ -136,12 +160,16 @@ struct Machine {
 inline thread_local int current_device = 0;
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local bool is_stream = false;
+inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 // Counts the call of a function of CUDA; the fault that is due.
 cudaError_t CountCall(Machine* machine, std::string_view function);
 
 // What it drops from now on; the first error stays.
 void LoseDevice(Machine* machine, int device, cudaError_t error);
+
+// Whether a call of this function may be unsafe while a stream is capturing.
+bool MayBeUnsafe(std::string_view function);
 
 // What all functions of CUDA have in common. `body` gets the machine and the lock.
 template <typename Body>
@@ -150,6 +178,8 @@ cudaError_t Call(std::string_view function, const Body& body) {
   Machine& machine = Machine::Get();
   Lock lock(machine.mutex);
   cudaError_t error = CountCall(&machine, function);
+  machine.MakeContext(function);
+  if (error == cudaSuccess && MayBeUnsafe(function)) error = machine.DoUnsafe();
   if (error == cudaSuccess) error = body(machine, lock);
   if (error != cudaSuccess) last_error = error;
   return error;

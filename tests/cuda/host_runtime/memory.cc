@@ -69,6 +69,10 @@ WorkPointer EnqueueCopy(Machine* machine, const Copy& copy, Stream* stream) {
                           [copy, staged] { std::memcpy(copy.to, staged->data(), copy.size); });
 }
 
+bool IsPageable(const Copy& copy) {
+  return copy.to_type == cudaMemoryTypeUnregistered || copy.from_type == cudaMemoryTypeUnregistered;
+}
+
 // As little as CUDA may.
 bool MustWait(const Copy& copy, bool is_async) {
   if (!IsOnDevice(copy.from_type) && !IsOnDevice(copy.to_type)) return true;
@@ -80,7 +84,8 @@ bool MustWait(const Copy& copy, bool is_async) {
 cudaError_t RunCopy(Machine* machine, const Copy& copy, bool is_async, cudaStream_t handle,
                     Lock* lock) {
   StreamPointer stream;
-  const cudaError_t error = machine->FindStreamForWork(handle, &stream);
+  cudaError_t error = machine->FindStreamForWork(handle, &stream);
+  if (error == cudaSuccess && IsPageable(copy)) error = machine->DoUnsafe();
   if (error != cudaSuccess || copy.size == 0) return error;
   const WorkPointer done = EnqueueCopy(machine, copy, stream.get());
   if (!MustWait(copy, is_async)) return cudaSuccess;
@@ -134,9 +139,9 @@ cudaError_t Machine::Allocate(std::string_view function, cudaMemoryType type, si
     if (size > device_bytes - used) return cudaErrorMemoryAllocation;
     used += size;
   }
-  *memory = operator new(size, kAlignment);
-  std::memset(*memory, kJunk, size);
-  auto* const begin = static_cast<std::byte*>(*memory);
+  std::byte* const begin = Place(type, size);
+  std::memset(begin, kJunk, size);
+  *memory = begin;
   ranges[begin] = {begin, size, type, current_device, function};
   return cudaSuccess;
 }
@@ -149,15 +154,35 @@ cudaError_t Machine::Free(std::string_view function, void* memory) {
   if (range.type == cudaMemoryTypeDevice) {
     devices[static_cast<size_t>(range.device)].used_bytes -= range.size;
   }
-  operator delete(memory, kAlignment);
+  Unplace(range.begin);
   return LostDevice(range.device);
 }
 
 void Machine::FreeAll() {
   for (const auto& [begin, range] : ranges) {
-    if (range.made_by != "cudaHostRegister") operator delete(range.begin, kAlignment);
+    if (range.made_by != "cudaHostRegister") Unplace(range.begin);
   }
   ranges.clear();
+  operator delete(arena.begin, kAlignment);
+  arena = {};
+}
+
+void Machine::MakeArena(size_t size) {
+  arena = {static_cast<std::byte*>(operator new(size, kAlignment)), size};
+}
+
+std::byte* Machine::Place(cudaMemoryType type, size_t size) {
+  constexpr auto kUnit = static_cast<size_t>(kAlignment);
+  const size_t end = arena.used + (size + kUnit - 1) / kUnit * kUnit;
+  if (type != cudaMemoryTypeDevice || end > arena.size) {
+    return static_cast<std::byte*>(operator new(size, kAlignment));
+  }
+  return arena.begin + std::exchange(arena.used, end);
+}
+
+void Machine::Unplace(std::byte* memory) {
+  const bool is_in_arena = memory >= arena.begin && memory < arena.begin + arena.size;
+  if (!is_in_arena) operator delete(memory, kAlignment);
 }
 
 }  // namespace varve::testing::runtime

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams, events and captures.
+// Streams and events.
 #include <chrono>
-#include <utility>
 
 #include "tests/cuda/host_runtime/machine.h"
 
@@ -107,57 +106,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     if (error != cudaSuccess) return error;
     machine.Enqueue(stream.get(), [function, data] { function(data); });
     return cudaSuccess;
-  });
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, current);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  return Call("cudaStreamIsCapturing", [&](Machine& machine, Lock&) {
-    StreamPointer stream;
-    const cudaError_t error = machine.FindStream(handle, &stream);
-    if (error != cudaSuccess) return error;
-    *status = stream->capture;
-    return machine.LostDevice(stream->device);
-  });
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode /*mode*/) {
-  return Call("cudaStreamBeginCapture", [&](Machine& machine, Lock&) {
-    if (handle == nullptr) return cudaErrorStreamCaptureUnsupported;
-    StreamPointer stream;
-    const cudaError_t error = machine.FindStream(handle, &stream);
-    if (error != cudaSuccess) return error;
-    if (stream->capture != cudaStreamCaptureStatusNone) return cudaErrorIllegalState;
-    stream->capture = cudaStreamCaptureStatusActive;
-    return machine.LostDevice(stream->device);
-  });
-}
-
-// There is never anything in the graph.
-cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
-  return Call("cudaStreamEndCapture", [&](Machine& machine, Lock&) {
-    StreamPointer stream;
-    const cudaError_t error = machine.FindStream(handle, &stream);
-    if (error != cudaSuccess) return error;
-    *graph = nullptr;
-    const cudaStreamCaptureStatus status = stream->capture;
-    stream->capture = cudaStreamCaptureStatusNone;
-    if (status == cudaStreamCaptureStatusNone) return cudaErrorIllegalState;
-    if (status == cudaStreamCaptureStatusInvalidated) return cudaErrorStreamCaptureInvalidated;
-    *graph = machine.NewHandle<cudaGraph_t>();
-    machine.graphs[*graph] = stream->device;
-    return machine.LostDevice(stream->device);
-  });
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return Call("cudaGraphDestroy", [&](Machine& machine, Lock&) {
-    return machine.graphs.erase(graph) == 1 ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 

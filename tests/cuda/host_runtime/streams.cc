@@ -97,6 +97,7 @@ void Machine::Run(const StreamPointer& stream) {
 }
 
 void Machine::RunOne(Stream* stream, Lock* lock) {
+  changed.wait(*lock, [&] { return !devices[static_cast<size_t>(stream->device)].is_held; });
   const WorkPointer work = stream->queue.front();
   const std::chrono::microseconds delay = Delay(stream);
   lock->unlock();

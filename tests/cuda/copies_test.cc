@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is copied as one, and how many copies are under way.
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "tests/cuda/host_device_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Tensors whose memory lies side by side, and whose chunks of 1 MiB do so on the host, too.
+class CopiesTest : public HostDeviceTest {
+ protected:
+  void SetUp() override {
+    HostDeviceTest::SetUp();
+    PlaceSideBySide(16 * kMiB);
+    state_ = std::make_unique<DeviceState>(0, stream_.get());
+  }
+  void TearDown() override {
+    state_.reset();
+    HostDeviceTest::TearDown();
+  }
+  void Add(std::string name, int64_t chunks) {
+    const auto number = static_cast<uint64_t>(state_->size());
+    state_->Add(NormalTensor(std::move(name), {chunks << 18}, number));
+    if (number == 0) return;
+    const auto* const before =
+        static_cast<const std::byte*>(state_->state().tensors[number - 1].data);
+    ASSERT_EQ(before + state_->Size(number - 1), state_->state().tensors[number].data);
+  }
+  // How many copies a save makes.
+  int Copies(uint64_t step) {
+    const int before = NumCalls("cudaMemcpyAsync");
+    Save(step, state_->state());
+    ExpectSaved(step, state_->Values());
+    return NumCalls("cudaMemcpyAsync") - before;
+  }
+
+  std::unique_ptr<DeviceState> state_;
+};
+
+// A copy over two allocations is an error of CUDA.
+TEST_F(CopiesTest, ATensorIsCopiedAsOneAndWithoutItsNeighbour) {
+  Add("a", 3);
+  Add("b", 2);
+  MakeSource(0);
+  Open();
+  const int copies = Copies(1);
+  EXPECT_EQ(copies - Copies(2), 2);  // nothing has changed in the second
+}
+
+TEST_F(CopiesTest, ATensorIsGatheredWithoutItsNeighbour) {
+  Add("a", 3);
+  Add("b", 2);
+  MakeSource(8 * kMiB);
+  Open();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    Save(step, state_->state());
+    ExpectSaved(step, state_->Values());
+    EXPECT_EQ(ckpt_->last_metrics()->staged_bytes, 5 * kMiB);
+    for (size_t at = 0; at < 3 * kMiB; at += kMiB) state_->Change(0, at);
+    for (size_t at = 0; at < 2 * kMiB; at += kMiB) state_->Change(1, at);
+  }
+}
+
+// So that the rest can be gathered when the trainer begins to wait.
+TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
+  MakeSource(8 * kMiB);
+  std::vector<std::byte> host(6 * kMiB);
+  std::vector<DeviceTensorSource::Chunk> chunks;
+  std::vector<DeviceTensorSource::Copy> copies;
+  for (size_t i = 0; i < 6; ++i) {
+    Add("t" + std::to_string(i), 1);
+    const auto* const data = static_cast<const std::byte*>(state_->state().tensors[i].data);
+    chunks.push_back({0, {data, kMiB}});
+    copies.push_back({i, host.data() + i * kMiB});
+  }
+  VARVE_ASSERT_OK(source_->Prepare(chunks, host));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  std::atomic<bool> is_awaited = false;
+  VARVE_ASSERT_OK(
+      source_->BeginDigests(1, chunks, {.is_awaiting = [&] { return is_awaited.load(); }}));
+  VARVE_ASSERT_OK(source_->TakeDigests().status());
+  HoldDevice(0, true);
+  const int before = NumCalls("cudaMemcpyAsync");
+  auto enqueued = std::async(std::launch::async, [&] { return source_->CopyToHost(copies); });
+  while (NumCalls("cudaMemcpyAsync") < before + 2 &&
+         enqueued.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    std::this_thread::yield();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // who does not wait goes on
+  EXPECT_EQ(NumCalls("cudaMemcpyAsync"), before + 2);
+  is_awaited = true;
+  HoldDevice(0, false);
+  EXPECT_EQ(*enqueued.get(), 0u);  // bytes that the trainer waited for
+  EXPECT_EQ(NumCalls("LaunchCopies"), 1);
+  VARVE_ASSERT_OK(source_->MarkRelease());
+  VARVE_ASSERT_OK(source_->AwaitCopies());
+  for (size_t i = 0; i < 6; ++i) {
+    const auto* const copy = host.data() + i * kMiB;
+    EXPECT_TRUE(std::vector(copy, copy + kMiB) == state_->Values()[i].bytes) << i;
+  }
+  VARVE_ASSERT_OK(source_->Prepare({}, {}));  // before its memory goes
+}
+
+}  // namespace
+}  // namespace varve::testing

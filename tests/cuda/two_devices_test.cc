@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One checkpointer whose tensors lie on two devices, neither of which is that on which threads
+// begin.
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "codec/digest.h"
+#include "tests/cuda/host_device_fixture.h"
+#include "tests/cuda/host_runtime/host_runtime_test.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kFirst = 1, kSecond = 2;
+constexpr uint64_t kSeed = 7;
+
+class TwoDevicesTest : public HostDeviceTest {
+ protected:
+  void SetUp() override {
+    testing::Reset();  // also of contexts
+    UseKernels(Kernels::kReference);
+    SetDevices(3);
+    VARVE_ASSERT_CUDA(cudaSetDevice(kFirst));
+    HostDeviceTest::SetUp();
+    {
+      const gpu::DeviceScope scope(kSecond);
+      second_stream_ = *gpu::MakeStream();
+    }
+    source_ = *CudaTensorSource::Create(
+        {.streams = {{kFirst, stream_.get()}, {kSecond, second_stream_.get()}},
+         .staging_bytes = uint64_t{1} << 20,
+         .bounce_bytes = uint64_t{32} << 20});
+    Open({.failure_is_fatal = false});
+    first_ = std::make_unique<DeviceState>(kFirst, stream_.get());
+    second_ = std::make_unique<DeviceState>(kSecond, second_stream_.get());
+    first_->Add(NormalTensor("a", {600'000}, 1));
+    second_->Add(NormalTensor("b", {700'001}, 2), 4);
+    first_->Add(RandomTensor("c", DType::kU8, {100}, 3));
+    second_->Add(RandomTensor("d", DType::kU8, {3001}, 4), 1);
+    for (size_t i = 0; i < 2; ++i) {
+      state_.tensors.push_back(first_->state().tensors[i]);
+      state_.tensors.push_back(second_->state().tensors[i]);
+    }
+  }
+  void TearDown() override {
+    ckpt_.reset();
+    source_.reset();
+    first_.reset();
+    second_.reset();
+    (void)cudaStreamSynchronize(second_stream_.get());  // a test may have lost the device
+    second_stream_.reset();
+    EXPECT_THAT(Contexts(), ElementsAre(kFirst, kSecond));  // none where nothing is
+    HostDeviceTest::TearDown();
+  }
+
+  std::vector<TestTensor> Values() const {
+    std::vector<TestTensor> values = first_->Values();
+    for (TestTensor& value : second_->Values()) values.push_back(std::move(value));
+    return values;
+  }
+  // Some chunks of the large tensors, and all small ones.
+  void Change(uint64_t step) {
+    for (DeviceState* const state : {first_.get(), second_.get()}) {
+      state->Change(0, step % 2 << 20);
+      state->Change(1, 0);
+    }
+  }
+  // What was saved, into whatever is there now; from then on the tensors hold that.
+  void ExpectRestores(uint64_t step, const std::vector<TestTensor>& values) {
+    first_->Clear();
+    second_->Clear();
+    VARVE_ASSERT_OK(ckpt_->Restore(std::to_string(step), {}, &state_).status());
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(first_->Download(i) == values[i].bytes) << values[i].name;
+      EXPECT_TRUE(second_->Download(i) == values[2 + i].bytes) << values[2 + i].name;
+      first_->Set(i, values[i].bytes);
+      second_->Set(i, values[2 + i].bytes);
+    }
+  }
+  // In two parts, behind which the trainer changes everything at once; to the end.
+  Status TrySaveWhileTraining(uint64_t step) {
+    const auto begun = ckpt_->BeginSave(step, state_);
+    const Status awaited = ckpt_->AwaitStaged();
+    Change(step);
+    const Status waited = ckpt_->Wait();
+    if (!begun.ok()) return begun.status();
+    if (!awaited.ok()) return awaited;
+    return waited.ok() ? ckpt_->last_metrics()->status : waited;
+  }
+  Status TrySaveEither(uint64_t step, bool while_training) {
+    return while_training ? TrySaveWhileTraining(step) : TrySave(step, state_);
+  }
+  // Large and small, of both devices in turn.
+  std::vector<DeviceTensorSource::Chunk> Chunks() const {
+    std::vector<DeviceTensorSource::Chunk> chunks;
+    for (size_t i = 0; i < 4; ++i) {
+      const DeviceState& of = i % 2 == 0 ? *first_ : *second_;
+      const auto* const data = static_cast<const std::byte*>(state_.tensors[i].data);
+      chunks.push_back({state_.tensors[i].device, {data, of.Size(i / 2)}});
+    }
+    return chunks;
+  }
+  void ExpectDigests(const Result<const Digest*>& found) {
+    VARVE_ASSERT_OK(found.status());
+    for (size_t i = 0; i < 4; ++i) {
+      const std::vector<TestTensor> values = (i % 2 == 0 ? *first_ : *second_).Values();
+      EXPECT_EQ((*found)[i], ComputeDigest(kSeed, values[i / 2].bytes)) << values[i / 2].name;
+    }
+  }
+
+  gpu::Stream second_stream_;
+  std::unique_ptr<DeviceState> first_, second_;
+  TrainingState state_;  // of both
+};
+
+TEST_F(TwoDevicesTest, WhatIsSavedComesBack) {
+  for (uint64_t step = 1; step <= 6; ++step) {
+    const std::vector<TestTensor> values = Values();
+    VARVE_ASSERT_OK(TrySaveEither(step, step % 2 == 0));
+    ExpectSaved(step, values);
+    ExpectRestores(step, values);
+    Change(step);
+  }
+}
+
+// Each call for the second device fails once. The save says so, with the device, or is whole; so
+// is what was saved before, and the next save.
+TEST_F(TwoDevicesTest, ACallThatFailsOnOneFailsTheSaveAlone) {
+  const std::vector<TestTensor> saved = Values();
+  VARVE_ASSERT_OK(TrySave(1, state_));
+  uint64_t step = 1;
+  for (const char* function :
+       {"LaunchDigests", "LaunchCopies", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord",
+        "cudaStreamWaitEvent", "cudaEventSynchronize", "cudaStreamSynchronize",
+        "cudaStreamIsCapturing"}) {
+    int failed = 0;
+    for (int after = 0; after < (kUnderTsan ? 2 : 8); ++after) {
+      SCOPED_TRACE(std::string(function) + " after " + std::to_string(after));
+      const bool while_training = after % 2 == 1;
+      Change(step);
+      const std::vector<TestTensor> values = Values();
+      FailCall(function, cudaErrorLaunchFailure, after / 2, kSecond);
+      const Status status = TrySaveEither(++step, while_training);
+      FailCall(function, cudaSuccess);
+      if (status.ok()) {
+        ExpectSaved(step, values);
+      } else {
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+        EXPECT_THAT(status.ToString(), HasSubstr(std::string("device 2: CUDA: ") + function));
+        ++failed;
+      }
+      const std::vector<TestTensor> next = Values();
+      VARVE_ASSERT_OK(TrySaveEither(++step, while_training));
+      ExpectSaved(step, next);
+    }
+    EXPECT_GT(failed, 0) << function;
+  }
+  ExpectSaved(1, saved);
+}
+
+TEST_F(TwoDevicesTest, OneThatIsLostFailsTheSaveAndNothingElse) {
+  const std::vector<TestTensor> saved = Values();
+  VARVE_ASSERT_OK(TrySave(1, state_));
+  Change(1);
+  Begin(2, state_);
+  LoseDevice(kSecond);
+  ckpt_->AwaitStaged().IgnoreError();
+  ckpt_->Wait().IgnoreError();
+  const Status status = ckpt_->last_metrics()->status;
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.ToString(), HasSubstr("device 2: CUDA: "));
+  EXPECT_THAT(ckpt_->BeginSave(3, state_), FailsWith(StatusCode::kUnavailable, "device 2: CUDA: "));
+  ExpectHolds(ckpt_->store(), 1, saved);
+  EXPECT_FALSE(ckpt_->store().OpenCheckpoint("main", 2).ok());
+}
+
+TEST_F(TwoDevicesTest, ARestoreThatFailsOnOneSaysWhich) {
+  VARVE_ASSERT_OK(TrySave(1, state_));
+  for (const char* function : {"cudaMemcpyAsync", "cudaEventRecord", "cudaEventSynchronize"}) {
+    FailCall(function, cudaErrorLaunchFailure, 0, kSecond);
+    EXPECT_THAT(ckpt_->Restore("1", {}, &state_),
+                FailsWith(StatusCode::kUnavailable, std::string("device 2: CUDA: ") + function));
+  }
+  ExpectRestores(1, Values());
+}
+
+// There is no room on the host: what changed is read when the save comes to it.
+TEST_F(TwoDevicesTest, AReadThatFailsOnOneSaysWhich) {
+  ckpt_.reset();
+  Open({.staging_budget_bytes = 4096, .failure_is_fatal = false});
+  const std::vector<TestTensor> values = Values();
+  FailCall("cudaStreamSynchronize", cudaErrorLaunchFailure, 2, kSecond);  // behind AwaitCopies
+  EXPECT_THAT(TrySave(1, state_),
+              FailsWith(StatusCode::kUnavailable, "device 2: CUDA: cudaStreamSynchronize"));
+  VARVE_ASSERT_OK(TrySave(2, state_));
+  ExpectSaved(2, values);
+}
+
+TEST_F(TwoDevicesTest, DigestsOfBothAreOfTheBeginOfTheSave) {
+  VARVE_ASSERT_OK(source_->PrepareDigestNow(Chunks()));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  ExpectDigests(source_->DigestNow(kSeed, Chunks()));
+  auto gate = std::make_unique<Gate>(second_stream_.get());
+  Change(1);
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  const int launched = NumCalls("LaunchDigests");
+  auto digests =
+      std::async(std::launch::async, [this] { return source_->DigestNow(kSeed, Chunks()); });
+  while (NumCalls("LaunchDigests") < launched + 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // who does not wait reads old bytes
+  gate->Open();
+  ExpectDigests(digests.get());
+}
+
+TEST_F(TwoDevicesTest, DigestsThatFailOnOneSayWhich) {
+  FailCall("cudaMalloc", cudaErrorMemoryAllocation, 0, kSecond);
+  EXPECT_THAT(source_->PrepareDigestNow(Chunks()),
+              FailsWith(StatusCode::kUnavailable, "device 2: CUDA: cudaMalloc"));
+  VARVE_ASSERT_OK(source_->PrepareDigestNow(Chunks()));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  for (const char* function : {"cudaStreamWaitEvent", "LaunchDigests", "LaunchCopies",
+                               "cudaMemcpyAsync", "cudaEventRecord", "cudaEventSynchronize"}) {
+    for (int after = 0;; ++after) {
+      FailCall(function, cudaErrorLaunchFailure, after, kSecond);
+      const auto digests = source_->DigestNow(kSeed, Chunks());
+      FailCall(function, cudaSuccess);
+      EXPECT_TRUE(!digests.ok() || after > 0) << function;
+      if (digests.ok()) break;
+      EXPECT_THAT(digests,
+                  FailsWith(StatusCode::kUnavailable, std::string("device 2: CUDA: ") + function));
+      ExpectDigests(source_->DigestNow(kSeed, Chunks()));
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace varve::testing
