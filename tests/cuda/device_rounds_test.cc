@@ -51,10 +51,7 @@ class CountingReader : public CheckpointReader {
     const ReadRequest request{.name = name, .out = out, .slice = slice};
     return ReadMany(std::span(&request, 1));
   }
-  // One at a time: TBB gives memory of one thread to another in a way that the thread sanitizer
-  // cannot see.
   Status ReadMany(std::span<const ReadRequest> requests) const override {
-    const std::lock_guard lock(mutex_);
     for (const ReadRequest& request : requests) Count(request);
     return reader_->ReadMany(requests);
   }
@@ -75,6 +72,7 @@ class CountingReader : public CheckpointReader {
     const TensorInfo info = reader_->Find(request.name, 0).value();
     const ShardLayout whole = ShardLayout::Whole(info.shape);
     ASSERT_TRUE(request.slice.empty());
+    const std::lock_guard lock(mutex_);
     const Overlap overlap(whole, request.region != nullptr ? *request.region : whole);
     std::vector<int>& counts = counts_.find(request.name)->second;
     const auto chunk = static_cast<int64_t>(ElementsPerChunk(info.dtype));
