@@ -62,7 +62,8 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
         step_saver_(store_.get(), std::move(path), options, num_threads) {
     threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
     threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
-    for (int i = 1; i < num_threads; ++i) {
+    // The preparer stages, too, unless it waits for devices.
+    for (int i = options_.devices != nullptr ? 0 : 1; i < num_threads; ++i) {
       threads_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
     }
   }
@@ -105,6 +106,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
   std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
   void EnterPhase(Phase phase);
+  void Release(SaveJob* job);
 
   // On the preparer's thread, a stager's, the saver's.
   void RunPreparer(std::stop_token stop);
@@ -304,6 +306,16 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
   wake_.notify_all();
 }
 
+// Lets the trainer go, who then knows of a failure.
+void AsyncCheckpointerImpl::Release(SaveJob* job) {
+  job->stage.AwaitArrived().IgnoreError();  // of a save that failed
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok() && job->refused.ok()) error_ = job->status;
+  }
+  job->stage.ReleaseAll();
+}
+
 // The job that is in this phase and later than number `after`; null: there will be no more.
 std::shared_ptr<SaveJob> AsyncCheckpointerImpl::AwaitPhase(std::stop_token stop, Phase phase,
                                                            uint64_t after) {
@@ -315,6 +327,7 @@ std::shared_ptr<SaveJob> AsyncCheckpointerImpl::AwaitPhase(std::stop_token stop,
 void AsyncCheckpointerImpl::RunPreparer(std::stop_token stop) {
   while (const auto job = AwaitPhase(stop, Phase::kPreparing, 0)) {
     job->status = Guarded(*job, [&] { return PrepareAndStage(job.get()); });
+    if (!job->status.ok()) Release(job.get());
     EnterPhase(Phase::kWriting);
   }
 }
@@ -353,15 +366,12 @@ Status AsyncCheckpointerImpl::Write(SaveJob* job) {
   return step_saver_.ApplyRetention(job);
 }
 
-// Lets the trainer go, reports what has become of the save, and makes room for the next.
+// Reports what has become of the save, and makes room for the next.
 void AsyncCheckpointerImpl::Finish(SaveJob* job) {
-  job->stage.AwaitArrived().IgnoreError();  // of a save that failed
+  Release(job);
   SaveMetrics metrics;
   {
     std::unique_lock lock(mutex_);
-    if (error_.ok() && job->refused.ok()) error_ = job->status;
-    job->stage.ReleaseAll();
-    wake_.notify_all();
     wake_.wait(lock, [&] { return is_awaited_; });  // only then is the stall known
     metrics = job->metrics;
   }

@@ -201,7 +201,7 @@ void Stage::Work() {
     if (i < 0) return;
     const auto [memory, chunk] = chunks_[static_cast<size_t>(i)];
     try {
-      Examine(memory, chunk, &gathered);
+      if (!is_over_) Examine(memory, chunk, &gathered);
     } catch (const std::bad_alloc&) {
       is_out_of_memory_ = true;
     }
@@ -320,12 +320,12 @@ void Stage::Done(const Named& named, uint64_t i) {
 
 void Stage::AwaitReleased() {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return live_uses_ <= 0; });
+  wake_.wait(lock, [&] { return is_over_ || live_uses_ <= 0; });
 }
 
 void Stage::ReleaseAll() {
   const std::lock_guard lock(mutex_);
-  live_uses_ = 0;
+  is_over_ = true;
   are_devices_copied_ = true;
   wake_.notify_all();
 }

@@ -18,7 +18,7 @@
 //
 // Of a device's chunk a copy may still be on its way when AwaitCopied returns.
 //
-// Thread rule: Work and the waits from any thread; all else by one thread, before or after.
+// Thread rule: Work, the waits and ReleaseAll from any thread; all else by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,8 @@ class Stage {
   void Work();
   // The same for chunks on devices; then they are on their way.
   Status CopyFromDevices();
-  // Returns after both, or after ReleaseAll. kUnavailable: Work had no memory.
+  // Returns when Work has come to the end, and after CopyFromDevices or ReleaseAll. kUnavailable:
+  // Work had no memory.
   Status AwaitCopied();
   // Returns when what is on its way has arrived, or will never.
   Status AwaitArrived();
@@ -68,7 +69,8 @@ class Stage {
   Status PutInto(SourceWriter* writer);
   // Returns when nothing of the trainer's memory will be read any more.
   void AwaitReleased();
-  // Ends AwaitReleased, whatever is left: the save has failed or is over.
+  // Ends AwaitReleased, whatever is left, and what Work does with chunks: the save has failed or is
+  // over. Devices must copy nothing any more.
   void ReleaseAll();
 
   // After AwaitCopied.
@@ -129,6 +131,7 @@ class Stage {
   std::condition_variable wake_;
   bool are_devices_copied_ = false;  // guarded by mutex_, as is
   int64_t live_uses_ = 0;            // reads of the trainer's memory that are still to come
+  std::atomic<bool> is_over_{false};
 };
 
 }  // namespace varve

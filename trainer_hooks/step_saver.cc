@@ -54,12 +54,11 @@ Status StepSaver::Begin(SaveJob* job) {
                           status.code() == StatusCode::kAlreadyExists;
   if (is_refused) job->refused = status;
   VARVE_RETURN_IF_ERROR(status);
-  const auto& source_writer = static_cast<SourceWriter&>(*job->writer);
   if (!digest_seed_.has_value()) {  // the first save
-    digest_seed_ = source_writer.digest_seed();
+    digest_seed_ = job->writer->digest_seed();
     VARVE_RETURN_IF_ERROR(BeginDigests(job));
   }
-  return job->stage.LearnParents(source_writer);
+  return job->stage.LearnParents(*job->writer);
 }
 
 Status StepSaver::BeginDigests(SaveJob* job) {
@@ -112,8 +111,8 @@ SaveOptions StepSaver::OptionsOf(const SaveJob& job) const {
           .low_priority = !in_a_hurry};
 }
 
-Result<std::unique_ptr<CheckpointWriter>> StepSaver::BeginOnce(const SaveJob& job,
-                                                               const SaveOptions& options) {
+Result<std::unique_ptr<SourceWriter>> StepSaver::BeginOnce(const SaveJob& job,
+                                                           const SaveOptions& options) {
   VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(job.step, options));
   for (const StateItem& item : job.state.items) {
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
@@ -125,7 +124,7 @@ Result<std::unique_ptr<CheckpointWriter>> StepSaver::BeginOnce(const SaveJob& jo
     VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
   }
   for (const std::string& tag : job.state.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
-  return writer;
+  return std::unique_ptr<SourceWriter>(static_cast<SourceWriter*>(writer.release()));
 }
 
 // Before a deadline, data is stored as it is when compressing it might take too long.
@@ -157,10 +156,10 @@ bool StepSaver::ShouldRetry(const Status& status, int attempt) const {
   return true;
 }
 
-Result<std::unique_ptr<CheckpointWriter>> StepSaver::BeginWriter(const SaveJob& job,
-                                                                 const SaveOptions& options) {
+Result<std::unique_ptr<SourceWriter>> StepSaver::BeginWriter(const SaveJob& job,
+                                                             const SaveOptions& options) {
   for (int attempt = 1;; ++attempt) {
-    Result<std::unique_ptr<CheckpointWriter>> writer = BeginOnce(job, options);
+    Result<std::unique_ptr<SourceWriter>> writer = BeginOnce(job, options);
     if (writer.ok()) return writer;
     if (!ShouldRetry(writer.status(), attempt)) {
       return writer.status().WithContext("saving step " + std::to_string(job.step));
@@ -172,7 +171,7 @@ Result<SaveReport> StepSaver::CommitStaged(SaveJob* job, const SaveOptions& opti
   for (int attempt = 1;; ++attempt) {
     const auto start = Clock::now();
     job->metrics.attempts = attempt;
-    VARVE_RETURN_IF_ERROR(job->stage.PutInto(static_cast<SourceWriter*>(job->writer.get())));
+    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
     const Status space = CheckSpace(*job);
     Result<SaveReport> report = space.ok() ? job->writer->Commit() : Result<SaveReport>(space);
     attempt_seconds_ = SecondsSince(start);

@@ -31,9 +31,9 @@ struct SaveJob {
   const bool waits_at_once;
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   Stage stage;
-  std::atomic<bool> is_awaited = false;      // the trainer waits in AwaitStaged, or has left it
-  std::unique_ptr<CheckpointWriter> writer;  // from Begin to Commit
-  // Each member is written by the one thread that knows it, and read when all are done.
+  std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
+  std::unique_ptr<SourceWriter> writer;  // from Begin to Commit
+  // The trainer writes what it has waited for; the preparer and then the saver all else.
   SaveMetrics metrics;
   Status status;   // of what has been done of it
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
@@ -85,10 +85,8 @@ class StepSaver {
   Status PrepareLineage(uint64_t step);
   SaveOptions OptionsOf(const SaveJob& job) const;
   bool ShouldRetry(const Status& status, int attempt) const;
-  Result<std::unique_ptr<CheckpointWriter>> BeginOnce(const SaveJob& job,
-                                                      const SaveOptions& options);
-  Result<std::unique_ptr<CheckpointWriter>> BeginWriter(const SaveJob& job,
-                                                        const SaveOptions& options);
+  Result<std::unique_ptr<SourceWriter>> BeginOnce(const SaveJob& job, const SaveOptions& options);
+  Result<std::unique_ptr<SourceWriter>> BeginWriter(const SaveJob& job, const SaveOptions& options);
   void ChooseCodec(const SaveJob& job, SaveOptions* options) const;
   Status CheckSpace(const SaveJob& job) const;
   Result<SaveReport> CommitStaged(SaveJob* job, const SaveOptions& options);

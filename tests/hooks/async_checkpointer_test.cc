@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "varve/async_checkpointer.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <fstream>
 #include <latch>
 #include <thread>
@@ -188,6 +191,38 @@ TEST_F(AsyncCheckpointerTest, Row32_AFailedSaveReachesTheTrainerAtItsNextCall) {
   std::filesystem::rename(path() / "gone", path() / "incoming");
   Reopen();
   ExpectHolds(1, first);
+}
+
+// No file of this process can grow while it lives.
+class FullDisk {
+ public:
+  FullDisk() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  }
+  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(AsyncCheckpointerTest, ASaveThatCannotBeginFailsAwaitStaged) {
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  for (uint64_t step = 1; step <= 20; ++step) {  // a race would be won now and then
+    Open();
+    {
+      const FullDisk full;
+      VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(step, state.state())));
+      EXPECT_THAT(ckpt_->AwaitStaged(), FailsWith(StatusCode::kIOError, "saving step"));
+    }
+    EXPECT_FALSE(ckpt_->Close().ok());
+    ckpt_.reset();
+  }
 }
 
 TEST_F(AsyncCheckpointerTest, AFailureMayBeTolerated) {

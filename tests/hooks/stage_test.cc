@@ -17,6 +17,10 @@ class StageTest : public StoreTest {
     StoreTest::SetUp();
     VARVE_ASSERT_OK(memory_.Resize(64 * kMiB));
   }
+  void TearDown() override {
+    writer_.reset();  // before its store
+    StoreTest::TearDown();
+  }
   // A stage of `state` for a step, copied but not yet saved.
   std::unique_ptr<Stage> Copy(uint64_t step, TestState* state) {
     memory_.Clear();
@@ -182,6 +186,34 @@ TEST_F(StageTest, ADerivedCopyWhoseMasterDidNotChangeIsStoredForItself) {
   model->bytes[0] ^= std::byte{1};
   VARVE_ASSERT_OK(Commit(Copy(2, &state).get()).status());
   ExpectHolds(2, state.Snapshot());
+}
+
+// What the trainer finds when it comes late to a save that has failed.
+TEST_F(StageTest, WhatIsOverIsNeitherReadNorWaitedFor) {
+  TestState state;
+  state.Add(NormalTensor("t", {3'000'000}, 1));
+  VARVE_ASSERT_OK(memory_.Resize(kMiB));
+  writer_ = store_->Begin(1).value();
+  Stage stage(&memory_, nullptr);
+  VARVE_ASSERT_OK(stage.Add(state.state().tensors));
+  VARVE_ASSERT_OK(stage.BeginDigests(writer().digest_seed(), {}));
+  VARVE_ASSERT_OK(stage.LearnParents(writer()));
+  stage.ReleaseAll();
+  stage.Work();
+  VARVE_ASSERT_OK(stage.AwaitCopied());
+  stage.AwaitReleased();
+  EXPECT_EQ(stage.changed_bytes(), 0u);
+}
+
+// It fails while the trainer stages what has no room.
+TEST_F(StageTest, WhatIsLeftWhenItIsOverIsNotWaitedFor) {
+  TestState state;
+  state.Add(NormalTensor("t", {3'000'000}, 1));
+  VARVE_ASSERT_OK(memory_.Resize(kMiB));
+  const auto stage = Copy(1, &state);
+  EXPECT_GT(stage->changed_bytes(), stage->staged_bytes());
+  stage->ReleaseAll();
+  stage->AwaitReleased();
 }
 
 TEST_F(StageTest, SeveralThreadsStageTogether) {
