@@ -4,6 +4,7 @@
 // all of them at once, whichever is ready, so that no two ranks wait for each other however long
 // messages are.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <numeric>
@@ -20,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank that gives up tries to say so, and then stays for the others to hear it.
+// How long a rank that gives up tries to say so, and when it goes stays for the others to hear it.
 constexpr std::chrono::seconds kGoodbyePatience{5};
 
 struct Peer {
@@ -72,12 +73,13 @@ class SocketGroup : public ExchangeGroup {
   void GiveUp(const Status& why) override {
     const Message reason = ReasonOf(why);
     const Call goodbye{kGoodbye, static_cast<int32_t>(why.code()), num_calls()};
+    const Deadline deadline = Clock::now() + kGoodbyePatience;
     for (Peer& peer : peers_) peer.writer.CutShort();
-    Flush();
+    Flush(deadline);
     for (Peer& peer : peers_) {
       if (peer.socket.valid() && peer.writer.done()) peer.writer.Begin(goodbye, reason);
     }
-    Flush();
+    Flush(deadline);
     for (const Peer& peer : peers_) {
       if (peer.socket.valid()) EndSending(peer.socket);
     }
@@ -175,8 +177,7 @@ class SocketGroup : public ExchangeGroup {
   }
 
   // Sends what has begun, to whoever takes it.
-  void Flush() {
-    const Deadline deadline = Clock::now() + kGoodbyePatience;
+  void Flush(Deadline deadline) {
     while (true) {
       std::vector<pollfd> fds;
       for (Peer& peer : peers_) {
@@ -193,7 +194,7 @@ class SocketGroup : public ExchangeGroup {
   // read, the goodbye among it. So whatever still comes is read, until the other side gives up too.
   void AwaitOthersLeaving() {
     const Deadline deadline = Clock::now() + kGoodbyePatience;
-    Message unread(kPieceBytes);
+    std::array<std::byte, 4096> unread;
     while (Clock::now() < deadline) {
       std::vector<pollfd> fds;
       for (Peer& peer : peers_) {

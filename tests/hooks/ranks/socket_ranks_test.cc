@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -253,17 +254,29 @@ TEST(SocketRanksTest, GoodbyeOfAnUnknownCodeIsUnavailable) {
   EXPECT_THAT(status.message(), HasSubstr("rank 1 gave up"));
 }
 
+// However its scope is left.
+class SetAtEnd {
+ public:
+  explicit SetAtEnd(std::promise<void>* promise) : promise_(promise) {}
+  ~SetAtEnd() { promise_->set_value(); }
+  SetAtEnd(const SetAtEnd&) = delete;
+  SetAtEnd& operator=(const SetAtEnd&) = delete;
+
+ private:
+  std::promise<void>* const promise_;
+};
+
 // Rank 1 has finished the first call and failed in the second when the message of rank 2 comes.
 TEST(SocketRanksTest, GoodbyeOfALaterCallDoesNotFailThisOne) {
   const uint16_t port = FreePort();
-  std::atomic<bool> has_failed = false;
+  std::promise<void> has_failed;
   std::thread first([&] {
     const auto group = SocketRanks(Options(0, 3, port));
+    const SetAtEnd at_end(&has_failed);
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     const Status status = (*group)->Barrier();
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_THAT((*group)->Barrier().message(), HasSubstr("rank 1 gave up"));
-    has_failed = true;
   });
   const Deadline deadline = In(std::chrono::seconds(60));
   std::vector<Socket> others = JoinRankZero(3, port);
@@ -273,7 +286,7 @@ TEST(SocketRanksTest, GoodbyeOfALaterCallDoesNotFailThisOne) {
   EXPECT_TRUE(SendAll(others[0], bytes, deadline).ok());
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_TRUE(SendAll(others[1], barrier, deadline).ok());
-  while (!has_failed) std::this_thread::sleep_for(milliseconds(1));
+  has_failed.get_future().wait();
   others.clear();
   first.join();
 }
@@ -294,17 +307,17 @@ std::vector<std::byte> ReceiveUntilClosed(const Socket& socket) {
 // of the connection takes, so the goodbye waits behind it on the side of rank 0, which leaves.
 TEST(SocketRanksTest, GoodbyeReachesWhoReadsLate) {
   const uint16_t port = FreePort();
-  std::atomic<bool> has_failed = false;
+  std::promise<void> has_failed;
   std::thread first([&] {
     const auto group = SocketRanks(Options(0, 3, port));
+    const SetAtEnd at_end(&has_failed);
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     const std::vector<std::byte> mine(kPieceBytes);
     EXPECT_THAT((*group)->AllGather(mine).status().message(), HasSubstr("rank 2 is gone"));
-    has_failed = true;
   });
   std::vector<Socket> others = JoinRankZero(3, port);
   others.pop_back();
-  while (!has_failed) std::this_thread::sleep_for(milliseconds(1));
+  has_failed.get_future().wait();
   SendAll(others[0], std::vector<std::byte>(1), In(std::chrono::seconds(60))).IgnoreError();
   std::this_thread::sleep_for(milliseconds(100));
   const std::vector<std::byte> received = ReceiveUntilClosed(others[0]);
