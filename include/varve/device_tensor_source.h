@@ -7,8 +7,9 @@
 // Ranges of device memory are spans whose bytes the host must not touch.
 //
 // A save goes MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease, AwaitCopies. Thread
-// rule: Check, the two Prepares, MarkBegin and MarkRelease are the trainer's; the other calls of a save come
-// from one thread; Read from any.
+// rule: Check, the two Prepares, MarkBegin and MarkRelease are the trainer's; the other calls of a
+// save come one after the other, from several threads; DigestNow from another one beside them, Read
+// from any.
 #pragma once
 
 #include <cstddef>

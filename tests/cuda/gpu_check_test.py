@@ -27,19 +27,21 @@ def make(path, body):
 
 class GpuCheckTest(unittest.TestCase):
     def run_script(self, *arguments, sanitizer=None, bench=BENCH, loop=LOOP, tests="echo '[  PASSED  ] 1 test.'",
-                   nccl=None):
+                   nccl=None, ldd=None):
         """Exit code, JSON (None: no file) and text of one run of such programs."""
         with harness.clean_folder() as folder:
             for name, body in (("cuda_bench", bench), ("cuda_loop", loop), ("cuda_test", tests)):
                 make(folder / "pack" / "bin" / name, body)
             if nccl is not None:
                 make(folder / "pack" / "bin" / "nccl_test", nccl)
+            if ldd is not None:
+                make(folder / "tools" / "ldd", ldd)
             if sanitizer is not None:
                 make(folder / "cuda" / "bin" / "compute-sanitizer", sanitizer)
             done = subprocess.run(
                 [SCRIPT, "--run", folder / "pack", *arguments], capture_output=True, text=True,
                 check=False,
-                env={"PATH": "/usr/bin:/bin", "OUT": str(folder / "out"), "CUDA_HOME": str(folder / "cuda")})
+                env={"PATH": f"{folder}/tools:/usr/bin:/bin", "OUT": str(folder / "out"), "CUDA_HOME": str(folder / "cuda")})
             out = folder / "out"
             document = json.loads((out / "gpu_check.json").read_text())
             text = (out / "gpu_check.txt").read_text()
@@ -74,6 +76,8 @@ class GpuCheckTest(unittest.TestCase):
         code, document, text = self.run_script(nccl=skipped)
         self.assertEqual((code, self.status_of(document)["nccl"]), (0, "ok"), text)
         self.assertIn("\nnot run for n > 1\n", text)
+        code, document, text = self.run_script(nccl=skipped, ldd="echo 'libnccl.so.2 => not found'")
+        self.assertEqual((code, self.status_of(document)["nccl"]), (0, "not run: no libnccl.so.2 here"), text)
         code, document, text = self.run_script(nccl="exit 1")
         self.assertEqual((code, self.status_of(document)["nccl"]), (1, "FAILED: exit code 1"), text)
 

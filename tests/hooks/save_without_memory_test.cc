@@ -9,7 +9,7 @@ namespace {
 
 class SaveWithoutMemoryTest : public StoreTest {};
 
-// TSan would take TBB's hand-overs between threads of a save for races.
+// TSan would take what TBB hands over between threads of one save for races.
 TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
   store_.reset();
   auto ckpt = *AsyncCheckpointer::Open(
