@@ -52,6 +52,16 @@ class Checker {
       : store_(store), db_(store->database()), options_(options), report_(report) {}
 
   Status Run() {
+    VARVE_RETURN_IF_ERROR(CheckTables());
+    const Status status = CheckRecords();
+    // What needs a lost file cannot be checked, but the file is named.
+    if (status.ok() || lost_.empty()) return status;
+    Error(status.message());
+    return Status::Ok();
+  }
+
+ private:
+  Status CheckRecords() {
     VARVE_RETURN_IF_ERROR(CheckRuns());
     VARVE_RETURN_IF_ERROR(CheckSteps());
     VARVE_RETURN_IF_ERROR(CheckTensors());
@@ -61,12 +71,12 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckStateAndMeta());
     CountBases();
     VARVE_RETURN_IF_ERROR(CheckCounts());
+    VARVE_RETURN_IF_ERROR(CheckIndex());
     CheckFiles();
     if (options_.read_data) ReadData();
     return Status::Ok();
   }
 
- private:
   void Error(std::string message) {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() < kMaxErrors) report_->errors.push_back(std::move(message));
@@ -78,6 +88,7 @@ class Checker {
                            key.step);
   }
 
+  Status CheckTables();
   Status CheckRuns();
   Status CheckSteps();
   Status CheckTensors();
@@ -89,6 +100,7 @@ class Checker {
   void CountBases();
   Status CheckCounts();
   void CheckBirth(uint64_t birth, const BirthRecord& record);
+  Status CheckIndex();
   void CheckFiles();
   void ReadData();
   std::string FindUser(ListAddress list, uint32_t index) const;
@@ -99,6 +111,7 @@ class Checker {
   CheckReport* const report_;
   std::mutex mutex_;
 
+  std::set<std::string> lost_;  // table files, by name
   std::map<RunId, std::string> runs_;
   std::map<StepKey, StepRecord> steps_;
   std::map<ListAddress, ListFacts> lists_;
@@ -115,6 +128,16 @@ class Checker {
   std::string current_root_;
   std::set<StepKey> steps_with_tensors_;
 };
+
+// Every table file of every family is there, has its size and opens: or no writer could open the store.
+Status Checker::CheckTables() {
+  VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
+  for (const Database::LostTable& table : lost) {
+    Error(table.what);
+    lost_.insert(table.file);
+  }
+  return Status::Ok();
+}
 
 Status Checker::CheckRuns() {
   return db_->Scan(Family::kMeta, keys::kRunPrefix,
@@ -413,7 +436,15 @@ void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
   }
 }
 
-// Every live chunk lies within a file, and the files hold no fewer frames than live and no more than
+// Entries are hints, and those of dead chunks may stay; but each must be readable for a writer.
+Status Checker::CheckIndex() {
+  return db_->Scan(Family::kIndex, "", [&](std::string_view, std::string_view value) {
+    if (!DecodeAddress(value).has_value()) Error("family index has a malformed address");
+    return Status::Ok();
+  });
+}
+
+// Every live chunk lies within a file that is there, and the files hold no fewer frames than live and no more than
 // were stored.
 void Checker::CheckFiles() {
   rocksdb::ColumnFamilyMetaData family;
@@ -423,6 +454,7 @@ void Checker::CheckFiles() {
     for (const auto& file : level.files) {
       const auto first = keys::ParseChunk(file.smallestkey);
       const auto last = keys::ParseChunk(file.largestkey);
+      if (lost_.contains(std::filesystem::path(file.name).filename())) continue;
       if (!first.has_value() || !last.has_value()) {
         Error("chunk file " + file.name + " has malformed keys");
         continue;

@@ -2,7 +2,9 @@
 #include "store/database.h"
 
 #include <fcntl.h>
+#include <rocksdb/sst_file_reader.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <thread>
 
 #include "store/commit_file_system.h"
+#include "store/util.h"
 
 namespace varve {
 namespace {
@@ -93,6 +96,39 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
       families.emplace_back(name, family_options[0]);
   }
   return families;
+}
+
+// What is wrong with a table file that shall have `bytes`; empty: it opens.
+std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
+  struct stat info{};
+  if (::stat(file.c_str(), &info) != 0) {
+    return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
+                           : std::string("cannot be looked at: ") + std::strerror(errno);
+  }
+  if (static_cast<uint64_t>(info.st_size) != bytes) {
+    return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
+  }
+  rocksdb::Options options;
+  options.info_log = MakeDbOptions().info_log;
+  const rocksdb::Status status = rocksdb::SstFileReader(options).Open(file.string());
+  return status.ok() ? "" : "cannot be opened: " + status.ToString();
+}
+
+// Changes whenever the manifest does.
+std::string ManifestStamp(const std::filesystem::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  const std::filesystem::path db = DbPath(store);
+  const Result<std::string> current = ReadSmallFile(db / "CURRENT", kMaxBytes);
+  if (!current.ok()) return "";
+  struct stat info{};
+  if (::stat((db / current->substr(0, current->find('\n'))).c_str(), &info) != 0) return "";
+  return *current + std::to_string(info.st_size);
+}
+
+std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& files) {
+  std::set<std::string> names;
+  for (const auto& file : files) names.insert(std::filesystem::path(file.name).filename());
+  return names;
 }
 
 }  // namespace
@@ -184,9 +220,142 @@ Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::pat
   return found;
 }
 
+// All that the newest manifest names, whether it is there or not.
+Result<std::vector<rocksdb::LiveFileMetaData>> Database::ReadManifest() const {
+  rocksdb::DBOptions options = MakeDbOptions();
+  options.paranoid_checks = false;  // or lost files are an error
+  options.max_open_files = 20;      // the least there is: no table is needed
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  rocksdb::Status status;
+  // The writer may roll its manifest between our looking and opening it.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    status = rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
+    if (status.ok()) break;
+    ::usleep(1000 << std::min(attempt, 5));
+  }
+  if (!status.ok()) return FromRocksDb(status, "reading the manifest of " + path_.string());
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db->GetLiveFilesMetaData(&files);
+  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  return files;
+}
+
+Result<std::vector<Database::LostTable>> Database::FindLostTables(
+    const std::set<std::string>& sound) const {
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest());
+  std::vector<LostTable> lost;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    const std::string name = std::filesystem::path(file.name).filename();
+    if (sound.contains(name)) continue;
+    const std::filesystem::path full = DbPath(path_) / name;
+    const std::string what = WhatAilsTable(full, file.size);
+    if (what.empty()) continue;
+    lost.push_back({file.column_family_name, name,
+                    "table file " + full.string() + " of family " + file.column_family_name + " " +
+                        what});
+  }
+  if (lost.empty()) return lost;
+  // A writer removes a file only after the manifest has ceased to name it.
+  VARVE_ASSIGN_OR_RETURN(const auto now, ReadManifest());
+  const std::set<std::string> names = NamesOf(now);
+  std::erase_if(lost, [&](const LostTable& table) { return !names.contains(table.file); });
+  return lost;
+}
+
+// RocksDB shows an older state, or none, of a family that lacks a file, and says nothing.
+Status Database::FindLost() {
+  constexpr int kMaxAttempts = 10;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    manifest_seen_ = ManifestStamp(path_);
+    VARVE_ASSIGN_OR_RETURN(const auto named, ReadManifest());
+    std::vector<rocksdb::LiveFileMetaData> seen;
+    db_->GetLiveFilesMetaData(&seen);
+    const std::set<std::string> sound = NamesOf(seen), all = NamesOf(named);
+    if (std::includes(sound.begin(), sound.end(), all.begin(), all.end())) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(lost_, FindLostTables(sound));
+    if (!lost_.empty()) return OpenDespite();
+    // The writer was faster.
+    VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
+  }
+  return Status::Ok();
+}
+
+// Opens the newest state with all files that are there.
+Status Database::OpenDespite() {
+  for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  for (auto* handle : other_handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  handles_.clear();
+  other_handles_.clear();
+  db_.reset();
+  despite_lost_ = true;
+  rocksdb::DBOptions options = db_options_;
+  options.paranoid_checks = false;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
+  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path_.string());
+  db_.reset(raw);
+  handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
+  other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
+  return Status::Ok();
+}
+
+// After opening: what has been lost since then. Under catch_up_mutex_.
+Status Database::NoteLost() const {
+  std::string stamp = ManifestStamp(path_);
+  if (stamp.empty() || stamp == manifest_seen_) return Status::Ok();
+  if (despite_lost_) {  // what it shows is old in every family
+    stale_ = true;
+    return Status::Ok();
+  }
+  std::vector<rocksdb::LiveFileMetaData> seen;
+  db_->GetLiveFilesMetaData(&seen);
+  VARVE_ASSIGN_OR_RETURN(std::vector<LostTable> lost, FindLostTables(NamesOf(seen)));
+  manifest_seen_ = std::move(stamp);
+  const std::lock_guard lock(lost_mutex_);
+  stale_ = !lost.empty();
+  lost_ = std::move(lost);
+  return Status::Ok();
+}
+
+// What is lost of a family; empty: nothing.
+std::string Database::LostOf(Family family) const {
+  constexpr int kMaxNamed = 3;
+  const std::lock_guard lock(lost_mutex_);
+  std::string all;
+  int named = 0;
+  for (const LostTable& table : lost_) {
+    if (table.family != kFamilyNames[static_cast<int>(family)]) continue;
+    if (++named > kMaxNamed) return all + "; and more";
+    all += (all.empty() ? "" : "; ") + table.what;
+  }
+  return all;
+}
+
+Status Database::ReadError(Family family, const rocksdb::Status& status,
+                           const std::string& what) const {
+  const std::string lost = LostOf(family);
+  return lost.empty() ? FromRocksDb(status, what) : Status::Corruption(what + ": " + lost);
+}
+
+// An answer from a family that cannot follow the writer would be an old one.
+Status Database::CheckNotStale(Family family, const std::string& what) const {
+  if (!stale_) return Status::Ok();
+  if (despite_lost_) {
+    const std::lock_guard lock(lost_mutex_);
+    return Status::Corruption(what + ": " + lost_.front().what +
+                              ", and the store has changed since it was opened; open it again");
+  }
+  return ReadError(family, rocksdb::Status::OK(), what);
+}
+
 Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   RaiseDescriptorLimit();
   for_writing_ = for_writing;
+  path_ = path;
   filter_ = std::make_shared<DeadChunkFilterFactory>();
   db_options_ = MakeDbOptions();
   family_options_ = MakeFamilyOptions(filter_);
@@ -197,22 +366,23 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
     db_options_.env = env_.get();
   }
 
-  VARVE_ASSIGN_OR_RETURN(const auto families, FindFamilies(path, db_options_, family_options_));
+  VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   rocksdb::Status status;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   if (for_writing) {
-    status = rocksdb::DB::Open(db_options_, db_path, families, &handles, &raw);
+    status = rocksdb::DB::Open(db_options_, db_path, families_, &handles, &raw);
     VARVE_RETURN_IF_ERROR(CheckLock(status, path));
   } else {
     // The second path is for RocksDB's log, which we replaced; nothing is written there.
-    status = rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families, &handles, &raw);
+    status = rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
   }
   if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
   db_.reset(raw);
   handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
   other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
-  if (for_writing) RemoveEmptyLogs(path);
+  if (!for_writing) return FindLost();
+  RemoveEmptyLogs(path);
   return Status::Ok();
 }
 
@@ -221,14 +391,13 @@ rocksdb::Options Database::FileOptions(Family family) const {
 }
 
 Result<std::optional<std::string>> Database::Get(Family family, std::string_view key) const {
+  const std::string what = "reading family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   std::string value;
   const rocksdb::Status status =
       db_->Get(rocksdb::ReadOptions(), handle(family), {key.data(), key.size()}, &value);
   if (status.IsNotFound()) return std::optional<std::string>();
-  if (!status.ok()) {
-    return FromRocksDb(status, "reading family " +
-                                   std::string(kFamilyNames[static_cast<int>(family)]));
-  }
+  if (!status.ok()) return ReadError(family, status, what);
   return std::optional<std::string>(std::move(value));
 }
 
@@ -239,11 +408,16 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   const rocksdb::Status status =
       db_->Get(options, handle(Family::kChunks), keys::Chunk(address), frame);
   if (status.ok()) return Status::Ok();
-  return FromRocksDb(status, "reading frame " + std::to_string(address.birth) + "/" +
-                                 std::to_string(address.ordinal));
+  const std::string what = "reading frame " + std::to_string(address.birth) + "/" +
+                           std::to_string(address.ordinal);
+  if (status.IsNotFound()) VARVE_RETURN_IF_ERROR(CheckNotStale(Family::kChunks, what));
+  return status.IsNotFound() ? FromRocksDb(status, what)
+                             : ReadError(Family::kChunks, status, what);
 }
 
 Status Database::Scan(Family family, std::string_view prefix, const Visit& visit) const {
+  const std::string what = "scanning family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   const std::string end = keys::PrefixEnd(prefix);
   const rocksdb::Slice bound(end);
   rocksdb::ReadOptions options;
@@ -253,14 +427,36 @@ Status Database::Scan(Family family, std::string_view prefix, const Visit& visit
     VARVE_RETURN_IF_ERROR(
         visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()}));
   }
-  return FromRocksDb(it->status(), "scanning family " +
-                                       std::string(kFamilyNames[static_cast<int>(family)]));
+  if (it->status().ok()) return Status::Ok();
+  return ReadError(family, it->status(), what);
+}
+
+Result<std::optional<std::string>> Database::LastKey(Family family, std::string_view prefix) const {
+  const std::string what = "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  const std::unique_ptr<rocksdb::Iterator> it(
+      db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
+  const std::string end = keys::PrefixEnd(prefix);
+  if (end.empty()) {
+    it->SeekToLast();
+  } else {
+    it->SeekForPrev(end);
+    if (it->Valid() && it->key() == end) it->Prev();
+  }
+  if (!it->status().ok()) return ReadError(family, it->status(), what);
+  if (!it->Valid() || !it->key().starts_with({prefix.data(), prefix.size()})) {
+    return std::optional<std::string>();
+  }
+  return std::optional<std::string>(it->key().ToString());
 }
 
 Status Database::CatchUp() const {
   if (for_writing_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
-  return FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer");
+  if (!despite_lost_) {
+    VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
+  }
+  return NoteLost();
 }
 
 void Database::AwaitCatchUp() const { const std::lock_guard lock(catch_up_mutex_); }

@@ -6,6 +6,7 @@
 
 #include <rocksdb/db.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -46,17 +47,28 @@ class Database {
   static Status Create(const std::filesystem::path& path);
   // Opens as the only writer. kLocked names the other process when the system knows it.
   static Result<std::unique_ptr<Database>> OpenForWriting(const std::filesystem::path& path);
-  // Opens beside a writer: no lock, no write, files that the writer removes stay readable.
+  // Opens beside a writer: no lock, no write, files that the writer removes stay readable. Where a
+  // table file is missing, cut or not to be opened, all that does not need it can be read, and what
+  // needs it is kCorruption with the name of the file.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
 
   // The table files of the database in `path`/db, which nobody changes meanwhile, and their bytes.
-  // Fails unless every one is there and has its size; OpenForReading makes do with an older state of
-  // the families that lack one.
+  // Fails unless every one is there and has its size.
   struct TableFiles {
     std::set<std::string> names;
     uint64_t bytes = 0;
   };
   static Result<TableFiles> FindTableFiles(const std::filesystem::path& path);
+
+  // A table file that the manifest names and that is not there as the manifest says.
+  struct LostTable {
+    std::string family;
+    std::string file;  // its name in `db`: 000012.sst
+    std::string what;  // a sentence that names the file and what is wrong with it
+  };
+  // Every lost table file of the newest state. Files in `sound` are not looked at. What a writer
+  // removes meanwhile is not lost.
+  Result<std::vector<LostTable>> FindLostTables(const std::set<std::string>& sound = {}) const;
 
   bool for_writing() const { return for_writing_; }
   rocksdb::DB* rocksdb() const { return db_.get(); }
@@ -77,6 +89,9 @@ class Database {
   using Visit = std::function<Status(std::string_view key, std::string_view value)>;
   Status Scan(Family family, std::string_view prefix, const Visit& visit) const;
 
+  // The last key with the prefix; nullopt = there is none.
+  Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const;
+
   // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
   Status CatchUp() const;
   // Returns when no catch-up is under way: it brings the families up to date one after the other.
@@ -87,9 +102,19 @@ class Database {
  private:
   Database() = default;
   Status Open(const std::filesystem::path& path, bool for_writing);
+  Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest() const;
+  Status FindLost();
+  Status OpenDespite();
+  Status NoteLost() const;
+  std::string LostOf(Family family) const;
+  Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
+  Status CheckNotStale(Family family, const std::string& what) const;
 
   // Constant after opening.
   bool for_writing_ = false;
+  bool despite_lost_ = false;  // readers: opened although tables are lost; does not catch up
+  std::filesystem::path path_;  // of the store
+  std::vector<rocksdb::ColumnFamilyDescriptor> families_;
   std::unique_ptr<rocksdb::Env> env_;  // over CommitFileSystem; writers only
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
@@ -99,6 +124,11 @@ class Database {
   std::vector<rocksdb::ColumnFamilyHandle*> other_handles_;  // "default", and of newer versions
 
   mutable std::mutex catch_up_mutex_;
+  mutable std::string manifest_seen_;  // as it was when lost tables were looked for; guarded by it
+  mutable std::mutex lost_mutex_;
+  mutable std::vector<LostTable> lost_;  // guarded by lost_mutex_
+  // Some were lost after opening: their families stay as they were before.
+  mutable std::atomic<bool> stale_{false};
 };
 
 }  // namespace varve

@@ -443,15 +443,9 @@ Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) cons
 }
 
 Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
-  const std::unique_ptr<rocksdb::Iterator> it(
-      database_->rocksdb()->NewIterator(rocksdb::ReadOptions(), database_->handle(Family::kSteps)));
-  it->SeekForPrev(keys::Step({run, UINT64_MAX}));
-  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "looking for the newest step"));
-  std::optional<uint64_t> newest;
-  if (!it->Valid()) return newest;
-  const auto step = keys::ParseStep({it->key().data(), it->key().size()});
-  if (step.has_value() && step->run == run) newest = step->step;
-  return newest;
+  VARVE_ASSIGN_OR_RETURN(const auto key, database_->LastKey(Family::kSteps, keys::RunPrefix(run)));
+  const auto step = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
+  return step.has_value() ? std::optional(step->step) : std::nullopt;
 }
 
 Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {

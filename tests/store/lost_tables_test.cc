@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file of the database is lost or cut: an answer is complete, or an error that names the file, and
+// a check finds whatever would keep a writer out.
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "store/util.h"
+#include "tests/store/internals.h"
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One line a question: what it asks for, and the answer.
+using Answers = std::map<std::string, Result<std::string>>;
+
+Result<std::string> DescribeRuns(const Store& store) {
+  VARVE_ASSIGN_OR_RETURN(const auto runs, store.ListRuns());
+  std::ostringstream text;
+  for (const RunInfo& run : runs) text << run.name << " " << run.num_steps << "\n";
+  return text.str();
+}
+
+Result<std::string> DescribeSteps(const Store& store, const std::string& run) {
+  VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
+  std::ostringstream text;
+  for (const CheckpointInfo& step : steps) {
+    text << step.id.step << " " << step.num_tensors << " " << step.stored_bytes;
+    for (const auto& [name, value] : step.metrics) text << " " << name << "=" << value;
+    for (const std::string& tag : step.tags) text << " " << tag;
+    text << "\n";
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto latest, store.LatestStep(run));
+  text << "latest " << latest.value_or(0);
+  return text.str();
+}
+
+Result<std::string> DescribeStats(const Store& store) {
+  VARVE_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
+  std::ostringstream text;
+  text << stats.num_runs << " " << stats.num_steps << " " << stats.num_chunks << " "
+       << stats.logical_bytes << " " << stats.stored_bytes << " " << stats.pending_bytes;
+  return text.str();
+}
+
+Result<std::string> DescribeTensors(const Store& store, const std::string& run, uint64_t step) {
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(run, step));
+  VARVE_ASSIGN_OR_RETURN(const auto list, reader->List());
+  std::ostringstream text;
+  for (const TensorInfo& tensor : list) text << tensor.name << " " << tensor.logical_bytes << "\n";
+  VARVE_ASSIGN_OR_RETURN(const auto items, reader->ListBytes());
+  for (const std::string& item : items) text << item << "\n";
+  return text.str();
+}
+
+Result<std::string> ReadAll(const Store& store, const std::string& run, uint64_t step) {
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(run, step));
+  VARVE_ASSIGN_OR_RETURN(const auto list, reader->List());
+  std::string all;
+  for (const TensorInfo& tensor : list) {
+    std::vector<std::byte> out(tensor.logical_bytes);
+    VARVE_RETURN_IF_ERROR(reader->Read(tensor.name, out));
+    all.append(reinterpret_cast<const char*>(out.data()), out.size());
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto item, reader->ReadBytes("note"));
+  all.append(reinterpret_cast<const char*>(item.data()), item.size());
+  return all;
+}
+
+Result<std::string> DescribeLog(const Store& store) {
+  VARVE_ASSIGN_OR_RETURN(const auto changes, store.Log("main", "w"));
+  std::ostringstream text;
+  for (const TensorChange& change : changes) text << change.changed_bytes << "\n";
+  return text.str();
+}
+
+Answers Ask(const Store& store) {
+  Answers answers;
+  answers.emplace("runs", DescribeRuns(store));
+  answers.emplace("stats", DescribeStats(store));
+  answers.emplace("log", DescribeLog(store));
+  for (const std::string run : {"main", "fork"}) {
+    answers.emplace("steps of " + run, DescribeSteps(store, run));
+    for (const uint64_t step : {1, 2, 3}) {
+      const std::string name = std::to_string(step) + " of " + run;
+      answers.emplace("tensors of " + name, DescribeTensors(store, run, step));
+      answers.emplace("bytes of " + name, ReadAll(store, run, step));
+    }
+  }
+  return answers;
+}
+
+enum class Damage { kRemoved, kHalf, kZeros };
+
+void Inflict(Damage damage, const fs::path& file) {
+  const uint64_t size = fs::file_size(file);
+  if (damage == Damage::kRemoved) fs::remove(file);
+  if (damage == Damage::kHalf) fs::resize_file(file, size / 2);
+  if (damage == Damage::kZeros) std::ofstream(file, std::ios::binary) << std::string(size, '\0');
+}
+
+class LostTablesTest : public InternalsTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    expect_damage_ = true;
+    SaveStep(1);
+    Reopen();  // the numbers of births go on in another block, as another file
+    SaveStep(2);
+    SaveStep(3);
+    VARVE_ASSERT_OK(store_->SetTag({"main", 2}, "good"));
+    VARVE_ASSERT_OK(store_->SetMetrics({"main", 3}, {{"loss", 0.5}}));
+    VARVE_ASSERT_OK(store_->Fork("main", "fork", 2).status());
+    const auto files = FilesOf(Family::kChunks);
+    ASSERT_EQ(files.size(), 3u);
+    store_.reset();
+    auto reader = Store::OpenForReading(path());
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    whole_ = Ask(**reader);
+    VARVE_ASSERT_OK(whole_.at("bytes of 3 of main").status());
+  }
+
+  void SaveStep(uint64_t step) {
+    const TestTensor changes = RandomTensor("w", DType::kU8, {40000}, step);
+    const TestTensor same = RandomTensor("same", DType::kU8, {40000}, 77);
+    auto writer = store_->Begin(step, {}).value();
+    VARVE_ASSERT_OK(writer->Put(changes.view()));
+    VARVE_ASSERT_OK(writer->Put(same.view()));
+    VARVE_ASSERT_OK(writer->PutBytes("note", AsBytes("note " + std::to_string(step))));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+
+  std::vector<std::string> DbFiles() const {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(path() / "db")) {
+      files.push_back(entry.path().filename());
+    }
+    return files;
+  }
+
+  // Damages a file of the database while it lives.
+  class Damaged {
+   public:
+    Damaged(fs::path file, Damage damage) : file_(std::move(file)), saved_(file_.string() + ".saved") {
+      fs::rename(file_, saved_);
+      fs::copy(saved_, file_);
+      Inflict(damage, file_);
+    }
+    ~Damaged() { fs::rename(saved_, file_); }
+
+   private:
+    const fs::path file_, saved_;
+  };
+
+  static bool Names(const Status& status, const std::string& file) {
+    return status.code() == StatusCode::kCorruption &&
+           status.ToString().find(file) != std::string::npos;
+  }
+
+  Answers whole_;
+};
+
+TEST_F(LostTablesTest, AnAnswerIsWholeOrNamesTheFile) {
+  int with_errors = 0, tables = 0;
+  for (const std::string& file : DbFiles()) {
+    if (!file.ends_with(".sst")) continue;
+    ++tables;
+    for (const Damage damage : {Damage::kRemoved, Damage::kHalf, Damage::kZeros}) {
+      const std::string where = file + " damage " + std::to_string(static_cast<int>(damage));
+      const Damaged damaged(path() / "db" / file, damage);
+      {
+        const auto reader = Store::OpenForReading(path());
+        ASSERT_TRUE(reader.ok()) << where << ": " << reader.status().ToString();
+        int errors = 0;
+        for (const auto& [question, answer] : Ask(**reader)) {
+          if (answer.ok()) {
+            EXPECT_TRUE(whole_.at(question).ok()) << where << ": " << question;
+            if (whole_.at(question).ok()) {
+              EXPECT_EQ(*answer, *whole_.at(question)) << where << ": " << question;
+            }
+          } else if (whole_.at(question).ok()) {
+            EXPECT_TRUE(Names(answer.status(), file))
+                << where << ": " << question << ": " << answer.status().ToString();
+            ++errors;
+          }
+        }
+        if (errors > 0) ++with_errors;
+        const auto check = (*reader)->Check({});
+        ASSERT_TRUE(check.ok()) << where << ": " << check.status().ToString();
+        EXPECT_THAT(check->errors, ::testing::Contains(::testing::HasSubstr(file))) << where;
+      }
+      EXPECT_EQ(Store::Open(path()).status().code(), StatusCode::kCorruption) << where;
+    }
+  }
+  EXPECT_GE(tables, 15);
+  EXPECT_GT(with_errors, tables);
+}
+
+TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
+  store_ = Store::Open(path()).value();
+  auto files = FilesOf(Family::kChunks);
+  store_.reset();
+  // By number, so in the order of the steps.
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  const Damaged damaged(files[1].path, Damage::kRemoved);
+  const auto reader = Store::OpenForReading(path()).value();
+  const Answers answers = Ask(*reader);
+  for (const std::string question : {"bytes of 1 of main", "bytes of 3 of main", "steps of main",
+                                     "tensors of 2 of main", "log", "stats"}) {
+    EXPECT_TRUE(answers.at(question).ok()) << answers.at(question).status().ToString();
+  }
+  EXPECT_TRUE(Names(answers.at("bytes of 2 of main").status(), files[1].path.filename()));
+  const CheckReport check = reader->Check({}).value();
+  int chunks = 0;
+  for (const std::string& error : check.errors) chunks += error.find("in no file") != std::string::npos;
+  EXPECT_EQ(chunks, 1);
+}
+
+TEST_F(LostTablesTest, OtherFilesThatAreLostHideNothing) {
+  for (const std::string& file : DbFiles()) {
+    if (file.ends_with(".sst")) continue;
+    const Damaged damaged(path() / "db" / file, Damage::kRemoved);
+    const auto reader = Store::OpenForReading(path());
+    if (!reader.ok()) {
+      EXPECT_THAT(reader.status().ToString(), ::testing::HasSubstr(file));
+      continue;
+    }
+    for (const auto& [question, answer] : Ask(**reader)) {
+      if (!whole_.at(question).ok()) continue;
+      ASSERT_TRUE(answer.ok()) << file << ": " << question << ": " << answer.status().ToString();
+      EXPECT_EQ(*answer, *whole_.at(question)) << file << ": " << question;
+    }
+  }
+}
+
+TEST_F(LostTablesTest, WhatIsLostWhileAReaderIsOpenIsAnError) {
+  const auto reader = Store::OpenForReading(path()).value();
+  const auto names = [&] {
+    std::vector<std::string> files = DbFiles();
+    return std::set<std::string>(files.begin(), files.end());
+  };
+  store_ = Store::Open(path()).value();
+  const std::set<std::string> before = names();
+  SaveStep(4);
+  std::string lost;
+  for (const auto& file : FilesOf(Family::kSteps)) {
+    const std::string name = file.path.filename();
+    if (!before.contains(name)) lost = name;
+  }
+  ASSERT_NE(lost, "");
+  fs::remove(path() / "db" / lost);
+  reader->CatchUp().IgnoreError();
+  const auto steps = reader->ListCheckpoints("main");
+  EXPECT_TRUE(Names(steps.status(), lost)) << steps.status().ToString();
+  store_.reset();
+}
+
+}  // namespace
+}  // namespace varve::testing
