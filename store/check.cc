@@ -72,7 +72,7 @@ class Checker {
     CountBases();
     VARVE_RETURN_IF_ERROR(CheckCounts());
     VARVE_RETURN_IF_ERROR(CheckIndex());
-    CheckFiles();
+    VARVE_RETURN_IF_ERROR(CheckFiles());
     if (options_.read_data) ReadData();
     return Status::Ok();
   }
@@ -101,7 +101,7 @@ class Checker {
   Status CheckCounts();
   void CheckBirth(uint64_t birth, const BirthRecord& record);
   Status CheckIndex();
-  void CheckFiles();
+  Status CheckFiles();
   void ReadData();
   std::string FindUser(ListAddress list, uint32_t index) const;
 
@@ -129,7 +129,8 @@ class Checker {
   std::set<StepKey> steps_with_tensors_;
 };
 
-// Every table file of every family is there, has its size and opens: or no writer could open the store.
+// Every table file of every family is there, has its size and opens: or no writer could open the
+// store.
 Status Checker::CheckTables() {
   VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
   for (const Database::LostTable& table : lost) {
@@ -272,8 +273,8 @@ Status Checker::CheckLists() {
       }));
   for (const auto& [address, facts] : lists_) {
     if (!facts.found) {
-      Error("list " + Name(address.birth, address.number) + " is missing (" +
-            FindUser(address, 0) + ")");
+      Error("list " + Name(address.birth, address.number) + " is missing (" + FindUser(address, 0) +
+            ")");
     }
   }
   return Status::Ok();
@@ -444,9 +445,10 @@ Status Checker::CheckIndex() {
   });
 }
 
-// Every live chunk lies within a file that is there, and the files hold no fewer frames than live and no more than
-// were stored.
-void Checker::CheckFiles() {
+// Every live chunk lies within a file that is there, and the files hold no fewer frames than live
+// and no more than were stored.
+Status Checker::CheckFiles() {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, db_->BeginRead());
   rocksdb::ColumnFamilyMetaData family;
   db_->rocksdb()->GetColumnFamilyMetaData(db_->handle(Family::kChunks), &family);
   std::map<ChunkAddress, ChunkAddress> ranges;
@@ -475,6 +477,7 @@ void Checker::CheckFiles() {
             FindUser(facts.named_by, facts.index_in_list) + ")");
     }
   }
+  return Status::Ok();
 }
 
 void Checker::ReadData() {

@@ -47,6 +47,7 @@ Status ChunkFiles::Finish() {
 Status ChunkFiles::OpenNext() {
   paths_.push_back(incoming_ / ("birth-" + std::to_string(birth_) + "-" +
                                 std::to_string(paths_.size()) + ".sst"));
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
   const rocksdb::Options options = database_->FileOptions(Family::kChunks);
   current_ = std::make_unique<rocksdb::SstFileWriter>(rocksdb::EnvOptions(options), options,
                                                       database_->handle(Family::kChunks),
@@ -58,9 +59,8 @@ Status ChunkFiles::OpenNext() {
 Status ChunkFiles::CloseCurrent() {
   if (closing_.size() == kMaxClosing) VARVE_RETURN_IF_ERROR(WaitForOldest());
   closing_.push_back(std::async(
-      std::launch::async,
-      [writer = std::shared_ptr<rocksdb::SstFileWriter>(std::move(current_)),
-       path = paths_.back().string()] {
+      std::launch::async, [writer = std::shared_ptr<rocksdb::SstFileWriter>(std::move(current_)),
+                           path = paths_.back().string()] {
         return FromRocksDb(writer->Finish(), "syncing " + path);
       }));
   return Status::Ok();

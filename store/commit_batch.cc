@@ -21,6 +21,7 @@ std::filesystem::path NewFileName(const std::filesystem::path& incoming, std::st
 
 Status WriteTable(const Database& database, Family family, const std::filesystem::path& path,
                   const std::map<std::string, std::optional<std::string>>& changes) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   const rocksdb::Options options = database.FileOptions(family);
   rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
                                 /*invalidate_page_cache=*/false);
@@ -43,6 +44,29 @@ void RemoveFiles(const std::vector<Table>& tables) {
   for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
 }
 
+// The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
+Status Ingest(Database* database, const std::vector<Table>& tables,
+              std::span<const std::filesystem::path> chunk_files) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+  rocksdb::IngestExternalFileOptions options;
+  options.move_files = true;
+  options.write_global_seqno = false;
+  std::vector<rocksdb::IngestExternalFileArg> args;
+  if (!chunk_files.empty()) {
+    args.emplace_back();
+    args.back().column_family = database->handle(Family::kChunks);
+    for (const auto& path : chunk_files) args.back().external_files.push_back(path.string());
+    args.back().options = options;
+  }
+  for (const Table& table : tables) {
+    args.emplace_back();
+    args.back().column_family = database->handle(table.family);
+    args.back().external_files = {table.path.string()};
+    args.back().options = options;
+  }
+  return FromRocksDb(database->rocksdb()->IngestExternalFiles(args), "committing");
+}
+
 }  // namespace
 
 void CommitBatch::Put(Family family, std::string key, std::string value) {
@@ -62,6 +86,8 @@ bool CommitBatch::empty() const {
 
 Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
                            std::span<const std::filesystem::path> chunk_files) const {
+  if (empty() && chunk_files.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(database->Heal());
   std::vector<Table> tables;
   for (int i = 0; i < kNumFamilies; ++i) {
     if (changes_[i].empty()) continue;
@@ -83,28 +109,19 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     RemoveFiles(tables);
     return table.status;
   }
-
-  rocksdb::IngestExternalFileOptions options;
-  options.move_files = true;
-  options.write_global_seqno = false;
-  std::vector<rocksdb::IngestExternalFileArg> args;
-  if (!chunk_files.empty()) {
-    args.emplace_back();
-    args.back().column_family = database->handle(Family::kChunks);
-    for (const auto& path : chunk_files) args.back().external_files.push_back(path.string());
-    args.back().options = options;
+  Status status = Ingest(database, tables, chunk_files);
+  if (!status.ok()) {
+    // Whether an error struck before or after the record was written shows when it is read again;
+    // then it is durable, too, as opening writes the manifest anew.
+    const Status healed = database->Heal();
+    if (!healed.ok()) {
+      status = status.WithContext("it is not known whether this was committed");
+    } else if (database->HasIngested(tables.empty() ? chunk_files[0] : tables[0].path)) {
+      status = Status::Ok();
+    }
+    RemoveFiles(tables);
   }
-  for (const Table& table : tables) {
-    args.emplace_back();
-    args.back().column_family = database->handle(table.family);
-    args.back().external_files = {table.path.string()};
-    args.back().options = options;
-  }
-  if (args.empty()) return Status::Ok();
-  // The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
-  const rocksdb::Status status = database->rocksdb()->IngestExternalFiles(args);
-  if (!status.ok()) RemoveFiles(tables);
-  return FromRocksDb(status, "committing");
+  return status;
 }
 
 }  // namespace varve

@@ -20,7 +20,7 @@ class Folder : public rocksdb::FSDirectoryWrapper {
   IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
                                const DirFsyncOptions& why) override {
     if (why.reason != DirFsyncOptions::kNewFileSynced) {
-      return FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why);
+      return owner_->NoteDoubt(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why));
     }
     owner_->DeferFolderSync();
     return IOStatus::OK();
@@ -35,19 +35,31 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
   Manifest(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSWritableFile> target)
       : FSWritableFileOwnerWrapper(std::move(target)), owner_(owner) {}
 
-  // Before the bytes leave for the system, which may write them to the disk at any time from then on.
+  // Before the bytes leave for the system, which may write them to the disk at any time from then
+  // on.
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* debug) override {
     IOStatus status = owner_->SyncFolderIfPending();
-    return status.ok() ? FSWritableFileOwnerWrapper::Append(data, options, debug) : status;
+    if (status.ok()) status = FSWritableFileOwnerWrapper::Append(data, options, debug);
+    return owner_->NoteDoubt(std::move(status));
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& verification,
                   IODebugContext* debug) override {
     IOStatus status = owner_->SyncFolderIfPending();
-    return status.ok()
-               ? FSWritableFileOwnerWrapper::Append(data, options, verification, debug)
-               : status;
+    if (status.ok()) {
+      status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
+    }
+    return owner_->NoteDoubt(std::move(status));
+  }
+  IOStatus Flush(const IOOptions& options, IODebugContext* debug) override {
+    return owner_->NoteDoubt(FSWritableFileOwnerWrapper::Flush(options, debug));
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    return owner_->NoteDoubt(FSWritableFileOwnerWrapper::Sync(options, debug));
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    return owner_->NoteDoubt(FSWritableFileOwnerWrapper::Fsync(options, debug));
   }
 
  private:
@@ -55,6 +67,37 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
 };
 
 }  // namespace
+
+CommitFileSystem::~CommitFileSystem() {
+  if (lock_ != nullptr)
+    FileSystemWrapper::UnlockFile(lock_, IOOptions(), nullptr).PermitUncheckedError();
+}
+
+IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& options,
+                                      IODebugContext* debug) {
+  if (in_doubt_ && name.starts_with(db_path_ + "/")) {
+    return IOStatus::IOError("kept, as the manifest may name it", name);
+  }
+  return FileSystemWrapper::DeleteFile(name, options, debug);
+}
+
+IOStatus CommitFileSystem::RenameFile(const std::string& from, const std::string& to,
+                                      const IOOptions& options, IODebugContext* debug) {
+  return NoteDoubt(FileSystemWrapper::RenameFile(from, to, options, debug));
+}
+
+IOStatus CommitFileSystem::LockFile(const std::string& name, const IOOptions& options,
+                                    rocksdb::FileLock** lock, IODebugContext* debug) {
+  const std::lock_guard guard(lock_mutex_);
+  IOStatus status;
+  if (lock_ == nullptr) status = FileSystemWrapper::LockFile(name, options, &lock_, debug);
+  *lock = lock_;
+  return status;
+}
+
+IOStatus CommitFileSystem::UnlockFile(rocksdb::FileLock*, const IOOptions&, IODebugContext*) {
+  return IOStatus::OK();  // it goes with this object
+}
 
 IOStatus CommitFileSystem::ReopenWritableFile(const std::string&, const rocksdb::FileOptions&,
                                               std::unique_ptr<rocksdb::FSWritableFile>*,

@@ -2,15 +2,15 @@
 #include "store/database.h"
 
 #include <fcntl.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/sst_file_reader.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "store/commit_file_system.h"
 #include "store/util.h"
@@ -18,8 +18,8 @@
 namespace varve {
 namespace {
 
-// One name for one folder: RocksDB's lock knows by name what this process holds, and the system's lock
-// would not keep this process from taking it twice.
+// One name for one folder: RocksDB's lock knows by name what this process holds, and the system's
+// lock would not keep this process from taking it twice.
 std::filesystem::path DbPath(const std::filesystem::path& store) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::canonical(store, error);
@@ -29,7 +29,7 @@ std::filesystem::path DbPath(const std::filesystem::path& store) {
 // All table files stay open (a reader must keep what the writer unlinks), so the soft limit of
 // descriptors, often 1,024, is raised as far as this process may.
 void RaiseDescriptorLimit() {
-  struct rlimit limit{};
+  struct rlimit limit {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
@@ -39,7 +39,7 @@ void RaiseDescriptorLimit() {
 pid_t LockHolder(const std::filesystem::path& store) {
   const int fd = ::open((DbPath(store) / "LOCK").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   const bool held = ::fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -50,7 +50,8 @@ pid_t LockHolder(const std::filesystem::path& store) {
 // kLocked when RocksDB refused because of its lock, ok otherwise.
 Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& store) {
   const std::string text = status.ToString();
-  const std::string message = "the store in " + store.string() + " is locked: it is open for writing";
+  const std::string message =
+      "the store in " + store.string() + " is locked: it is open for writing";
   // Looking for the holder would close a descriptor of the lock file, and with it drop the lock of
   // this process: never look when it is ours.
   if (text.find("lock hold by current process") != std::string::npos) {
@@ -62,8 +63,8 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
   return Status::Locked(message + " in process " + std::to_string(holder));
 }
 
-// RocksDB starts a log at every open and, as nothing is ever flushed, keeps the old ones: empty files,
-// one an open. An empty log that is not the newest says nothing, so it goes.
+// RocksDB starts a log at every open and, as nothing is ever flushed, keeps the old ones: empty
+// files, one an open. An empty log that is not the newest says nothing, so it goes.
 void RemoveEmptyLogs(const std::filesystem::path& store) {
   std::error_code error;
   std::vector<std::filesystem::path> logs;
@@ -100,7 +101,7 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
 
 // What is wrong with a table file that shall have `bytes`; empty: it opens.
 std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
-  struct stat info{};
+  struct stat info {};
   if (::stat(file.c_str(), &info) != 0) {
     return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
                            : std::string("cannot be looked at: ") + std::strerror(errno);
@@ -120,7 +121,7 @@ std::string ManifestStamp(const std::filesystem::path& store) {
   const std::filesystem::path db = DbPath(store);
   const Result<std::string> current = ReadSmallFile(db / "CURRENT", kMaxBytes);
   if (!current.ok()) return "";
-  struct stat info{};
+  struct stat info {};
   if (::stat((db / current->substr(0, current->find('\n'))).c_str(), &info) != 0) return "";
   return *current + std::to_string(info.st_size);
 }
@@ -130,6 +131,18 @@ std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& file
   for (const auto& file : files) names.insert(std::filesystem::path(file.name).filename());
   return names;
 }
+
+// Notes that RocksDB has met an error from which it may not recover.
+class FailureListener : public rocksdb::EventListener {
+ public:
+  explicit FailureListener(std::atomic<bool>* failed) : failed_(failed) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status*) override {
+    *failed_ = true;
+  }
+
+ private:
+  std::atomic<bool>* const failed_;
+};
 
 }  // namespace
 
@@ -142,15 +155,24 @@ Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::
   return std::unique_ptr<DatabaseLock>(new DatabaseLock(lock));
 }
 
-DatabaseLock::~DatabaseLock() {
-  rocksdb::Env::Default()->UnlockFile(lock_).PermitUncheckedError();
-}
+DatabaseLock::~DatabaseLock() { rocksdb::Env::Default()->UnlockFile(lock_).PermitUncheckedError(); }
 
-Database::~Database() {
+Database::~Database() { Close(); }
+
+void Database::Close() {
   if (db_ == nullptr) return;
   for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
   for (auto* handle : other_handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  handles_.clear();
+  other_handles_.clear();
   db_->Close().PermitUncheckedError();  // all that matters was synced by its commit
+  db_.reset();
+}
+
+void Database::Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles) {
+  db_.reset(db);
+  handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
+  other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
 }
 
 Status Database::Create(const std::filesystem::path& path) {
@@ -230,7 +252,8 @@ Result<std::vector<rocksdb::LiveFileMetaData>> Database::ReadManifest() const {
   rocksdb::Status status;
   // The writer may roll its manifest between our looking and opening it.
   for (int attempt = 0; attempt < 20; ++attempt) {
-    status = rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
+    status =
+        rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
     if (status.ok()) break;
     ::usleep(1000 << std::min(attempt, 5));
   }
@@ -252,9 +275,9 @@ Result<std::vector<Database::LostTable>> Database::FindLostTables(
     const std::filesystem::path full = DbPath(path_) / name;
     const std::string what = WhatAilsTable(full, file.size);
     if (what.empty()) continue;
-    lost.push_back({file.column_family_name, name,
-                    "table file " + full.string() + " of family " + file.column_family_name + " " +
-                        what});
+    lost.push_back(
+        {file.column_family_name, name,
+         "table file " + full.string() + " of family " + file.column_family_name + " " + what});
   }
   if (lost.empty()) return lost;
   // A writer removes a file only after the manifest has ceased to name it.
@@ -275,21 +298,19 @@ Status Database::FindLost() {
     const std::set<std::string> sound = NamesOf(seen), all = NamesOf(named);
     if (std::includes(sound.begin(), sound.end(), all.begin(), all.end())) return Status::Ok();
     VARVE_ASSIGN_OR_RETURN(lost_, FindLostTables(sound));
-    if (!lost_.empty()) return OpenDespite();
+    if (!lost_.empty()) {
+      despite_lost_ = true;
+      return OpenDespite();
+    }
     // The writer was faster.
     VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
   }
   return Status::Ok();
 }
 
-// Opens the newest state with all files that are there.
+// Opens the newest state with all files that are there, for reading.
 Status Database::OpenDespite() {
-  for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  for (auto* handle : other_handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  handles_.clear();
-  other_handles_.clear();
-  db_.reset();
-  despite_lost_ = true;
+  Close();
   rocksdb::DBOptions options = db_options_;
   options.paranoid_checks = false;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
@@ -297,9 +318,19 @@ Status Database::OpenDespite() {
   const rocksdb::Status status =
       rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
   if (!status.ok()) return FromRocksDb(status, "opening the database in " + path_.string());
-  db_.reset(raw);
-  handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
-  other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
+  Adopt(raw, handles);
+  return Status::Ok();
+}
+
+Status Database::OpenWriter() {
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
+  VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
+  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path_.string());
+  Adopt(raw, handles);
+  RemoveEmptyLogs(path_);
   return Status::Ok();
 }
 
@@ -361,29 +392,77 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   family_options_ = MakeFamilyOptions(filter_);
   const std::string db_path = DbPath(path).string();
   if (for_writing) {
-    env_ = rocksdb::NewCompositeEnv(
-        std::make_shared<CommitFileSystem>(rocksdb::FileSystem::Default(), db_path));
+    file_system_ = std::make_shared<CommitFileSystem>(rocksdb::FileSystem::Default(), db_path);
+    env_ = rocksdb::NewCompositeEnv(file_system_);
     db_options_.env = env_.get();
+    db_options_.listeners.push_back(std::make_shared<FailureListener>(&failed_));
+    db_options_.max_bgerror_resume_count = 0;  // Heal does that
   }
-
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
-  rocksdb::Status status;
+  if (for_writing) return OpenWriter();
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
-  if (for_writing) {
-    status = rocksdb::DB::Open(db_options_, db_path, families_, &handles, &raw);
-    VARVE_RETURN_IF_ERROR(CheckLock(status, path));
-  } else {
-    // The second path is for RocksDB's log, which we replaced; nothing is written there.
-    status = rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
-  }
+  // The second path is for RocksDB's log, which we replaced; nothing is written there.
+  const rocksdb::Status status =
+      rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
   if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
-  db_.reset(raw);
-  handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
-  other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
-  if (!for_writing) return FindLost();
-  RemoveEmptyLogs(path);
-  return Status::Ok();
+  Adopt(raw, handles);
+  return FindLost();
+}
+
+Database::Use::Use(const Database* database) : database_(database) {
+  const std::lock_guard lock(database_->use_mutex_);
+  ++database_->uses_;
+}
+
+Database::Use::~Use() {
+  if (database_ == nullptr) return;
+  const std::lock_guard lock(database_->use_mutex_);
+  if (--database_->uses_ == 0) database_->unused_.notify_all();
+}
+
+Result<Database::Use> Database::BeginRead() const {
+  Use use(this);
+  if (db_ == nullptr) return closed_;
+  return use;
+}
+
+Result<Database::Use> Database::BeginWrite() {
+  VARVE_RETURN_IF_ERROR(Heal());
+  return BeginRead();
+}
+
+Status Database::Heal() {
+  if (!failed_ && !file_system_->in_doubt()) return Status::Ok();
+  std::unique_lock lock(use_mutex_);
+  unused_.wait(lock, [&] { return uses_ == 0; });
+  if (!failed_ && !file_system_->in_doubt()) return Status::Ok();  // another thread did it
+  Close();
+  file_system_->EndDoubt();
+  failed_ = false;
+  closed_ = OpenWriter();
+  if (closed_.ok()) return Status::Ok();
+  failed_ = true;
+  const Status reason = closed_;
+  const Status reading = OpenDespite();
+  if (!reading.ok()) closed_ = reading;
+  return reason.WithContext("opening the store again after an error");
+}
+
+bool Database::HasIngested(const std::filesystem::path& path) const {
+  struct stat source {
+  }, table{};
+  const Result<Use> use = BeginRead();
+  if (!use.ok() || ::stat(path.c_str(), &source) != 0) return false;
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db_->GetLiveFilesMetaData(&files);
+  for (const std::string& name : NamesOf(files)) {
+    if (::stat((DbPath(path_) / name).c_str(), &table) == 0 && table.st_ino == source.st_ino &&
+        table.st_dev == source.st_dev) {
+      return true;
+    }
+  }
+  return false;
 }
 
 rocksdb::Options Database::FileOptions(Family family) const {
@@ -392,6 +471,7 @@ rocksdb::Options Database::FileOptions(Family family) const {
 
 Result<std::optional<std::string>> Database::Get(Family family, std::string_view key) const {
   const std::string what = "reading family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   std::string value;
   const rocksdb::Status status =
@@ -405,18 +485,19 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   rocksdb::ReadOptions options;
   options.verify_checksums = false;
   frame->Reset();
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   const rocksdb::Status status =
       db_->Get(options, handle(Family::kChunks), keys::Chunk(address), frame);
   if (status.ok()) return Status::Ok();
-  const std::string what = "reading frame " + std::to_string(address.birth) + "/" +
-                           std::to_string(address.ordinal);
+  const std::string what =
+      "reading frame " + std::to_string(address.birth) + "/" + std::to_string(address.ordinal);
   if (status.IsNotFound()) VARVE_RETURN_IF_ERROR(CheckNotStale(Family::kChunks, what));
-  return status.IsNotFound() ? FromRocksDb(status, what)
-                             : ReadError(Family::kChunks, status, what);
+  return status.IsNotFound() ? FromRocksDb(status, what) : ReadError(Family::kChunks, status, what);
 }
 
 Status Database::Scan(Family family, std::string_view prefix, const Visit& visit) const {
   const std::string what = "scanning family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   const std::string end = keys::PrefixEnd(prefix);
   const rocksdb::Slice bound(end);
@@ -432,7 +513,9 @@ Status Database::Scan(Family family, std::string_view prefix, const Visit& visit
 }
 
 Result<std::optional<std::string>> Database::LastKey(Family family, std::string_view prefix) const {
-  const std::string what = "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  const std::string what =
+      "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   const std::unique_ptr<rocksdb::Iterator> it(
       db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
@@ -460,15 +543,5 @@ Status Database::CatchUp() const {
 }
 
 void Database::AwaitCatchUp() const { const std::lock_guard lock(catch_up_mutex_); }
-
-Status Database::Resume() const {
-  // RocksDB may be resuming by itself at this very moment, which takes it a little.
-  rocksdb::Status status = db_->Resume();
-  for (int i = 0; status.IsBusy() && i < 100; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    status = db_->Resume();
-  }
-  return FromRocksDb(status, "resuming after a full disk");
-}
 
 }  // namespace varve

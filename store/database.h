@@ -7,6 +7,7 @@
 #include <rocksdb/db.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "store/keys.h"
@@ -22,6 +24,8 @@
 #include "varve/result.h"
 
 namespace varve {
+
+class CommitFileSystem;
 
 // Keeps every writer out of the database of a store while it lives.
 class DatabaseLock {
@@ -71,6 +75,31 @@ class Database {
   Result<std::vector<LostTable>> FindLostTables(const std::set<std::string>& sound = {}) const;
 
   bool for_writing() const { return for_writing_; }
+
+  // While it lives, the database is not closed to be opened again. A thread may hold several.
+  class Use {
+   public:
+    explicit Use(const Database* database);
+    Use(Use&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+    Use& operator=(Use&&) = delete;
+    ~Use();
+
+   private:
+    const Database* database_;
+  };
+  // For what reads. An error when the database could not be opened again after a failed write.
+  Result<Use> BeginRead() const;
+  // For what writes: after an earlier error, opens the database again first. The thread holds no
+  // other Use. Writers only.
+  Result<Use> BeginWrite();
+  // After an error of RocksDB: closes the database and opens it again, as RocksDB itself does not
+  // recover from all of them; without such an error, nothing. When that fails, what is there can
+  // still be read, and the next call tries again. The thread holds no Use. Writers only.
+  Status Heal();
+  // True when the database has the table file that was ingested by a hard link to `path`.
+  bool HasIngested(const std::filesystem::path& path) const;
+
+  // These are only used while a Use is held.
   rocksdb::DB* rocksdb() const { return db_.get(); }
   rocksdb::ColumnFamilyHandle* handle(Family family) const {
     return handles_[static_cast<size_t>(family)];
@@ -81,8 +110,8 @@ class Database {
 
   // nullopt = no such key.
   Result<std::optional<std::string>> Get(Family family, std::string_view key) const;
-  // The frame at an address, without a copy where RocksDB allows it. kNotFound when it is not there.
-  // Table checksums are not verified: the digest of the chunk is.
+  // The frame at an address, without a copy where RocksDB allows it. kNotFound when it is not
+  // there. Table checksums are not verified: the digest of the chunk is.
   Status GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const;
 
   // Calls `visit(key, value)` for every key with the prefix, in order, until it fails.
@@ -96,8 +125,6 @@ class Database {
   Status CatchUp() const;
   // Returns when no catch-up is under way: it brings the families up to date one after the other.
   void AwaitCatchUp() const;
-  // Writers: leaves the read-only state that a full disk puts RocksDB into.
-  Status Resume() const;
 
  private:
   Database() = default;
@@ -105,6 +132,9 @@ class Database {
   Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest() const;
   Status FindLost();
   Status OpenDespite();
+  Status OpenWriter();
+  void Close();
+  void Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
   Status NoteLost() const;
   std::string LostOf(Family family) const;
   Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
@@ -112,16 +142,25 @@ class Database {
 
   // Constant after opening.
   bool for_writing_ = false;
-  bool despite_lost_ = false;  // readers: opened although tables are lost; does not catch up
+  bool despite_lost_ = false;   // readers: opened although tables are lost; does not catch up
   std::filesystem::path path_;  // of the store
   std::vector<rocksdb::ColumnFamilyDescriptor> families_;
-  std::unique_ptr<rocksdb::Env> env_;  // over CommitFileSystem; writers only
+  std::shared_ptr<CommitFileSystem> file_system_;  // writers only
+  std::unique_ptr<rocksdb::Env> env_;              // over file_system_; writers only
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;
+
+  // Writers: changed by Heal while nobody uses them. Readers: constant after opening.
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;        // ours, in the order of Family
   std::vector<rocksdb::ColumnFamilyHandle*> other_handles_;  // "default", and of newer versions
+  Status closed_;                                            // why db_ is null
+
+  mutable std::mutex use_mutex_;  // held while the database is opened again
+  mutable std::condition_variable unused_;
+  mutable int uses_ = 0;             // guarded by use_mutex_
+  std::atomic<bool> failed_{false};  // RocksDB has met an error: Heal has something to do
 
   mutable std::mutex catch_up_mutex_;
   mutable std::string manifest_seen_;  // as it was when lost tables were looked for; guarded by it

@@ -87,7 +87,7 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps) {
     if (IsNoSpace(status)) {
       // The reserve is what makes dropping possible on a full disk.
       ReleaseReserve();
-      status = database_->Resume();
+      status = database_->Heal();
       if (status.ok()) status = batch.Commit(database_.get(), incoming(), {});
     }
     VARVE_RETURN_IF_ERROR(status);

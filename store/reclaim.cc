@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames are
-// never deleted one by one: tombstones would make compactions rewrite everything between them. A
-// file without a live frame is deleted whole; one more than half dead is rewritten without its dead
-// frames, so garbage never exceeds live bytes.
+// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
+// are never deleted one by one: tombstones would make compactions rewrite everything between them.
+// A file without a live frame is deleted whole; one more than half dead is rewritten without its
+// dead frames, so garbage never exceeds live bytes.
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
@@ -33,6 +33,7 @@ struct ChunkFile {
 };
 
 Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   rocksdb::ColumnFamilyMetaData family;
   database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &family);
   std::vector<ChunkFile> files;
@@ -51,31 +52,33 @@ Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
 }
 
 // Rewrites files of the last level into it.
-Status Rewrite(const Database& database, const std::vector<std::string>& names) {
+Status Rewrite(Database* database, const std::vector<std::string>& names) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
   rocksdb::CompactionOptions options;
   options.compression = rocksdb::kNoCompression;
   options.output_file_size_limit = kChunkFileBytes;
-  auto* handle = database.handle(Family::kChunks);
-  return FromRocksDb(database.rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
+  auto* handle = database->handle(Family::kChunks);
+  return FromRocksDb(database->rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
                      "rewriting chunk files");
 }
 
-Status DeleteFile(const Database& database, const ChunkFile& file) {
+Status DeleteFile(Database* database, const ChunkFile& file) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
   const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
   const rocksdb::Slice begin(first), end(last);
-  return FromRocksDb(rocksdb::DeleteFilesInRange(database.rocksdb(),
-                                                 database.handle(Family::kChunks), &begin, &end),
+  return FromRocksDb(rocksdb::DeleteFilesInRange(database->rocksdb(),
+                                                 database->handle(Family::kChunks), &begin, &end),
                      "deleting chunk file " + file.name);
 }
 
-Status RewriteWithout(const Database& database, const ChunkFile& file,
+Status RewriteWithout(Database* database, const ChunkFile& file,
                       const std::vector<ChunkAddress>& dead) {  // sorted
-  database.dead_chunk_filter()->SetPredicate(
+  database->dead_chunk_filter()->SetPredicate(
       std::make_shared<const DeadChunkFilterFactory::IsDead>([&dead](ChunkAddress address) {
         return std::binary_search(dead.begin(), dead.end(), address);
       }));
   const Status status = Rewrite(database, {file.name});
-  database.dead_chunk_filter()->SetPredicate(nullptr);
+  database->dead_chunk_filter()->SetPredicate(nullptr);
   return status;
 }
 
@@ -92,8 +95,9 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
                             ReferenceCounts* counts) {
   FileUse use;
   std::vector<std::pair<uint64_t, uint32_t>> births;  // with the number of their chunks
-  const std::unique_ptr<rocksdb::Iterator> it(database.rocksdb()->NewIterator(
-      rocksdb::ReadOptions(), database.handle(Family::kBirths)));
+  VARVE_ASSIGN_OR_RETURN(const Database::Use held, database.BeginRead());
+  const std::unique_ptr<rocksdb::Iterator> it(
+      database.rocksdb()->NewIterator(rocksdb::ReadOptions(), database.handle(Family::kBirths)));
   for (it->Seek(keys::Birth(file.first.birth)); it->Valid(); it->Next()) {
     const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
@@ -122,14 +126,15 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
   return use;
 }
 
-// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted, so
-// that a record is rewritten only after as many others have died.
-Status CompactMetadata(const Database& database, bool all) {
+// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
+// so that a record is rewritten only after as many others have died.
+Status CompactMetadata(Database* database, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     if (family == Family::kChunks) continue;
+    VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
     rocksdb::ColumnFamilyMetaData files;
-    database.rocksdb()->GetColumnFamilyMetaData(database.handle(family), &files);
+    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
     uint64_t entries = 0, deletions = 0;
     for (const auto& level : files.levels) {
       for (const auto& file : level.files) {
@@ -139,25 +144,26 @@ Status CompactMetadata(const Database& database, bool all) {
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
     if (!wanted) continue;
-    VARVE_RETURN_IF_ERROR(FromRocksDb(
-        database.rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database.handle(family),
-                                         nullptr, nullptr),
-        "compacting family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(
+        FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
+                                                      database->handle(family), nullptr, nullptr),
+                    "compacting family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
 
 // RocksDB merges these families by itself, but not to the end in a process that lives for one save.
-Status MergeMetadata(const Database& database) {
+Status MergeMetadata(Database* database) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
+    VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
     rocksdb::ColumnFamilyMetaData files;
-    database.rocksdb()->GetColumnFamilyMetaData(database.handle(family), &files);
+    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
     if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
-    VARVE_RETURN_IF_ERROR(FromRocksDb(
-        database.rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database.handle(family),
-                                         nullptr, nullptr),
-        "merging family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(
+        FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
+                                                      database->handle(family), nullptr, nullptr),
+                    "merging family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
@@ -177,9 +183,9 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
     const std::lock_guard maintenance(maintenance_mutex_);
     const auto lock = LockCommits();
     VARVE_RETURN_IF_ERROR(ReclaimLocked(options.all, &report));
-    const Status compacted = CompactMetadata(*database_, options.all);
+    const Status compacted = CompactMetadata(database_.get(), options.all);
     // Garbage in the metadata may wait for a disk with space on it.
-    VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Resume() : compacted);
+    VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Heal() : compacted);
   }
   VARVE_ASSIGN_OR_RETURN(report.pending_bytes, PendingBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
@@ -203,7 +209,7 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
     } else if (use.live_chunks > 0 || !pins_.BeginReclaim(use.births)) {
       kept_dead.insert(use.dead.begin(), use.dead.end());
     } else {
-      const Status deleted = DeleteFile(*database_, file);
+      const Status deleted = DeleteFile(database_.get(), file);
       pins_.EndReclaim();
       VARVE_RETURN_IF_ERROR(deleted);
       report->freed_bytes += use.dead_bytes;
@@ -217,15 +223,15 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   for (const auto& [file, use] : half_dead) {
     Status rewritten = Status::Aborted("pinned");
     if (pins_.BeginReclaim(use.births)) {
-      rewritten = RewriteWithout(*database_, *file, use.dead);
+      rewritten = RewriteWithout(database_.get(), *file, use.dead);
       if (IsNoSpace(rewritten)) {
         ReleaseReserve();
-        rewritten = database_->Resume();
-        if (rewritten.ok()) rewritten = RewriteWithout(*database_, *file, use.dead);
+        rewritten = database_->Heal();
+        if (rewritten.ok()) rewritten = RewriteWithout(database_.get(), *file, use.dead);
       }
       pins_.EndReclaim();
       if (IsNoSpace(rewritten)) {
-        VARVE_RETURN_IF_ERROR(database_->Resume());
+        VARVE_RETURN_IF_ERROR(database_->Heal());
       } else {
         VARVE_RETURN_IF_ERROR(rewritten);
       }
@@ -293,8 +299,9 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
   }
 }
 
-// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one; the
-// sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at most.
+// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one;
+// the sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at
+// most.
 Status StoreImpl::MergeSmallFiles() {
   const std::lock_guard maintenance(maintenance_mutex_);
   for (const uint64_t limit : kMergeLimits) {
@@ -307,11 +314,11 @@ Status StoreImpl::MergeSmallFiles() {
         run.push_back(files[i].name);
         continue;
       }
-      if (run.size() >= kMergeWidth) VARVE_RETURN_IF_ERROR(Rewrite(*database_, run));
+      if (run.size() >= kMergeWidth) VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
       run.clear();
     }
   }
-  return MergeMetadata(*database_);
+  return MergeMetadata(database_.get());
 }
 
 }  // namespace varve

@@ -232,6 +232,7 @@ Status StoreImpl::SweepOrphans() {
         if (record.live_chunks < record.chunks) births_with_dead_.insert(parsed->birth);
         return Status::Ok();
       }));
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
   rocksdb::ColumnFamilyMetaData family;
   database_->rocksdb()->GetColumnFamilyMetaData(database_->handle(Family::kChunks), &family);
   for (const auto& level : family.levels) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file of the database is lost or cut: an answer is complete, or an error that names the file, and
-// a check finds whatever would keep a writer out.
+// A file of the database is lost or cut: an answer is complete, or an error that names the file,
+// and a check finds whatever would keep a writer out.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -144,7 +144,8 @@ class LostTablesTest : public InternalsTest {
   // Damages a file of the database while it lives.
   class Damaged {
    public:
-    Damaged(fs::path file, Damage damage) : file_(std::move(file)), saved_(file_.string() + ".saved") {
+    Damaged(fs::path file, Damage damage)
+        : file_(std::move(file)), saved_(file_.string() + ".saved") {
       fs::rename(file_, saved_);
       fs::copy(saved_, file_);
       Inflict(damage, file_);
@@ -204,7 +205,8 @@ TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
   auto files = FilesOf(Family::kChunks);
   store_.reset();
   // By number, so in the order of the steps.
-  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  std::sort(files.begin(), files.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
   const Damaged damaged(files[1].path, Damage::kRemoved);
   const auto reader = Store::OpenForReading(path()).value();
   const Answers answers = Ask(*reader);
@@ -215,7 +217,8 @@ TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
   EXPECT_TRUE(Names(answers.at("bytes of 2 of main").status(), files[1].path.filename()));
   const CheckReport check = reader->Check({}).value();
   int chunks = 0;
-  for (const std::string& error : check.errors) chunks += error.find("in no file") != std::string::npos;
+  for (const std::string& error : check.errors)
+    chunks += error.find("in no file") != std::string::npos;
   EXPECT_EQ(chunks, 1);
 }
 

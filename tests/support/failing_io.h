@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lets calls of this process that change files fail on purpose: write, pwrite, fsync, fdatasync,
+// rename, link and unlink are taken over in any program that links failing_io.cc. Thread-safe; one
+// FailingIo at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace varve::testing {
+
+class FailingIo {
+ public:
+  struct Plan {
+    std::string path;    // calls on files whose path holds this ...
+    std::string call;    // ... and of this name, or of any when empty ...
+    uint64_t first = 0;  // ... fail from this one on, counted from 0 ...
+    uint64_t count = 1;  // ... so many of them ...
+    int error = 0;       // ... with this errno; 0: none fails, they are only counted
+    bool after = false;  // fail after the call was carried out
+  };
+  explicit FailingIo(Plan plan);
+  ~FailingIo();
+  FailingIo(const FailingIo&) = delete;
+  FailingIo& operator=(const FailingIo&) = delete;
+
+  // Calls so far that the plan speaks of.
+  uint64_t num_calls() const;
+  // What failed last: "fdatasync /tmp/.../MANIFEST-000004"; empty: nothing.
+  std::string failed() const;
+};
+
+}  // namespace varve::testing
