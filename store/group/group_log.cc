@@ -21,8 +21,10 @@ std::string RecordName(uint64_t number) {
 
 }  // namespace
 
-void GroupLog::Pause(int* attempt) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(++*attempt, 20)));
+void GroupLog::Sleep(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
+
+void GroupLog::Pause(int* attempt) const {
+  pause_(std::chrono::milliseconds(std::min(++*attempt, 20)));
 }
 
 Status GroupLog::Refresh() {

@@ -22,7 +22,10 @@ namespace varve {
 
 class GroupLog {
  public:
-  GroupLog(std::unique_ptr<RecordLog> log, uint64_t seed) : log_(std::move(log)), seed_(seed) {}
+  // `pause`: what a wait does between two looks; a test's does not take the time.
+  using PauseFunction = std::function<void(std::chrono::milliseconds)>;
+  GroupLog(std::unique_ptr<RecordLog> log, uint64_t seed, PauseFunction pause = Sleep)
+      : log_(std::move(log)), seed_(seed), pause_(std::move(pause)) {}
 
   // Reads what has been appended. kCorruption names the record.
   Status Refresh();
@@ -60,7 +63,8 @@ class GroupLog {
   static constexpr uint64_t kSnapshotInterval = 256;
 
  private:
-  static void Pause(int* attempt);
+  static void Sleep(std::chrono::milliseconds time);
+  void Pause(int* attempt) const;
   Status RefreshLocked();
   Status Reload();
   Result<bool> TryReload();
@@ -74,6 +78,7 @@ class GroupLog {
   mutable std::mutex mutex_;
   const std::unique_ptr<RecordLog> log_;
   const uint64_t seed_;
+  const PauseFunction pause_;
   GroupState state_;
 };
 

@@ -101,7 +101,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
   store->own_ = *std::move(own);
   // What was given up before this rank came is no save of its own.
   store->log()->With([&](const GroupState& state) {
-    for (const auto& [number, outcome] : state.outcomes) store->TakePart(number);
+    for (const auto& [number, outcome] : state.outcomes) store->taken_.Take(number);
   });
   return store;
 }
@@ -112,18 +112,9 @@ Status GroupStore::RequireWriter() const {
                                     " is open for reading only");
 }
 
-Status GroupStore::Propose(const Change& change) const {
+Status GroupStore::Propose(const GroupChange& change) const {
   VARVE_RETURN_IF_ERROR(RequireWriter());
-  return log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-    // First whether it is done: the last record of this rank may have come just before it was
-    // replaced.
-    VARVE_ASSIGN_OR_RETURN(std::optional<RecordBody> body, change(state));
-    if (!body.has_value()) return std::optional<GroupRecord>();
-    if (state.IsCurrent(author())) return std::optional(GroupRecord{author(), *std::move(body)});
-    return Status::Aborted(
-        "rank " + std::to_string(author().rank) + " of epoch " + std::to_string(author().epoch) +
-        " has been replaced; the job is in epoch " + std::to_string(state.epoch));
-  });
+  return ProposeAs(log(), author(), change);
 }
 
 Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId member) const {
@@ -139,18 +130,6 @@ Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId m
   }
   VARVE_ASSIGN_OR_RETURN(reader, OpenMember(place_, member, options_, /*for_writing=*/false));
   return reader;
-}
-
-// The log tells how the last kMaxOutcomes attempts ended; no older one can be taken for a new one.
-void GroupStore::TakePart(AttemptId attempt) {
-  const std::lock_guard lock(taken_part_mutex_);
-  taken_part_.insert(attempt);
-  if (taken_part_.size() > 2 * GroupState::kMaxOutcomes) taken_part_.erase(taken_part_.begin());
-}
-
-bool GroupStore::HasTakenPart(AttemptId attempt) const {
-  const std::lock_guard lock(taken_part_mutex_);
-  return taken_part_.contains(attempt);
 }
 
 Result<std::vector<RunInfo>> GroupStore::ListRuns() const {

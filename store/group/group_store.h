@@ -16,6 +16,7 @@
 #include "store/group/coverage_proof.h"
 #include "store/group/group_log.h"
 #include "store/group/member.h"
+#include "store/group/rank_save.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -70,16 +71,10 @@ class GroupStore : public Store {
   // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
   CoverageProof* coverage() { return &coverage_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // What a wait that was in vain says: "within 600000 ms".
-  std::string Waited() const {
-    return log()->is_hurried() ? "before this rank left"
-                               : "within " + std::to_string(timeout_.count()) + " ms";
-  }
   const StoreOptions& options() const { return options_; }
 
   // Proposes a change in the name of this handle. kAborted when its rank's epoch is over.
-  using Change = std::function<Result<std::optional<RecordBody>>(const GroupState&)>;
-  Status Propose(const Change& change) const;
+  Status Propose(const GroupChange& change) const;
 
   // A member to read from; the rank's own, or one opened beside its writer, which is kept.
   Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
@@ -87,9 +82,7 @@ class GroupStore : public Store {
   Status AskCondition() const { return condition_ == nullptr ? Status::Ok() : condition_(); }
   // After a save: drops from the own member what others have closed meanwhile.
   Status SweepOwn();
-  // Attempts that are over for this rank: each save takes part in one of its own.
-  bool HasTakenPart(AttemptId attempt) const;
-  void TakePart(AttemptId attempt);
+  bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
   GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
@@ -118,8 +111,7 @@ class GroupStore : public Store {
   // Synchronise themselves.
   CoverageProof coverage_;
   std::atomic<uint64_t> closed_when_swept_{0};
-  mutable std::mutex taken_part_mutex_;
-  std::set<AttemptId> taken_part_;  // the newest of them
+  AttemptsTaken taken_;
   mutable std::mutex readers_mutex_;
   mutable std::map<MemberId, std::shared_ptr<const StoreImpl>> readers_;
 };

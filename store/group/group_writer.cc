@@ -11,49 +11,26 @@
 #include "store/group/group_writer.h"
 
 #include <algorithm>
-#include <random>
-#include <thread>
 
 #include "store/chunk_source.h"
 #include "store/group/attempt_names.h"
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
+#include "store/group/rank_save.h"
 #include "store/util.h"
 
 namespace varve {
 namespace {
 
-uint64_t RandomNumber() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
-
-// "rank 2", "ranks 2, 3".
-std::string MissingRanks(const GroupState& state, const GroupAttempt& attempt) {
-  std::string ranks;
-  size_t n = 0;
-  for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
-    if (attempt.parts.contains(rank)) continue;
-    ranks += (n++ == 0 ? "" : ", ") + std::to_string(rank);
-  }
-  return (n == 1 ? "rank " : "ranks ") + ranks;
-}
-
-// Proposes that an attempt ends here. It may have ended otherwise.
-Status ProposeAbort(const GroupStore& store, AttemptId attempt, const Status& why) {
-  return store.Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    const GroupAttempt* found = state.FindAttempt(attempt);
-    if (found == nullptr || found->committed) return std::optional<RecordBody>();
-    return std::optional<RecordBody>(AbortRecord{
-        attempt, why.code(), "rank " + std::to_string(store.author().rank) + ": " + why.message()});
-  });
-}
-
 class GroupWriter : public SourceWriter {
  public:
-  GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt,
+  GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt, std::unique_ptr<RankSave> save,
               std::unique_ptr<CheckpointWriter> inner)
-      : store_(store), id_(std::move(id)), attempt_(attempt), inner_(std::move(inner)) {}
+      : store_(store),
+        id_(std::move(id)),
+        attempt_(attempt),
+        save_(std::move(save)),
+        inner_(std::move(inner)) {}
   ~GroupWriter() override { GroupWriter::Abandon(); }
 
   Status Put(const TensorView& view) override { return Note(view, inner_->Put(view)); }
@@ -106,14 +83,13 @@ class GroupWriter : public SourceWriter {
   Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
   Status NoteContents();
-  Status AwaitAllPrepared();
   Result<Digest> WriteCatalogue();
   Status Decide();
-  Status AwaitOutcome();
 
   GroupStore* const store_;
   const CheckpointId id_;
   const AttemptId attempt_;
+  const std::unique_ptr<RankSave> save_;
   const std::unique_ptr<CheckpointWriter> inner_;
   bool open_ = true;
   Catalogue part_;
@@ -142,8 +118,8 @@ Result<SaveReport> GroupWriter::Commit() {
   if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
   if (status.ok() && rank() == 0) status = Decide();
-  if (!status.ok()) status = ProposeAbort(*store_, attempt_, status);
-  if (status.ok()) status = AwaitOutcome();
+  if (!status.ok()) status = save_->GiveUp(status);
+  if (status.ok()) status = save_->AwaitOutcome();
   // Housekeeping: what fails now is done at the next save, or by a reclaim.
   PartFile(rank()).Remove().IgnoreError();
   store_->SweepOwn().IgnoreError();
@@ -179,30 +155,7 @@ Status GroupWriter::Prepare(const SaveReport& report) {
                  .new_bytes = report.new_bytes,
                  .stored_bytes = report.stored_bytes};
   VARVE_ASSIGN_OR_RETURN(part.catalogue, PartFile(rank()).Write(part_));
-  return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    const GroupAttempt* attempt = state.FindAttempt(attempt_);
-    if (attempt == nullptr) return OutcomeOf(state, attempt_);
-    if (attempt->parts.contains(rank())) return std::optional<RecordBody>();
-    return std::optional<RecordBody>(PreparedRecord{attempt_, part});
-  });
-}
-
-// Rank 0.
-Status GroupWriter::AwaitAllPrepared() {
-  VARVE_ASSIGN_OR_RETURN(
-      const auto status,
-      store_->log()->Await<Status>(store_->timeout(), [&](const GroupState& state) {
-        const GroupAttempt* attempt = state.FindAttempt(attempt_);
-        if (attempt == nullptr) return std::optional(OutcomeOf(state, attempt_));
-        const bool all = attempt->parts.size() == state.num_ranks;
-        return all ? std::optional(Status::Ok()) : std::nullopt;
-      }));
-  if (status.has_value()) return *status;
-  return store_->log()->With([&](const GroupState& state) {
-    const GroupAttempt* attempt = state.FindAttempt(attempt_);
-    if (attempt == nullptr) return OutcomeOf(state, attempt_);
-    return Status::Aborted(MissingRanks(state, *attempt) + " did not save " + store_->Waited());
-  });
+  return save_->Prepare(part);
 }
 
 // All parts in one file.
@@ -225,7 +178,7 @@ Result<Digest> GroupWriter::WriteCatalogue() {
 
 // Rank 0.
 Status GroupWriter::Decide() {
-  VARVE_RETURN_IF_ERROR(AwaitAllPrepared());
+  VARVE_RETURN_IF_ERROR(save_->AwaitAllPrepared());
   if (IsMutated(Mutation::kSweepWithoutLook)) PauseLongForMutation();  // or it is seldom wrong
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   CommitRecord record{
@@ -235,94 +188,17 @@ Status GroupWriter::Decide() {
       .metrics = metrics_,
       .tags = tags_};
   VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue());
-  return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    const GroupAttempt* attempt = state.FindAttempt(attempt_);
-    if (attempt == nullptr || attempt->committed) return std::optional<RecordBody>();
-    return std::optional<RecordBody>(record);
-  });
-}
-
-Status GroupWriter::AwaitOutcome() {
-  const auto look = [&](const GroupState& state) -> std::optional<Status> {
-    const GroupAttempt* attempt = state.FindAttempt(attempt_);
-    if (attempt != nullptr && !attempt->committed) return std::nullopt;
-    return OutcomeOf(state, attempt_);
-  };
-  VARVE_ASSIGN_OR_RETURN(auto status, store_->log()->Await<Status>(store_->timeout(), look));
-  if (status.has_value()) return *status;
-  VARVE_RETURN_IF_ERROR(ProposeAbort(*store_, attempt_,
-                                     Status::Aborted("rank 0 did not decide " + store_->Waited())));
-  status = store_->log()->With(look);
-  return status.value_or(Status::Aborted("it is not known how it ended"));
+  return save_->Commit(record);
 }
 
 void GroupWriter::Abandon() {
   if (!open_) return;
   open_ = false;
   inner_->Abandon();
-  ProposeAbort(*store_, attempt_, Status::Aborted("it was abandoned")).IgnoreError();
+  save_->GiveUp(Status::Aborted("it was abandoned")).IgnoreError();
 }
 
 // --- Begin ---
-
-// The newest step of the run, unless the caller names another; 0: none.
-Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) {
-  const auto run = state.runs.find(options.run);
-  if (options.parent.has_value()) {
-    const GroupStep* step = state.FindStep({options.run, *options.parent});
-    if (step != nullptr) return step->attempt;
-    return Status::NotFound("the parent, " + StepName(options.run, *options.parent) +
-                            ", does not exist");
-  }
-  if (run == state.runs.end() || run->second.steps.empty()) return AttemptId{0};
-  return run->second.steps.rbegin()->second.attempt;
-}
-
-Status CheckMayBegin(const GroupState& state, const CheckpointId& id, const SaveOptions& options) {
-  if (options.on_existing != OnExisting::kError || state.FindStep(id) == nullptr) {
-    return Status::Ok();
-  }
-  return Status::AlreadyExists(StepName(id.run, id.step) + " exists already");
-}
-
-// Rank 0.
-Result<AttemptId> BeginAttempt(GroupStore* store, const CheckpointId& id,
-                               const SaveOptions& options) {
-  const uint64_t nonce = RandomNumber();
-  AttemptId proposed = 0;
-  VARVE_RETURN_IF_ERROR(store->Propose(
-      [&](const GroupState& state) { return ProposeBegin(state, id, options, nonce, &proposed); }));
-  return proposed;
-}
-
-// Other ranks: the attempt for this step in which this rank has not taken part yet.
-Result<AttemptId> AwaitAttempt(GroupStore* store, const CheckpointId& id,
-                               const SaveOptions& options) {
-  const auto look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
-    if (!state.IsCurrent(store->author())) {
-      return Status::Aborted("epoch " + std::to_string(state.epoch) +
-                             " of the job has begun; this rank belongs to epoch " +
-                             std::to_string(store->author().epoch));
-    }
-    for (const auto& [number, attempt] : state.attempts) {
-      if (attempt.committed || attempt.id != id || store->HasTakenPart(number)) continue;
-      return number;
-    }
-    for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
-      if (outcome.id != id || outcome.code == StatusCode::kOk || store->HasTakenPart(number))
-        continue;
-      store->TakePart(number);
-      return OutcomeOf(state, number);
-    }
-    const Status status = CheckMayBegin(state, id, options);
-    return status.ok() ? std::nullopt : std::optional<Result<AttemptId>>(status);
-  };
-  VARVE_ASSIGN_OR_RETURN(const auto attempt,
-                         store->log()->Await<Result<AttemptId>>(store->timeout(), look));
-  if (attempt.has_value()) return *attempt;
-  return Status::Aborted("rank 0 did not begin " + StepName(id.run, id.step) + " " +
-                         store->Waited());
-}
 
 // Of the committed attempts that the member holds, the base or else the newest.
 Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId attempt) {
@@ -360,31 +236,6 @@ Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, Att
 
 }  // namespace
 
-Status OutcomeOf(const GroupState& state, AttemptId attempt) {
-  const GroupAttempt* found = state.FindAttempt(attempt);
-  if (found != nullptr && found->committed) return Status::Ok();
-  const auto it = state.outcomes.find(attempt);
-  if (it != state.outcomes.end()) return {it->second.code, it->second.message};
-  return Status::Aborted("it ended too long ago for the log to say how");
-}
-
-Result<std::optional<RecordBody>> ProposeBegin(const GroupState& state, const CheckpointId& id,
-                                               const SaveOptions& options, uint64_t nonce,
-                                               AttemptId* proposed) {
-  const GroupAttempt* attempt = state.FindAttempt(*proposed);
-  const bool is_open = attempt != nullptr && attempt->nonce == nonce;
-  // Another rank may give it up before this one has seen it.
-  const auto outcome = state.outcomes.find(*proposed);
-  const bool is_over = outcome != state.outcomes.end() && outcome->second.id == id;
-  if (is_open || is_over) return std::optional<RecordBody>();
-  VARVE_RETURN_IF_ERROR(CheckMayBegin(state, id, options));
-  BeginRecord record{.attempt = state.next_attempt, .nonce = nonce, .id = id};
-  VARVE_ASSIGN_OR_RETURN(record.base, FindBase(state, options));
-  record.on_existing = options.on_existing;
-  *proposed = record.attempt;
-  return std::optional<RecordBody>(std::move(record));
-}
-
 Status ValidateGroupItem(std::string_view name) {
   const size_t at = name.rfind('@');
   if (at == std::string_view::npos || at + 1 == name.size() ||
@@ -403,16 +254,14 @@ Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
   }
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   const CheckpointId id{options.run, step};
-  const Result<AttemptId> attempt =
-      author().rank == 0 ? BeginAttempt(this, id, options) : AwaitAttempt(this, id, options);
-  if (!attempt.ok()) return attempt.status();
-  TakePart(*attempt);
-  auto part = BeginPart(*this, *attempt, options);
+  auto save = std::make_unique<RankSave>(log(), author(), timeout(), &taken_, id);
+  VARVE_ASSIGN_OR_RETURN(const AttemptId attempt, save->Begin(options));
+  auto part = BeginPart(*this, attempt, options);
   if (part.ok()) {
     return std::unique_ptr<CheckpointWriter>(
-        std::make_unique<GroupWriter>(this, id, *attempt, *std::move(part)));
+        std::make_unique<GroupWriter>(this, id, attempt, std::move(save), *std::move(part)));
   }
-  ProposeAbort(*this, *attempt, part.status()).IgnoreError();
+  save->GiveUp(part.status()).IgnoreError();
   return part.status();
 }
 

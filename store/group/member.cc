@@ -14,6 +14,7 @@
 #include "store/group/catalogue.h"
 #include "store/group/create_once.h"
 #include "store/group/mutation.h"
+#include "store/group/rank_save.h"
 #include "store/util.h"
 
 namespace varve {
@@ -120,17 +121,18 @@ Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, Member
 Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* member) {
   VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
   std::vector<CheckpointId> undecided;  // for the mistake below only
-  VARVE_RETURN_IF_ERROR(
-      place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+  // One that slept through a later start finds attempts of that, which it cannot end.
+  VARVE_RETURN_IF_ERROR(ProposeAs(
+      place.log, author, [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
         for (const auto& [number, attempt] : state.attempts) {
           if (attempt.committed || (author.rank != 0 && !held.contains(number))) continue;
           if (held.contains(number)) undecided.push_back({std::string(kMemberRun), number});
           PauseLongForMutation();
-          return std::optional(GroupRecord{
-              author, AbortRecord{number, StatusCode::kAborted,
-                                  "rank " + std::to_string(author.rank) + " was restarted"}});
+          return std::optional<RecordBody>(
+              AbortRecord{number, StatusCode::kAborted,
+                          "rank " + std::to_string(author.rank) + " was restarted"});
         }
-        return std::optional<GroupRecord>();
+        return std::optional<RecordBody>();
       }));
   // The bug that a test makes on purpose.
   if (IsMutated(Mutation::kSweepWithoutLook) && !undecided.empty()) {

@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "store/group/group_writer.h"
 #include "store/group/posix_record_log.h"
+#include "store/group/rank_save.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -84,7 +84,8 @@ TEST(GroupStateTest, RankZeroBeginsAnAttemptOnce) {
   group.Start(2);
   AttemptId proposed = 0;
   const auto propose = [&] {
-    return ProposeBegin(group.state, {"main", 10}, {}, /*nonce=*/7, &proposed).value();
+    return ProposeBegin(group.state, group.Rank(0), {"main", 10}, {}, /*nonce=*/7, &proposed)
+        .value();
   };
   const std::optional<RecordBody> begin = propose();
   ASSERT_TRUE(begin.has_value());
