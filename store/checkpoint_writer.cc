@@ -121,6 +121,9 @@ class CheckpointWriterImpl : public SourceWriter {
   Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
   uint64_t digest_seed() const override { return store_->digest_seed(); }
   void SetPartial() override { is_partial_ = true; }
+  void SetCondition(std::function<Status()> may_commit) override {
+    may_commit_ = std::move(may_commit);
+  }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -169,6 +172,7 @@ class CheckpointWriterImpl : public SourceWriter {
   std::optional<std::chrono::system_clock::time_point> created_;
   uint64_t logical_bytes_ = 0;
   bool is_partial_ = false;
+  std::function<Status()> may_commit_;
 
   // Lists of this save that are shared with the parent, and refs of those that are new.
   std::vector<ListAddress> shared_lists_;
@@ -306,6 +310,7 @@ Result<SaveReport> CheckpointWriterImpl::Commit() {
     status = pipeline.Run(&tensors_);
   }
   if (status.ok()) status = CheckShards(CheckReplicas);
+  if (status.ok() && may_commit_ != nullptr) status = may_commit_();
   if (status.ok()) status = CommitPipeline(&pipeline);
   Abandon();  // whatever happened, the writer is done and its pins go
   if (!status.ok()) return status.WithContext("saving " + StepName(id_.run, id_.step));

@@ -30,6 +30,7 @@
 #include "trainer_hooks/make_checkpointer.h"
 #include "trainer_hooks/save_memory.h"
 #include "trainer_hooks/step_saver.h"
+#include "varve/group.h"
 
 namespace varve {
 namespace {
@@ -79,6 +80,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override;
   Status AwaitStaged() override;
+  Status RequireAwaited() override;
   Status Wait() override;
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
@@ -113,6 +115,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status PrepareAndStage(SaveJob* job);
   void RunStager(std::stop_token stop);
   void RunSaver(std::stop_token stop);
+  Status AwaitTrainer(const SaveJob& job);
   Status Write(SaveJob* job);
   void Finish(SaveJob* job);
 
@@ -184,8 +187,8 @@ void AsyncCheckpointerImpl::Skip(uint64_t step) {
 Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState& state,
                                               const BeginOptions& options) {
   const auto start = Clock::now();
-  VARVE_RETURN_IF_ERROR(RequireOpen());
-  VARVE_RETURN_IF_ERROR(AwaitStaged());
+  VARVE_RETURN_IF_ERROR(RequireAwaited());
+  VARVE_RETURN_IF_ERROR(SeenError());
   VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
   double waited = 0;
   if (!WaitForTurn(&waited)) {
@@ -196,6 +199,10 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   VARVE_RETURN_IF_ERROR(memory_.Fit(state));
   if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
   auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, state, options);
+  job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
+  if (options_.check_staging > 0) {
+    job->check.emplace(state.tensors, options_.check_staging, job->number);
+  }
   job->metrics.busy_wait_seconds = waited;
   job->metrics.stall_seconds = Seconds(Clock::now() - start);
   const std::lock_guard lock(mutex_);
@@ -222,6 +229,7 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
   }
   job->stage.Work();
   job->stage.AwaitCopied().IgnoreError();  // it fails the save
+  const Status kept = job->check.has_value() ? job->check->Compare() : Status::Ok();
   Status released;
   if (memory_.is_on_devices()) released = options_.devices->MarkRelease();
   const auto copied = Clock::now();
@@ -230,14 +238,33 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
   {
     const std::lock_guard lock(mutex_);
     is_awaited_ = true;
+    if (job->broken.ok()) {
+      job->broken = kept.WithContext("saving step " + std::to_string(job->step));
+    }
     if (!job->stage.is_all_staged()) job->metrics.staging_wait_seconds = Seconds(end - copied);
     job->metrics.stall_seconds += Seconds(end - start);
     job->metrics.staged_seconds = Seconds(end - job->begun);
     wake_.notify_all();  // the saver reports
     if (!job->refused.ok()) return job->refused;
+    if (!job->broken.ok()) return job->broken;
   }
   const Status seen = SeenError();
   return seen.ok() ? released : seen;
+}
+
+Status AsyncCheckpointerImpl::RequireAwaited() {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_awaited_) return Status::Ok();
+    job_->broken = Status::FailedPrecondition(
+        "step " + std::to_string(job_->step) +
+        " is not saved: AwaitStaged has not been called since its BeginSave, so nothing has kept "
+        "its tensors from changing while they were copied. Call AwaitStaged, which is "
+        "BeforeOptimizerStep of TrainerHooks, before each optimizer step and whatever else changes "
+        "tensors of the state");
+  }
+  return AwaitStaged();  // until its memory is not read any more
 }
 
 Status AsyncCheckpointerImpl::Wait() {
@@ -361,6 +388,12 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   }
 }
 
+Status AsyncCheckpointerImpl::AwaitTrainer(const SaveJob& job) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return is_awaited_; });
+  return job.broken;
+}
+
 Status AsyncCheckpointerImpl::Write(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(step_saver_.Commit(job));
   return step_saver_.ApplyRetention(job);
@@ -388,6 +421,10 @@ void AsyncCheckpointerImpl::Finish(SaveJob* job) {
 
 Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
+  if (!(options.check_staging >= 0 && options.check_staging <= 1)) {
+    return Status::InvalidArgument("check_staging is " + std::to_string(options.check_staging) +
+                                   ", expected a share of chunks from 0 to 1");
+  }
   if (options.local_ranks >= 1 && options.retries >= 0) return Status::Ok();
   return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
 }
@@ -414,6 +451,12 @@ std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
     const std::filesystem::path& path, const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateOptions(options));
+  if (Group::IsRoot(path)) {
+    return Status::FailedPrecondition(
+        path.string() +
+        " is the root of a group, in which many ranks save: open it with OpenWithRanks "
+        "(varve/group_checkpointer.h), also from a single rank");
+  }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
   return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
 }
