@@ -41,13 +41,19 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 
-// Of the standard library: out of memory, no thread to be had.
+// Of the standard library: out of memory, no thread to be had. Throws nothing.
 template <typename Step>
 Status Guarded(const SaveJob& job, const Step& step) {
   try {
-    return step();
-  } catch (const std::exception& error) {
-    return Status::Unavailable("saving step " + std::to_string(job.step) + ": " + error.what());
+    try {
+      return step();
+    } catch (const std::exception& error) {
+      return Status::Unavailable("saving step " + std::to_string(job.step) + ": " + error.what());
+    }
+  } catch (const std::exception&) {
+    return Status::Unavailable("out of memory");  // short enough to take none
+  } catch (...) {
+    return Status::Unavailable("an exception");
   }
 }
 
@@ -60,14 +66,9 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
         options_(options),
         annotate_(std::move(annotate)),
         memory_(options_.staging_budget_bytes, options_.devices),
-        step_saver_(store_.get(), std::move(path), options, num_threads) {
-    threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
-    threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
-    // The preparer stages, too, unless it waits for devices.
-    for (int i = options_.devices != nullptr ? 0 : 1; i < num_threads; ++i) {
-      threads_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
-    }
-  }
+        step_saver_(store_.get(), std::move(path), options, num_threads) {}
+  // Before all else, once. kUnavailable: there is no thread to be had.
+  Status StartThreads(int num_threads);
   ~AsyncCheckpointerImpl() override {
     const Status status = AsyncCheckpointerImpl::Close();
     if (!status.ok() && !is_error_seen_) {
@@ -109,6 +110,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
   void EnterPhase(Phase phase);
   void Release(SaveJob* job);
+  void NoteError(const SaveJob& job, const Status& status);
 
   // On the preparer's thread, a stager's, the saver's.
   void RunPreparer(std::stop_token stop);
@@ -117,6 +119,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   void RunSaver(std::stop_token stop);
   Status AwaitTrainer(const SaveJob& job);
   Status Write(SaveJob* job);
+  Status Report(SaveJob* job);
   void Finish(SaveJob* job);
 
   std::unique_ptr<Store> store_;
@@ -138,6 +141,22 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
   std::vector<std::jthread> threads_;  // last: they join before anything above goes
 };
+
+Status AsyncCheckpointerImpl::StartThreads(int num_threads) {
+  // The preparer stages, too, unless it waits for devices.
+  const int stagers = options_.devices != nullptr ? num_threads : num_threads - 1;
+  try {
+    threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
+    threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
+    for (int i = 0; i < stagers; ++i) {
+      threads_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
+    }
+  } catch (const std::exception& error) {
+    return Status::Unavailable("saves need " + std::to_string(2 + stagers) + " threads, and only " +
+                               std::to_string(threads_.size()) + " are to be had: " + error.what());
+  }
+  return Status::Ok();
+}
 
 Status AsyncCheckpointerImpl::RequireOpen() const {
   const std::lock_guard lock(mutex_);
@@ -335,12 +354,22 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
 
 // Lets the trainer go, who then knows of a failure.
 void AsyncCheckpointerImpl::Release(SaveJob* job) {
-  job->stage.AwaitArrived().IgnoreError();  // of a save that failed
-  {
-    const std::lock_guard lock(mutex_);
-    if (error_.ok() && job->refused.ok()) error_ = job->status;
-  }
+  const Status arrived = Guarded(*job, [&] { return job->stage.AwaitArrived(); });
+  arrived.IgnoreError();  // of a save that failed
+  if (job->refused.ok()) NoteError(*job, job->status);
   job->stage.ReleaseAll();
+}
+
+// For the trainer's next call.
+void AsyncCheckpointerImpl::NoteError(const SaveJob& job, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (!error_.ok() || status.ok()) return;
+  Status copy;
+  const Status copied = Guarded(job, [&] {
+    copy = status;
+    return Status::Ok();
+  });
+  error_ = copied.ok() ? std::move(copy) : copied;
 }
 
 // The job that is in this phase and later than number `after`; null: there will be no more.
@@ -375,7 +404,7 @@ void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
   uint64_t last = 0;
   while (const auto job = AwaitPhase(stop, Phase::kStaging, last)) {
     last = job->number;
-    job->stage.Work();
+    job->stage.Work();  // throws nothing
   }
 }
 
@@ -399,9 +428,8 @@ Status AsyncCheckpointerImpl::Write(SaveJob* job) {
   return step_saver_.ApplyRetention(job);
 }
 
-// Reports what has become of the save, and makes room for the next.
-void AsyncCheckpointerImpl::Finish(SaveJob* job) {
-  Release(job);
+// Says what has become of the save.
+Status AsyncCheckpointerImpl::Report(SaveJob* job) {
   SaveMetrics metrics;
   {
     std::unique_lock lock(mutex_);
@@ -412,9 +440,15 @@ void AsyncCheckpointerImpl::Finish(SaveJob* job) {
   if (annotate_) annotate_(&metrics);
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
-  last_metrics_ = metrics;
-  phase_ = Phase::kIdle;
-  wake_.notify_all();
+  last_metrics_ = std::move(metrics);
+  return Status::Ok();
+}
+
+// Makes room for the next.
+void AsyncCheckpointerImpl::Finish(SaveJob* job) {
+  Release(job);
+  NoteError(*job, Guarded(*job, [&] { return Report(job); }));
+  EnterPhase(Phase::kIdle);
 }
 
 }  // namespace
@@ -440,12 +474,14 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
-std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                  const std::filesystem::path& path,
-                                                  const CheckpointerOptions& options,
-                                                  std::function<void(SaveMetrics*)> annotate) {
-  return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options,
-                                                 SaveThreads(options), std::move(annotate));
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate) {
+  const int num_threads = SaveThreads(options);
+  auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
+                                                      std::move(annotate));
+  VARVE_RETURN_IF_ERROR(made->StartThreads(num_threads));
+  return std::unique_ptr<OwnCheckpointer>(std::move(made));
 }
 
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
@@ -458,7 +494,8 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
         "(varve/group_checkpointer.h), also from a single rank");
   }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
-  return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
+  VARVE_ASSIGN_OR_RETURN(auto made, MakeCheckpointer(std::move(store), path, options));
+  return std::unique_ptr<AsyncCheckpointer>(std::move(made));
 }
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,

@@ -93,6 +93,22 @@ TEST_F(AsyncCheckpointerTest, Row32_AStateThatChangesAllTheTimeIsNeverSavedTorn)
   ckpt_.reset();
 }
 
+TEST_F(AsyncCheckpointerTest, AnOnSaveThatThrowsIsAnErrorOfTheSaverNotTheEnd) {
+  Open({.failure_is_fatal = false, .on_save = [](const SaveMetrics& m) {
+          if (m.step == 1) throw std::runtime_error("no disk for the log");
+          if (m.step == 2) throw 5;
+        }});
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  for (const uint64_t step : {1u, 2u, 3u}) {
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+    VARVE_ASSERT_OK(ckpt_->Wait());
+  }
+  EXPECT_THAT(Steps(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(ckpt_->Close(), FailsWith(StatusCode::kUnavailable, "step 1: no disk for the log"));
+  ckpt_.reset();
+}
+
 // The trainer forgets to call AwaitStaged, so it may change its tensors at any time.
 TEST_F(AsyncCheckpointerTest, ASaveThatWasNotAwaitedIsNeverCommitted) {
   Open({.failure_is_fatal = false});

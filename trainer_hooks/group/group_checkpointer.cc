@@ -217,8 +217,9 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,
       [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); });
+  VARVE_RETURN_IF_ERROR(Agree(ranks, checkpointer.status()));
   return std::unique_ptr<AsyncCheckpointer>(
-      std::make_unique<GroupCheckpointer>(std::move(checkpointer), options, ranks, verdict));
+      std::make_unique<GroupCheckpointer>(*std::move(checkpointer), options, ranks, verdict));
 }
 
 }  // namespace varve
