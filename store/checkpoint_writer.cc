@@ -16,6 +16,7 @@
 
 #include "store/frame_totals.h"
 #include "store/gather.h"
+#include "store/overlap.h"
 #include "store/regions.h"
 #include "store/root_digest.h"
 #include "store/save_pipeline.h"
@@ -121,6 +122,9 @@ class CheckpointWriterImpl : public SourceWriter {
   Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
   uint64_t digest_seed() const override { return store_->digest_seed(); }
   void SetPartial() override { is_partial_ = true; }
+  void SetCondition(std::function<Status()> may_commit) override {
+    may_commit_ = std::move(may_commit);
+  }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -169,6 +173,7 @@ class CheckpointWriterImpl : public SourceWriter {
   std::optional<std::chrono::system_clock::time_point> created_;
   uint64_t logical_bytes_ = 0;
   bool is_partial_ = false;
+  std::function<Status()> may_commit_;
 
   // Lists of this save that are shared with the parent, and refs of those that are new.
   std::vector<ListAddress> shared_lists_;
@@ -306,6 +311,7 @@ Result<SaveReport> CheckpointWriterImpl::Commit() {
     status = pipeline.Run(&tensors_);
   }
   if (status.ok()) status = CheckShards(CheckReplicas);
+  if (status.ok() && may_commit_ != nullptr) status = may_commit_();
   if (status.ok()) status = CommitPipeline(&pipeline);
   Abandon();  // whatever happened, the writer is done and its pins go
   if (!status.ok()) return status.WithContext("saving " + StepName(id_.run, id_.step));
@@ -584,6 +590,25 @@ Status ValidateViewLayout(const TensorView& view) {
                                  ToString(*view.layout) + " is " + ShapeName(local));
 }
 
+// Elements of less than a byte can be moved by whole bytes only: what begins or ends within one
+// could not be read back as a part of the tensor.
+Status ValidateWholeBytes(const TensorView& view) {
+  const auto bits = static_cast<uint64_t>(DTypeBits(view.dtype));
+  if (bits % 8 == 0) return Status::Ok();
+  const Overlap overlap(*view.layout, ShardLayout::Whole(view.layout->global_shape));
+  bool is_whole = true;
+  overlap.ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
+    is_whole = is_whole && run.source * bits % 8 == 0 && run.target * bits % 8 == 0 &&
+               run.length * bits % 8 == 0;
+  });
+  if (is_whole) return Status::Ok();
+  return Status::InvalidArgument("its layout " + ToString(*view.layout) +
+                                 " cuts it within a byte, in which several " +
+                                 std::string(DTypeName(view.dtype)) +
+                                 " elements lie: cut it so that each run of elements fills whole "
+                                 "bytes, or save the bytes as U8");
+}
+
 }  // namespace
 
 Status ValidateView(const TensorView& view, bool has_data) {
@@ -600,7 +625,9 @@ Status ValidateView(const TensorView& view, bool has_data) {
                                    " is reserved");
   }
   if (view.layout != nullptr) {
-    const Status layout = ValidateViewLayout(view);
+    Status layout = ValidateViewLayout(view);
+    // What another store has already is copied as it is.
+    if (layout.ok() && has_data) layout = ValidateWholeBytes(view);
     if (!layout.ok()) return layout.WithContext(tensor);
   }
   if (has_data && *bytes > 0 && view.data == nullptr) {

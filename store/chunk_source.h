@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,9 @@ class SourceWriter : public CheckpointWriter {
   virtual uint64_t digest_seed() const = 0;
   // The checkpoint has more shards elsewhere: those here need not make whole tensors.
   virtual void SetPartial() = 0;
+  // Asked once, on the thread that commits, when all is stored and before anything of it can be
+  // seen. It may wait. An error fails the save.
+  virtual void SetCondition(std::function<Status()> may_commit) = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };

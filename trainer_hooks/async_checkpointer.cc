@@ -30,6 +30,7 @@
 #include "trainer_hooks/make_checkpointer.h"
 #include "trainer_hooks/save_memory.h"
 #include "trainer_hooks/step_saver.h"
+#include "varve/group.h"
 
 namespace varve {
 namespace {
@@ -40,13 +41,19 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 
 enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 
-// Of the standard library: out of memory, no thread to be had.
+// Of the standard library: out of memory, no thread to be had. Throws nothing.
 template <typename Step>
 Status Guarded(const SaveJob& job, const Step& step) {
   try {
-    return step();
-  } catch (const std::exception& error) {
-    return Status::Unavailable("saving step " + std::to_string(job.step) + ": " + error.what());
+    try {
+      return step();
+    } catch (const std::exception& error) {
+      return Status::Unavailable("saving step " + std::to_string(job.step) + ": " + error.what());
+    }
+  } catch (const std::exception&) {
+    return Status::Unavailable("out of memory");  // short enough to take none
+  } catch (...) {
+    return Status::Unavailable("an exception");
   }
 }
 
@@ -59,14 +66,9 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
         options_(options),
         annotate_(std::move(annotate)),
         memory_(options_.staging_budget_bytes, options_.devices),
-        step_saver_(store_.get(), std::move(path), options, num_threads) {
-    threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
-    threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
-    // The preparer stages, too, unless it waits for devices.
-    for (int i = options_.devices != nullptr ? 0 : 1; i < num_threads; ++i) {
-      threads_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
-    }
-  }
+        step_saver_(store_.get(), std::move(path), options, num_threads) {}
+  // Before all else, once. kUnavailable: there is no thread to be had.
+  Status StartThreads(int num_threads);
   ~AsyncCheckpointerImpl() override {
     const Status status = AsyncCheckpointerImpl::Close();
     if (!status.ok() && !is_error_seen_) {
@@ -79,6 +81,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override;
   Status AwaitStaged() override;
+  Status RequireAwaited() override;
   Status Wait() override;
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
@@ -107,13 +110,16 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
   void EnterPhase(Phase phase);
   void Release(SaveJob* job);
+  void NoteError(const SaveJob& job, const Status& status);
 
   // On the preparer's thread, a stager's, the saver's.
   void RunPreparer(std::stop_token stop);
   Status PrepareAndStage(SaveJob* job);
   void RunStager(std::stop_token stop);
   void RunSaver(std::stop_token stop);
+  Status AwaitTrainer(const SaveJob& job);
   Status Write(SaveJob* job);
+  Status Report(SaveJob* job);
   void Finish(SaveJob* job);
 
   std::unique_ptr<Store> store_;
@@ -135,6 +141,22 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
   std::vector<std::jthread> threads_;  // last: they join before anything above goes
 };
+
+Status AsyncCheckpointerImpl::StartThreads(int num_threads) {
+  // The preparer stages, too, unless it waits for devices.
+  const int stagers = options_.devices != nullptr ? num_threads : num_threads - 1;
+  try {
+    threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
+    threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
+    for (int i = 0; i < stagers; ++i) {
+      threads_.emplace_back([this](std::stop_token stop) { RunStager(stop); });
+    }
+  } catch (const std::exception& error) {
+    return Status::Unavailable("saves need " + std::to_string(2 + stagers) + " threads, and only " +
+                               std::to_string(threads_.size()) + " are to be had: " + error.what());
+  }
+  return Status::Ok();
+}
 
 Status AsyncCheckpointerImpl::RequireOpen() const {
   const std::lock_guard lock(mutex_);
@@ -184,8 +206,8 @@ void AsyncCheckpointerImpl::Skip(uint64_t step) {
 Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState& state,
                                               const BeginOptions& options) {
   const auto start = Clock::now();
-  VARVE_RETURN_IF_ERROR(RequireOpen());
-  VARVE_RETURN_IF_ERROR(AwaitStaged());
+  VARVE_RETURN_IF_ERROR(RequireAwaited());
+  VARVE_RETURN_IF_ERROR(SeenError());
   VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
   double waited = 0;
   if (!WaitForTurn(&waited)) {
@@ -196,6 +218,10 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   VARVE_RETURN_IF_ERROR(memory_.Fit(state));
   if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
   auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, state, options);
+  job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
+  if (options_.check_staging > 0) {
+    job->check.emplace(state.tensors, options_.check_staging, job->number);
+  }
   job->metrics.busy_wait_seconds = waited;
   job->metrics.stall_seconds = Seconds(Clock::now() - start);
   const std::lock_guard lock(mutex_);
@@ -222,6 +248,7 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
   }
   job->stage.Work();
   job->stage.AwaitCopied().IgnoreError();  // it fails the save
+  const Status kept = job->check.has_value() ? job->check->Compare() : Status::Ok();
   Status released;
   if (memory_.is_on_devices()) released = options_.devices->MarkRelease();
   const auto copied = Clock::now();
@@ -230,14 +257,33 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
   {
     const std::lock_guard lock(mutex_);
     is_awaited_ = true;
+    if (job->broken.ok()) {
+      job->broken = kept.WithContext("saving step " + std::to_string(job->step));
+    }
     if (!job->stage.is_all_staged()) job->metrics.staging_wait_seconds = Seconds(end - copied);
     job->metrics.stall_seconds += Seconds(end - start);
     job->metrics.staged_seconds = Seconds(end - job->begun);
     wake_.notify_all();  // the saver reports
     if (!job->refused.ok()) return job->refused;
+    if (!job->broken.ok()) return job->broken;
   }
   const Status seen = SeenError();
   return seen.ok() ? released : seen;
+}
+
+Status AsyncCheckpointerImpl::RequireAwaited() {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_awaited_) return Status::Ok();
+    job_->broken = Status::FailedPrecondition(
+        "step " + std::to_string(job_->step) +
+        " is not saved: AwaitStaged has not been called since its BeginSave, so nothing has kept "
+        "its tensors from changing while they were copied. Call AwaitStaged, which is "
+        "BeforeOptimizerStep of TrainerHooks, before each optimizer step and whatever else changes "
+        "tensors of the state");
+  }
+  return AwaitStaged();  // until its memory is not read any more
 }
 
 Status AsyncCheckpointerImpl::Wait() {
@@ -308,12 +354,22 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
 
 // Lets the trainer go, who then knows of a failure.
 void AsyncCheckpointerImpl::Release(SaveJob* job) {
-  job->stage.AwaitArrived().IgnoreError();  // of a save that failed
-  {
-    const std::lock_guard lock(mutex_);
-    if (error_.ok() && job->refused.ok()) error_ = job->status;
-  }
+  const Status arrived = Guarded(*job, [&] { return job->stage.AwaitArrived(); });
+  arrived.IgnoreError();  // of a save that failed
+  if (job->refused.ok()) NoteError(*job, job->status);
   job->stage.ReleaseAll();
+}
+
+// For the trainer's next call.
+void AsyncCheckpointerImpl::NoteError(const SaveJob& job, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (!error_.ok() || status.ok()) return;
+  Status copy;
+  const Status copied = Guarded(job, [&] {
+    copy = status;
+    return Status::Ok();
+  });
+  error_ = copied.ok() ? std::move(copy) : copied;
 }
 
 // The job that is in this phase and later than number `after`; null: there will be no more.
@@ -348,7 +404,7 @@ void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
   uint64_t last = 0;
   while (const auto job = AwaitPhase(stop, Phase::kStaging, last)) {
     last = job->number;
-    job->stage.Work();
+    job->stage.Work();  // throws nothing
   }
 }
 
@@ -361,14 +417,19 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   }
 }
 
+Status AsyncCheckpointerImpl::AwaitTrainer(const SaveJob& job) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return is_awaited_; });
+  return job.broken;
+}
+
 Status AsyncCheckpointerImpl::Write(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(step_saver_.Commit(job));
   return step_saver_.ApplyRetention(job);
 }
 
-// Reports what has become of the save, and makes room for the next.
-void AsyncCheckpointerImpl::Finish(SaveJob* job) {
-  Release(job);
+// Says what has become of the save.
+Status AsyncCheckpointerImpl::Report(SaveJob* job) {
   SaveMetrics metrics;
   {
     std::unique_lock lock(mutex_);
@@ -379,15 +440,25 @@ void AsyncCheckpointerImpl::Finish(SaveJob* job) {
   if (annotate_) annotate_(&metrics);
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
-  last_metrics_ = metrics;
-  phase_ = Phase::kIdle;
-  wake_.notify_all();
+  last_metrics_ = std::move(metrics);
+  return Status::Ok();
+}
+
+// Makes room for the next.
+void AsyncCheckpointerImpl::Finish(SaveJob* job) {
+  Release(job);
+  NoteError(*job, Guarded(*job, [&] { return Report(job); }));
+  EnterPhase(Phase::kIdle);
 }
 
 }  // namespace
 
 Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
+  if (!(options.check_staging >= 0 && options.check_staging <= 1)) {
+    return Status::InvalidArgument("check_staging is " + std::to_string(options.check_staging) +
+                                   ", expected a share of chunks from 0 to 1");
+  }
   if (options.local_ranks >= 1 && options.retries >= 0) return Status::Ok();
   return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
 }
@@ -403,19 +474,28 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
-std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
-                                                  const std::filesystem::path& path,
-                                                  const CheckpointerOptions& options,
-                                                  std::function<void(SaveMetrics*)> annotate) {
-  return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options,
-                                                 SaveThreads(options), std::move(annotate));
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate) {
+  const int num_threads = SaveThreads(options);
+  auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
+                                                      std::move(annotate));
+  VARVE_RETURN_IF_ERROR(made->StartThreads(num_threads));
+  return std::unique_ptr<OwnCheckpointer>(std::move(made));
 }
 
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
     const std::filesystem::path& path, const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateOptions(options));
+  if (Group::IsRoot(path)) {
+    return Status::FailedPrecondition(
+        path.string() +
+        " is the root of a group, in which many ranks save: open it with OpenWithRanks "
+        "(varve/group_checkpointer.h), also from a single rank");
+  }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
-  return std::unique_ptr<AsyncCheckpointer>(MakeCheckpointer(std::move(store), path, options));
+  VARVE_ASSIGN_OR_RETURN(auto made, MakeCheckpointer(std::move(store), path, options));
+  return std::unique_ptr<AsyncCheckpointer>(std::move(made));
 }
 
 Result<bool> AsyncCheckpointer::Save(uint64_t step, const TrainingState& state,

@@ -6,6 +6,7 @@
 #include "varve/load.h"
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -55,8 +56,7 @@ Status CheckPlace(const StateTensor& tensor, DeviceTensorSource* devices) {
   VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
   const Result<uint64_t> bytes = NumBytes(tensor.dtype, tensor.shape);
   if (tensor.device == kHost || !bytes.ok()) return Status::Ok();  // the plan has the fault
-  return devices
-      ->Check({tensor.device, {static_cast<const std::byte*>(tensor.data), *bytes}})
+  return devices->Check({tensor.device, {static_cast<const std::byte*>(tensor.data), *bytes}})
       .WithContext("tensor " + tensor.name);
 }
 
@@ -66,10 +66,8 @@ Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults)
   return Status::InvalidArgument(std::move(message));
 }
 
-}  // namespace
-
-Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
-                               RegionReader* read, TrainingState* into) {
+Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& options,
+                        RegionReader* read, TrainingState* into) {
   const auto started = std::chrono::steady_clock::now();
   const std::string step = StepName(reader.info().id.run, reader.info().id.step);
   VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
@@ -102,6 +100,18 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
   report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return report;
+}
+
+}  // namespace
+
+Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
+                               RegionReader* read, TrainingState* into) {
+  try {
+    return Load(reader, options, read, into);
+  } catch (const std::exception& error) {  // of the standard library: out of memory
+    const CheckpointId& id = reader.info().id;
+    return Status::Unavailable("loading " + StepName(id.run, id.step) + ": " + error.what());
+  }
 }
 
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,

@@ -112,6 +112,7 @@ class Planner {
   void PlanMissing(const Tied& tied);
   bool PlanFromPartner(const Tied& tied, const LoadTarget& target, std::string* why_not);
   std::vector<std::string> PartnersOf(const StateTensor& target) const;
+  const TensorInfo* SourceOfMaster(const StateTensor& weight, const LoadTarget& master);
   void PlanMasters();
   void NoteUnexpected();
 
@@ -145,7 +146,8 @@ class Planner {
 void Planner::IndexStored(std::span<const TensorInfo> stored) {
   for (const TensorInfo& info : stored) {
     const std::string name = TargetName(info.name);
-    const auto [it, is_new] = stored_.try_emplace(name, Stored{&info, info.shard == 0 || info.shard == kAllShards});
+    const auto [it, is_new] =
+        stored_.try_emplace(name, Stored{&info, info.shard == 0 || info.shard == kAllShards});
     if (!is_new && it->second.info->name == info.name) {
       it->second.is_whole = false;
     } else if (!is_new) {
@@ -287,6 +289,16 @@ void Planner::PlanMissing(const Tied& tied) {
   }
 }
 
+// The checkpoint's own copy of a weight, from which a master is made that is cut in another way;
+// null: there is none.
+const TensorInfo* Planner::SourceOfMaster(const StateTensor& weight, const LoadTarget& master) {
+  const Stored* stored = Find(weight.name);
+  const bool fits = stored != nullptr && stored->is_whole &&
+                    stored->info->shape == GlobalShape(*master.tensor) &&
+                    CanConvert(stored->info->dtype, master.tensor->dtype);
+  return fits ? stored->info : nullptr;
+}
+
 // A master that stays as it is would undo the load of its weight at the next step of the optimizer.
 void Planner::PlanMasters() {
   std::set<const void*> places;
@@ -297,7 +309,8 @@ void Planner::PlanMasters() {
     if (IsInScope(*master.tensor) || filled_.contains(master.tensor)) continue;
     const bool same_cut =
         weight.shape == master.tensor->shape && weight.layout == master.tensor->layout;
-    if (!same_cut || !CanConvert(weight.dtype, master.tensor->dtype)) {
+    const TensorInfo* source = same_cut ? nullptr : SourceOfMaster(weight, master);
+    if ((!same_cut && source == nullptr) || !CanConvert(weight.dtype, master.tensor->dtype)) {
       Fault(TensorText(master.tensor->name) + " of the target: is " + Describe(*master.tensor) +
             ", expected a master of " + weight.name + ", which is " + Describe(weight));
       continue;
@@ -305,7 +318,11 @@ void Planner::PlanMasters() {
     plan_.report.made.push_back(master.tensor->name);
     NoteFilled(master);
     if (!places.insert(master.tensor->data).second) continue;  // of a tied weight
-    plan_.masters.push_back({targets_.at(weight.name), master});
+    if (same_cut) {
+      plan_.masters.push_back({targets_.at(weight.name), master});
+    } else {
+      plan_.fills.push_back({master, source});
+    }
     plan_.report.bytes += master.bytes;
   }
 }

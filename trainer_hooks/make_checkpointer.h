@@ -36,8 +36,9 @@ int SaveThreads(const CheckpointerOptions& options);
 // How such a store is to be opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
 // `path`: where the file system is asked how much is free. `annotate` adds to the metrics of each
-// save what others know of it, before anyone sees them. Precondition: valid options.
-std::unique_ptr<OwnCheckpointer> MakeCheckpointer(
+// save what others know of it, before anyone sees them. kUnavailable: there are no threads for it.
+// Precondition: valid options.
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(
     std::unique_ptr<Store> store, const std::filesystem::path& path,
     const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate = nullptr);
 

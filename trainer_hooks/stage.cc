@@ -202,7 +202,7 @@ void Stage::Work() {
     const auto [memory, chunk] = chunks_[static_cast<size_t>(i)];
     try {
       if (!is_over_) Examine(memory, chunk, &gathered);
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {
       is_out_of_memory_ = true;
     }
     if (not_copied_.fetch_sub(1) > 1) continue;

@@ -55,7 +55,7 @@ class Stage {
   Status LearnParents(const SourceWriter& writer);
 
   // Digests and copies chunks until none is left to begin with. What has no memory for that fails
-  // the save.
+  // the save; nothing is thrown.
   void Work();
   // The same for chunks on devices; then they are on their way.
   Status CopyFromDevices();

@@ -124,7 +124,9 @@ Result<std::unique_ptr<SourceWriter>> StepSaver::BeginOnce(const SaveJob& job,
     VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
   }
   for (const std::string& tag : job.state.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
-  return std::unique_ptr<SourceWriter>(static_cast<SourceWriter*>(writer.release()));
+  std::unique_ptr<SourceWriter> begun(static_cast<SourceWriter*>(writer.release()));
+  begun->SetCondition(job.may_commit);
+  return begun;
 }
 
 // Before a deadline, data is stored as it is when compressing it might take too long.

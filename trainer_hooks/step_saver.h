@@ -8,12 +8,14 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "store/chunk_source.h"
 #include "trainer_hooks/save_memory.h"
 #include "trainer_hooks/stage.h"
+#include "trainer_hooks/staging_check.h"
 #include "varve/async_checkpointer.h"
 
 namespace varve {
@@ -32,9 +34,14 @@ struct SaveJob {
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   Stage stage;
   std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
+  // Waits until the trainer has been in AwaitStaged: before that nobody knows whether it keeps to
+  // the contract. An error: it has not.
+  std::function<Status()> may_commit;
   std::unique_ptr<SourceWriter> writer;  // from Begin to Commit
   // The trainer writes what it has waited for; the preparer and then the saver all else.
   SaveMetrics metrics;
+  std::optional<StagingCheck> check;  // the trainer's
+  Status broken;   // the trainer's: how it broke the contract; guarded by the checkpointer's mutex
   Status status;   // of what has been done of it
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };

@@ -319,7 +319,9 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
 // its values 0. It is all that is said at a step that saves nothing.
 Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
   int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds; 0: there was none
-  const Status failure = checkpointer_ != nullptr ? checkpointer_->failure() : Status::Ok();
+  // An optimizer step lies behind: a save that was not awaited before it may be of two steps.
+  Status failure = checkpointer_ != nullptr ? checkpointer_->RequireAwaited() : Status::Ok();
+  if (failure.ok() && checkpointer_ != nullptr) failure = checkpointer_->failure();
   if (IsFirst()) {
     own_stop = static_cast<int64_t>(OwnStopReason(step, is_last));
     const auto interval = static_cast<int64_t>(flags_.save_interval.value_or(0));

@@ -319,7 +319,7 @@ const TensorShard* Trainer::ShardOf(std::string_view name) const {
 }
 
 // With ZeRO a rank has a part of a weight's master, and saves that part of the weight. Named for
-// saves alone: a load makes masters only of weights that are cut alike, so Resume makes these.
+// saves alone: those of a load are made by Resume.
 void Trainer::NameMasters(varve::TrainingState* state) const {
   std::set<std::string> names;
   for (const varve::StateTensor& tensor : state->tensors) names.insert(tensor.name);

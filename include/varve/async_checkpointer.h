@@ -15,7 +15,9 @@
 // forward and backward. Of the state only what differs from the step before is copied: each chunk
 // is digested where it lies, and staged when its digest is new. The digest of each staged chunk is
 // computed once more before it is encoded, so a chunk that changed while it was staged fails the
-// save, by its tensor's name.
+// save, by its tensor's name. A save for which AwaitStaged is never called is not committed, and the
+// next BeginSave is an error. An AwaitStaged that comes after the tensors have changed is found by
+// CheckpointerOptions::check_staging.
 //
 // Thread rule: one thread at a time, the trainer's. AwaitStaged works on that thread, too.
 #pragma once
@@ -108,6 +110,11 @@ struct CheckpointerOptions {
   // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds,
   // if all that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
   int retries = 0;
+  // For bringing a trainer up: the share of chunks, 0 to 1, that BeginSave digests before it
+  // returns, and AwaitStaged once more; at least one of each tensor on the host. A tensor that has
+  // changed in between fails the save by its name: AwaitStaged comes too late. It costs a digest
+  // pass of that share in either call. Tensors on devices are not checked.
+  double check_staging = 0;
   // True: the error of a failed save is returned by every later call. False: later saves go on, the
   // error is in the metrics, and Close returns it.
   bool failure_is_fatal = true;
@@ -141,7 +148,8 @@ class AsyncCheckpointer {
   // kInvalidArgument as BeginSave.
   virtual Status Prewarm(const TrainingState& state) = 0;
 
-  // Starts to save. Copies everything of `state` but the tensors' data, which must stay as they are
+  // Starts to save. kFailedPrecondition: as RequireAwaited of the save before, and nothing is begun.
+  // Copies everything of `state` but the tensors' data, which must stay as they are
   // until AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is
   // wrong with `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run;
   // these come from AwaitStaged, once, and nothing is saved.
@@ -150,8 +158,13 @@ class AsyncCheckpointer {
   // own, RUN~1, ..., so that saving them again just works (Store::Rewind).
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
-  // Returns when the trainer may change its tensors. No effect when nothing is being staged.
+  // Returns when the trainer may change its tensors. No effect when nothing is being staged. Wait
+  // and all that waits for a save call it. A save commits after it.
   virtual Status AwaitStaged() = 0;
+  // For who knows that the tensors have changed, as after an optimizer step: kFailedPrecondition
+  // when a save has begun and AwaitStaged has not been called for it, as what was copied may be of
+  // two steps. That save fails, is not committed, and its memory is not read any more.
+  virtual Status RequireAwaited() = 0;
   // Both, one after the other.
   Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
 

@@ -52,7 +52,11 @@ class GlobalNames {
   // prefix, or one that has numbers already.
   Status AddNumbers(std::string_view prefix, std::vector<int64_t> numbers);
 
-  // The global name: without "module." in front, however many times, and with global numbers.
+  // The global name, with global numbers and without torch's wrappers: "_orig_mod",
+  // "_fsdp_wrapped_module" and "_checkpoint_wrapped_module" wherever they stand, and "module" in
+  // front, however many times, also behind what optimizer state is called by: exp_avg, exp_avg_sq,
+  // max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param, main_param, each also behind
+  // "optimizer." or "optimizer.state.".
   // nullopt: a component begins with "__pp", which InfiniTrain gives to modules that are there
   // under their own names too. kInvalidArgument names the component whose number has no global one.
   Result<std::optional<std::string>> Apply(std::string_view name) const;

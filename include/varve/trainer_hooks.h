@@ -72,7 +72,8 @@ class TrainerHooks {
   virtual const std::optional<LoadReport>& loaded() const = 0;
 
   // Call before each optimizer step: returns when the tensors may change.
-  // AsyncCheckpointer::AwaitStaged.
+  // AsyncCheckpointer::AwaitStaged. A save after which it is not called is not committed, and the
+  // next AfterStep is kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
   // Call after each optimizer step, with all of `state` up to date; `state.trainer.global_step` is

@@ -42,6 +42,9 @@ class GroupWriter : public SourceWriter {
   }
   uint64_t digest_seed() const override { return inner()->digest_seed(); }
   void SetPartial() override {}  // each member holds a part
+  void SetCondition(std::function<Status()> may_commit) override {
+    inner()->SetCondition(std::move(may_commit));
+  }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
 
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override {

@@ -2,6 +2,7 @@
 """The verbs about history: what changed, names, branches, retention, other stores. No live writer."""
 
 import os
+import pathlib
 import random
 import struct
 import unittest
@@ -320,6 +321,22 @@ class OtherStoresTest(verb_case.VerbCase):
     def test_copy_into_another_run(self):
         self.json("copy", 1, 3, self.other, "--init", "--run", "kept")
         self.assertEqual(self.other_steps(), [("kept", 1), ("kept", 3)])
+
+    def test_two_trainings_are_compared_as_the_manual_says(self):
+        """docs/hooks.md, line by line."""
+        same, other = files.random_tensor(self.rng, "F32", [100]), files.random_tensor(self.rng, "F32", [100])
+        for name, tensors in (("before", {"w": same, "exp_avg.w": same}), ("after", {"w": same, "exp_avg.w": other})):
+            source = files.write(pathlib.Path(self.folder, name + "-in"), tensors)
+            harness.varve(self.folder / name, "import", source, "--init", "--step", 100)
+        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        manual = (root / "docs/hooks.md").read_text(encoding="utf-8").split("**Comparing two trainings**")[1]
+        script = manual.split("```sh\n")[1].split("```")[0]
+        bin_dir = str(pathlib.Path(harness.program("varve")).parent)
+        shown = harness.command("sh", "-ec", script, cwd=self.folder, env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"})
+        self.assertEqual(shown.count("~  exp_avg.w"), 3)
+        self.assertEqual(shown.count("1 changed"), 3)
+        self.assertIn("0 removed (-), 0 added (+), 1 changed (~) in 400 B, 1 unchanged", shown)
+        harness.check(self.folder / "both")
 
     def test_copy_of_what_is_there_already(self):
         self.json("copy", 1, 3, self.other, "--init")

@@ -20,6 +20,13 @@ class MinimalRanksTest(unittest.TestCase):
         self.assertEqual(len(shown), 1)
         self.assertIn(shown[0], (ROOT / "examples/minimal_ranks.cc").read_text(encoding="utf-8"))
 
+    def test_recipes_of_the_manual_are_those_of_the_test(self):
+        manual = (ROOT / "docs/hooks.md").read_text(encoding="utf-8").split("## Recipes")[1].split("\n## ")[0]
+        blocks = re.findall(r"^```cpp\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 2)
+        for block in blocks:
+            self.assertIn(block, (ROOT / "tests/hooks/recipes_test.cc").read_text(encoding="utf-8"))
+
     def test_other_ranks_load_what_was_saved(self):
         with harness.clean_folder() as folder:
             done = subprocess.run([harness.program("varve_minimal_ranks")], cwd=folder, check=True,

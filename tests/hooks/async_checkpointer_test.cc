@@ -93,6 +93,140 @@ TEST_F(AsyncCheckpointerTest, Row32_AStateThatChangesAllTheTimeIsNeverSavedTorn)
   ckpt_.reset();
 }
 
+TEST_F(AsyncCheckpointerTest, AnOnSaveThatThrowsIsAnErrorOfTheSaverNotTheEnd) {
+  Open({.failure_is_fatal = false, .on_save = [](const SaveMetrics& m) {
+          if (m.step == 1) throw std::runtime_error("no disk for the log");
+          if (m.step == 2) throw 5;
+        }});
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  for (const uint64_t step : {1u, 2u, 3u}) {
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+    VARVE_ASSERT_OK(ckpt_->Wait());
+  }
+  EXPECT_THAT(Steps(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(ckpt_->Close(), FailsWith(StatusCode::kUnavailable, "step 1: no disk for the log"));
+  ckpt_.reset();
+}
+
+// The trainer forgets to call AwaitStaged, so it may change its tensors at any time.
+TEST_F(AsyncCheckpointerTest, ASaveThatWasNotAwaitedIsNeverCommitted) {
+  Open({.failure_is_fatal = false});
+  TestState state;
+  state.Add(NormalTensor("t", {1'000'000}, 1));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(2, state.state())));
+  EXPECT_THAT(
+      ckpt_->BeginSave(3, state.state()),
+      FailsWith(StatusCode::kFailedPrecondition,
+                "step 2 is not saved: AwaitStaged has not been called since its BeginSave"));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(4, state.state())));
+  VARVE_ASSERT_OK(ckpt_->Wait());
+  EXPECT_THAT(Steps(), ElementsAre(1, 4));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(5, state.state())));
+  EXPECT_THAT(ckpt_->RequireAwaited(), FailsWith(StatusCode::kFailedPrecondition, "step 5"));
+  VARVE_ASSERT_OK(ckpt_->RequireAwaited());
+  EXPECT_THAT(ckpt_->Close(), FailsWith(StatusCode::kFailedPrecondition, "step 2"));
+  ckpt_.reset();
+  Reopen();
+  EXPECT_EQ(store_->ListCheckpoints("main").value().size(), 2u);
+}
+
+TEST_F(AsyncCheckpointerTest, ASaveThatWasNotAwaitedIsAFailureOfAllLaterCalls) {
+  Open();
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(1, state.state())));
+  EXPECT_THAT(ckpt_->BeginSave(2, state.state()),
+              FailsWith(StatusCode::kFailedPrecondition, "step 1 is not saved"));
+  EXPECT_THAT(ckpt_->Wait(), FailsWith(StatusCode::kFailedPrecondition, "step 1"));
+  EXPECT_THAT(ckpt_->BeginSave(3, state.state()),
+              FailsWith(StatusCode::kFailedPrecondition, "step 1"));
+  EXPECT_TRUE(ckpt_->store().ListRuns().value().empty());
+  EXPECT_FALSE(ckpt_->Close().ok());
+  ckpt_.reset();
+}
+
+TEST_F(AsyncCheckpointerTest, ASaveCommitsWhenItHasBeenAwaited) {
+  std::atomic<bool> is_awaited = false;
+  std::atomic<int> num_saved = 0;
+  Open({.on_save = [&](const SaveMetrics&) {
+    EXPECT_TRUE(is_awaited);
+    ++num_saved;
+  }});
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(1, state.state())));
+  // However long the trainer's step takes.
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_THAT(ckpt_->store().OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "main"));
+  }
+  is_awaited = true;
+  VARVE_ASSERT_OK(ckpt_->AwaitStaged());
+  ExpectSaved(1, state.Snapshot());
+  EXPECT_EQ(num_saved, 1);
+}
+
+// The trainer calls AwaitStaged after its optimizer step.
+TEST_F(AsyncCheckpointerTest, AnAwaitStagedThatComesTooLateIsFoundByTheCheck) {
+  if (kUnderTsan) GTEST_SKIP() << "a race on purpose";
+  for (const double share : {1.0, 1e-9}) {
+    Open({.check_staging = share, .failure_is_fatal = false});
+    TestState state;
+    TestTensor* const frozen = state.Add(NormalTensor("frozen", {1'000'000}, 1));
+    TestTensor* const moved = state.Add(NormalTensor("moved", {1'000'000}, 2));
+    state.Add(NormalTensor("still", {10}, 3));
+    for (uint64_t step = 1; step <= 4; ++step) {
+      const auto before = state.Snapshot();
+      const bool is_late = step % 2 == 0;
+      VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(step, state.state())));
+      if (!is_late) {
+        VARVE_ASSERT_OK(ckpt_->AwaitStaged());
+        for (size_t i = 0; i < moved->bytes.size(); i += 4096) moved->bytes[i] ^= std::byte{1};
+        ExpectSaved(step, before);
+        continue;
+      }
+      for (size_t i = 0; i < moved->bytes.size(); i += 4096) {
+        moved->bytes[i] ^= std::byte{1};
+        if (step == 4) frozen->bytes[i] ^= std::byte{1};
+      }
+      const std::string named =
+          step == 4 ? "tensor frozen and 1 more" : "tensor moved changed between";
+      EXPECT_THAT(ckpt_->AwaitStaged(), FailsWith(StatusCode::kFailedPrecondition, named));
+      VARVE_ASSERT_OK(ckpt_->Wait());
+      EXPECT_THAT(ckpt_->last_metrics().value().status,
+                  FailsWith(StatusCode::kFailedPrecondition, "tensor "));
+    }
+    EXPECT_THAT(Steps(), ElementsAre(1, 3));
+    EXPECT_FALSE(ckpt_->Close().ok());
+    ckpt_.reset();
+    Reset({});
+  }
+}
+
+TEST_F(AsyncCheckpointerTest, TheCheckLooksAtTensorsOfAnyKind) {
+  Open({.check_staging = 0.5});
+  TestState state;
+  TestTensor* const t = state.Add(NormalTensor("strided", {600, 1000}, 1));
+  StateTensor& view = state.state().tensors[0];  // its transpose
+  view.shape = {1000, 600};
+  view.strides = {1, 1000};
+  state.Add({"empty", DType::kF32, {0, 3}, {}, {}});
+  state.Add({"scalar", DType::kF64, {}, std::vector<std::byte>(8), {}});
+  state.Add({"nibbles", DType::kF4, {3, 2}, std::vector<std::byte>(3), {}});
+  for (uint64_t step = 1; step <= 3; ++step) {
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+    t->bytes[step] ^= std::byte{1};
+  }
+  VARVE_ASSERT_OK(ckpt_->Wait());
+  EXPECT_THAT(Steps(), ElementsAre(1, 2, 3));
+  VARVE_ASSERT_OK(ckpt_->Close());
+  EXPECT_THAT(AsyncCheckpointer::Open(path(), {.check_staging = 2}),
+              FailsWith(StatusCode::kInvalidArgument, "check_staging is 2"));
+  ckpt_.reset();
+}
+
 TEST_F(AsyncCheckpointerTest, Row38_TheMetricsSayWhatASaveCost) {
   std::vector<SaveMetrics> all;
   Open({.on_save = [&](const SaveMetrics& m) { all.push_back(m); }});
@@ -352,12 +486,15 @@ TEST_F(AsyncCheckpointerTest, Row04_Row13_TheWholeTrainerStateComesBack) {
   TestState saved;
   saved.Add(NormalTensor("t", {10}, 1));
   TrainingState& in = saved.state();
-  in.items = {{"loader", std::nullopt, {std::byte{1}, std::byte{2}}}, {"loader", 3, {std::byte{3}}}};
+  in.items = {{"loader", std::nullopt, {std::byte{1}, std::byte{2}}},
+              {"loader", 3, {std::byte{3}}}};
   in.trainer.global_step = 5;
   in.trainer.epoch = 2;
   in.trainer.consumed_samples = 1234567890123;
   in.trainer.last_loss = 0.1 + 0.2;
-  in.trainer.lr_scheduler = {{"type", "cosine"}, {"max_lr", 1e-3}, {"warmup", int64_t{10}},
+  in.trainer.lr_scheduler = {{"type", "cosine"},
+                             {"max_lr", 1e-3},
+                             {"warmup", int64_t{10}},
                              {"history", std::vector<double>{0.1, 5e-324}}};
   in.trainer.loss_scaler = {{"scale", 65536.0}};
   in.trainer.rng = {{.rank = 0, .generator = "cpu", .state = {1, 2, 3}},
@@ -386,8 +523,8 @@ TEST_F(AsyncCheckpointerTest, Row04_Row13_TheWholeTrainerStateComesBack) {
   }
 }
 
-// As in the llama3 example of InfiniTrain (seeds.md, section 6): tables of which a step touches few rows,
-// a body of which it touches all, and Adam; four checkpoints.
+// As in the llama3 example of InfiniTrain (seeds.md, section 6): tables of which a step touches few
+// rows, a body of which it touches all, and Adam; four checkpoints.
 TEST_F(AsyncCheckpointerTest, Row37_UnchangedChunksAreSharedAcrossSteps) {
   Open();
   constexpr int64_t kRows = 8'000, kWidth = 128, kBody = 200'000;
@@ -403,7 +540,8 @@ TEST_F(AsyncCheckpointerTest, Row37_UnchangedChunksAreSharedAcrossSteps) {
   uint64_t logical = 0, changed = 0;
   for (uint64_t step = 5; step <= 20; step += 5) {
     const auto touch = [&](TestTensor* t, size_t from, size_t count) {
-      for (size_t i = from; i < from + count; ++i) t->bytes[4 * i] ^= static_cast<std::byte>(random());
+      for (size_t i = from; i < from + count; ++i)
+        t->bytes[4 * i] ^= static_cast<std::byte>(random());
     };
     for (TestTensor* t : tables) touch(t, 0, 500 * kWidth);  // the tokens of the text
     for (TestTensor* t : bodies) touch(t, 0, kBody);

@@ -254,6 +254,12 @@ TEST_F(GroupCheckpointerTest, AfterABeginThatFailedTheMemoryIsTheTrainers) {
   }
 }
 
+TEST_F(GroupCheckpointerTest, ARootIsOpenedWithRanks) {
+  Run(2, [](int, AsyncCheckpointer*) {});
+  EXPECT_THAT(AsyncCheckpointer::Open(root()),
+              FailsWith(StatusCode::kFailedPrecondition, "open it with OpenWithRanks"));
+}
+
 // One rank is slow: the save before is still under way there, and only there.
 TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;

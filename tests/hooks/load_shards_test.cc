@@ -107,6 +107,36 @@ TEST_F(LoadShardsTest, WholeTensorsAreCutForTheirTargets) {
   EXPECT_EQ(into.Bytes("w"), expected.Bytes("w"));
 }
 
+// ZeRO's slice of a master beside the whole weight: without the optimizer's state it is made from
+// the weight, as it is when the checkpoint has none.
+TEST_F(LoadShardsTest, MastersOfUnlikeCutsAreMadeFromWeights) {
+  std::vector<std::byte> weight(240);
+  Convert(DType::kF32, global_, DType::kBF16, weight);
+  std::vector<std::byte> widened(480);
+  Convert(DType::kBF16, weight, DType::kF32, widened);
+  for (const bool is_master_saved : {true, false}) {
+    TestTrainer saved;
+    if (is_master_saved) {
+      saved.Add({.name = "m.w", .shape = kShape, .role = TensorRole::kOptimizer}, 7);
+    }
+    saved.Add({.name = "w", .dtype = DType::kBF16, .shape = kShape}, weight);
+    const uint64_t step = is_master_saved ? 5 : 6;
+    SaveState(step, saved.state);
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      ShardLayout layout = ShardLayout::Whole(kShape);
+      layout.flat = Range{31 * rank, 31 * rank + 31};  // the last one ends in padding
+      TestTrainer into;
+      into.Add({.name = "w", .dtype = DType::kBF16, .shape = kShape, .derived_from = "m.w"}, 2);
+      into.Add({.name = "m.w", .shape = {31}, .role = TensorRole::kOptimizer, .layout = layout}, 3);
+      const auto report = Load(step, &into, {.optimizer = false});
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_THAT(report->made, ElementsAre("m.w"));
+      EXPECT_EQ(into.Bytes("w"), weight);
+      EXPECT_EQ(into.Bytes("m.w"), CutShard(widened, 4, layout, {}));
+    }
+  }
+}
+
 TEST_F(LoadShardsTest, Row18_TypesAreConvertedOnTheWay) {
   SaveColumns(5);
   const ShardLayout layout = Part(kShape, 0, 2, 1);

@@ -470,10 +470,28 @@ TEST_F(ReplicasTest, Row32_EveryCallThatWaitsForASaveSettlesIt) {
     VARVE_ASSERT_OK(checkpointer->BeginSave(3, trainer.state).status());
     VARVE_ASSERT_OK(checkpointer->Prewarm(trainer.state));
     VARVE_ASSERT_OK(checkpointer->BeginSave(4, trainer.state).status());
-    VARVE_ASSERT_OK(checkpointer->BeginSave(5, trainer.state).status());
     VARVE_ASSERT_OK(checkpointer->Close());
   });
-  EXPECT_EQ(Store::OpenForReading(root()).value()->ListCheckpoints("main").value().size(), 5u);
+  EXPECT_EQ(Store::OpenForReading(root()).value()->ListCheckpoints("main").value().size(), 4u);
+}
+
+TEST_F(ReplicasTest, ASaveThatWasNotAwaitedIsNeverCommittedOnAnyRank) {
+  Run(
+      2,
+      [&](int, AsyncCheckpointer* checkpointer) {
+        const TestTrainer trainer = Replicated(1);
+        VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+        VARVE_ASSERT_OK(checkpointer->BeginSave(2, trainer.state).status());
+        EXPECT_THAT(checkpointer->BeginSave(3, trainer.state),
+                    FailsWith(StatusCode::kFailedPrecondition, "rank 0: step 2 is not saved"));
+        VARVE_ASSERT_OK(checkpointer->Save(4, trainer.state).status());
+        checkpointer->Close().IgnoreError();  // the error of step 2
+      },
+      {.failure_is_fatal = false});
+  const auto steps = Store::OpenForReading(root()).value()->ListCheckpoints("main").value();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].id.step, 1u);
+  EXPECT_EQ(steps[1].id.step, 4u);
 }
 
 }  // namespace

@@ -45,5 +45,28 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
   ckpt->Close().IgnoreError();  // the error of step 1
 }
 
+// What is placed element by element is read into memory of its own.
+TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
+  const TestTensor tensor = NormalTensor("w", {900, 1000}, 1);
+  VARVE_ASSERT_OK(Save(1, {tensor}).status());
+  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  std::vector<float> memory(900 * 1000);
+  TrainingState into;
+  into.tensors.push_back({.name = "w",
+                          .dtype = DType::kF32,
+                          .shape = {900, 1000},
+                          .data = memory.data(),
+                          .strides = {1, 900}});
+  {
+    const ScarceMemory scarce(2 << 20);
+    EXPECT_THAT(LoadState(*reader, {}, &into),
+                FailsWith(StatusCode::kUnavailable, "loading step 1 of run main: "));
+  }
+  VARVE_EXPECT_OK(LoadState(*reader, {}, &into).status());
+  float value = 0;
+  std::memcpy(&value, &tensor.bytes[4 * 1000], sizeof value);  // row 1, column 0
+  EXPECT_EQ(memory[1], value);
+}
+
 }  // namespace
 }  // namespace varve::testing

@@ -92,6 +92,27 @@ TEST_F(TrainerHooksTest, Row01_EveryNthAndTheLastStepAreSaved) {
   EXPECT_EQ(other.weights->bytes[0], std::byte{22});
 }
 
+// It never calls BeforeOptimizerStep. Its state is not changed here, so that nothing races.
+TEST_F(TrainerHooksTest, AForgottenCallIsFoundAtTheNextStepAndNothingIsCommitted) {
+  store_.reset();
+  ToyTrainer trainer;
+  TrainingState& state = trainer.training_state();
+  {
+    const auto hooks = TrainerHooks::Start(Saving(2), &state).value();
+    for (int64_t step = 1; step <= 2; ++step) {
+      state.trainer.global_step = step;
+      EXPECT_FALSE(hooks->AfterStep(state, false).value());
+    }
+    state.trainer.global_step = 3;
+    EXPECT_THAT(hooks->AfterStep(state, false),
+                FailsWith(StatusCode::kFailedPrecondition, "step 2 is not saved"));
+    EXPECT_THAT(hooks->Finish(),
+                FailsWith(StatusCode::kFailedPrecondition, "BeforeOptimizerStep of TrainerHooks"));
+  }
+  Reopen();
+  EXPECT_TRUE(store_->ListRuns().value().empty());
+}
+
 TEST_F(TrainerHooksTest, Row01_OneFlagAloneFailsBeforeTheFirstStep) {
   ToyTrainer trainer;
   CheckpointFlags flags;

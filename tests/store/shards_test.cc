@@ -272,6 +272,29 @@ TEST_F(ShardsTest, LayoutsSurviveReopenForkAndCopy) {
   EXPECT_THAT(second->Check({.read_data = true})->errors, IsEmpty());
 }
 
+TEST_F(ShardsTest, SubByteElementsAreCutAtWholeBytesOnly) {
+  const std::vector<std::byte> bytes(6);
+  ShardLayout layout = ShardLayout::Whole({4, 6});
+  const auto put = [&](const ShardLayout& cut) {
+    const std::vector<int64_t> shape = cut.LocalShape();
+    auto writer = store_->Begin(1).value();
+    return writer->Put({.name = "w", .dtype = DType::kF4, .shape = shape, .data = bytes.data(),
+                        .layout = &cut});
+  };
+  layout.axes[1] = {{0, 3}};  // columns of odd width
+  EXPECT_THAT(put(layout), FailsWith(StatusCode::kInvalidArgument,
+                                     "tensor w: its layout [:, 0:3] of [4, 6] cuts it within a byte"));
+  layout.axes[1] = {{1, 2}};  // of even width, at an odd place
+  EXPECT_THAT(put(layout), FailsWith(StatusCode::kInvalidArgument, "cuts it within a byte"));
+  layout.axes[1] = {{2, 2}};
+  VARVE_EXPECT_OK(put(layout));
+  layout = ShardLayout::Whole({4, 6});
+  layout.flat = Range{3, 9};
+  EXPECT_THAT(put(layout), FailsWith(StatusCode::kInvalidArgument, "cuts it within a byte"));
+  layout.flat = Range{4, 10};
+  VARVE_EXPECT_OK(put(layout));
+}
+
 TEST_F(ShardsTest, SubByteElementsAreMovedByWholeBytesOnly) {
   const TestTensor tensor = RandomTensor("w", DType::kF4, {4, 4}, 1);
   VARVE_ASSERT_OK(Save(1, {tensor}).status());

@@ -51,7 +51,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
-    VARVE_RETURN_IF_ERROR(Settle());
+    VARVE_RETURN_IF_ERROR(Agree(ranks_, RequireAwaited()));
     VARVE_RETURN_IF_ERROR(AgreeOnNumber(ranks_, "the step to save", step));
     if (when_busy_ == WhenBusy::kSkip) {
       VARVE_ASSIGN_OR_RETURN(const bool is_busy, IsTrueOnAny(ranks_, own_->IsBusy()));
@@ -78,13 +78,21 @@ class GroupCheckpointer : public AsyncCheckpointer {
       return begun;
     }
     replicas_.Begin(state);
-    if (!replicas_.has_replicas()) verdict_->Give(Status::Ok());  // it may commit at once
     is_staging_ = true;
     return true;
   }
   // Between saves no rank asks the others: what has failed since is said by the next call that
   // saves, waits or closes, and TrainerHooks asks at each step.
   Status AwaitStaged() override { return Settle(); }
+  // Not collective.
+  Status RequireAwaited() override {
+    if (!is_staging_) return Status::Ok();
+    is_staging_ = false;
+    const Status forgotten = own_->RequireAwaited();
+    replicas_.End();
+    verdict_->Give(forgotten);
+    return forgotten;
+  }
   Status Wait() override {
     const Status settled = Settle();
     const Status waited = Agree(ranks_, own_->Wait());
@@ -209,8 +217,9 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,
       [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); });
+  VARVE_RETURN_IF_ERROR(Agree(ranks, checkpointer.status()));
   return std::unique_ptr<AsyncCheckpointer>(
-      std::make_unique<GroupCheckpointer>(std::move(checkpointer), options, ranks, verdict));
+      std::make_unique<GroupCheckpointer>(*std::move(checkpointer), options, ranks, verdict));
 }
 
 }  // namespace varve

@@ -3,12 +3,20 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 namespace varve {
 namespace {
 
-constexpr std::string_view kWrapper = "module.";
+// Of torch: names of wrappers, never of modules.
+constexpr std::string_view kWrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
+                                          "_checkpoint_wrapped_module"};
+constexpr std::string_view kWrapperInFront = "module";  // elsewhere it may be a module's own
+// What optimizer state is called by, in front of its parameter's name.
+constexpr std::string_view kKinds[] = {"exp_avg",         "exp_avg_sq", "max_exp_avg_sq",
+                                       "momentum_buffer", "momentum",   "master",
+                                       "fp32_param",      "main_param"};
 constexpr std::string_view kAlias = "__pp";
 
 std::vector<std::string> Components(std::string_view name) {
@@ -48,6 +56,33 @@ std::optional<size_t> FindNumber(const std::vector<std::string>& components,
   }
 }
 
+template <typename Names>
+bool IsOneOf(const Names& names, std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// How many components in front say that it is optimizer state: "exp_avg", or Megatron's
+// "optimizer.state.exp_avg".
+size_t NumOfKind(const std::vector<std::string>& components) {
+  size_t n = 0;
+  if (components[0] == "optimizer") n = components.size() > 1 && components[1] == "state" ? 2 : 1;
+  return n + 1 < components.size() && IsOneOf(kKinds, components[n]) ? n + 1 : 0;
+}
+
+// Without wrappers; at least one component is left.
+void Unwrap(std::vector<std::string>* components) {
+  const auto strip = [&](size_t from) {
+    auto end = components->begin() + static_cast<std::ptrdiff_t>(from);
+    while (components->end() - end > 1 && *end == kWrapperInFront) ++end;
+    components->erase(components->begin() + static_cast<std::ptrdiff_t>(from), end);
+  };
+  const std::string last = components->back();
+  std::erase_if(*components, [](const std::string& c) { return IsOneOf(kWrappers, c); });
+  if (components->empty()) components->push_back(last);
+  strip(0);
+  if (const size_t n = NumOfKind(*components); n > 0) strip(n);
+}
+
 }  // namespace
 
 Status GlobalNames::AddNumbers(std::string_view prefix, std::vector<int64_t> numbers) {
@@ -63,9 +98,8 @@ Status GlobalNames::AddNumbers(std::string_view prefix, std::vector<int64_t> num
 }
 
 Result<std::optional<std::string>> GlobalNames::Apply(std::string_view name) const {
-  std::string_view bare = name;
-  while (bare.starts_with(kWrapper)) bare.remove_prefix(kWrapper.size());
-  std::vector<std::string> components = Components(bare);
+  std::vector<std::string> components = Components(name);
+  Unwrap(&components);
   const bool alias = std::any_of(components.begin(), components.end(),
                                  [](const std::string& c) { return c.starts_with(kAlias); });
   if (alias) return std::optional<std::string>();

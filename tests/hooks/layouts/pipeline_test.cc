@@ -108,6 +108,24 @@ TEST_F(GlobalNamesTest, Row14_WrappersAndAliases) {
   EXPECT_EQ(Global("model.my__pp.w"), "model.my__pp.w");
 }
 
+TEST_F(GlobalNamesTest, WrappersOfTorchAndOfOptimizerState) {
+  VARVE_ASSERT_OK(names_.AddNumbers("h", {4}));
+  for (const std::string wrapped :
+       {"module.h.0.w", "_orig_mod.module.h.0.w", "module._orig_mod.h.0.w",
+        "_fsdp_wrapped_module.h.0._fsdp_wrapped_module.w", "h.0._checkpoint_wrapped_module.w"}) {
+    EXPECT_EQ(Global(wrapped), "h.4.w");
+    for (const std::string kind : {"exp_avg.", "exp_avg_sq.", "master.", "optimizer.state.exp_avg.",
+                                   "optimizer.fp32_param."}) {
+      EXPECT_EQ(Global(kind + wrapped), kind + "h.4.w");
+      EXPECT_EQ(Global("module." + kind + wrapped), kind + "h.4.w");
+    }
+  }
+  for (const char* name : {"optimizer.module.w", "state.exp_avg.module.w", "exp_avg", "module",
+                           "exp_avg.module", "my_orig_mod.w", "ema.module.w"}) {
+    EXPECT_EQ(Global(name), name);
+  }
+}
+
 // The second of two stages, on the last of four expert-parallel ranks.
 TEST_F(GlobalNamesTest, Row35_LayersAndExpertsTogether) {
   VARVE_ASSERT_OK(names_.AddNumbers("layers", *LayersOfStage({.layers = 5, .stages = 2}, 1)));
