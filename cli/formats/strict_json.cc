@@ -1,40 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/formats/strict_json.h"
 
-#include <array>
-#include <set>
+#include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace varve::formats {
 namespace {
 
+using nlohmann::json;
+
 constexpr size_t kMaxDepth = 16;
-
-// Follows the parser's events and remembers the keys of every object that is open. `depth` is the
-// number of values that are open; a value that is too deep is dropped as it is parsed, so that a
-// file of brackets costs no memory.
-class StructureGuard {
- public:
-  using Event = nlohmann::json::parse_event_t;
-
-  bool OnEvent(int depth, Event event, const nlohmann::json& parsed) {
-    if (depth > static_cast<int>(kMaxDepth)) problem_ = "it is nested too deeply";
-    if (!problem_.empty()) return false;
-    if (event == Event::object_start) keys_[static_cast<size_t>(depth) + 1].clear();
-    if (event != Event::key) return true;
-    const std::string& key = parsed.get_ref<const std::string&>();
-    if (!keys_[static_cast<size_t>(depth)].insert(key).second) {
-      problem_ = "the key \"" + key + "\" comes twice";
-    }
-    return true;
-  }
-
-  const std::string& problem() const { return problem_; }
-
- private:
-  std::array<std::set<std::string>, kMaxDepth + 2> keys_;
-  std::string problem_;
-};
+constexpr char kTooDeep[] = "it is nested too deeply";
 
 // nlohmann's messages open with a code in brackets, which tells a user nothing.
 std::string WithoutCode(const std::string& what) {
@@ -42,24 +20,97 @@ std::string WithoutCode(const std::string& what) {
   return end == std::string::npos ? what : what.substr(end + 2);
 }
 
+// Builds the document from the parser's events. A value goes to its place when it comes, so that
+// the time is linear; nlohmann's parser with a callback looks through all members of an object at
+// the end of each one. A value that is too deep ends the parse before it is kept, so that a file of
+// brackets costs no memory.
+class StrictBuilder final : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (!std::isfinite(value)) return Fail("the number " + text + " is too large");
+    return Add(value);
+  }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t& value) override { return Add(std::move(value)); }
+  bool start_object(size_t) override { return Open(json::object()); }
+  bool start_array(size_t) override { return Open(json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+
+  bool key(string_t& key) override {
+    const auto [member, is_new] = open_.back()->emplace(std::move(key), nullptr);
+    if (!is_new) return Fail("the key \"" + member.key() + "\" comes twice");
+    member_ = &*member;
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    return Fail("not JSON: " + WithoutCode(error.what()));
+  }
+
+  const std::string& problem() const { return problem_; }
+  json TakeRoot() { return std::move(root_); }
+
+ private:
+  bool Fail(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+
+  // Where a value that comes now belongs: the document, the end of the open array, or the member
+  // whose key came last.
+  json* Place(json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    json& parent = *open_.back();
+    if (parent.is_array()) return &parent.emplace_back(std::move(value));
+    *member_ = std::move(value);
+    return member_;
+  }
+
+  bool Add(json value) {
+    if (open_.size() > kMaxDepth) return Fail(kTooDeep);
+    Place(std::move(value));
+    return true;
+  }
+
+  bool Open(json value) {
+    if (open_.size() > kMaxDepth) return Fail(kTooDeep);
+    open_.push_back(Place(std::move(value)));
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  json root_;
+  // The objects and arrays that are open, outermost first. A parent does not change while its child
+  // is open, so that the pointers hold.
+  std::vector<json*> open_;
+  json* member_ = nullptr;
+  std::string problem_;
+};
+
 }  // namespace
 
-Result<nlohmann::json> ParseStrictJson(std::string_view text) {
+Result<json> ParseStrictJson(std::string_view text) {
   // nlohmann's parser takes a NUL for the end of the text and would not look at what follows.
   if (text.find('\0') != std::string_view::npos) {
     return Status::InvalidArgument("not JSON: it holds a NUL byte");
   }
-  StructureGuard guard;
-  auto on_event = [&guard](int depth, StructureGuard::Event event, nlohmann::json& parsed) {
-    return guard.OnEvent(depth, event, parsed);
-  };
-  try {
-    nlohmann::json parsed = nlohmann::json::parse(text.begin(), text.end(), on_event);
-    if (!guard.problem().empty()) return Status::InvalidArgument(guard.problem());
-    return parsed;
-  } catch (const nlohmann::json::exception& error) {
-    return Status::InvalidArgument("not JSON: " + WithoutCode(error.what()));
+  StrictBuilder builder;
+  if (!json::sax_parse(text.begin(), text.end(), &builder)) {
+    return Status::InvalidArgument(builder.problem());
   }
+  return builder.TakeRoot();
 }
 
 }  // namespace varve::formats

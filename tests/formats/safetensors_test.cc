@@ -53,6 +53,19 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(header->data_begin, file.size() - 8);
 }
 
+// A parse that looks at all members again for each one takes minutes here.
+TEST(SafetensorsTest, ReadsAHeaderOfManyTensors) {
+  constexpr int kTensors = 100'000;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) {
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  }
+  const Result<SafetensorsHeader> parsed = Parse(SafetensorsText(header + "}", ""));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->tensors.size(), static_cast<size_t>(kTensors));
+}
+
 TEST(SafetensorsTest, ReadsAFileWithoutTensors) {
   const Result<SafetensorsHeader> header = Parse(SafetensorsText("{}", ""));
   ASSERT_TRUE(header.ok()) << header.status().ToString();
