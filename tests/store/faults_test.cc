@@ -65,6 +65,16 @@ class FaultsTest : public InternalsTest {
     EXPECT_THAT(check->errors, ::testing::IsEmpty()) << where;
   }
 
+  void ExpectCopyHolds(const fs::path& copy, const std::vector<uint64_t>& steps,
+                       const std::string& where) {
+    const auto store = Store::OpenForReading(copy);
+    ASSERT_TRUE(store.ok()) << where << ": " << store.status().ToString();
+    for (const uint64_t step : steps) ExpectHolds(**store, step, {Weights(step), Same()});
+    const auto check = (*store)->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << where << ": " << check.status().ToString();
+    EXPECT_THAT(check->errors, ::testing::IsEmpty()) << where;
+  }
+
   // Runs the operation on a new store for each of its calls that `plan` speaks of, lets that one
   // fail, and after it `plan.count` - 1 more. Returns how many there were.
   uint64_t Sweep(FailingIo::Plan plan, const std::vector<uint64_t>& kept, uint64_t stride,
@@ -108,8 +118,8 @@ class FaultsTest : public InternalsTest {
     for (const int error : {ENOSPC, EIO}) {
       sweep({.path = "MANIFEST", .error = error}, every(1));
       sweep({.path = "MANIFEST", .count = kForGood, .error = error}, every(3));
-      sweep({.path = "store", .error = error}, every(23));
-      sweep({.path = "store", .count = kForGood, .error = error}, every(31));
+      sweep({.path = "/store/", .error = error}, every(23));
+      sweep({.path = "/store/", .count = kForGood, .error = error}, every(31));
     }
     // The record is written, and the error comes late.
     sweep({.path = "MANIFEST", .error = EIO, .after = true}, every(1));
@@ -146,6 +156,36 @@ TEST_F(FaultsTest, Fork) {
 
 TEST_F(FaultsTest, Rewind) {
   SweepAll({1, 2, 3}, [&] { return store_->Rewind("main", 2).status(); });
+}
+
+// The faults strike the copy; a backup that comes after them works, where a copy was before and
+// where there was none.
+TEST_F(FaultsTest, Backup) {
+  const fs::path copy = folder_.path() / "store.copy";
+  for (const bool again : {false, true}) {
+    for (const int error : {ENOSPC, EIO}) {
+      for (uint64_t first = 0;; first += FullSize() ? 1 : 7) {
+        Start();
+        if (again) {
+          VARVE_ASSERT_OK(BackUp(path(), copy).status());
+          VARVE_ASSERT_OK(Save(4, {Weights(4), Same()}).status());
+        }
+        std::string failed;
+        {
+          FailingIo io({.path = "store.copy", .first = first, .error = error});
+          BackUp(path(), copy).status().IgnoreError();
+          failed = io.failed();
+        }
+        if (failed.empty()) break;
+        const std::string where = failed + " " + std::to_string(first);
+        if (again) ExpectCopyHolds(copy, {1, 2, 3}, where);
+        const Status status = BackUp(path(), copy).status();
+        ASSERT_TRUE(status.ok()) << where << ": " << status.ToString();
+        ExpectCopyHolds(copy, {1, 2, 3}, where);
+        ASSERT_FALSE(HasFailure()) << where;
+      }
+    }
+  }
 }
 
 }  // namespace
