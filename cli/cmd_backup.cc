@@ -60,9 +60,9 @@ constexpr char kNotes[] =
 some moment during the call, and it is checked before it replaces an earlier
 copy: its records, and the checksums of all files that are new in it. With
 --read-data every chunk is decoded, too. A store with a damaged file is not
-copied. The copy is a store like any other. Once it has been written to, it is not
-brought up to date any more: its own steps would be lost. The root of a group
-is not backed up; copy takes steps out of it.
+copied. The copy is a store like any other. Once it has been written to, it is
+not brought up to date any more: its own steps would be lost. The root of a
+group is not backed up; copy takes steps out of it.
 
 JSON: destination steps copied_files copied_bytes total_bytes seconds)";
 
