@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A backup is a copy of the database's files. Table files never change once they are there, so a copy
-// is brought up to date with those it lacks; the manifest only grows, and every beginning of it is an
-// earlier whole state of the store. The order that makes it safe:
+// A backup is a copy of the database's files. Table files never change once they are there, so a
+// copy is brought up to date with those it lacks; the manifest only grows, and every beginning of
+// it is an earlier whole state of the store. The order that makes it safe:
 //   1. table files are copied beside those of the earlier copy, synced, and read back;
 //   2. the manifest is copied under a new name;
-//   3. the new state is opened in a staging folder of links, and checked;
+//   3. the new state is opened in a staging folder of links, and checked; of the table files that
+//   the
+//      earlier state did not have, every block is verified: what was damaged before it was copied
+//      is no part of a verified copy;
 //   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit;
 //   5. files that only the earlier state needed are removed.
-// Beside a live writer a table file may vanish between the copy of the manifest and its own; opening
-// notices that, and all begins again with what is there by then.
+// Beside a live writer a table file may vanish between the copy of the manifest and its own;
+// opening notices that, and all begins again with what is there by then.
 #include "varve/backup.h"
 
 #include <fcntl.h>
@@ -77,7 +80,7 @@ Status WriteBlock(int fd, std::span<const std::byte> block, const fs::path& path
 // What the copy must have in common with its file to be taken for a copy of it.
 struct FileFacts {
   uint64_t bytes = 0;
-  struct timespec modified{};
+  struct timespec modified {};
   bool operator==(const FileFacts& other) const {
     return bytes == other.bytes && modified.tv_sec == other.modified.tv_sec &&
            modified.tv_nsec == other.modified.tv_nsec;
@@ -88,8 +91,8 @@ FileFacts FactsOf(const struct stat& info) {
   return {static_cast<uint64_t>(info.st_size), info.st_mtim};
 }
 
-// What BACKUP in the folder of a copy says: whose copy it is, and the manifests that a backup left as
-// the current one. Two while it is being replaced.
+// What BACKUP in the folder of a copy says: whose copy it is, and the manifests that a backup left
+// as the current one. Two while it is being replaced.
 struct Marker {
   std::string store_id;
   std::map<std::string, uint64_t> manifests;  // name -> bytes
@@ -148,8 +151,11 @@ uint64_t ManifestNumber(std::string_view name) {
 class Backup {
  public:
   Backup(fs::path store, fs::path destination, const BackupOptions& options)
-      : from_(store / "db"), to_(destination / "db"), store_(std::move(store)),
-        destination_(std::move(destination)), options_(options) {}
+      : from_(store / "db"),
+        to_(destination / "db"),
+        store_(std::move(store)),
+        destination_(std::move(destination)),
+        options_(options) {}
 
   Result<BackupReport> Run();
 
@@ -158,12 +164,14 @@ class Backup {
   Status CheckUntouched() const;
   Result<std::pair<std::string, File>> OpenManifest() const;
   Status CopyAll();
-  Result<std::vector<std::pair<std::string, File>>> OpenMissing() const;
+  Result<std::vector<std::string>> ListMissing() const;
+  Result<std::optional<File>> OpenTable(const std::string& name) const;
   Status CopyFile(const std::string& name, const File& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
   Status CopyManifest(const File& source);
   Status Stage() const;
   Status CheckStaged();
+  Status VerifyNewTables() const;
   Status Publish();
   void RemoveLeftovers() const;
 
@@ -175,7 +183,7 @@ class Backup {
   const BackupOptions& options_;
   FormatFile format_;
   Marker marker_;
-  std::string manifest_;  // of the new state, in the copy
+  std::string manifest_;         // of the new state, in the copy
   Database::TableFiles tables_;  // of the new state
   BackupReport report_;
 };
@@ -201,6 +209,7 @@ Result<BackupReport> Backup::Run() {
     std::this_thread::sleep_for(kBetweenAttempts);
   }
   VARVE_RETURN_IF_ERROR(CheckStaged());
+  VARVE_RETURN_IF_ERROR(VerifyNewTables());
   VARVE_RETURN_IF_ERROR(Publish());
   RemoveLeftovers();
   report_.elapsed = std::chrono::steady_clock::now() - started;
@@ -219,13 +228,16 @@ Status Backup::PrepareDestination() {
   }
   marker_.store_id = ToHex(format_.store_id);
   const fs::path marker = destination_ / kMarkerName;
+  // Of a first backup that failed at its first write.
+  fs::remove(destination_ / (std::string(kMarkerName) + ".tmp"), error);
   if (fs::exists(marker, error)) {
     constexpr size_t kMaxBytes = 64 << 10;
     VARVE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(marker, kMaxBytes));
     VARVE_ASSIGN_OR_RETURN(const Marker found, Marker::Parse(text, marker));
     if (found.store_id != marker_.store_id) {
-      return Status::FailedPrecondition(destination_.string() + " holds the copy of another store, " +
-                                        found.store_id + ", not of " + marker_.store_id);
+      return Status::FailedPrecondition(destination_.string() +
+                                        " holds the copy of another store, " + found.store_id +
+                                        ", not of " + marker_.store_id);
     }
     marker_ = found;
   } else if (fs::is_empty(destination_, error)) {
@@ -247,7 +259,8 @@ Status Backup::CheckUntouched() const {
   const bool same =
       known != marker_.manifests.end() && fs::file_size(to_ / current, error) == known->second;
   if (same && !error) return Status::Ok();
-  return Status::FailedPrecondition(destination_.string() + " was written to after the last backup; " +
+  return Status::FailedPrecondition(destination_.string() +
+                                    " was written to after the last backup; " +
                                     "its own steps would be lost. Back up into another folder");
 }
 
@@ -261,12 +274,14 @@ Result<std::pair<std::string, File>> Backup::OpenManifest() const {
   }
 }
 
-// Files that are long there are copied first; then those that came meanwhile are few, and all of them
-// can be opened in a moment after the manifest is read: what is open may vanish.
+// Files that are long there are copied first, one by one, as there may be more than this process
+// may have open. Then those that came meanwhile are few, and all of them can be opened in a moment
+// after the manifest is read: what is open may vanish.
 Status Backup::CopyAll() {
-  {
-    VARVE_ASSIGN_OR_RETURN(const auto missing, OpenMissing());
-    for (const auto& [name, file] : missing) VARVE_RETURN_IF_ERROR(CopyFile(name, file));
+  VARVE_ASSIGN_OR_RETURN(const auto first, ListMissing());
+  for (const std::string& name : first) {
+    VARVE_ASSIGN_OR_RETURN(const auto file, OpenTable(name));
+    if (file.has_value()) VARVE_RETURN_IF_ERROR(CopyFile(name, *file));
   }
   VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
   const auto& [current_name, manifest] = current;
@@ -279,37 +294,47 @@ Status Backup::CopyAll() {
                 static_cast<unsigned long long>(number));
   manifest_ = name;
   VARVE_RETURN_IF_ERROR(CopyManifest(manifest));
-  VARVE_ASSIGN_OR_RETURN(const auto missing, OpenMissing());
-  for (const auto& [table, file] : missing) VARVE_RETURN_IF_ERROR(CopyFile(table, file));
+  VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
+  std::vector<std::pair<std::string, File>> open;
+  for (const std::string& table : rest) {
+    VARVE_ASSIGN_OR_RETURN(auto file, OpenTable(table));
+    if (file.has_value()) open.emplace_back(table, *std::move(file));
+  }
+  for (const auto& [table, file] : open) VARVE_RETURN_IF_ERROR(CopyFile(table, file));
   VARVE_RETURN_IF_ERROR(SyncFolder(to_));
   return Stage();
 }
 
-// The table files that the copy lacks, open. One that vanishes is left out.
-Result<std::vector<std::pair<std::string, File>>> Backup::OpenMissing() const {
-  std::vector<std::pair<std::string, File>> missing;
+// The table files that the copy lacks.
+Result<std::vector<std::string>> Backup::ListMissing() const {
+  std::vector<std::string> missing;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(from_, error)) {
     if (entry.path().extension() != ".sst") continue;
-    struct stat here{}, there{};
+    struct stat here {
+    }, there{};
     if (::stat(entry.path().c_str(), &here) != 0) continue;
     const std::string name = entry.path().filename();
     if (::stat((to_ / name).c_str(), &there) == 0 && FactsOf(here) == FactsOf(there)) continue;
-    File file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.fd() < 0 && errno == ENOENT) continue;
-    if (file.fd() < 0) return ErrnoStatus("open", entry.path(), errno);
-    missing.emplace_back(name, std::move(file));
+    missing.push_back(name);
   }
   if (error) return Status::IOError("cannot list " + from_.string() + ": " + error.message());
   return missing;
 }
 
+// nullopt: it has vanished.
+Result<std::optional<File>> Backup::OpenTable(const std::string& name) const {
+  File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() >= 0) return std::optional<File>(std::move(file));
+  if (errno == ENOENT) return std::optional<File>();
+  return ErrnoStatus("open", from_ / name, errno);
+}
+
 Status Backup::CopyFile(const std::string& name, const File& source) {
   const fs::path temporary = to_ / (name + ".tmp");
-  struct stat info{};
+  struct stat info {};
   if (::fstat(source.fd(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
-  const File target(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const File target(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (target.fd() < 0) return ErrnoStatus("create", temporary, errno);
   std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
@@ -382,12 +407,31 @@ Status Backup::Stage() const {
 Status Backup::CheckStaged() {
   VARVE_ASSIGN_OR_RETURN(const auto staged,
                          StoreImpl::OpenPath(staging_, {}, /*for_writing=*/false));
-  VARVE_ASSIGN_OR_RETURN(const CheckReport check,
-                         staged->Check({.read_data = options_.read_data}));
+  VARVE_ASSIGN_OR_RETURN(const CheckReport check, staged->Check({.read_data = options_.read_data}));
   report_.num_steps = check.num_steps;
   report_.total_bytes = tables_.bytes;
   if (check.ok()) return Status::Ok();
   return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
+}
+
+Status Backup::VerifyNewTables() const {
+  std::error_code error;
+  std::set<std::string> earlier;
+  if (fs::exists(to_ / "CURRENT", error)) {
+    // One that is damaged by now verifies nothing.
+    Result<Database::TableFiles> tables = Database::FindTableFiles(destination_);
+    if (tables.ok()) earlier = std::move(tables->names);
+  }
+  for (const std::string& name : tables_.names) {
+    if (earlier.contains(name)) continue;
+    const Status status = Database::VerifyTableFile(to_ / name);
+    if (status.ok()) continue;
+    return Status::Corruption("table file " + (from_ / name).string() +
+                              " is damaged, and no copy was " + "made: " + status.message() +
+                              "; check --read-data names the steps " +
+                              "that it hits, copy takes the others elsewhere");
+  }
+  return Status::Ok();
 }
 
 Status Backup::Publish() {

@@ -221,7 +221,17 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
   return last;
 }
 
+Status Database::VerifyTableFile(const std::filesystem::path& file) {
+  rocksdb::Options options;
+  options.info_log = MakeDbOptions().info_log;
+  rocksdb::SstFileReader reader(options);
+  rocksdb::Status status = reader.Open(file.string());
+  if (status.ok()) status = reader.VerifyChecksum();
+  return FromRocksDb(status, "verifying " + file.string());
+}
+
 Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::path& path) {
+  RaiseDescriptorLimit();
   const rocksdb::DBOptions options = MakeDbOptions();
   VARVE_ASSIGN_OR_RETURN(const auto families,
                          FindFamilies(path, options, MakeFamilyOptions(nullptr)));

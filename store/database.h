@@ -63,6 +63,8 @@ class Database {
     uint64_t bytes = 0;
   };
   static Result<TableFiles> FindTableFiles(const std::filesystem::path& path);
+  // Reads a whole table file. kCorruption unless all its blocks have their checksums.
+  static Status VerifyTableFile(const std::filesystem::path& file);
 
   // A table file that the manifest names and that is not there as the manifest says.
   struct LostTable {

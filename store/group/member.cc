@@ -214,10 +214,22 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
   const auto candidates = place.log->With(
       [&](const GroupState& state) { return FindCandidates(state, options, host); });
   for (const MemberId id : candidates) {
-    // Locked, or damaged: then this rank saves in another one.
     const bool is_best = id == candidates.front();
     auto opened = OpenPatiently(place, id, options.store, is_best ? kPatience : 0ms);
-    if (!opened.ok()) continue;
+    if (!opened.ok()) {
+      // Locked, or gone: then this rank saves in another one. One that it had, that is there and cannot
+      // be opened is an error: else the rank would save all of its state anew without a word.
+      const StatusCode code = opened.status().code();
+      const bool was_own = is_best && place.log->With([&](const GroupState& state) {
+        const auto member = state.members.find(id);
+        return member != state.members.end() && member->second.rank == options.rank;
+      });
+      if (!was_own || code == StatusCode::kLocked || code == StatusCode::kNotFound) continue;
+      return opened.status().WithContext(
+          "rank " + std::to_string(options.rank) + " cannot open its member " +
+          MemberFolder(place.root, id).string() +
+          "; mend it, or move this folder out of the root to go on in a new one");
+    }
     author.member = id;
     const Status status = Own(place, author, host, /*is_new=*/false);
     if (status.code() == StatusCode::kNotFound) continue;

@@ -465,6 +465,29 @@ TEST_F(GroupStoreTest, CheckFindsAMissingMember) {
               ::testing::HasSubstr("step 10 of run main (attempt 1): the part of rank"));
 }
 
+// A rank does not pass over what it had in silence, and save all of its state anew elsewhere.
+TEST_F(GroupStoreTest, AMemberThatCannotBeOpenedIsAnError) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  const fs::path member = *fs::directory_iterator(path() / "members");
+  fs::path table;
+  for (const auto& entry : fs::directory_iterator(member / "db")) {
+    if (entry.path().extension() == ".sst") table = entry.path();
+  }
+  fs::rename(table, folder_.path() / "table");
+  const uint64_t epoch = Group::StartEpoch(path(), 1).value();
+  const auto joined = Group::Join(path(), {.rank = 0, .epoch = epoch, .timeout = kTimeout});
+  EXPECT_THAT(joined, FailsWith(StatusCode::kCorruption, member.string()));
+  EXPECT_EQ(Names("members").size(), 1u);
+  // What the message says: out of the way, or mended.
+  fs::rename(member, folder_.path() / "member");
+  Start(1);
+  EXPECT_EQ(Names("members").size(), 1u);
+  ranks_.clear();
+}
+
 TEST_F(GroupStoreTest, CheckFindsADamagedCatalogue) {
   expect_damage_ = true;
   Start(1);
