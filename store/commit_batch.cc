@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "store/guarded.h"
+
 namespace varve {
 namespace {
 
@@ -72,10 +74,17 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   {
     std::vector<std::jthread> writers;
     for (Table& table : tables) {
-      writers.emplace_back([&] {
-        table.status = WriteTable(*database, table.family, table.path,
-                                  changes_[static_cast<int>(table.family)]);
+      const auto write = [&] {
+        table.status = Guarded("writing a commit", [&] {
+          return WriteTable(*database, table.family, table.path,
+                            changes_[static_cast<int>(table.family)]);
+        });
+      };
+      const Status started = Guarded("starting a thread", [&] {
+        writers.emplace_back(write);
+        return Status::Ok();
       });
+      if (!started.ok()) write();  // one after the other then
     }
   }
   for (const Table& table : tables) {
@@ -102,7 +111,7 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   }
   if (args.empty()) return Status::Ok();
   // The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
-  const rocksdb::Status status = database->rocksdb()->IngestExternalFiles(args);
+  const rocksdb::Status status = database->Ingest(args);
   if (!status.ok()) RemoveFiles(tables);
   return FromRocksDb(status, "committing");
 }
