@@ -40,8 +40,7 @@ struct Forgetting {
   std::vector<CheckpointInfo> checkpoints;
   std::vector<RetentionDecision> decisions;  // one for each of them
   std::vector<CheckpointId> drop;
-  uint64_t bytes = 0;     // that dropping them gives back; only looked up for a dry run
-  ReclaimReport nothing;  // what to report when nothing is dropped
+  ReclaimReport report;  // of a dry run, or when nothing is dropped
 };
 
 Result<uint64_t> ParseCount(const std::string& option, const std::string& text) {
@@ -75,14 +74,17 @@ Result<Forgetting> Decide(const Store& store, const RetentionPolicy& policy,
   VARVE_ASSIGN_OR_RETURN(forgetting.checkpoints, store.ListCheckpoints(options.run));
   VARVE_ASSIGN_OR_RETURN(forgetting.decisions, DecideRetention(policy, forgetting.checkpoints));
   forgetting.drop = DroppedBy(forgetting.decisions);
-  if (options.dry_run) {
-    VARVE_ASSIGN_OR_RETURN(forgetting.bytes, store.BytesFreedByDrop(forgetting.drop));
-  }
   if (options.dry_run || forgetting.drop.empty()) {
     VARVE_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
-    forgetting.nothing = {.pending_bytes = stats.pending_bytes,
-                          .disk_bytes_before = stats.disk_bytes,
-                          .disk_bytes_after = stats.disk_bytes};
+    forgetting.report = {.pending_bytes = stats.pending_bytes,
+                         .disk_bytes_before = stats.disk_bytes,
+                         .disk_bytes_after = stats.disk_bytes};
+  }
+  if (options.dry_run && !forgetting.drop.empty()) {
+    VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store.ForecastDrop(forgetting.drop));
+    forgetting.report.freed_bytes = options.no_reclaim ? 0 : forecast.freed_now;
+    forgetting.report.pending_bytes =
+        forecast.freed_later + (options.no_reclaim ? forecast.freed_now : 0);
   }
   return forgetting;
 }
@@ -117,17 +119,36 @@ ordered_json ToObject(const Forgetting& forgetting, const SubmitReport& report, 
   return object;
 }
 
-void PrintDryRun(const Context& context, const Forgetting& forgetting) {
+std::string BytesText(uint64_t bytes) {
+  return HumanBytes(bytes) + " (" + Count(bytes, "byte") + ")";
+}
+
+// What comes back at once, and how the rest does.
+std::string WouldBeText(const Forgetting& forgetting, bool no_reclaim) {
+  const ReclaimReport& report = forgetting.report;
+  std::string text =
+      "would drop " + CountOf(forgetting.drop.size(), forgetting.decisions.size()) + " steps\n";
+  if (forgetting.drop.empty()) return text;
+  if (no_reclaim) {
+    return text + BytesText(report.pending_bytes) + " would wait for \"varve reclaim\", of which " +
+           "files that are mostly alive come back by \"varve reclaim --all\"\n";
+  }
+  text += BytesText(report.freed_bytes) + " would come back at once\n";
+  if (report.pending_bytes > 0) {
+    text += BytesText(report.pending_bytes) +
+            " lie in files that are mostly alive: they would come back with later drops, or by "
+            "\"varve reclaim --all\"\n";
+  }
+  return text;
+}
+
+void PrintDryRun(const Context& context, const Forgetting& forgetting, bool no_reclaim) {
   if (context.json()) {
     SubmitReport would_be;
-    would_be.drop = {forgetting.drop, forgetting.nothing};
-    would_be.drop.reclaim.freed_bytes = forgetting.bytes;
+    would_be.drop = {forgetting.drop, forgetting.report};
     context.PrintJson(ToObject(forgetting, would_be, /*dry_run=*/true));
   } else {
-    context.PrintText(DecisionsText(forgetting) + "would drop " +
-                      CountOf(forgetting.drop.size(), forgetting.decisions.size()) +
-                      " steps and give back " + HumanBytes(forgetting.bytes) + " (" +
-                      Count(forgetting.bytes, "byte") + ")\n");
+    context.PrintText(DecisionsText(forgetting) + WouldBeText(forgetting, no_reclaim));
   }
 }
 
@@ -152,9 +173,9 @@ Outcome RunForget(const Context& context, const ForgetOptions& options) {
     return {};
   });
   if (!decided.ok()) return decided;
-  if (options.dry_run) return PrintDryRun(context, forgetting), Outcome();
+  if (options.dry_run) return PrintDryRun(context, forgetting, options.no_reclaim), Outcome();
   SubmitReport report;
-  report.drop.reclaim = forgetting.nothing;
+  report.drop.reclaim = forgetting.report;
   if (!forgetting.drop.empty()) {
     const DropRequest request{.ids = forgetting.drop, .reclaim = !options.no_reclaim};
     Outcome outcome = SubmitRequest(context, request, options.no_wait, &report);
@@ -187,13 +208,15 @@ constexpr char kNotes[] =
     R"(Keeps what at least one rule keeps, drops the rest, and gives the space back.
 Without a rule, or with rules that keep nothing, it drops nothing and says so.
 --dry-run counts exactly the bytes of chunks that no other step needs: bases of
-the deltas of steps that stay are not among them. NaN is never the best value,
-and of equal values the newest wins.
+the deltas of steps that stay are not among them. It tells what comes back at
+once from what lies in files that are mostly alive: that comes back with later
+drops, or by reclaim --all. NaN is never the best value, and of equal values
+the newest wins.
 
 JSON: dropped[run step] freed_bytes rewritten_bytes pending_bytes
 disk_bytes_before disk_bytes_after applied_by dry_run
-decisions[run step created keep reasons]. With --dry-run, dropped and
-freed_bytes say what would be)";
+decisions[run step created keep reasons]. With --dry-run, dropped, freed_bytes
+(at once) and pending_bytes (later) say what would be)";
 
 }  // namespace
 

@@ -92,6 +92,7 @@ std::string AppliedByText(AppliedBy applied_by) {
 nlohmann::ordered_json ToJson(const SubmitReport& report) {
   nlohmann::ordered_json object = ToJson(report.drop.dropped, report.drop.reclaim);
   object["applied_by"] = AppliedByName(report.applied_by);
+  if (!report.drop.warnings.empty()) object["warnings"] = report.drop.warnings;
   return object;
 }
 
@@ -99,8 +100,11 @@ std::string DropText(const SubmitReport& report) {
   if (report.applied_by == AppliedBy::kNobody) {
     return "drop" + AppliedByText(report.applied_by) + "\n";
   }
-  return Count(report.drop.dropped.size(), "step") + " dropped" + AppliedByText(report.applied_by) +
-         "; " + ReclaimText(report.drop.reclaim) + "\n";
+  std::string text = Count(report.drop.dropped.size(), "step") + " dropped" +
+                     AppliedByText(report.applied_by) + "; " + ReclaimText(report.drop.reclaim) +
+                     "\n";
+  for (const std::string& warning : report.drop.warnings) text += "warning: " + warning + "\n";
+  return text;
 }
 
 }  // namespace varve::cli

@@ -74,12 +74,19 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckIndex());
     VARVE_RETURN_IF_ERROR(CheckFiles());
     if (options_.read_data) ReadData();
-    return Status::Ok();
+    return NameUsers();
   }
 
   void Error(std::string message) {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() < kMaxErrors) report_->errors.push_back(std::move(message));
+  }
+  // An error of chunk `index` of a list: NameUsers puts a tensor that names the list between the two.
+  void ErrorOfList(std::string before, ListAddress list, uint32_t index, std::string after) {
+    const std::lock_guard lock(mutex_);
+    if (report_->errors.size() == kMaxErrors) return;
+    unnamed_[list].push_back({report_->errors.size(), std::move(before), index, std::move(after)});
+    report_->errors.emplace_back();
   }
 
   std::string StepName(StepKey key) const {
@@ -103,7 +110,7 @@ class Checker {
   Status CheckIndex();
   Status CheckFiles();
   void ReadData();
-  std::string FindUser(ListAddress list, uint32_t index) const;
+  Status NameUsers();
 
   const StoreImpl* const store_;
   const Database* const db_;
@@ -121,6 +128,14 @@ class Checker {
   std::map<std::vector<ListAddress>, std::string> content_users_;
   std::map<uint64_t, BirthRecord> births_;
   std::map<ChunkAddress, BaseEdge> edges_;
+
+  struct Unnamed {
+    size_t error;  // index in the report
+    std::string before;
+    uint32_t index;  // of the chunk in its list
+    std::string after;
+  };
+  std::map<ListAddress, std::vector<Unnamed>> unnamed_;  // guarded by mutex_
 
   // Of the step whose tensors are being scanned.
   std::optional<StepKey> current_;
@@ -251,7 +266,7 @@ Status Checker::CheckLists() {
         facts->second.found = true;
         Result<std::vector<ChunkRef>> refs = DecodeChunkList(value);
         if (!refs.ok()) {
-          Error(where + " (" + FindUser(*address, 0) + "): " + refs.status().message());
+          ErrorOfList(where + " (", *address, 0, "): " + refs.status().message());
           return Status::Ok();
         }
         for (uint32_t i = 0; i < refs->size(); ++i) {
@@ -273,8 +288,7 @@ Status Checker::CheckLists() {
       }));
   for (const auto& [address, facts] : lists_) {
     if (!facts.found) {
-      Error("list " + Name(address.birth, address.number) + " is missing (" + FindUser(address, 0) +
-            ")");
+      ErrorOfList("list " + Name(address.birth, address.number) + " is missing (", address, 0, ")");
     }
   }
   return Status::Ok();
@@ -361,8 +375,8 @@ Status Checker::CheckCounts() {
   for (const auto& [address, facts] : chunks_) {
     const auto birth = births_.find(address.birth);
     if (birth == births_.end() || address.ordinal >= birth->second.chunks) {
-      Error("chunk " + Name(address.birth, address.ordinal) + " was never stored (" +
-            FindUser(facts.named_by, facts.index_in_list) + ")");
+      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " was never stored (",
+                  facts.named_by, facts.index_in_list, ")");
     }
   }
   for (const auto& [birth, record] : births_) CheckBirth(birth, record);
@@ -380,6 +394,10 @@ Status Checker::CheckCounts() {
 
 void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
   ReferenceCounts counts(db_);
+  if (const Status readable = counts.Birth(birth).status(); !readable.ok()) {
+    Error(readable.message());
+    return;
+  }
   BirthRecord found = record;
   found.live_chunks = found.live_lists = 0;
   found.live = {};
@@ -473,8 +491,8 @@ Status Checker::CheckFiles() {
   for (const auto& [address, facts] : chunks_) {
     const auto after = ranges.upper_bound(address);
     if (after == ranges.begin() || std::prev(after)->second < address) {
-      Error("chunk " + Name(address.birth, address.ordinal) + " lies in no file (" +
-            FindUser(facts.named_by, facts.index_in_list) + ")");
+      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " lies in no file (",
+                  facts.named_by, facts.index_in_list, ")");
     }
   }
   return Status::Ok();
@@ -519,7 +537,7 @@ void Checker::ReadData() {
       if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
         status = store_->chunk_reader().Read(item.ref, DType::kF16, worker.out, &worker.scratch);
       }
-      if (!status.ok()) Error(FindUser(item.list, item.index) + ": " + status.message());
+      if (!status.ok()) ErrorOfList("", item.list, item.index, ": " + status.message());
       const uint64_t now = done += item.ref.stored_bytes;
       if (options_.progress == nullptr) return;
       const auto ms = static_cast<int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -534,24 +552,35 @@ void Checker::ReadData() {
   report_->bytes_read = done;
 }
 
-// "tensor T at step S of run R, chunk I": one user of a list. Slow: scans records; for errors only.
-std::string Checker::FindUser(ListAddress list, uint32_t index) const {
-  std::string user = "list " + Name(list.birth, list.number) + ", chunk " + std::to_string(index);
-  const Status found =
+// Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. One scan of
+// the records, however many errors there are.
+Status Checker::NameUsers() {
+  const auto write = [&](const std::vector<Unnamed>& errors, const auto& user) {
+    for (const Unnamed& e : errors) report_->errors[e.error] = e.before + user(e.index) + e.after;
+  };
+  if (unnamed_.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(
       db_->Scan(Family::kTensors, "", [&](std::string_view key, std::string_view value) {
         const Result<TensorRecord> record = DecodeTensorRecord(value);
         const auto parsed = keys::ParseTensor(key);
         if (!record.ok() || !parsed.has_value()) return Status::Ok();
         for (size_t i = 0; i < record->lists.size(); ++i) {
-          if (record->lists[i] != list) continue;
-          user = "tensor " + std::string(parsed->name) + " at " + StepName(parsed->step) +
-                 ", chunk " + std::to_string(i * kChunksPerList + index);
-          return Status::Aborted("one is enough");
+          const auto found = unnamed_.find(record->lists[i]);
+          if (found == unnamed_.end()) continue;
+          write(found->second, [&](uint32_t index) {
+            return "tensor " + std::string(parsed->name) + " at " + StepName(parsed->step) +
+                   ", chunk " + std::to_string(i * kChunksPerList + index);
+          });
+          unnamed_.erase(found);
         }
         return Status::Ok();
-      });
-  found.IgnoreError();  // whether stopped or at the end, `user` is the best name there is
-  return user;
+      }));
+  for (const auto& [list, errors] : unnamed_) {
+    write(errors, [&list = list](uint32_t index) {
+      return "list " + Name(list.birth, list.number) + ", chunk " + std::to_string(index);
+    });
+  }
+  return Status::Ok();
 }
 
 }  // namespace

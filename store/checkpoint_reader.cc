@@ -166,9 +166,9 @@ class CheckpointReaderImpl : public ShardedReader {
 };
 
 // After a read: proves that what was read is of this save. Keys that do not name their birth may be
-// of the next one before the step's own record is, while a catch-up is under way.
+// of the next one before the step's own record is, while a catch-up or a commit is under way.
 Status CheckpointReaderImpl::CheckStillThere() const {
-  store_->database()->AwaitCatchUp();
+  store_->database()->AwaitCommits();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
   const std::string step = StepName(info_.id.run, info_.id.step);
   if (!record.has_value()) return Status::NotFound(step + " was dropped while it was read");
@@ -276,6 +276,11 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
     layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
   }
   if (request.shard != kAllShards) {
+    if (layouts[0].global_shape != region.global_shape) {
+      return Status::InvalidArgument(Where(request.name) + ": the region is " + ToString(region) +
+                                     ", shard " + std::to_string(request.shard) + " is " +
+                                     ToString(layouts[0]));
+    }
     return AddPart(request, std::move(shards[0].record), layouts[0], region, parts);
   }
   const Result<RegionPlan> plan = PlanRegion(layouts, region);
@@ -473,6 +478,7 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
     const StepKey key{found.id, step};
     VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
     if (!record.has_value()) return Status::NotFound("no " + StepName(run, step));
+    database_->AwaitCommits();  // from here on the rest of the step is to be seen as well
     VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
     VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, tags));
     reader = std::make_unique<CheckpointReaderImpl>(this, std::move(info), key, record->birth);

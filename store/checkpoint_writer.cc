@@ -16,6 +16,7 @@
 
 #include "store/frame_totals.h"
 #include "store/gather.h"
+#include "store/guarded.h"
 #include "store/overlap.h"
 #include "store/regions.h"
 #include "store/root_digest.h"
@@ -139,7 +140,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Status Add(std::unique_ptr<SaveTensor> tensor);
   Status PinParent(RunId run);
   Result<std::optional<TensorRecord>> FindParent(const SaveTensor& tensor) const;
-  Status FindParents();
+  void FindParents();
   Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
   void LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
@@ -174,6 +175,7 @@ class CheckpointWriterImpl : public SourceWriter {
   uint64_t logical_bytes_ = 0;
   bool is_partial_ = false;
   std::function<Status()> may_commit_;
+  std::vector<std::string> warnings_;
 
   // Lists of this save that are shared with the parent, and refs of those that are new.
   std::vector<ListAddress> shared_lists_;
@@ -196,7 +198,7 @@ Status CheckpointWriterImpl::Begin() {
 }
 
 // Pins first and looks afterwards. A default parent that is being dropped at this very moment is no
-// error: the next newest takes its place.
+// error: the next newest takes its place. Nor is one that cannot be read: the save goes on without.
 Status CheckpointWriterImpl::PinParent(RunId run) {
   while (true) {
     std::optional<uint64_t> step = options_.parent;
@@ -212,7 +214,11 @@ Status CheckpointWriterImpl::PinParent(RunId run) {
         return Status::Ok();
       }
       store_->pins()->UnpinStep(key);
-      VARVE_RETURN_IF_ERROR(record.status());
+      if (!record.ok()) {
+        warnings_.push_back("the save is not compared with " + StepName(id_.run, *step) +
+                            ", which cannot be read: " + record.status().message());
+        return Status::Ok();
+      }
       if (options_.parent.has_value()) {
         return Status::NotFound("the parent, " + StepName(id_.run, *step) + ", does not exist");
       }
@@ -304,15 +310,15 @@ void CheckpointWriterImpl::Abandon() {
 Result<SaveReport> CheckpointWriterImpl::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   SavePipeline pipeline(store_, birth_, options_);
-  Status status = CheckShards(CheckGeometry);
-  if (status.ok()) status = FindParents();
-  if (status.ok()) {
+  const Status status = Guarded("committing", [&]() -> Status {
+    VARVE_RETURN_IF_ERROR(CheckShards(CheckGeometry));
+    FindParents();
     LinkSources();
-    status = pipeline.Run(&tensors_);
-  }
-  if (status.ok()) status = CheckShards(CheckReplicas);
-  if (status.ok() && may_commit_ != nullptr) status = may_commit_();
-  if (status.ok()) status = CommitPipeline(&pipeline);
+    VARVE_RETURN_IF_ERROR(pipeline.Run(&tensors_));
+    VARVE_RETURN_IF_ERROR(CheckShards(CheckReplicas));
+    if (may_commit_ != nullptr) VARVE_RETURN_IF_ERROR(may_commit_());
+    return CommitPipeline(&pipeline);
+  });
   Abandon();  // whatever happened, the writer is done and its pins go
   if (!status.ok()) return status.WithContext("saving " + StepName(id_.run, id_.step));
   return MakeReport(pipeline);
@@ -355,21 +361,27 @@ Status CheckpointWriterImpl::CheckShards(
   return Status::Ok();
 }
 
-Status CheckpointWriterImpl::FindParents() {
+void CheckpointWriterImpl::FindParents() {
   for (const auto& tensor : tensors_) {
-    VARVE_ASSIGN_OR_RETURN(tensor->parent, FindParent(*tensor));
+    auto parent = FindParent(*tensor);
+    if (parent.ok()) {
+      tensor->parent = *std::move(parent);
+    } else {
+      warnings_.push_back(ParentWarning(tensor->name, parent.status()));
+    }
   }
-  return Status::Ok();
 }
 
 Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(const TensorView& view) const {
   VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/false));
-  VARVE_ASSIGN_OR_RETURN(const auto parent, FindParent(*MakeTensor(view)));
+  // One that cannot be read is as good as none; the commit warns of it.
+  const auto parent = FindParent(*MakeTensor(view));
   std::vector<Digest> digests;
-  if (!parent.has_value()) return digests;
-  for (size_t i = 0; i < parent->lists.size(); ++i) {
-    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkRef> refs, store_->ReadList(*parent, i));
-    for (const ChunkRef& ref : refs) digests.push_back(ref.digest);
+  if (!parent.ok() || !parent->has_value()) return digests;
+  for (size_t i = 0; i < (*parent)->lists.size(); ++i) {
+    const auto refs = store_->ReadList(**parent, i);
+    if (!refs.ok()) return std::vector<Digest>();
+    for (const ChunkRef& ref : *refs) digests.push_back(ref.digest);
   }
   return digests;
 }
@@ -563,6 +575,9 @@ Digest CheckpointWriterImpl::RootDigest() const {
 SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const {
   SaveReport report;
   report.id = id_;
+  report.warnings = warnings_;
+  report.warnings.insert(report.warnings.end(), pipeline.warnings().begin(),
+                         pipeline.warnings().end());
   report.num_tensors = tensors_.size();
   report.logical_bytes = logical_bytes_;
   report.new_bytes = pipeline.totals().raw_bytes;

@@ -47,7 +47,7 @@ class SourceWriter : public CheckpointWriter {
   // (ElementsPerChunk of the dtype).
   virtual Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) = 0;
   // The digests of this tensor's chunks in the step that the save is compared with, which is pinned;
-  // empty when it has no such tensor that is cut the same way.
+  // empty when it has no such tensor that is cut the same way and can be read.
   virtual Result<std::vector<Digest>> ParentDigests(const TensorView& view) const = 0;
   virtual uint64_t digest_seed() const = 0;
   // The checkpoint has more shards elsewhere: those here need not make whole tensors.

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "store/guarded.h"
+
 namespace varve {
 namespace {
 
@@ -64,7 +66,7 @@ Status Ingest(Database* database, const std::vector<Table>& tables,
     args.back().external_files = {table.path.string()};
     args.back().options = options;
   }
-  return FromRocksDb(database->rocksdb()->IngestExternalFiles(args), "committing");
+  return FromRocksDb(database->Ingest(args), "committing");
 }
 
 }  // namespace
@@ -98,10 +100,17 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   {
     std::vector<std::jthread> writers;
     for (Table& table : tables) {
-      writers.emplace_back([&] {
-        table.status = WriteTable(*database, table.family, table.path,
-                                  changes_[static_cast<int>(table.family)]);
+      const auto write = [&] {
+        table.status = Guarded("writing a commit", [&] {
+          return WriteTable(*database, table.family, table.path,
+                            changes_[static_cast<int>(table.family)]);
+        });
+      };
+      const Status started = Guarded("starting a thread", [&] {
+        writers.emplace_back(write);
+        return Status::Ok();
       });
+      if (!started.ok()) write();  // one after the other then
     }
   }
   for (const Table& table : tables) {

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "store/commit_file_system.h"
+#include "store/guarded.h"
 #include "store/util.h"
 
 namespace varve {
@@ -205,7 +206,8 @@ Status Database::Create(const std::filesystem::path& path) {
 
 Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path) {
   std::unique_ptr<Database> database(new Database);
-  VARVE_RETURN_IF_ERROR(database->Open(path, /*for_writing=*/true));
+  VARVE_RETURN_IF_ERROR(Guarded("opening the database in " + path.string(),
+                                [&] { return database->Open(path, /*for_writing=*/true); }));
   return database;
 }
 
@@ -214,7 +216,8 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
   Status last;
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::unique_ptr<Database> database(new Database);
-    last = database->Open(path, /*for_writing=*/false);
+    last = Guarded("opening the database in " + path.string(),
+                   [&] { return database->Open(path, /*for_writing=*/false); });
     if (last.ok()) return database;
     ::usleep(1000 << std::min(attempt, 5));
   }
@@ -552,6 +555,20 @@ Status Database::CatchUp() const {
   return NoteLost();
 }
 
-void Database::AwaitCatchUp() const { const std::lock_guard lock(catch_up_mutex_); }
+rocksdb::Status Database::Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args) {
+  const std::lock_guard lock(ingest_mutex_);
+  ++ingest_events_;
+  rocksdb::Status status =
+      ingest_for_test_ ? ingest_for_test_(args) : db_->IngestExternalFiles(args);
+  ++ingest_events_;
+  return status;
+}
+
+void Database::AwaitCommits() const {
+  ++num_waiting_;
+  { const std::lock_guard lock(catch_up_mutex_); }
+  { const std::lock_guard lock(ingest_mutex_); }
+  --num_waiting_;
+}
 
 }  // namespace varve

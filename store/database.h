@@ -125,8 +125,20 @@ class Database {
 
   // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
   Status CatchUp() const;
-  // Returns when no catch-up is under way: it brings the families up to date one after the other.
-  void AwaitCatchUp() const;
+  // Writers: makes these tables visible, all or none. RocksDB may show them one family after the other.
+  rocksdb::Status Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args);
+  // Returns when neither a catch-up nor an ingest is under way: both bring the families up to date one
+  // after the other, so what one family has of them, all have from then on.
+  void AwaitCommits() const;
+  // Counts the beginnings and the ends of ingests: when it is even, and the same before and after a
+  // read, the read saw one state.
+  uint64_t num_ingest_events() const { return ingest_events_; }
+
+  // For tests: ingests in the place of RocksDB; and how many threads wait in AwaitCommits.
+  using IngestFunction =
+      std::function<rocksdb::Status(const std::vector<rocksdb::IngestExternalFileArg>&)>;
+  void set_ingest_for_test(IngestFunction ingest) { ingest_for_test_ = std::move(ingest); }
+  int num_waiting_for_test() const { return num_waiting_; }
 
  private:
   Database() = default;
@@ -170,6 +182,10 @@ class Database {
   mutable std::vector<LostTable> lost_;  // guarded by lost_mutex_
   // Some were lost after opening: their families stay as they were before.
   mutable std::atomic<bool> stale_{false};
+  mutable std::mutex ingest_mutex_;
+  std::atomic<uint64_t> ingest_events_{0};
+  mutable std::atomic<int> num_waiting_{0};
+  IngestFunction ingest_for_test_;
 };
 
 }  // namespace varve

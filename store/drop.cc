@@ -19,11 +19,18 @@ Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch
   const std::string prefix = keys::Step(step);
   VARVE_RETURN_IF_ERROR(database_->Scan(
       Family::kTensors, prefix, [&](std::string_view key, std::string_view value) -> Status {
-        VARVE_ASSIGN_OR_RETURN(const TensorRecord record, DecodeTensorRecord(value));
-        for (const ListAddress& list : record.lists) {
+        batch->Delete(Family::kTensors, std::string(key));
+        const Result<TensorRecord> record = DecodeTensorRecord(value);
+        if (!record.ok()) {
+          const auto parsed = keys::ParseTensor(key);
+          counts->NoteDamage("tensor " + std::string(parsed.has_value() ? parsed->name : "?") +
+                             " of step " + std::to_string(step.step) + ": " +
+                             record.status().message());
+          return Status::Ok();
+        }
+        for (const ListAddress& list : record->lists) {
           VARVE_RETURN_IF_ERROR(counts->ReleaseList(list, batch));
         }
-        batch->Delete(Family::kTensors, std::string(key));
         return Status::Ok();
       }));
   VARVE_RETURN_IF_ERROR(
@@ -40,13 +47,16 @@ Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> 
   std::vector<StepKey> steps;
   std::string missing;
   for (const CheckpointId& id : ids) {
-    const auto found = RequireStep(id);
-    if (found.ok()) {
-      steps.push_back(found->first);
-    } else if (found.status().code() == StatusCode::kNotFound) {
-      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+    const Result<RunRecord> run = FindRun(id.run);
+    if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
+    std::optional<std::string> record;  // a malformed one may be dropped
+    if (run.ok()) {
+      VARVE_ASSIGN_OR_RETURN(record, database_->Get(Family::kSteps, keys::Step({run->id, id.step})));
+    }
+    if (record.has_value()) {
+      steps.push_back({run->id, id.step});
     } else {
-      return found.status();
+      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
     }
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
@@ -70,7 +80,7 @@ Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointI
 }
 
 // Drops group by group.
-Status StoreImpl::DropAll(std::span<const StepKey> steps) {
+Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings) {
   while (!steps.empty()) {
     CommitBatch batch;
     ReferenceCounts counts(database_.get());
@@ -92,6 +102,7 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps) {
     }
     VARVE_RETURN_IF_ERROR(status);
     NoteCommit(counts.births_with_dead());
+    warnings->insert(warnings->end(), counts.damage().begin(), counts.damage().end());
     steps = steps.subspan(n);
   }
   return Status::Ok();
@@ -120,6 +131,8 @@ Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
 // Releases the steps as a drop would, and throws the result away.
 Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
   uint64_t freed = 0;
+  std::unique_lock<std::mutex> one_state;  // commits that come meanwhile wait
+  if (database_->for_writing()) one_state = std::unique_lock(commit_mutex_);
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     freed = 0;
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
@@ -147,7 +160,7 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
   {
     const auto lock = LockCommits();
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids));
-    Status dropped = DropAll(steps);
+    Status dropped = DropAll(steps, &report.warnings);
     if (dropped.ok()) dropped = RemoveEmptyForks(steps);
     pins_.EndDrop(steps);
     VARVE_RETURN_IF_ERROR(dropped);

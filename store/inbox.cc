@@ -138,11 +138,12 @@ std::string EncodeAnswer(const InboxAnswer& answer) {
   const auto message = builder.CreateString(answer.status.message());
   const auto dropped = MakeIds(&builder, answer.drop.dropped);
   const ReclaimReport& reclaim = answer.drop.reclaim;
+  const auto warnings = builder.CreateVectorOfStrings(answer.drop.warnings);
   return Finish(&builder,
                 fb::CreateAnswer(builder, static_cast<uint8_t>(answer.status.code()), message,
                                  dropped, reclaim.freed_bytes, reclaim.rewritten_bytes,
                                  reclaim.pending_bytes, reclaim.disk_bytes_before,
-                                 reclaim.disk_bytes_after)
+                                 reclaim.disk_bytes_after, warnings)
                     .Union());
 }
 
@@ -162,6 +163,11 @@ Result<InboxAnswer> DecodeAnswer(std::string_view value) {
                       .pending_bytes = in->pending_bytes(),
                       .disk_bytes_before = in->disk_bytes_before(),
                       .disk_bytes_after = in->disk_bytes_after()};
+  if (in->warnings() != nullptr) {
+    for (const flatbuffers::String* warning : *in->warnings()) {
+      out.drop.warnings.push_back(warning->str());
+    }
+  }
   return out;
 }
 
@@ -207,7 +213,9 @@ std::vector<Inbox::Waiting> Inbox::List() const {
   std::error_code error;  // no folder: nothing waits
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
     const std::string suffix = entry.path().extension();
+    std::error_code vanished;
     if (suffix != kRequest && suffix != kStarted) continue;
+    if (!entry.is_regular_file(vanished)) continue;  // opening a pipe would wait for ever
     waiting.push_back({entry.path().stem(), suffix == kStarted});
   }
   std::sort(waiting.begin(), waiting.end(),

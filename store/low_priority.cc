@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "store/guarded.h"
+
 namespace varve {
 
 void LowerThreadPriority() {
@@ -15,10 +17,18 @@ void LowerThreadPriority() {
 LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)
     : arena_(arena), last_(group_.defer([] {})) {
   for (int i = 0; i < count; ++i) {
-    threads_.emplace_back([this] {
-      LowerThreadPriority();
-      arena_->execute([this] { group_.wait(); });
+    const Status started = Guarded("starting a helper", [this] {
+      threads_.emplace_back([this] {
+        LowerThreadPriority();
+        // What throws in a task is for whoever waits for that task.
+        Guarded("helping", [this] {
+          arena_->execute([this] { group_.wait(); });
+          return Status::Ok();
+        }).IgnoreError();
+      });
+      return Status::Ok();
     });
+    if (!started.ok()) return;  // fewer of them do as well
   }
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
-// are never deleted one by one: tombstones would make compactions rewrite everything between them.
-// A file without a live frame is deleted whole; one more than half dead is rewritten without its
-// dead frames, so garbage never exceeds live bytes.
+// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames are
+// never deleted one by one: tombstones would make compactions rewrite everything between them. A
+// file without a live frame is deleted whole; one more than half dead is rewritten without its dead
+// frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that are less
+// than half dead: which frames share a file, and so how much garbage stays, is up to how the background
+// merged them, and must not matter.
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "store/guarded.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -126,8 +129,50 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
   return use;
 }
 
-// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
-// so that a record is rewritten only after as many others have died.
+// A file that has dead frames.
+struct DeadFile {
+  const ChunkFile* file;
+  FileUse use;
+
+  uint64_t Rest() const { return file->bytes - std::min(file->bytes, use.dead_bytes); }
+};
+
+// What a reclaim does with the files that have dead frames.
+struct ReclaimPlan {
+  std::vector<DeadFile> deleted;
+  std::vector<DeadFile> rewritten;  // the smallest rest first
+  std::vector<DeadFile> kept;
+};
+
+// In all no more is rewritten than is freed, and no file for less than an eighth of it.
+ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
+  ReclaimPlan plan;
+  uint64_t freed = 0, rewritten = 0;
+  std::stable_sort(files.begin(), files.end(), [](const DeadFile& a, const DeadFile& b) {
+    return static_cast<double>(a.use.dead_bytes) / static_cast<double>(a.file->bytes) >
+           static_cast<double>(b.use.dead_bytes) / static_cast<double>(b.file->bytes);
+  });
+  const auto is_worth_it = [&](const DeadFile& file) {
+    return file.use.dead_bytes >= file.file->bytes / 8 &&
+           rewritten + file.Rest() <= freed + file.use.dead_bytes;
+  };
+  for (DeadFile& file : files) {
+    const bool is_dead = file.use.live_chunks == 0;
+    if (!is_dead && !all && !is_worth_it(file)) {
+      plan.kept.push_back(std::move(file));
+      continue;
+    }
+    freed += file.use.dead_bytes;
+    if (!is_dead) rewritten += file.Rest();
+    (is_dead ? plan.deleted : plan.rewritten).push_back(std::move(file));
+  }
+  std::stable_sort(plan.rewritten.begin(), plan.rewritten.end(),
+                   [](const DeadFile& a, const DeadFile& b) { return a.Rest() < b.Rest(); });
+  return plan;
+}
+
+// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted, so
+// that a record is rewritten only after as many others have died.
 Status CompactMetadata(Database* database, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -173,6 +218,19 @@ bool Overlaps(const ChunkFile& file, const std::set<uint64_t>& births) {
   return it != births.end() && *it <= file.last.birth;
 }
 
+// `files` must outlive the plan.
+Result<ReclaimPlan> PlanReclaim(const std::vector<ChunkFile>& files,
+                                const std::set<uint64_t>& births_with_dead,
+                                const Database& database, ReferenceCounts* counts, bool all) {
+  std::vector<DeadFile> dead;
+  for (const ChunkFile& file : files) {
+    if (!Overlaps(file, births_with_dead)) continue;
+    VARVE_ASSIGN_OR_RETURN(FileUse use, MeasureFile(file, database, counts));
+    if (!use.dead.empty()) dead.push_back({&file, std::move(use)});
+  }
+  return MakePlan(std::move(dead), all);
+}
+
 }  // namespace
 
 Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
@@ -187,6 +245,13 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
     // Garbage in the metadata may wait for a disk with space on it.
     VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Heal() : compacted);
   }
+  {
+    // What the background has not come to yet; it is not waited for on a disk that is nearly full.
+    const std::lock_guard maintenance(maintenance_mutex_);
+    std::error_code error;
+    const auto space = std::filesystem::space(path_, error);
+    if (!error && space.available > 2 * kChunkFileBytes) MergeLocked().IgnoreError();
+  }
   VARVE_ASSIGN_OR_RETURN(report.pending_bytes, PendingBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   return report;
@@ -198,36 +263,34 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   if (births_with_dead_.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
   ReferenceCounts counts(database_.get());
+  VARVE_ASSIGN_OR_RETURN(
+      const ReclaimPlan plan,
+      PlanReclaim(files, births_with_dead_, *database_, &counts, all));
   std::set<ChunkAddress> kept_dead;  // dead frames that stay on disk
-  std::vector<std::pair<const ChunkFile*, FileUse>> half_dead;
-  for (const ChunkFile& file : files) {
-    if (!Overlaps(file, births_with_dead_)) continue;
-    VARVE_ASSIGN_OR_RETURN(FileUse use, MeasureFile(file, *database_, &counts));
-    if (use.dead.empty()) continue;
-    if (use.live_chunks > 0 && (all || use.dead_bytes > file.bytes / 2)) {
-      half_dead.emplace_back(&file, std::move(use));
-    } else if (use.live_chunks > 0 || !pins_.BeginReclaim(use.births)) {
-      kept_dead.insert(use.dead.begin(), use.dead.end());
-    } else {
-      const Status deleted = DeleteFile(database_.get(), file);
-      pins_.EndReclaim();
-      VARVE_RETURN_IF_ERROR(deleted);
-      report->freed_bytes += use.dead_bytes;
+  const auto keep = [&](const DeadFile& file) {
+    kept_dead.insert(file.use.dead.begin(), file.use.dead.end());
+  };
+  for (const DeadFile& file : plan.kept) keep(file);
+  for (const DeadFile& file : plan.deleted) {
+    if (!pins_.BeginReclaim(file.use.births)) {
+      keep(file);
+      continue;
     }
+    const Status deleted = DeleteFile(database_.get(), *file.file);
+    pins_.EndReclaim();
+    VARVE_RETURN_IF_ERROR(deleted);
+    report->freed_bytes += file.use.dead_bytes;
   }
   // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
   // first, on a full disk from the reserve. Without space the frames stay for later.
-  const auto rest = [](const auto& half) { return half.first->bytes - half.second.dead_bytes; };
-  std::sort(half_dead.begin(), half_dead.end(),
-            [&](const auto& a, const auto& b) { return rest(a) < rest(b); });
-  for (const auto& [file, use] : half_dead) {
+  for (const DeadFile& file : plan.rewritten) {
     Status rewritten = Status::Aborted("pinned");
-    if (pins_.BeginReclaim(use.births)) {
-      rewritten = RewriteWithout(database_.get(), *file, use.dead);
+    if (pins_.BeginReclaim(file.use.births)) {
+      rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
       if (IsNoSpace(rewritten)) {
         ReleaseReserve();
         rewritten = database_->Heal();
-        if (rewritten.ok()) rewritten = RewriteWithout(database_.get(), *file, use.dead);
+        if (rewritten.ok()) rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
       }
       pins_.EndReclaim();
       if (IsNoSpace(rewritten)) {
@@ -237,10 +300,10 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
       }
     }
     if (rewritten.ok()) {
-      report->freed_bytes += use.dead_bytes;
-      report->rewritten_bytes += file->bytes - std::min(file->bytes, use.dead_bytes);
+      report->freed_bytes += file.use.dead_bytes;
+      report->rewritten_bytes += file.Rest();
     } else {
-      kept_dead.insert(use.dead.begin(), use.dead.end());
+      keep(file);
     }
   }
 
@@ -266,6 +329,46 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
   births_with_dead_ = std::move(still_dead);
   return Status::Ok();
+}
+
+// Releases the steps as a drop would, looks what a reclaim would do then, and throws the result away.
+Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
+  DropForecast forecast;
+  std::unique_lock<std::mutex> maintenance, commits;  // of a writer: what comes meanwhile waits
+  if (database_->for_writing()) {
+    maintenance = std::unique_lock(maintenance_mutex_);
+    commits = std::unique_lock(commit_mutex_);
+  }
+  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
+    forecast = {};
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
+    CommitBatch ignored;
+    ReferenceCounts counts(database_.get());
+    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
+    VARVE_ASSIGN_OR_RETURN(std::set<uint64_t> with_dead, FindBirthsWithDead());
+    with_dead.insert(counts.births_with_dead().begin(), counts.births_with_dead().end());
+    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
+    VARVE_ASSIGN_OR_RETURN(const ReclaimPlan plan,
+                           PlanReclaim(files, with_dead, *database_, &counts, /*all=*/false));
+    for (const DeadFile& file : plan.deleted) forecast.freed_now += file.use.dead_bytes;
+    for (const DeadFile& file : plan.rewritten) forecast.freed_now += file.use.dead_bytes;
+    for (const DeadFile& file : plan.kept) forecast.freed_later += file.use.dead_bytes;
+    return Status::Ok();
+  }));
+  return forecast;
+}
+
+Result<std::set<uint64_t>> StoreImpl::FindBirthsWithDead() const {
+  std::set<uint64_t> births;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
+        const auto parsed = keys::ParseBirth(key);
+        if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
+        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
+        if (record.live_chunks < record.chunks) births.insert(parsed->birth);
+        return Status::Ok();
+      }));
+  return births;
 }
 
 Result<uint64_t> StoreImpl::PendingBytes() const {
@@ -294,7 +397,7 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
     commits_since_merge_ = 0;
     lock.unlock();
     // Merging is housekeeping: what fails now (a full disk, say) is tried again later.
-    MergeSmallFiles().IgnoreError();
+    Guarded("merging", [&] { return MergeSmallFiles(); }).IgnoreError();
     lock.lock();
   }
 }
@@ -304,6 +407,10 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
 // most.
 Status StoreImpl::MergeSmallFiles() {
   const std::lock_guard maintenance(maintenance_mutex_);
+  return MergeLocked();
+}
+
+Status StoreImpl::MergeLocked() {
   for (const uint64_t limit : kMergeLimits) {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;

@@ -24,9 +24,6 @@ Status Damaged(std::string_view record, const std::string& what) {
   return Status::Corruption(std::string(record) + " record: " + what);
 }
 
-// No frame is smaller: its header alone is longer (docs/frame.md).
-constexpr uint64_t kMinFrameBytes = 16;
-
 Status NotABuffer(std::string_view record) {
   return Damaged(record, "not a well-formed flatbuffer");
 }

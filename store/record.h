@@ -102,6 +102,9 @@ struct CodecTotals {
 using PredictorTotals = std::array<CodecTotals, kNumPredictors>;  // of chunks
 using CoderTotals = std::array<CodecTotals, kNumStreamCoders>;    // of planes
 
+// No frame is smaller: its header alone is longer (docs/frame.md).
+inline constexpr uint64_t kMinFrameBytes = 16;
+
 // What one save stored, and how much of it lives.
 struct BirthRecord {
   uint32_t chunks = 0;

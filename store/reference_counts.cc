@@ -13,6 +13,44 @@ std::string Describe(uint64_t birth, Counted kind, uint32_t number) {
          std::to_string(number);
 }
 
+// Births up to this size are believed: to walk one costs nothing.
+constexpr uint64_t kSmallBirth = uint64_t{1} << 16;
+
+Result<uint64_t> CountKeys(const Database& database, Family family, std::string_view prefix) {
+  uint64_t keys = 0;
+  VARVE_RETURN_IF_ERROR(database.Scan(family, prefix, [&](std::string_view, std::string_view) {
+    ++keys;
+    return Status::Ok();
+  }));
+  return keys;
+}
+
+// A record is walked, and memory taken, by its counts. Each chunk and list that it counts is on disk, or has
+// an entry in a block of counts that says that it is gone; else the record lies. Twice as many are let pass,
+// so that a lost file is found as what it is.
+Status CheckPlausible(const Database& database, uint64_t birth, const BirthRecord& record) {
+  if (record.chunks <= kSmallBirth && record.lists <= kSmallBirth) return Status::Ok();
+  const auto count = [&](Family family, const std::string& first_key) {
+    // Keys begin with the birth, and blocks with its kind: the rest is a number of 4 bytes.
+    return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
+  };
+  rocksdb::ColumnFamilyMetaData files;
+  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &files);
+  VARVE_ASSIGN_OR_RETURN(const uint64_t chunk_blocks,
+                         count(Family::kCounts, keys::Counts(birth, Counted::kChunk, 0)));
+  VARVE_ASSIGN_OR_RETURN(const uint64_t list_blocks,
+                         count(Family::kCounts, keys::Counts(birth, Counted::kList, 0)));
+  VARVE_ASSIGN_OR_RETURN(const uint64_t lists, count(Family::kLists, keys::List({birth, 0})));
+  const uint64_t most_chunks =
+      kSmallBirth + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
+  const uint64_t most_lists = kSmallBirth + 2 * (list_blocks * kCountsPerBlock + lists);
+  if (record.chunks <= most_chunks && record.lists <= most_lists) return Status::Ok();
+  return Status::Corruption("birth " + std::to_string(birth) + ": says " +
+                            std::to_string(record.chunks) + " chunks and " +
+                            std::to_string(record.lists) + " lists, but what is on disk holds at most " +
+                            std::to_string(most_chunks) + " and " + std::to_string(most_lists));
+}
+
 }  // namespace
 
 Result<std::vector<uint32_t>> DecodeCounts(std::string_view value) {
@@ -59,6 +97,7 @@ Result<ReferenceCounts::BirthEntry*> ReferenceCounts::FindBirth(uint64_t birth) 
     return Status::NotFound("birth " + std::to_string(birth) + " has no record");
   }
   VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(*value));
+  VARVE_RETURN_IF_ERROR(CheckPlausible(*database_, birth, record));
   return &births_.emplace(birth, BirthEntry{record, false, false}).first->second;
 }
 
@@ -268,10 +307,12 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
   if (--*count > 0) return Status::Ok();
   const std::string key = keys::List(list);
   VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, key));
-  if (!value.has_value()) {
-    return Status::Corruption(Describe(list.birth, Counted::kList, list.number) + " is missing");
+  Result<std::vector<ChunkRef>> refs = Status::Corruption("is missing");
+  if (value.has_value()) refs = DecodeChunkList(*value);
+  if (!refs.ok()) {
+    NoteDamage(Describe(list.birth, Counted::kList, list.number) + ": " + refs.status().message());
+    refs = std::vector<ChunkRef>();
   }
-  VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkRef> refs, DecodeChunkList(*value));
   batch->Delete(Family::kLists, key);
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(list.birth));
   if (entry->record.live_lists == 0) {
@@ -279,7 +320,7 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
   }
   --entry->record.live_lists;
   entry->changed = true;
-  for (const ChunkRef& ref : refs) {
+  for (const ChunkRef& ref : *refs) {
     if (ref.NamesFrame()) VARVE_RETURN_IF_ERROR(ReleaseFrame(FrameOf(ref), batch));
   }
   return Status::Ok();

@@ -46,7 +46,8 @@ class ReferenceCounts {
   Status AddList(ListAddress list);
 
   // One reference less. The last one of a list deletes it and releases its chunks; the last one of a
-  // chunk marks it dead and releases its base. kCorruption when there was none to take.
+  // chunk marks it dead and releases its base. kCorruption when there was none to take. The chunks of a
+  // list that is missing or malformed stay: it is noted as damage.
   Status ReleaseList(ListAddress list, CommitBatch* batch);
 
   // Reclaim: the frame has left the disk; and the birth with its counts, once nothing is left of it.
@@ -60,6 +61,11 @@ class ReferenceCounts {
   // Writes everything that changed. A birth of which nothing is left is deleted; one with dead
   // frames on disk waits for reclaim.
   Status WriteTo(CommitBatch* batch);
+
+  // Records that could not be read and were released all the same: what they named stays counted, so
+  // nothing that others need is lost, and its space is not given back.
+  void NoteDamage(const std::string& what) { damage_.push_back(what); }
+  const std::vector<std::string>& damage() const { return damage_; }
 
   // Births that have dead chunks because of this commit.
   const std::set<uint64_t>& births_with_dead() const { return births_with_dead_; }
@@ -108,6 +114,7 @@ class ReferenceCounts {
   std::map<std::pair<uint64_t, uint32_t>, BirthBlock> birth_blocks_;
   std::set<uint64_t> births_with_dead_;
   std::set<uint64_t> deleted_births_;
+  std::vector<std::string> damage_;
 };
 
 }  // namespace varve

@@ -114,7 +114,11 @@ Result<RegionPlan> PlanRegion(std::span<const ShardLayout> shards, const ShardLa
 Status CheckBuffer(const std::string& where, const ReadRequest& request, DType dtype,
                    const ShardLayout& wanted) {
   const auto element_bits = static_cast<uint64_t>(DTypeBits(dtype));
-  const uint64_t bits = static_cast<uint64_t>(wanted.NumLocal()) * element_bits;
+  uint64_t bits = 0;
+  if (__builtin_mul_overflow(static_cast<uint64_t>(wanted.NumLocal()), element_bits, &bits)) {
+    return Status::InvalidArgument(where + ": the region " + ToString(wanted) + " of " +
+                                   std::string(DTypeName(dtype)) + " has more than 2^61 bytes");
+  }
   if (bits % 8 != 0) {
     return Status::InvalidArgument(where + ": a slice of " + std::string(DTypeName(dtype)) +
                                    " elements must begin and end on whole bytes");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "store/group/group_file.h"
+#include "store/guarded.h"
 #include "store/inbox.h"
 #include "store/store_impl.h"
 
@@ -72,6 +73,7 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
   VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, options.wait}));
   if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
   const auto deadline = Clock::now() + options.timeout;
+  Status applied;  // of all that wait, by this process
   for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
     VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
     if (answer.has_value()) {
@@ -79,8 +81,9 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
       return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
                           std::move(answer->drop)};
     }
+    VARVE_RETURN_IF_ERROR(applied);
     if (store != nullptr) {
-      VARVE_RETURN_IF_ERROR(static_cast<StoreImpl*>(store.get())->ApplyInbox());
+      applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
     } else if (Clock::now() >= deadline) {
       return Status::Aborted("the writer of " + path.string() + " did not answer within " +
                              std::to_string(options.timeout.count()) +
@@ -95,17 +98,21 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
 Status StoreImpl::ApplyInbox() {
   const std::lock_guard lock(inbox_mutex_);
   const Inbox inbox(path_);
+  Status first_trouble;  // with one request; it keeps no other one waiting
+  const auto note = [&](const Status& status) {
+    if (first_trouble.ok()) first_trouble = status;
+  };
   for (const Inbox::Waiting& waiting : inbox.List()) {
     const Result<InboxRequest> request = inbox.Start(waiting);
     if (!request.ok() && request.status().code() != StatusCode::kCorruption) {
-      return request.status();  // it stays, for a better time
+      note(request.status());  // it stays, for a better time
+      continue;
     }
     InboxAnswer answer{request.status(), {}};
     if (request.ok()) answer = Apply(this, request->request, waiting.was_started);
-    VARVE_RETURN_IF_ERROR(
-        inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
+    note(inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
   }
-  return Status::Ok();
+  return first_trouble;
 }
 
 void StoreImpl::InboxLoop(std::stop_token stop) {
@@ -114,7 +121,7 @@ void StoreImpl::InboxLoop(std::stop_token stop) {
   std::condition_variable_any never;
   while (!stop.stop_requested()) {
     // Trouble with one request is told in its answer; trouble with the folder, by nobody's answer.
-    ApplyInbox().IgnoreError();
+    Guarded("applying requests", [&] { return ApplyInbox(); }).IgnoreError();
     never.wait_for(lock, stop, kInboxPoll, [] { return false; });
   }
 }

@@ -23,6 +23,11 @@ constexpr uint64_t kTypicalChunkBytes = uint64_t{1} << 20;
 
 }  // namespace
 
+std::string ParentWarning(const std::string& tensor, const Status& status) {
+  return "tensor " + tensor + " is stored anew, as it cannot be read in the step before: " +
+         status.message();
+}
+
 // One chunk in flight.
 struct SavePipeline::Job {
   SaveTensor* tensor = nullptr;
@@ -110,7 +115,7 @@ Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
               if (job->tensor->chunks != nullptr) job->tensor->chunks->Done(job->chunk);
               Report(*job);
               const std::lock_guard lock(mutex_);
-              idle_.emplace_back(job);
+              idle_.push_back(job);
             }));
   });
   if (failed_) return error_;
@@ -126,37 +131,39 @@ SavePipeline::Job* SavePipeline::NextJob() {
   if (next_tensor_ == tensors_->size()) return nullptr;
   SaveTensor* const tensor = (*tensors_)[next_tensor_].get();
   if (next_chunk_ == 0) {
-    if (const Status loaded = LoadParent(tensor); !loaded.ok()) {
-      Fail(loaded.WithContext("tensor " + tensor->name));
-      return nullptr;
-    }
+    LoadParent(tensor);
     tensor->refs.resize(tensor->record.NumChunks());
   }
-  std::unique_ptr<Job> job;
+  Job* job = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
-      job = std::move(idle_.back());
+      job = idle_.back();
       idle_.pop_back();
     }
   }
-  if (job == nullptr) job = std::make_unique<Job>();
+  if (job == nullptr) job = jobs_.emplace_back(std::make_unique<Job>()).get();
   job->tensor = tensor;
   job->chunk = next_chunk_++;
   job->is_new = job->is_rounded_copy = false;
   job->repeated = nullptr;
   job->edge.reset();
-  return job.release();
+  return job;
 }
 
-Status SavePipeline::LoadParent(SaveTensor* tensor) {
-  if (!tensor->parent.has_value()) return Status::Ok();
-  for (size_t i = 0; i < tensor->parent->lists.size(); ++i) {
+// A last step that cannot be read is no reason to lose this save: the tensor is stored as if it were new.
+void SavePipeline::LoadParent(SaveTensor* tensor) {
+  const size_t num_lists = tensor->parent.has_value() ? tensor->parent->lists.size() : 0;
+  for (size_t i = 0; i < num_lists; ++i) {
     Result<std::vector<ChunkRef>> refs = store_->ReadList(*tensor->parent, i);
-    if (!refs.ok()) return refs.status().WithContext("its last step");
+    if (!refs.ok()) {
+      warnings_.push_back(ParentWarning(tensor->name, refs.status()));
+      tensor->parent.reset();
+      tensor->parent_refs.clear();
+      return;
+    }
     std::move(refs->begin(), refs->end(), std::back_inserter(tensor->parent_refs));
   }
-  return Status::Ok();
 }
 
 void SavePipeline::Examine(Job* job, Worker* worker) {

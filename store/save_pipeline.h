@@ -35,11 +35,14 @@ struct SaveTensor {
   const SaveTensor* source = nullptr;  // of derived_from, when it can be one
 
   TensorRecord record;  // geometry is set before the pipeline runs, lists after it
-  // The same tensor one step ago, when it was cut the same way.
+  // The same tensor one step ago, when it was cut the same way and can be read.
   std::optional<TensorRecord> parent;
   std::vector<ChunkRef> parent_refs;
   std::vector<ChunkRef> refs;  // the result, one a chunk
 };
+
+// That a tensor could not be compared with the step before.
+std::string ParentWarning(const std::string& tensor, const Status& status);
 
 struct SaveTotals {
   uint32_t chunks = 0;  // new frames
@@ -61,6 +64,8 @@ class SavePipeline {
   // The deltas and the planes of all new frames.
   const BirthBlock& frames() const { return frames_; }
   ChunkFiles* files() { return &files_; }
+  // What could not be read of the last step.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // Digest and address of every new frame, for the index.
   const std::vector<std::pair<Digest, uint32_t>>& new_chunks() const { return new_chunks_; }
 
@@ -80,7 +85,7 @@ class SavePipeline {
   void NotePlanes(const ChunkRef& ref, const PlaneUses& uses);
   void Report(const Job& job);               // serial, after Write
 
-  Status LoadParent(SaveTensor* tensor);
+  void LoadParent(SaveTensor* tensor);
   Status FetchRaw(Job* job) const;
   bool SharesKnown(Job* job, Worker* worker);
   Result<bool> EqualsRoundedSource(const Job& job, Worker* worker) const;
@@ -114,12 +119,14 @@ class SavePipeline {
   uint64_t total_bytes_ = 0;
   std::chrono::steady_clock::time_point reported_;
   std::vector<std::pair<Digest, uint32_t>> new_chunks_;
+  std::vector<std::string> warnings_;  // of NextJob
 
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   Status error_;                        // guarded by mutex_
   std::set<uint64_t> pinned_births_;    // guarded by mutex_
-  std::vector<std::unique_ptr<Job>> idle_;  // guarded by mutex_: jobs with warm buffers
+  std::vector<std::unique_ptr<Job>> jobs_;  // of NextJob
+  std::vector<Job*> idle_;                  // guarded by mutex_: those with warm buffers
 };
 
 }  // namespace varve

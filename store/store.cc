@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "store/group/group_store.h"
+#include "store/guarded.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -172,6 +173,12 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
+  // RocksDB starts threads while it opens, and keeps its lock when it gets none: better to know before.
+  const std::string starting = "starting a thread for the store in " + path.string();
+  VARVE_RETURN_IF_ERROR(Guarded(starting, [] {
+    std::jthread([] {}).join();
+    return Status::Ok();
+  }));
   auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space; the reserve gives it, so that steps can be dropped.
@@ -184,14 +191,18 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
       std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
   store->last_catch_up_ms_ = NowMs();
   if (for_writing) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
-  StoreImpl* const self = store.get();
-  store->background_ = std::jthread([self, for_writing](std::stop_token stop) {
-    for_writing ? self->MergeLoop(stop) : self->CatchUpLoop(stop);
-  });
-  if (for_writing) {
-    store->inbox_loop_ = std::jthread([self](std::stop_token stop) { self->InboxLoop(stop); });
-  }
+  VARVE_RETURN_IF_ERROR(Guarded(starting, [&store] { return store->StartThreads(); }));
   return store;
+}
+
+Status StoreImpl::StartThreads() {
+  background_ = std::jthread([this](std::stop_token stop) {
+    database_->for_writing() ? MergeLoop(stop) : CatchUpLoop(stop);
+  });
+  if (database_->for_writing()) {
+    inbox_loop_ = std::jthread([this](std::stop_token stop) { InboxLoop(stop); });
+  }
+  return Status::Ok();
 }
 
 StoreImpl::~StoreImpl() = default;
@@ -414,17 +425,22 @@ Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view 
   const Status status = WithCatchUp([&]() -> Status {
     infos.clear();
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
-    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
+    std::vector<std::pair<StepKey, StepRecord>> steps;
     VARVE_RETURN_IF_ERROR(database_->Scan(
         Family::kSteps, keys::RunPrefix(found.id),
         [&](std::string_view key, std::string_view value) -> Status {
           const auto step = keys::ParseStep(key);
           if (!step.has_value()) return Status::Corruption("a malformed key in family steps");
-          VARVE_ASSIGN_OR_RETURN(const StepRecord record, DecodeStepRecord(value));
-          VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, *step, record, tags));
-          infos.push_back(std::move(info));
+          VARVE_ASSIGN_OR_RETURN(StepRecord record, DecodeStepRecord(value));
+          steps.emplace_back(*step, std::move(record));
           return Status::Ok();
         }));
+    database_->AwaitCommits();  // a step that is to be seen has its tags
+    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
+    for (const auto& [key, record] : steps) {
+      VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, record, tags));
+      infos.push_back(std::move(info));
+    }
     return infos.empty() ? RunHasNoStep(run) : Status::Ok();
   });
   if (!status.ok() && !IsRunWithoutStep(status)) return status;
@@ -480,14 +496,22 @@ Status StoreImpl::Refresh() const {
 }
 
 Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
+  uint64_t events = database_->num_ingest_events();
   Status status = read();
-  for (int attempt = 0; attempt < 3 && !database_->for_writing(); ++attempt) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
     const StatusCode code = status.code();
     if (code != StatusCode::kNotFound && code != StatusCode::kIOError &&
         code != StatusCode::kCorruption) {
       break;
     }
-    CatchUp().IgnoreError();  // as in Refresh
+    if (database_->for_writing()) {
+      const bool saw_one_state = events % 2 == 0 && events == database_->num_ingest_events();
+      if (saw_one_state) break;
+      database_->AwaitCommits();
+      events = database_->num_ingest_events();
+    } else {
+      CatchUp().IgnoreError();  // as in Refresh
+    }
     status = read();
   }
   return status;
@@ -507,7 +531,7 @@ void StoreImpl::CatchUpLoop(std::stop_token stop) {
   while (!stop.stop_requested()) {
     background_wake_.wait_for(lock, stop, kCatchUpInterval, [] { return false; });
     // Lets go of files that the writer has removed, even when nobody reads.
-    if (!stop.stop_requested()) CatchUp().IgnoreError();
+    if (!stop.stop_requested()) Guarded("catching up", [&] { return CatchUp(); }).IgnoreError();
   }
 }
 

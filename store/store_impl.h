@@ -59,6 +59,7 @@ class StoreImpl : public Store {
   Result<std::vector<SaveReport>> CopyTo(Store* destination, std::span<const CheckpointId> ids,
                                          const CopyOptions& options) const override;
   Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const override;
+  Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const override;
   Result<DropReport> Drop(std::span<const CheckpointId> ids, const DropOptions& options) override;
   Result<ReclaimReport> Reclaim(const ReclaimOptions& options) override;
   Result<CheckReport> Check(const CheckOptions& options) const override;
@@ -101,7 +102,8 @@ class StoreImpl : public Store {
   // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length than
   // the tensor's geometry says.
   Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const;
-  // Applies the requests that wait in the inbox, oldest first, and answers them.
+  // Applies the requests that wait in the inbox, oldest first, and answers them. One that cannot be read
+  // stays, holds up no other, and its error is returned.
   Status ApplyInbox();
 
   // Puts a new run into `batch`. Under the commit mutex, once a batch.
@@ -120,7 +122,7 @@ class StoreImpl : public Store {
   void NoteCommit(const std::set<uint64_t>& births_with_dead);
 
   // Runs a read; beside a writer, catches up and tries again when something was not found or could
-  // not be read, up to three times.
+  // not be read, up to three times. The writer tries again when commits went on meanwhile.
   Status WithCatchUp(const std::function<Status()>& read) const;
   // The same for a read that must see one state throughout, however long it takes.
   Status WithFrozenView(const std::function<Status()>& read) const;
@@ -129,6 +131,7 @@ class StoreImpl : public Store {
 
  private:
   StoreImpl() = default;
+  Status StartThreads();
   Status PrepareForWriting();
   Status SweepOrphans();
   Status EnsureReserve() const;
@@ -137,7 +140,7 @@ class StoreImpl : public Store {
   Status RenameParents(RunId id, uint64_t first, const Moved& moved, CommitBatch* batch) const;
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
   Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
-  Status DropAll(std::span<const StepKey> steps);
+  Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
   Status RemoveEmptyForks(std::span<const StepKey> dropped) const;
   Status ReclaimLocked(bool all, ReclaimReport* report);
   Result<uint64_t> PendingBytes() const;
@@ -146,6 +149,8 @@ class StoreImpl : public Store {
   void CatchUpLoop(std::stop_token stop);
   void InboxLoop(std::stop_token stop);
   Status MergeSmallFiles();
+  Status MergeLocked();  // under the maintenance mutex
+  Result<std::set<uint64_t>> FindBirthsWithDead() const;
 
   // Constant after opening.
   std::filesystem::path path_;

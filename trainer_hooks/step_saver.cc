@@ -80,6 +80,8 @@ Status StepSaver::Commit(SaveJob* job) {
   job->metrics.logical_bytes = report.logical_bytes;
   job->metrics.new_bytes = report.new_bytes;
   job->metrics.stored_bytes = report.stored_bytes;
+  job->metrics.warnings.insert(job->metrics.warnings.end(), report.warnings.begin(),
+                               report.warnings.end());
   if (!options.codec.has_value()) {
     estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, attempt_seconds_);
   }

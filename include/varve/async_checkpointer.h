@@ -86,7 +86,8 @@ struct SaveMetrics {
   double staged_seconds = 0;        // until the trainer might change its tensors
   double durable_seconds = 0;       // until the checkpoint was durable
   Codec codec = Codec::kAuto;       // that was used
-  std::vector<std::string> warnings{};  // replicas that differ, see Replicas::kTakeLowest
+  // Replicas that differ, see Replicas::kTakeLowest; and those of SaveReport.
+  std::vector<std::string> warnings{};
 };
 // One line: step, sizes, times, why it waited, warnings, and the error if there is one.
 std::string ToString(const SaveMetrics& metrics);

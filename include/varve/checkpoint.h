@@ -75,6 +75,9 @@ struct SaveReport {
   std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
   std::vector<CodecUse> by_codec;  // of the chunks that it wrote
   std::vector<CoderUse> by_coder;  // of the same
+  // What could not be read of the step that the save was compared with: stored anew, so that this step
+  // is whole all the same.
+  std::vector<std::string> warnings{};
 };
 
 // Collects one checkpoint and makes it visible in one atomic step. Made by Store::Begin.

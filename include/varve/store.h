@@ -45,6 +45,18 @@ struct ReclaimReport {
 struct DropReport {
   std::vector<CheckpointId> dropped;
   ReclaimReport reclaim;
+  // Records of the dropped steps that could not be read. What they named stays counted, and its space in
+  // use.
+  std::vector<std::string> warnings{};
+};
+
+// What dropping checkpoints would give back, in encoded bytes of chunks.
+struct DropForecast {
+  // Of their chunks, and of those that earlier drops have left: what the reclaim after the drop frees.
+  uint64_t freed_now = 0;
+  // The rest, in files that are more than half alive. It comes back once more of them is dropped, or by
+  // Reclaim with `all`.
+  uint64_t freed_later = 0;
 };
 
 struct RewindReport {
@@ -150,6 +162,8 @@ class Store {
   // Encoded bytes of the chunks that would die if these checkpoints were dropped together: what
   // dropping them gives back, at once or by reclaim. Changes nothing.
   virtual Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const = 0;
+  // When they would come back. Changes nothing; saves and drops of others may change it meanwhile.
+  virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints; bytes shared with others stay. All ids are checked first: kNotFound names
   // every one that is missing, kFailedPrecondition one that a save in progress is based on, and
   // nothing is dropped then. Works on a full disk. Each step goes atomically.

@@ -299,9 +299,11 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   return steps;
 }
 
-Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
+// By member, what it would drop.
+Result<std::map<MemberId, std::vector<CheckpointId>>> GroupStore::FindClosedBy(
+    std::span<const CheckpointId> ids) const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
-  std::map<MemberId, std::vector<CheckpointId>> closed;  // by member, what it would drop
+  std::map<MemberId, std::vector<CheckpointId>> closed;
   VARVE_RETURN_IF_ERROR(log()->With([&](const GroupState& state) -> Status {
     VARVE_ASSIGN_OR_RETURN(const auto steps, ResolveForDrop(state, ids));
     std::map<AttemptId, uint64_t> names;
@@ -315,6 +317,11 @@ Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids)
     }
     return Status::Ok();
   }));
+  return closed;
+}
+
+Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
+  VARVE_ASSIGN_OR_RETURN(const auto closed, FindClosedBy(ids));
   uint64_t freed = 0;
   for (const auto& [member, attempts] : closed) {
     VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
@@ -322,6 +329,18 @@ Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids)
     freed += bytes;
   }
   return freed;
+}
+
+Result<DropForecast> GroupStore::ForecastDrop(std::span<const CheckpointId> ids) const {
+  VARVE_ASSIGN_OR_RETURN(const auto closed, FindClosedBy(ids));
+  DropForecast all;
+  for (const auto& [member, attempts] : closed) {
+    VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
+    VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store->ForecastDrop(attempts));
+    all.freed_now += forecast.freed_now;
+    all.freed_later += forecast.freed_later;
+  }
+  return all;
 }
 
 Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {

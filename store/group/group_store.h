@@ -51,6 +51,7 @@ class GroupStore : public Store {
   Result<std::vector<SaveReport>> CopyTo(Store* destination, std::span<const CheckpointId> ids,
                                          const CopyOptions& options) const override;
   Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const override;
+  Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const override;
   Result<DropReport> Drop(std::span<const CheckpointId> ids, const DropOptions& options) override;
   Result<ReclaimReport> Reclaim(const ReclaimOptions& options) override;
   Result<CheckReport> Check(const CheckOptions& options) const override;
@@ -85,6 +86,8 @@ class GroupStore : public Store {
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
+  Result<std::map<MemberId, std::vector<CheckpointId>>> FindClosedBy(
+      std::span<const CheckpointId> ids) const;
   GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
              bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,

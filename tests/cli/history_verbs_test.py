@@ -242,15 +242,29 @@ class ForgetTest(verb_case.VerbCase):
         self.assertEqual(len(self.steps()), 7)
         done = self.json("forget", "--keep-last", 1, "--keep-tag", "mine", "--no-reclaim")
         self.assertEqual(done["dropped"], report["dropped"])
-        self.assertEqual(done["pending_bytes"], report["freed_bytes"])
-        self.assertEqual(self.json("reclaim", "--all")["freed_bytes"], report["freed_bytes"])
+        would_be = report["freed_bytes"] + report["pending_bytes"]
+        self.assertEqual(done["pending_bytes"], would_be)
+        self.assertEqual(self.json("reclaim", "--all")["freed_bytes"], would_be)
+
+    def test_dry_run_tells_what_comes_back_at_once(self):
+        self.json("reclaim", "--all")
+        rules = ["--keep-last", 3]
+        report = self.json("forget", *rules, "--dry-run")
+        waits = self.json("forget", *rules, "--dry-run", "--no-reclaim")
+        self.assertEqual(waits["freed_bytes"], 0)
+        self.assertEqual(waits["pending_bytes"], report["freed_bytes"] + report["pending_bytes"])
+        done = self.json("forget", *rules)
+        self.assertEqual((done["freed_bytes"], done["pending_bytes"]),
+                         (report["freed_bytes"], report["pending_bytes"]))
 
     def test_dry_run_as_text(self):
         text = self.varve("forget", "--keep-last", 1, "--dry-run").stdout
-        self.assertEqual(len(text.splitlines()), 9)
+        self.assertIn(len(text.splitlines()), (10, 11))
         self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ +drop\n")
         self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ +keep +last 1\n")
-        self.assertRegex(text, r"\nwould drop 6 of 7 steps and give back [0-9.]+ MiB \(\d+ bytes\)\n$")
+        self.assertRegex(text, r"\nwould drop 6 of 7 steps\n[0-9.]+ [KM]iB \(\d+ bytes\) would come back at once\n")
+        text = self.varve("forget", "--keep-last", 1, "--dry-run", "--no-reclaim").stdout
+        self.assertRegex(text, r"\n[0-9.]+ MiB \(\d+ bytes\) would wait for \"varve reclaim\"")
 
     def test_forget(self):
         report = self.json("forget", "--keep-last", 2)

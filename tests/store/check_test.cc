@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a check must find: one thing is changed behind the store's back, and one error names it.
+#include <rocksdb/perf_context.h>
+#include <rocksdb/perf_level.h>
+
 #include "store/trainer_state.h"
 #include "tests/store/internals.h"
 
@@ -194,6 +197,59 @@ TEST_F(CheckTest, UnknownPlanesAreNoError) {
   ExpectSound();
   VARVE_ASSERT_OK(DropSteps({4}));
   ExpectSound();
+}
+
+// What a record says costs neither time nor memory beyond what is there.
+TEST_F(CheckTest, CountsThatNothingOnDiskHolds) {
+  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(1))).value();
+  const BirthRecord sound = record;
+  record.chunks = UINT32_MAX;
+  record.stored_bytes = uint64_t{1} << 60;
+  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
+  ExpectError("birth 1: says 4294967295 chunks and 1 lists, but what is on disk holds at most");
+  EXPECT_THAT(DropSteps({4}), FailsWith(StatusCode::kCorruption, "birth 1: says 4294967295 chunks"));
+  record = sound;
+  record.lists = UINT32_MAX;
+  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
+  ExpectError("birth 1: says 2 chunks and 4294967295 lists, but what is on disk holds at most");
+  EXPECT_THAT(DropSteps({4}), FailsWith(StatusCode::kCorruption, "4294967295 lists"));
+  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(sound));
+  VARVE_ASSERT_OK(DropSteps({4}));
+  ExpectSound();
+}
+
+// Bytes of records that a check reads, on this thread.
+uint64_t BytesRead(const Store& store, size_t num_errors, const std::string& text) {
+  rocksdb::SetPerfLevel(rocksdb::PerfLevel::kEnableCount);
+  rocksdb::get_perf_context()->Reset();
+  const auto report = store.Check();
+  const uint64_t bytes = rocksdb::get_perf_context()->iter_read_bytes;
+  rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  const auto is_text = [&](const std::string& e) { return e.find(text) != std::string::npos; };
+  EXPECT_EQ(std::count_if(report->errors.begin(), report->errors.end(), is_text), num_errors);
+  return bytes;
+}
+
+// The records are read a few times, however many errors there are: each error names its tensor.
+TEST_F(CheckTest, ManyErrorsReadNoMoreThanFew) {
+  constexpr uint32_t kTensors = 400;
+  std::vector<TestTensor> tensors;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    tensors.push_back(RandomTensor("t" + std::to_string(1000 + i), DType::kU8, {100}, i));
+  }
+  VARVE_ASSERT_OK(Save(6, tensors).status());
+  const auto lose = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) Change(Family::kLists, keys::List({3, i}), std::nullopt);
+  };
+  const std::string text = " at step 6 of run main, chunk 0)";
+  lose(0, 20);
+  const uint64_t few = BytesRead(*store_, 20, text);
+  lose(20, 200);
+  const uint64_t many = BytesRead(*store_, 200, text);
+  EXPECT_GT(few, 0u);
+  EXPECT_LE(many, few);  // ten times the errors, and fewer lists
+  ExpectError("list 3/7 is missing (tensor t1007 at step 6 of run main, chunk 0)");
 }
 
 }  // namespace

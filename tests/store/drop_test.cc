@@ -52,7 +52,14 @@ class PartlyDeadTest : public StoreTest {
     VARVE_ASSERT_OK(Save(1, first).status());
     kept_.assign(first.begin(), first.begin() + kept_of_16);
     VARVE_ASSERT_OK(Save(2, kept_).status());
-    report_ = store_->Drop(std::vector<CheckpointId>{{"main", 1}}).value().reclaim;
+    const std::vector<CheckpointId> ids = {{"main", 1}};
+    const auto forecast = store_->ForecastDrop(ids).value();
+    const auto reader = Store::OpenForReading(path()).value();
+    EXPECT_EQ(reader->ForecastDrop(ids)->freed_now, forecast.freed_now);
+    EXPECT_EQ(reader->ForecastDrop(ids)->freed_later, forecast.freed_later);
+    report_ = store_->Drop(ids).value().reclaim;
+    EXPECT_EQ(forecast.freed_now, report_.freed_bytes);
+    EXPECT_EQ(forecast.freed_later, report_.pending_bytes);
   }
   std::vector<TestTensor> kept_;
   ReclaimReport report_;

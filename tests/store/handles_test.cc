@@ -44,6 +44,90 @@ TEST_F(HandlesTest, ReaderOfAReplacedOrDroppedStepSeesNoOtherItems) {
   EXPECT_THAT(second->List(), FailsWith(StatusCode::kNotFound, "dropped"));
 }
 
+// RocksDB may show the families of one commit one after the other. Here those of `first` come first, and
+// `read` runs on a thread of its own before the others do, until it is done or waits for them.
+class SplitCommitTest : public HandlesTest {
+ protected:
+  void SplitNextCommit(const std::set<Family>& first, const std::function<void()>& read) {
+    done_ = false;
+    database()->set_ingest_for_test([this, first, read](const auto& args) {
+      std::vector<rocksdb::IngestExternalFileArg> early, late;
+      for (const auto& arg : args) {
+        const auto is_arg = [&](Family f) { return database()->handle(f) == arg.column_family; };
+        (std::any_of(first.begin(), first.end(), is_arg) ? early : late).push_back(arg);
+      }
+      if (early.empty() || late.empty()) {
+        ADD_FAILURE() << "not the commit that is to be split";
+        return database()->rocksdb()->IngestExternalFiles(args);
+      }
+      rocksdb::Status status = database()->rocksdb()->IngestExternalFiles(early);
+      reader_ = std::jthread([this, read] {
+        read();
+        done_ = true;
+      });
+      while (!done_ && database()->num_waiting_for_test() == 0) std::this_thread::yield();
+      if (status.ok()) status = database()->rocksdb()->IngestExternalFiles(late);
+      return status;
+    });
+  }
+  void AwaitReader() {
+    reader_.join();
+    database()->set_ingest_for_test(nullptr);
+  }
+
+  std::atomic<bool> done_{false};
+  std::jthread reader_;
+};
+
+TEST_F(SplitCommitTest, AStepThatIsThereIsWhole) {
+  const TestTensor a = RandomTensor("a", DType::kU8, {100000}, 1);
+  const TestTensor b = RandomTensor("b", DType::kU8, {1000}, 2);
+  auto writer = store_->Begin(1).value();  // which commits a block of births
+  SplitNextCommit({Family::kMeta, Family::kSteps}, [&] {
+    const auto list = store_->ListCheckpoints("main");
+    ASSERT_TRUE(list.ok()) << list.status().ToString();
+    ASSERT_EQ(list->size(), 1u);
+    EXPECT_THAT(list->front().tags, ::testing::ElementsAre("good"));
+    ExpectHolds(1, {a, b});
+    const auto reader = store_->OpenCheckpoint("main", 1).value();
+    EXPECT_THAT(reader->ListBytes().value(), ::testing::ElementsAre("item"));
+    EXPECT_EQ(reader->ReadTrainerState().value().value().global_step, 1u);
+  });
+  VARVE_ASSERT_OK(writer->Put(a.view()));
+  VARVE_ASSERT_OK(writer->Put(b.view()));
+  VARVE_ASSERT_OK(writer->PutBytes("item", Bytes("x")));
+  VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 1}));
+  VARVE_ASSERT_OK(writer->AddTag("good"));
+  VARVE_ASSERT_OK(writer->Commit().status());
+  AwaitReader();
+}
+
+TEST_F(SplitCommitTest, ATagThatIsThereNamesAStepThatIs) {
+  const TestTensor a = RandomTensor("a", DType::kU8, {100000}, 1);
+  VARVE_ASSERT_OK(Save(1, {a}).status());
+  auto writer = store_->Begin(2).value();
+  SplitNextCommit({Family::kMeta}, [&] {
+    const auto step = store_->FindTag("main", "good");
+    ASSERT_TRUE(step.ok()) << step.status().ToString();
+    ExpectHolds(*step, {a});
+  });
+  VARVE_ASSERT_OK(writer->Put(a.view()));
+  VARVE_ASSERT_OK(writer->AddTag("good"));
+  VARVE_ASSERT_OK(writer->Commit().status());
+  AwaitReader();
+}
+
+TEST_F(SplitCommitTest, AStepThatGoesIsGoneAndNotDamaged) {
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("a", DType::kU8, {100000}, 1)}).status());
+  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  SplitNextCommit({Family::kTensors, Family::kState, Family::kLists}, [&] {
+    EXPECT_THAT(reader->List(), FailsWith(StatusCode::kNotFound, "dropped"));
+    EXPECT_THAT(reader->Find("a"), FailsWith(StatusCode::kNotFound, "dropped"));
+  });
+  VARVE_ASSERT_OK(DropSteps({1}, {.reclaim = false}));
+  AwaitReader();
+}
+
 TEST_F(HandlesTest, AStepThatAnotherSaveComparesWithIsNotReplaced) {
   const TestTensor a = RandomTensor("t", DType::kU8, {100000}, 1);
   const TestTensor b = RandomTensor("t", DType::kU8, {100000}, 2);

@@ -162,5 +162,45 @@ TEST_F(ReclaimTest, EverythingThatWasKeptForDeltasGoes) {
   EXPECT_TRUE(FilesOf(Family::kChunks).empty());
 }
 
+// Many small files or few large ones: that is up to how fast the background merges. What a drop leaves is
+// not.
+class MergedOrNotTest : public InternalsTest {
+ protected:
+  // Saves steps as if the background never came to merge their files: what lies behind the birth of a save
+  // in progress is left alone.
+  void SaveUnmerged(uint64_t begin, uint64_t end) {
+    const auto in_progress = store_->Begin(1000).value();
+    for (uint64_t step = begin; step < end; ++step) {
+      VARVE_ASSERT_OK(Save(step, {RandomTensor("t", DType::kU8, {64 << 10}, step)}).status());
+    }
+    EXPECT_GE(FilesOf(Family::kChunks).size(), end - begin);
+  }
+  ReclaimReport Drop(uint64_t begin, uint64_t end) {
+    std::vector<CheckpointId> ids;
+    for (uint64_t step = begin; step < end; ++step) ids.push_back({"main", step});
+    return store_->Drop(ids).value().reclaim;
+  }
+};
+
+TEST_F(MergedOrNotTest, ADropMergesWhatTheBackgroundHasNot) {
+  ASSERT_NO_FATAL_FAILURE(SaveUnmerged(1, 65));
+  Drop(1, 2);
+  EXPECT_EQ(FilesOf(Family::kChunks).size(), 1u);
+}
+
+TEST_F(MergedOrNotTest, WhatIsFreedPaysForFilesThatAreLessThanHalfDead) {
+  for (const uint64_t first : {1, 33}) {
+    ASSERT_NO_FATAL_FAILURE(SaveUnmerged(first, first + 32));
+    VARVE_ASSERT_OK(store_->Reclaim().status());
+  }
+  ASSERT_EQ(FilesOf(Family::kChunks).size(), 2u);
+  const ReclaimReport report = Drop(1, 46);  // all of one file, and 13 of 32 steps of the other
+  EXPECT_EQ(report.pending_bytes, 0u);
+  EXPECT_GE(report.freed_bytes, uint64_t{45} << 16);
+  EXPECT_LE(report.rewritten_bytes, report.freed_bytes);
+  EXPECT_EQ(Drop(46, 49).rewritten_bytes, 0u);  // too little of a file to pay for the rest
+  EXPECT_GT(GetStats().pending_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace varve::testing

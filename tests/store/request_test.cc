@@ -3,6 +3,8 @@
 // Requests to a store with and without a writer.
 #include "varve/request.h"
 
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include "store/inbox.h"
@@ -19,6 +21,7 @@ using testing::FailsWith;
 using testing::RandomTensor;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 class RequestTest : public testing::StoreTest {
  protected:
@@ -109,6 +112,23 @@ TEST_F(RequestTest, AStartedDropIsFinished) {
   ASSERT_TRUE(answer.ok() && answer->has_value());
   VARVE_EXPECT_OK((*answer)->status);
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 1);
+}
+
+// A request that cannot be read stays; what came after it is applied nevertheless, with and without a
+// writer. Reading from the start of a process's memory is an I/O error for everyone, root too.
+TEST_F(RequestTest, OneThatCannotBeReadHoldsUpNoOther) {
+  fs::create_directories(path() / "inbox");
+  fs::create_symlink("/proc/self/mem", path() / "inbox" / "0.request");
+  ASSERT_EQ(::mkfifo((path() / "inbox" / "1.request").c_str(), 0600), 0);
+  VARVE_ASSERT_OK(Submit(path(), SetTagRequest{{"main", 1}, "t"}).status());
+  EXPECT_EQ(*store_->FindTag("main", "t"), 1);
+  store_.reset();
+  const Inbox inbox(path());
+  VARVE_ASSERT_OK(inbox.Put({SetTagRequest{{"main", 2}, "t"}, false}).status());
+  Reopen();
+  VARVE_ASSERT_OK(Submit(path(), SetMetricsRequest{{"main", 1}, {{"x", 1}}}).status());
+  EXPECT_EQ(*store_->FindTag("main", "t"), 2);
+  EXPECT_THAT(InboxFiles(), UnorderedElementsAre("0.started", "1.request"));
 }
 
 TEST_F(RequestTest, NonsenseInTheInboxHarmsNobody) {

@@ -172,6 +172,8 @@ class RetentionModelTest : public testing::InternalsTest {
 
     const uint64_t expected = BytesOnlyIn(infos, dropped);
     EXPECT_EQ(*store_->BytesFreedByDrop(ids), expected);
+    const auto forecast = store_->ForecastDrop(ids);
+    EXPECT_EQ(forecast->freed_now + forecast->freed_later, expected);
     const uint64_t before = store_->Stats()->stored_bytes;
     VARVE_EXPECT_OK(store_->Drop(ids, {.reclaim = false}).status());
     const auto reclaimed = store_->Reclaim({.all = true});

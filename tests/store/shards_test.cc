@@ -307,5 +307,77 @@ TEST_F(ShardsTest, SubByteElementsAreMovedByWholeBytesOnly) {
   for (size_t row = 0; row < 4; ++row) EXPECT_EQ(out[row], tensor.bytes[2 * row + 1]);
 }
 
+// Regions that no tensor here has, or that no buffer holds: an error each, and the buffer stays as it is.
+TEST_F(ShardsTest, RegionsThatDoNotFitAreRefused) {
+  const TestTensor tensor = RandomTensor("w", DType::kF64, {4, 3}, 1);
+  std::vector<ShardLayout> halves(2, ShardLayout::Whole(tensor.shape));
+  halves[0].axes[0] = {{0, 2}};
+  halves[1].axes[0] = {{2, 2}};
+  VARVE_ASSERT_OK(SaveShards(1, tensor, halves));
+  const TestTensor plain = RandomTensor("plain", DType::kF64, {4, 3}, 2);
+  const TestTensor nibbles = RandomTensor("nibbles", DType::kF4, {4, 6}, 3);
+  VARVE_ASSERT_OK(Save(2, {plain, nibbles}).status());
+
+  constexpr int64_t kHuge = int64_t{1} << 61;
+  const auto padded = [](int64_t length) {  // 8 bytes of it overflow to what a buffer has
+    ShardLayout layout = ShardLayout::Whole(std::vector<int64_t>{4, 3});
+    layout.axes[0] = {{.length = length, .is_padding = true}};
+    layout.axes[1] = {{0, 1}};
+    return layout;
+  };
+  const auto flat = [](Range range) {
+    ShardLayout layout = ShardLayout::Whole(std::vector<int64_t>{4, 3});
+    layout.flat = range;
+    return layout;
+  };
+  ShardLayout one_axis = ShardLayout::Whole(std::vector<int64_t>{4, 3});
+  one_axis.axes.pop_back();
+  ShardLayout negative = ShardLayout::Whole(std::vector<int64_t>{4, 3});
+  negative.axes[0] = {{-1, 2}};
+  const std::vector<ShardLayout> hostile = {
+      padded(kHuge),
+      padded(kHuge - 1),
+      padded(kHuge / 4),
+      padded(kHuge / 8 * 2),
+      padded(INT64_MAX),
+      flat({0, kHuge}),
+      flat({0, INT64_MAX}),
+      flat({3, 2}),
+      flat({-1, 2}),
+      one_axis,
+      negative,
+      ShardLayout::Whole({}),
+      ShardLayout::Whole(std::vector<int64_t>{12}),
+      ShardLayout::Whole(std::vector<int64_t>{4, 2}),
+      ShardLayout::Whole(std::vector<int64_t>{4, 4}),
+      ShardLayout::Whole(std::vector<int64_t>{3, 4}),
+      ShardLayout::Whole(std::vector<int64_t>{4, 3, 1}),
+      ShardLayout::Whole(std::vector<int64_t>{0, INT64_MAX, 3}),
+      ShardLayout::Whole(std::vector<int64_t>{kHuge, 8})};
+  struct Target {
+    uint64_t step;
+    const char* name;
+    uint32_t shard;
+  };
+  const std::vector<Target> targets = {{1, "w", kAllShards},     {1, "w", 0}, {1, "w", 1},
+                                       {2, "plain", kAllShards}, {2, "plain", 0},
+                                       {2, "nibbles", kAllShards}, {2, "nibbles", 0}};
+  for (const Target& target : targets) {
+    const auto reader = store_->OpenCheckpoint("main", target.step).value();
+    for (const ShardLayout& region : hostile) {
+      for (const size_t bytes : {0, 8, 16, 96, 128}) {
+        std::vector<std::byte> out(bytes, std::byte{0x55});
+        const ReadRequest request{
+            .name = target.name, .out = out, .shard = target.shard, .region = &region};
+        const Status status = reader->ReadMany({&request, 1});
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument)
+            << target.name << ", shard " << target.shard << ", " << bytes << " bytes: "
+            << status.ToString();
+        EXPECT_EQ(std::count(out.begin(), out.end(), std::byte{0x55}), bytes);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace varve::testing

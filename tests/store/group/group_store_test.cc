@@ -338,6 +338,8 @@ TEST_F(GroupStoreTest, DropsReachAllMembers) {
     const auto root = Store::Open(path());
     VARVE_ASSERT_OK(root.status());
     EXPECT_GT((*root)->BytesFreedByDrop(ids).value(), 0u);
+    const DropForecast forecast = (*root)->ForecastDrop(ids).value();
+    EXPECT_EQ(forecast.freed_now + forecast.freed_later, (*root)->BytesFreedByDrop(ids).value());
     EXPECT_THAT((*root)->Drop(std::vector<CheckpointId>{{"main", 1}, {"main", 9}}),
                 FailsWith(StatusCode::kNotFound, "no step 9 of run main; nothing was dropped"));
     const auto report = (*root)->Drop(ids);

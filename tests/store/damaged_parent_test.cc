@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A malformed or missing record of the newest step: later saves go on and say so, and the step can
+// be dropped. Nothing that another step needs goes with it.
+#include "tests/store/internals.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class DamagedParentTest : public InternalsTest {
+ protected:
+  void SetUp() override {
+    InternalsTest::SetUp();
+    expect_damage_ = true;
+    VARVE_ASSERT_OK(Save(1, {weights_, other_}).status());
+    VARVE_ASSERT_OK(Save(2, {changed_, other_}).status());
+  }
+
+  // The next save is whole and names what it could not read.
+  void ExpectSaves(const std::string& warning) {
+    const auto report = Save(3, {changed_, other_});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(report->warnings, ElementsAre(HasSubstr(warning)));
+    ExpectHolds(3, {changed_, other_});
+    const auto next = Save(4, {changed_, other_});
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    EXPECT_THAT(next->warnings, IsEmpty());
+  }
+
+  // Step 2 goes, and with it no byte of another one.
+  void ExpectDrops(const std::string& warning) {
+    const CheckpointId id{"main", 2};
+    const auto report = store_->Drop({&id, 1});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    if (warning.empty()) {
+      EXPECT_THAT(report->warnings, IsEmpty());
+    } else {
+      EXPECT_THAT(report->warnings, ElementsAre(HasSubstr(warning)));
+    }
+    VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+    EXPECT_THAT(store_->OpenCheckpoint("main", 2), FailsWith(StatusCode::kNotFound, "step 2"));
+    ExpectHolds(1, {weights_, other_});
+    ExpectHolds(3, {changed_, other_});
+    ExpectHolds(4, {changed_, other_});
+    const auto check = store_->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    for (const std::string& error : check->errors) {  // space that is not given back, and no more
+      EXPECT_THAT(error, ::testing::AnyOf(HasSubstr("times, named 0 times"),
+                                          HasSubstr("times, named 1 times"),
+                                          HasSubstr("no tensor names it"), HasSubstr("live")));
+    }
+    if (warning.empty()) {
+      EXPECT_THAT(check->errors, IsEmpty());
+    }
+  }
+
+  static constexpr StepKey kNewest{1, 2};
+  const TestTensor weights_ = NormalTensor("weights", {300000}, 1);
+  const TestTensor changed_ = Drifted(weights_, 2);
+  const TestTensor other_ = RandomTensor("other", DType::kU8, {100000}, 3);
+};
+
+TEST_F(DamagedParentTest, TensorRecord) {
+  Change(Family::kTensors, keys::Tensor(kNewest, "weights", 0), "nonsense");
+  ExpectSaves("tensor weights is stored anew");
+  ExpectDrops("tensor weights of step 2: tensor record: not a well-formed flatbuffer");
+}
+
+TEST_F(DamagedParentTest, MalformedList) {
+  Change(Family::kLists, keys::List({2, 0}), "nonsense");
+  ExpectSaves(
+      "tensor weights is stored anew, as it cannot be read in the step before: list record");
+  ExpectDrops("list 2/0: list record: not a well-formed flatbuffer");
+}
+
+TEST_F(DamagedParentTest, MissingList) {
+  Change(Family::kLists, keys::List({2, 0}), std::nullopt);
+  ExpectSaves("tensor weights is stored anew, as it cannot be read in the step before: list 2/0");
+  ExpectDrops("list 2/0: is missing");
+}
+
+TEST_F(DamagedParentTest, StepRecord) {
+  Change(Family::kSteps, keys::Step(kNewest), "nonsense");
+  ExpectSaves("the save is not compared with step 2 of run main, which cannot be read");
+  ExpectDrops("");
+}
+
+// A list that the damaged step shares with a sound one stays readable there.
+TEST_F(DamagedParentTest, ASharedListStays) {
+  Change(Family::kTensors, keys::Tensor(kNewest, "other", 0), "nonsense");
+  ExpectSaves("tensor other is stored anew");
+  ExpectDrops("tensor other of step 2");
+}
+
+}  // namespace
+}  // namespace varve::testing
