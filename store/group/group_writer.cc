@@ -16,6 +16,7 @@
 
 #include "store/chunk_source.h"
 #include "store/group/attempt_names.h"
+#include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
 #include "store/util.h"
@@ -107,7 +108,7 @@ class GroupWriter : public SourceWriter {
   Status Prepare(const SaveReport& report);
   Status NoteContents();
   Status AwaitAllPrepared();
-  Result<Digest> WriteCatalogue();
+  Result<Digest> WriteCatalogue(bool has_index);
   Status Decide();
   Status AwaitOutcome();
 
@@ -182,7 +183,7 @@ Status GroupWriter::Prepare(const SaveReport& report) {
   return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt == nullptr) return OutcomeOf(state, attempt_);
-    if (attempt->parts.contains(rank())) return std::optional<RecordBody>();
+    if (attempt->committed || attempt->parts.contains(rank())) return std::optional<RecordBody>();
     return std::optional<RecordBody>(PreparedRecord{attempt_, part});
   });
 }
@@ -205,8 +206,8 @@ Status GroupWriter::AwaitAllPrepared() {
   });
 }
 
-// All parts in one file.
-Result<Digest> GroupWriter::WriteCatalogue() {
+// Of all parts.
+Result<Digest> GroupWriter::WriteCatalogue(bool has_index) {
   const auto parts = store_->log()->With([&](const GroupState& state) {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     return attempt == nullptr ? std::map<uint32_t, GroupPart>() : attempt->parts;
@@ -219,8 +220,10 @@ Result<Digest> GroupWriter::WriteCatalogue() {
   }
   whole.Sort();
   VARVE_RETURN_IF_ERROR(store_->coverage()->Prove(whole));
-  return CatalogueFile(store_->place().root, store_->place().file.digest_seed, attempt_)
-      .Write(whole);
+  const CataloguePlaceOnDisk place{store_->place().root, store_->place().file.digest_seed,
+                                   attempt_};
+  if (has_index) return WriteIndexedCatalogue(place, whole, parts);
+  return CatalogueFile(place.root, place.seed, attempt_).Write(whole);
 }
 
 // Rank 0.
@@ -233,8 +236,9 @@ Status GroupWriter::Decide() {
       .catalogue = {},
       .created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count(),
       .metrics = metrics_,
-      .tags = tags_};
-  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue());
+      .tags = tags_,
+      .has_index = store_->log()->With([](const GroupState& state) { return state.version >= 2; })};
+  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue(record.has_index));
   return store_->Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt == nullptr || attempt->committed) return std::optional<RecordBody>();

@@ -5,6 +5,7 @@
 //   group  version 1 as it was first: parts of all ranks in snapshots (kind 16) and commits (kind
 //   5),
 //          one file a catalogue
+//   group_crews  version 2: parts of committed steps are in the indices of their catalogues
 // In each: three ranks; a snapshot, and saves before and after it; a tag, metrics, a fork, a drop.
 #include <cstdlib>
 #include <thread>
@@ -23,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 const fs::path kGolden = VARVE_GOLDEN_STORES;
-constexpr const char* kNewest = "group";
+constexpr const char* kNewest = "group_crews";
 constexpr uint32_t kRanks = 3;
 constexpr size_t kFloat = 4;
 
@@ -62,18 +63,22 @@ Status SaveRank(Store* store, uint32_t rank, uint64_t step) {
   return writer->Commit().status();
 }
 
-// A start of the job that saves these steps.
-void SaveSteps(const fs::path& root, const std::vector<uint64_t>& steps) {
-  const auto epoch = Group::StartEpoch(root, kRanks);
-  VARVE_ASSERT_OK(epoch.status());
+// The ranks of an epoch save these steps.
+void SaveSteps(const fs::path& root, uint64_t epoch, const std::vector<uint64_t>& steps) {
   std::vector<std::jthread> threads;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto store = Group::Join(root, {.rank = rank, .epoch = *epoch, .host = "golden"});
+      const auto store = Group::Join(root, {.rank = rank, .epoch = epoch, .host = "golden"});
       VARVE_ASSERT_OK(store.status());
       for (const uint64_t step : steps) VARVE_ASSERT_OK(SaveRank(store->get(), rank, step));
     });
   }
+}
+
+void SaveSteps(const fs::path& root, const std::vector<uint64_t>& steps) {
+  const auto epoch = Group::StartEpoch(root, kRanks);
+  VARVE_ASSERT_OK(epoch.status());
+  SaveSteps(root, *epoch, steps);
 }
 
 uint64_t NewestSnapshot(const fs::path& root) {
@@ -160,6 +165,13 @@ class GoldenGroupTest : public ::testing::TestWithParam<const char*> {
     EXPECT_THAT(check->errors, IsEmpty());
   }
 
+  uint32_t VersionOfFile() const { return ReadGroupFile(root())->version; }
+  uint32_t VersionOfLog() const {
+    GroupLog log(MakePosixRecordLog(LogFolder(root())), ReadGroupFile(root())->digest_seed);
+    EXPECT_TRUE(log.Refresh().ok());
+    return log.With([](const GroupState& state) { return state.version; });
+  }
+
   TempFolder folder_;
 };
 
@@ -170,7 +182,12 @@ TEST_P(GoldenGroupTest, IsReadAndWrittenOn) {
     ExpectGolden(*store);
     VARVE_ASSERT_OK(store->SetTag({"side", 3}, "new"));
   }
+  // Jobs that run on are not disturbed by commands of newer programs.
+  EXPECT_EQ(VersionOfFile(), is_newest() ? 2u : 1u);
+  EXPECT_EQ(VersionOfLog(), is_newest() ? 2u : 1u);
   ASSERT_NO_FATAL_FAILURE(SaveSteps(root(), {5}));
+  EXPECT_EQ(VersionOfFile(), 2u);
+  EXPECT_EQ(VersionOfLog(), 2u);
   {
     const auto store = Store::Open(root()).value();
     ExpectHolds(*store, "main", 5);
@@ -185,7 +202,25 @@ TEST_P(GoldenGroupTest, IsReadAndWrittenOn) {
   EXPECT_THAT(store->Check({.read_data = true})->errors, IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenGroupTest, ::testing::Values(kNewest),
+// Ranks of this day in a job that a program of version 1 has started, which may be beside others.
+TEST_P(GoldenGroupTest, AnEpochOfAnOlderProgramIsWrittenOnInItsForm) {
+  uint64_t epoch = 0;
+  {
+    GroupLog log(MakePosixRecordLog(LogFolder(root())), ReadGroupFile(root())->digest_seed);
+    VARVE_ASSERT_OK(log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
+      if (epoch != 0) return std::optional<GroupRecord>();
+      epoch = state.epoch + 1;
+      return std::optional(GroupRecord{{}, EpochRecord{epoch, 1, kRanks, 1}});
+    }));
+  }
+  ASSERT_NO_FATAL_FAILURE(SaveSteps(root(), epoch, {5, 6}));
+  EXPECT_EQ(VersionOfLog(), is_newest() ? 2u : 1u);
+  const auto store = Store::OpenForReading(root()).value();
+  for (const uint64_t step : {1, 3, 4, 5, 6}) ExpectHolds(*store, "main", step);
+  EXPECT_THAT(store->Check({.read_data = true})->errors, IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenGroupTest, ::testing::Values("group", kNewest),
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace
