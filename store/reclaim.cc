@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames are
-// never deleted one by one: tombstones would make compactions rewrite everything between them. A
-// file without a live frame is deleted whole; one more than half dead is rewritten without its dead
-// frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that are less
-// than half dead: which frames share a file, and so how much garbage stays, is up to how the background
-// merged them, and must not matter.
+// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
+// are never deleted one by one: tombstones would make compactions rewrite everything between them.
+// A file without a live frame is deleted whole; one more than half dead is rewritten without its
+// dead frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that
+// are less than half dead: which frames share a file, and so how much garbage stays, is up to how
+// the background merged them, and must not matter.
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
@@ -171,8 +171,8 @@ ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
   return plan;
 }
 
-// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted, so
-// that a record is rewritten only after as many others have died.
+// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
+// so that a record is rewritten only after as many others have died.
 Status CompactMetadata(Database* database, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -263,9 +263,8 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   if (births_with_dead_.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
   ReferenceCounts counts(database_.get());
-  VARVE_ASSIGN_OR_RETURN(
-      const ReclaimPlan plan,
-      PlanReclaim(files, births_with_dead_, *database_, &counts, all));
+  VARVE_ASSIGN_OR_RETURN(const ReclaimPlan plan,
+                         PlanReclaim(files, births_with_dead_, *database_, &counts, all));
   std::set<ChunkAddress> kept_dead;  // dead frames that stay on disk
   const auto keep = [&](const DeadFile& file) {
     kept_dead.insert(file.use.dead.begin(), file.use.dead.end());
@@ -331,7 +330,8 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   return Status::Ok();
 }
 
-// Releases the steps as a drop would, looks what a reclaim would do then, and throws the result away.
+// Releases the steps as a drop would, looks what a reclaim would do then, and throws the result
+// away.
 Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
   DropForecast forecast;
   std::unique_lock<std::mutex> maintenance, commits;  // of a writer: what comes meanwhile waits

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A flatbuffer read from the store: verified before use, and aligned. RocksDB gives values at any
-// address, but flatbuffers reads its fields in place.
-// Thread rule: constant after construction.
+// address, but flatbuffers reads its fields in place. What a writer has encoded is never too much
+// for this: only the size of the input limits how many tables there may be. Thread rule: constant
+// after construction.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -19,13 +20,16 @@ class VerifiedBuffer {
  public:
   // Copies `value` when it is not aligned; else it must outlive this object.
   explicit VerifiedBuffer(std::string_view value) {
+    if (value.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) return;
     const auto* data = reinterpret_cast<const uint8_t*>(value.data());
     if (reinterpret_cast<uintptr_t>(data) % alignof(uint64_t) != 0) {
       copy_.resize((value.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
       std::memcpy(copy_.data(), data, value.size());
       data = reinterpret_cast<const uint8_t*>(copy_.data());
     }
-    flatbuffers::Verifier verifier(data, value.size(), /*max_depth=*/16, /*max_tables=*/1 << 20);
+    // A table is four bytes at least, and so is what refers to it.
+    const auto max_tables = static_cast<flatbuffers::uoffset_t>(value.size() / 8 + 1);
+    flatbuffers::Verifier verifier(data, value.size(), kMaxDepth, max_tables);
     if (verifier.VerifyBuffer<T>(nullptr)) root_ = flatbuffers::GetRoot<T>(data);
   }
 
@@ -33,6 +37,8 @@ class VerifiedBuffer {
   const T* root() const { return root_; }
 
  private:
+  static constexpr flatbuffers::uoffset_t kMaxDepth = 16;
+
   std::vector<uint64_t> copy_;
   const T* root_ = nullptr;
 };

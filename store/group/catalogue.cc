@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -19,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxFileBytes = size_t{1} << 30;
-
 Status Damaged(const std::string& what) { return Status::Corruption("catalogue: " + what); }
 
 auto Key(const CatalogueShard& s) { return std::tie(s.name, s.rank, s.shard); }
@@ -29,12 +28,8 @@ auto Key(const CatalogueItem& i) { return std::tie(i.name, i.rank); }
 Result<CatalogueShard> DecodeShard(const std::string& name, const fb::CatalogueShard& in) {
   CatalogueShard shard{.name = name, .rank = in.rank(), .shard = in.shard()};
   shard.dtype = static_cast<DType>(in.dtype());
-  if (DTypeBits(shard.dtype) == 0) {
-    return Damaged("tensor " + name + " has dtype " + std::to_string(in.dtype()));
-  }
   if (in.shape() != nullptr) shard.shape.assign(in.shape()->begin(), in.shape()->end());
-  const Result<uint64_t> bytes = NumBytes(shard.dtype, shard.shape);
-  if (!bytes.ok()) return Damaged("tensor " + name + ": " + bytes.status().message());
+  VARVE_RETURN_IF_ERROR(CheckCatalogueShard(shard));
   if (in.content() != nullptr) shard.content = {in.content()->lo(), in.content()->hi()};
   if (in.layout() == nullptr) return shard;
   Result<ShardLayout> layout = DecodeLayout(*in.layout());
@@ -61,6 +56,21 @@ Status CheckOrder(const std::vector<Entry>& entries, uint32_t num_ranks) {
 }
 
 }  // namespace
+
+Status CheckCatalogueShard(const CatalogueShard& shard) {
+  if (DTypeBits(shard.dtype) == 0) {
+    return Damaged("tensor " + shard.name + " has dtype " +
+                   std::to_string(static_cast<int>(shard.dtype)));
+  }
+  const Result<uint64_t> bytes = NumBytes(shard.dtype, shard.shape);
+  if (bytes.ok()) return Status::Ok();
+  return Damaged("tensor " + shard.name + ": " + bytes.status().message());
+}
+
+Status CheckCatalogue(const Catalogue& catalogue, uint32_t num_ranks) {
+  VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.shards, num_ranks));
+  return CheckOrder(catalogue.items, num_ranks);
+}
 
 void Catalogue::Sort() {
   std::sort(shards.begin(), shards.end(),
@@ -116,9 +126,23 @@ Result<Catalogue> DecodeCatalogue(std::string_view bytes, uint32_t num_ranks) {
       catalogue.items.push_back({item->name()->str(), item->rank()});
     }
   }
-  VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.shards, num_ranks));
-  VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.items, num_ranks));
+  VARVE_RETURN_IF_ERROR(CheckCatalogue(catalogue, num_ranks));
   return catalogue;
+}
+
+Result<std::string> ReadCatalogueBytes(const fs::path& path, uint64_t seed, const Digest& digest) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error) return Status::Corruption(path.string() + " cannot be read: " + error.message());
+  if (size > kMaxCatalogueBytes) {
+    return Status::Corruption(path.string() + ": " + std::to_string(size) +
+                              " bytes, expected at most " + std::to_string(kMaxCatalogueBytes));
+  }
+  VARVE_ASSIGN_OR_RETURN(std::string bytes, ReadSmallFile(path, size));
+  const Digest found = ComputeDigest(seed, AsBytes(bytes));
+  if (found == digest) return bytes;
+  return Status::Corruption(path.string() + ": digest is " + ToHex(found) + ", expected " +
+                            ToHex(digest));
 }
 
 CatalogueFile::CatalogueFile(const fs::path& root, uint64_t seed, AttemptId attempt,
@@ -129,6 +153,14 @@ CatalogueFile::CatalogueFile(const fs::path& root, uint64_t seed, AttemptId atte
 
 Result<Digest> CatalogueFile::Write(const Catalogue& catalogue) const {
   const std::string bytes = EncodeCatalogue(catalogue);
+  const auto readable = DecodeCatalogue(bytes, std::numeric_limits<uint32_t>::max());
+  if (!readable.ok() || bytes.size() > kMaxCatalogueBytes) {
+    return Status::InvalidArgument(
+        path_.string() + ": not written, because it could not be read again: " +
+        (readable.ok() ? std::to_string(bytes.size()) + " bytes, expected at most " +
+                             std::to_string(kMaxCatalogueBytes)
+                       : readable.status().message()));
+  }
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(path_, bytes));
   return ComputeDigest(seed_, AsBytes(bytes));
 }
@@ -141,19 +173,7 @@ Status CatalogueFile::Remove() const {
 }
 
 Result<Catalogue> CatalogueFile::Read(const Digest& digest, uint32_t num_ranks) const {
-  std::error_code error;
-  const uint64_t size = fs::file_size(path_, error);
-  if (error) return Status::Corruption(path_.string() + " cannot be read: " + error.message());
-  if (size > kMaxFileBytes) {
-    return Status::Corruption(path_.string() + ": " + std::to_string(size) +
-                              " bytes, expected at most " + std::to_string(kMaxFileBytes));
-  }
-  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path_, size));
-  const Digest found = ComputeDigest(seed_, AsBytes(bytes));
-  if (found != digest) {
-    return Status::Corruption(path_.string() + ": digest is " + ToHex(found) + ", expected " +
-                              ToHex(digest));
-  }
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadCatalogueBytes(path_, seed_, digest));
   Result<Catalogue> catalogue = DecodeCatalogue(bytes, num_ranks);
   if (!catalogue.ok()) return catalogue.status().WithContext(path_.string());
   return catalogue;
@@ -173,6 +193,8 @@ Result<std::vector<std::pair<fs::path, AttemptId>>> ListCatalogues(const fs::pat
   return Status::IOError("cannot list " + CataloguesFolder(root).string() + ": " + error.message());
 }
 
-bool IsWholeCatalogue(const fs::path& file) { return !file.has_extension(); }
+bool IsWholeCatalogue(const fs::path& file) {
+  return !file.has_extension() || file.extension().string().starts_with(".p");
+}
 
 }  // namespace varve

@@ -16,6 +16,7 @@ bool Group::IsRoot(const std::filesystem::path& path) { return IsGroupRoot(path)
 Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t num_ranks) {
   if (num_ranks == 0) return Status::InvalidArgument("a group of 0 ranks, expected at least 1");
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, CreateOrReadGroup(root));
+  VARVE_RETURN_IF_ERROR(UpgradeGroupFile(root, file));
   GroupLog log(MakePosixRecordLog(LogFolder(root)), file.digest_seed);
   std::random_device random;
   const uint64_t nonce = uint64_t{random()} << 32 | random();

@@ -3,7 +3,7 @@
 // The verification of a group: its log, its catalogues, every member by itself, and that each holds
 // what the log says of it. What a member holds is listed before the log is read, as in a sweep.
 #include "store/group/attempt_names.h"
-#include "store/group/catalogue.h"
+#include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/util.h"
 
@@ -70,11 +70,14 @@ class GroupChecker {
   // was committed after its member was looked at is looked for again.
   void CheckAttempt(AttemptId number, const GroupAttempt& attempt) {
     const GroupPlace& place = store_->place();
-    const uint32_t num_ranks = attempt.parts.empty() ? 0 : attempt.parts.rbegin()->first + 1;
-    const auto catalogue = CatalogueFile(place.root, place.file.digest_seed, number)
-                               .Read(attempt.catalogue, num_ranks);
+    const auto catalogue =
+        CatalogueReader::Open({place.root, place.file.digest_seed, number}, attempt);
     if (!catalogue.ok()) ErrorUnlessClosed(number, attempt, catalogue.status().message());
-    for (const auto& [rank, part] : attempt.parts) {
+    for (size_t i = 0; catalogue.ok() && i < (*catalogue)->num_sections(); ++i) {
+      const Status section = (*catalogue)->Section(i).status();
+      if (!section.ok()) ErrorUnlessClosed(number, attempt, section.message());
+    }
+    for (const auto& [rank, part] : catalogue.ok() ? (*catalogue)->parts() : attempt.parts) {
       const Result<Digest> root = FindRoot(part.member, number);
       const std::string where =
           "the part of rank " + std::to_string(rank) + " in member " + MemberName(part.member);

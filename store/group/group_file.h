@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GROUP, the plain file that makes a folder the root of a group. It never changes. Stateless.
+// GROUP, the plain file that makes a folder the root of a group. Nothing of it but the version ever
+// changes. Stateless.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,11 @@
 #include <string_view>
 
 #include "codec/digest.h"
+#include "store/group/group_record.h"
 #include "varve/result.h"
 
 namespace varve {
 
-inline constexpr uint32_t kGroupVersion = 1;
 inline constexpr std::string_view kGroupFileName = "GROUP";
 
 struct GroupFile {
@@ -30,6 +31,9 @@ Status CheckNotLost(const std::filesystem::path& path);
 // Makes a root of a folder that is new, empty, or holds the debris of a call that was cut short; of
 // several who try, one does it and all get its GROUP. kFailedPrecondition: it holds something else.
 Result<GroupFile> CreateOrReadGroup(const std::filesystem::path& root);
+
+// Gives the file the version that this varve writes, so that older ones say that they are too old.
+Status UpgradeGroupFile(const std::filesystem::path& root, const GroupFile& group);
 
 // kNotFound: no root. kFailedPrecondition: made by a newer varve. kCorruption: damaged.
 Result<GroupFile> ReadGroupFile(const std::filesystem::path& root);

@@ -126,6 +126,12 @@ Status GroupLog::Propose(const Proposal& propose) {
 // One attempt at the next number. Whatever comes of it, the state tells.
 Status GroupLog::Append(const GroupRecord& record) {
   const std::string bytes = EncodeGroupRecord(seed_, state_.next, record);
+  // A record that nobody can read would be the end of the log.
+  const Status readable = DecodeGroupRecord(seed_, state_.next, bytes).status();
+  if (!readable.ok()) {
+    return Status::InvalidArgument("not written to the log, because it could not be read again: " +
+                                   readable.message());
+  }
   VARVE_ASSIGN_OR_RETURN(const CreateOutcome outcome, log_->Create(state_.next, bytes));
   if (outcome != CreateOutcome::kOk || state_.next == 1) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const bool behind, IsGone(state_.next - 1));
@@ -134,7 +140,10 @@ Status GroupLog::Append(const GroupRecord& record) {
 }
 
 Status GroupLog::TakeSnapshotIfDue() {
-  if (state_.next - state_.snapshot <= kSnapshotInterval) return Status::Ok();
+  // With 65,536 attempts a snapshot is as large as 1,024 saves of some ranks.
+  const uint64_t interval =
+      std::clamp(state_.attempts.size() / 64, kSnapshotInterval, kMaxSnapshotInterval);
+  if (state_.next - state_.snapshot <= interval) return Status::Ok();
   const uint64_t snapshot_before = state_.snapshot;
   VARVE_RETURN_IF_ERROR(Append({{}, SnapshotRecord{std::make_shared<const GroupState>(state_)}}));
   VARVE_RETURN_IF_ERROR(RefreshLocked());

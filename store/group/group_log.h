@@ -59,8 +59,10 @@ class GroupLog {
   // Removes what appends left that were cut short.
   Status RemoveDebris() { return log_->RemoveDebris(); }
 
-  // Records between two snapshots.
+  // Records between two snapshots: the first number, but more in a group whose snapshots are large,
+  // up to the second.
   static constexpr uint64_t kSnapshotInterval = 256;
+  static constexpr uint64_t kMaxSnapshotInterval = 1024;
 
  private:
   static void Sleep(std::chrono::milliseconds time);

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "store/group/attempt_names.h"
-#include "store/group/catalogue.h"
+#include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/group/group_writer.h"
 #include "store/regions.h"
@@ -77,7 +77,7 @@ class GroupReader : public ShardedReader {
   const AttemptId number_;
   const GroupAttempt attempt_;
   std::optional<uint64_t> pin_;
-  Catalogue catalogue_;
+  std::unique_ptr<CatalogueReader> catalogue_;
   mutable std::mutex mutex_;
   mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
 };
@@ -109,9 +109,7 @@ void GroupReader::Unpin() {
 
 Status GroupReader::Load() {
   const GroupPlace& place = store_->place();
-  const uint32_t num_ranks = attempt_.parts.empty() ? 0 : attempt_.parts.rbegin()->first + 1;
-  auto catalogue = CatalogueFile(place.root, place.file.digest_seed, number_)
-                       .Read(attempt_.catalogue, num_ranks);
+  auto catalogue = CatalogueReader::Open({place.root, place.file.digest_seed, number_}, attempt_);
   if (!catalogue.ok()) return Explain(catalogue.status());
   catalogue_ = *std::move(catalogue);
   return Status::Ok();
@@ -141,8 +139,8 @@ Result<const ShardedReader*> GroupReader::OfRank(uint32_t rank) const {
   const std::lock_guard lock(mutex_);
   Part& part = parts_[rank];
   if (part.reader == nullptr) {
-    const auto it = attempt_.parts.find(rank);
-    if (it == attempt_.parts.end()) {
+    const auto it = catalogue_->parts().find(rank);
+    if (it == catalogue_->parts().end()) {
       return Status::Corruption(Name() + " has no part of rank " + std::to_string(rank));
     }
     Result<Part> opened = OpenPart(it->second);
@@ -158,18 +156,10 @@ Result<const ShardedReader*> GroupReader::OfRank(uint32_t rank) const {
 
 // All shards of a name.
 Result<std::span<const CatalogueShard>> GroupReader::Locate(std::string_view name) const {
-  struct ByName {
-    bool operator()(const CatalogueShard& s, std::string_view wanted) const {
-      return s.name < wanted;
-    }
-    bool operator()(std::string_view wanted, const CatalogueShard& s) const {
-      return wanted < s.name;
-    }
-  };
-  const auto& shards = catalogue_.shards;
-  const auto [begin, end] = std::equal_range(shards.begin(), shards.end(), name, ByName());
-  if (begin == end) return Status::NotFound("no tensor " + std::string(name) + " at " + Name());
-  return std::span<const CatalogueShard>(&*begin, static_cast<size_t>(end - begin));
+  const auto found = catalogue_->Find(name);
+  if (!found.ok()) return Explain(found.status());
+  if (!found->empty()) return found;
+  return Status::NotFound("no tensor " + std::string(name) + " at " + Name());
 }
 
 Result<const CatalogueShard*> GroupReader::Locate(std::string_view name, uint32_t shard) const {
@@ -201,12 +191,22 @@ Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) cons
 }
 
 Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) const {
-  std::span<const CatalogueShard> wanted = catalogue_.shards;
+  std::vector<std::span<const CatalogueShard>> sections;
   if (!name.empty()) {
-    VARVE_ASSIGN_OR_RETURN(wanted, Locate(name));
+    VARVE_ASSIGN_OR_RETURN(const auto shards, Locate(name));
+    sections.push_back(shards);
   }
+  for (size_t i = 0; name.empty() && i < catalogue_->num_sections(); ++i) {
+    const auto section = catalogue_->Section(i);
+    if (!section.ok()) return Explain(section.status());
+    sections.push_back(*section);
+  }
+  size_t num_wanted = 0;
   std::set<uint32_t> ranks;
-  for (const CatalogueShard& shard : wanted) ranks.insert(shard.rank);
+  for (const auto& section : sections) {
+    num_wanted += section.size();
+    for (const CatalogueShard& shard : section) ranks.insert(shard.rank);
+  }
   std::map<std::tuple<std::string, uint32_t, uint32_t>, StoredShard> found;
   for (const uint32_t rank : ranks) {
     VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
@@ -218,17 +218,19 @@ Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) 
     }
   }
   std::vector<StoredShard> list;
-  for (const CatalogueShard& shard : wanted) {
-    const auto it = found.find({shard.name, shard.rank, shard.shard});
-    if (it == found.end() || found.size() != wanted.size()) {
-      return Explain(
-          Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
+  for (const auto& section : sections) {
+    for (const CatalogueShard& shard : section) {
+      const auto it = found.find({shard.name, shard.rank, shard.shard});
+      if (it == found.end() || found.size() != num_wanted) {
+        return Explain(
+            Status::Corruption(Name() + ": its members do not hold what its catalogue says"));
+      }
+      const bool same_name = !list.empty() && list.back().name == shard.name;
+      const uint32_t number = same_name ? list.back().number + 1 : 0;
+      list.push_back(std::move(it->second));
+      list.back().number = number;
+      list.back().rank = shard.rank;
     }
-    const bool same_name = !list.empty() && list.back().name == shard.name;
-    const uint32_t number = same_name ? list.back().number + 1 : 0;
-    list.push_back(std::move(it->second));
-    list.back().number = number;
-    list.back().rank = shard.rank;
   }
   return list;
 }
@@ -292,19 +294,19 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
 
 // The lowest rank's item of a name keeps it.
 std::string GroupReader::NameOf(const CatalogueItem& item) const {
-  const bool is_first = &item == &catalogue_.items.front() || (&item - 1)->name != item.name;
+  const bool is_first = &item == &catalogue_->items().front() || (&item - 1)->name != item.name;
   return is_first ? item.name : item.name + "@" + std::to_string(item.rank);
 }
 
 Result<std::vector<std::string>> GroupReader::ListBytes() const {
   std::vector<std::string> names;
-  for (const CatalogueItem& item : catalogue_.items) names.push_back(NameOf(item));
+  for (const CatalogueItem& item : catalogue_->items()) names.push_back(NameOf(item));
   std::sort(names.begin(), names.end());
   return names;
 }
 
 Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
-  for (const CatalogueItem& item : catalogue_.items) {
+  for (const CatalogueItem& item : catalogue_->items()) {
     if (NameOf(item) != name) continue;
     VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(item.rank));
     auto value = reader->ReadBytes(item.name);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/group_record.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "store/group/group_state.h"
@@ -16,9 +17,13 @@ namespace {
 constexpr char kMagic[8] = {'v', 'a', 'r', 'v', 'e', 'l', '\n', '\x1a'};
 constexpr size_t kHeaderBytes = 24;
 
-// The kinds are stored: the index of the type in RecordBody + 1. Never reorder these.
+// The kinds are stored: the index of the type in RecordBody + 1. Never reorder these. Two have been
+// given a second one since.
+constexpr uint8_t kIndexedCommit = 17;
+constexpr uint8_t kCrewSnapshot = 18;
+
 template <typename T>
-constexpr uint8_t KindOf() {
+constexpr uint8_t IndexKind() {
   uint8_t kind = 0;
   [&]<size_t... I>(std::index_sequence<I...>) {
     ((std::is_same_v<T, std::variant_alternative_t<I, RecordBody>>
@@ -29,6 +34,17 @@ constexpr uint8_t KindOf() {
   (std::make_index_sequence<std::variant_size_v<RecordBody>>());
   return kind;
 }
+
+constexpr uint8_t kCommit = IndexKind<CommitRecord>();
+constexpr uint8_t kSnapshot = IndexKind<SnapshotRecord>();
+static_assert(kCommit == 5 && kSnapshot == 16 && std::variant_size_v<RecordBody> == 16);
+
+template <typename T>
+uint8_t KindOf(const T&) {
+  return IndexKind<T>();
+}
+uint8_t KindOf(const CommitRecord& r) { return r.has_index ? kIndexedCommit : kCommit; }
+uint8_t KindOf(const SnapshotRecord& r) { return r.state->version < 2 ? kSnapshot : kCrewSnapshot; }
 
 Status Damaged(const std::string& what) { return Status::Corruption("record: " + what); }
 
@@ -80,10 +96,15 @@ void Pack(const EpochRecord& r, fb::GroupRecordT* out) {
   out->attempt = r.epoch;
   out->nonce = r.nonce;
   out->num_ranks = r.num_ranks;
+  out->version = r.version;
 }
 Status Unpack(const fb::GroupRecordT& in, EpochRecord* r) {
-  *r = {in.attempt, in.nonce, in.num_ranks};
-  return Status::Ok();
+  *r = {in.attempt, in.nonce, in.num_ranks, std::max(in.version, 1u)};
+  if (r->version <= kGroupVersion) return Status::Ok();
+  return Status::FailedPrecondition(
+      "record: epoch " + std::to_string(r->epoch) + " has made the group one of version " +
+      std::to_string(r->version) + ", this varve knows versions up to " +
+      std::to_string(kGroupVersion) + "; use a newer varve");
 }
 
 void Pack(const OwnRecord& r, fb::GroupRecordT* out) { out->host = r.host; }
@@ -135,7 +156,8 @@ Status Unpack(const fb::GroupRecordT& in, CommitRecord* r) {
         .catalogue = UnpackDigest(in.digest),
         .created_us = in.created_us,
         .metrics = UnpackMetrics(in),
-        .tags = in.tags};
+        .tags = in.tags,
+        .has_index = in.kind == kIndexedCommit};
   return Status::Ok();
 }
 
@@ -236,23 +258,39 @@ Status Unpack(const fb::GroupRecordT& in, RemoveMemberRecord* r) {
 void Pack(const SnapshotRecord& r, fb::GroupRecordT* out) { out->state = PackState(*r.state); }
 Status Unpack(const fb::GroupRecordT& in, SnapshotRecord* r) {
   if (in.state == nullptr) return Damaged("a snapshot without a state");
-  VARVE_ASSIGN_OR_RETURN(GroupState state, UnpackState(*in.state));
+  VARVE_ASSIGN_OR_RETURN(GroupState state,
+                         UnpackState(*in.state, in.kind == kCrewSnapshot ? 2 : 1));
   r->state = std::make_shared<const GroupState>(std::move(state));
   return Status::Ok();
 }
 
 // Fills `body` with the alternative that has this kind.
 template <size_t I = 0>
-Status UnpackBody(const fb::GroupRecordT& in, RecordBody* body) {
+Status UnpackBody(const fb::GroupRecordT& in, uint8_t kind, RecordBody* body) {
   if constexpr (I == std::variant_size_v<RecordBody>) {
-    return Damaged("kind is " + std::to_string(in.kind) + ", expected 1 to " + std::to_string(I));
+    return Damaged("kind is " + std::to_string(in.kind) + ", expected 1 to " +
+                   std::to_string(kCrewSnapshot) + "; a newer varve may know it");
   } else {
-    if (in.kind != I + 1) return UnpackBody<I + 1>(in, body);
+    if (kind != I + 1) return UnpackBody<I + 1>(in, kind, body);
     return Unpack(in, &body->emplace<I>());
   }
 }
 
+Status UnpackBody(const fb::GroupRecordT& in, RecordBody* body) {
+  const uint8_t kind = in.kind == kIndexedCommit  ? kCommit
+                       : in.kind == kCrewSnapshot ? kSnapshot
+                                                  : in.kind;
+  return UnpackBody<0>(in, kind, body);
+}
+
 }  // namespace
+
+void GroupTotals::Add(const GroupPart& part) {
+  num_tensors += part.num_tensors;
+  logical_bytes += part.logical_bytes;
+  new_bytes += part.new_bytes;
+  stored_bytes += part.stored_bytes;
+}
 
 std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord& record) {
   fb::GroupRecordT packed;
@@ -261,7 +299,7 @@ std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord&
   packed.member = record.author.member;
   std::visit(
       [&](const auto& body) {
-        packed.kind = KindOf<std::decay_t<decltype(body)>>();
+        packed.kind = KindOf(body);
         Pack(body, &packed);
       },
       record.body);

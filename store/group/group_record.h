@@ -21,6 +21,9 @@ namespace varve {
 
 struct GroupState;
 
+// 2: the log holds no parts of committed attempts, and catalogues are cut.
+inline constexpr uint32_t kGroupVersion = 2;
+
 using MemberId = uint64_t;
 using AttemptId = uint64_t;  // from 1 upward, never used twice; 0 = none
 
@@ -44,6 +47,17 @@ struct GroupPart {
   bool operator==(const GroupPart&) const = default;
 };
 
+// Of all ranks.
+struct GroupTotals {
+  uint64_t num_tensors = 0;
+  uint64_t logical_bytes = 0;
+  uint64_t new_bytes = 0;
+  uint64_t stored_bytes = 0;
+  bool operator==(const GroupTotals&) const = default;
+
+  void Add(const GroupPart& part);
+};
+
 struct NamedAttempt {
   CheckpointId id;
   AttemptId attempt = 0;
@@ -55,6 +69,7 @@ struct EpochRecord {
   uint64_t epoch = 0;  // the one before it + 1
   uint64_t nonce = 0;
   uint32_t num_ranks = 0;
+  uint32_t version = kGroupVersion;  // of the group from here on, unless it is higher
 };
 // The author's member belongs to its rank from now on.
 struct OwnRecord {
@@ -78,6 +93,9 @@ struct CommitRecord {
   int64_t created_us = 0;
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
+  // Kind 17, which groups of version 2 have: the catalogue is an index and holds what the log knew
+  // of each part. Else kind 5: the log goes on to hold it.
+  bool has_index = true;
 };
 struct AbortRecord {
   AttemptId attempt = 0;
@@ -120,7 +138,8 @@ struct UnpinRecord {
 struct RemoveMemberRecord {
   MemberId member = 0;
 };
-// The state before this record. What lies below the newest of these has no meaning.
+// The state before this record. What lies below the newest of these has no meaning. Kind 16 in
+// groups of version 1, else 18.
 struct SnapshotRecord {
   std::shared_ptr<const GroupState> state;
 };

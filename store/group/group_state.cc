@@ -52,11 +52,29 @@ bool GroupState::IsCurrent(const Author& author) const {
 }
 
 bool GroupState::IsInUse(MemberId member) const {
+  const std::vector<MemberId>* last = nullptr;  // most have the crew of the one before
   return std::any_of(attempts.begin(), attempts.end(), [&](const auto& entry) {
     const auto& parts = entry.second.parts;
-    return std::any_of(parts.begin(), parts.end(),
+    const std::vector<MemberId>* crew = entry.second.crew.members.get();
+    const bool is_new = crew != nullptr && crew != last;
+    if (is_new) last = crew;
+    return (is_new && std::find(crew->begin(), crew->end(), member) != crew->end()) ||
+           std::any_of(parts.begin(), parts.end(),
                        [&](const auto& part) { return part.second.member == member; });
   });
+}
+
+GroupTotals GroupAttempt::Totals() const {
+  GroupTotals totals = crew_totals;
+  for (const auto& [rank, part] : parts) totals.Add(part);
+  return totals;
+}
+
+std::vector<MemberId> GroupAttempt::Members() const {
+  if (has_index()) return *crew.members;
+  std::vector<MemberId> members;
+  for (const auto& [rank, part] : parts) members.push_back(part.member);
+  return members;
 }
 
 std::string GroupState::FreeForkName(std::string_view run) const {
@@ -94,6 +112,7 @@ void GroupState::Do(const Author&, const EpochRecord& r) {
   epoch = r.epoch;
   epoch_nonce = r.nonce;
   num_ranks = r.num_ranks;
+  version = std::max(version, r.version);
   ranks.clear();
   std::vector<AttemptId> open;
   for (const auto& [number, attempt] : attempts) {
@@ -138,11 +157,26 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
   it->second.catalogue = r.catalogue;
   it->second.created_us = r.created_us;
   it->second.names = 1;
+  if (r.has_index) {
+    GivePartsToIndex(&it->second);
+    version = std::max(version, 2u);
+  }
   GroupRun& run = runs[id.run];
   run.steps[id.step] = {
       .attempt = r.attempt, .parent = NameOf(it->second.base), .metrics = r.metrics};
   for (const std::string& tag : r.tags) run.tags[tag] = id.step;
   SetOutcome(r.attempt, id, StatusCode::kOk, "");
+}
+
+void GroupState::GivePartsToIndex(GroupAttempt* attempt) const {
+  attempt->crew_totals = attempt->Totals();
+  attempt->crew.members = std::make_shared<const std::vector<MemberId>>(attempt->Members());
+  attempt->parts.clear();
+  for (auto other = attempts.rbegin(); other != attempts.rend(); ++other) {
+    if (&other->second == attempt || !other->second.has_index()) continue;
+    if (other->second.crew == attempt->crew) attempt->crew = other->second.crew;
+    break;
+  }
 }
 
 // A step that names the attempt; the one it was saved as, if that is still so.

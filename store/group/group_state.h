@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "store/group/group_record.h"
 
@@ -24,6 +26,15 @@ struct GroupMember {
   bool operator==(const GroupMember&) const = default;
 };
 
+// The members of all ranks, by rank. Attempts that were saved by the same ones share it.
+struct GroupCrew {
+  std::shared_ptr<const std::vector<MemberId>> members;
+  bool operator==(const GroupCrew& other) const {
+    return members == other.members ||
+           (members != nullptr && other.members != nullptr && *members == *other.members);
+  }
+};
+
 // An attempt that is open, or committed and still named by a step or a pin. All others are closed:
 // what members hold of them has no meaning.
 struct GroupAttempt {
@@ -32,11 +43,19 @@ struct GroupAttempt {
   CheckpointId id;  // that it was begun for
   AttemptId base = 0;
   OnExisting on_existing = OnExisting::kError;
-  std::map<uint32_t, GroupPart> parts;  // by rank
-  Digest catalogue;                     // once committed, as the next
+  // By rank. Once it is committed with an index, that has them, and here are the next two instead.
+  std::map<uint32_t, GroupPart> parts;
+  GroupCrew crew;
+  GroupTotals crew_totals;
+  Digest catalogue;  // once committed, as the next
   int64_t created_us = 0;
   uint64_t names = 0;  // steps and pins
   bool operator==(const GroupAttempt&) const = default;
+
+  bool has_index() const { return crew.members != nullptr; }
+  GroupTotals Totals() const;
+  // Those that hold the parts, by rank.
+  std::vector<MemberId> Members() const;
 };
 
 struct GroupStep {
@@ -68,6 +87,7 @@ struct GroupPin {
 };
 
 struct GroupState {
+  uint32_t version = 1;          // of what is written
   uint64_t next = 1;             // the record that comes next
   uint64_t snapshot = 0;         // the newest snapshot ...
   uint64_t snapshot_before = 0;  // ... and the one before it
@@ -124,6 +144,7 @@ struct GroupState {
   void SetOutcome(AttemptId attempt, const CheckpointId& id, StatusCode code, std::string message);
   void Abort(AttemptId attempt, StatusCode code, const std::string& message);
   bool MakeRoom(const GroupAttempt& attempt);
+  void GivePartsToIndex(GroupAttempt* attempt) const;
   void MoveSteps(const std::string& run, uint64_t first, const std::string& to);
   void RemoveStep(const CheckpointId& id);
   void ReleaseName(AttemptId attempt);

@@ -56,12 +56,11 @@ CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
   info.created =
       std::chrono::system_clock::time_point(std::chrono::microseconds(attempt.created_us));
   info.parent = step.parent;
-  for (const auto& [rank, part] : attempt.parts) {
-    info.num_tensors += part.num_tensors;
-    info.logical_bytes += part.logical_bytes;
-    info.new_bytes += part.new_bytes;
-    info.stored_bytes += part.stored_bytes;
-  }
+  const GroupTotals totals = attempt.Totals();
+  info.num_tensors = totals.num_tensors;
+  info.logical_bytes = totals.logical_bytes;
+  info.new_bytes = totals.new_bytes;
+  info.stored_bytes = totals.stored_bytes;
   info.metrics = step.metrics;
   for (const auto& [tag, tagged] : state.runs.at(id.run).tags) {
     if (tagged == id.step) info.tags.push_back(tag);
@@ -311,8 +310,8 @@ Result<std::map<MemberId, std::vector<CheckpointId>>> GroupStore::FindClosedBy(
     for (const auto& [number, dropped] : names) {
       const GroupAttempt& attempt = *state.FindAttempt(number);
       if (attempt.names > dropped) continue;
-      for (const auto& [rank, part] : attempt.parts) {
-        closed[part.member].push_back({std::string(kMemberRun), number});
+      for (const MemberId member : attempt.Members()) {
+        closed[member].push_back({std::string(kMemberRun), number});
       }
     }
     return Status::Ok();

@@ -14,6 +14,7 @@
 
 #include "store/chunk_source.h"
 #include "store/group/attempt_names.h"
+#include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
 #include "store/group/rank_save.h"
@@ -86,7 +87,7 @@ class GroupWriter : public SourceWriter {
   Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
   Status NoteContents();
-  Result<Digest> WriteCatalogue();
+  Result<Digest> WriteCatalogue(bool has_index);
   Status Decide();
 
   GroupStore* const store_;
@@ -161,12 +162,13 @@ Status GroupWriter::Prepare(const SaveReport& report) {
   return save_->Prepare(part);
 }
 
-// All parts in one file.
-Result<Digest> GroupWriter::WriteCatalogue() {
+// Of all parts.
+Result<Digest> GroupWriter::WriteCatalogue(bool has_index) {
   const auto parts = store_->log()->With([&](const GroupState& state) {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     return attempt == nullptr ? std::map<uint32_t, GroupPart>() : attempt->parts;
   });
+  if (parts.empty()) return Status::Aborted("the save was ended by another process");
   Catalogue whole;
   for (const auto& [rank, part] : parts) {
     VARVE_ASSIGN_OR_RETURN(const Catalogue of_rank, PartFile(rank).Read(part.catalogue, rank + 1));
@@ -175,8 +177,10 @@ Result<Digest> GroupWriter::WriteCatalogue() {
   }
   whole.Sort();
   VARVE_RETURN_IF_ERROR(store_->coverage()->Prove(whole));
-  return CatalogueFile(store_->place().root, store_->place().file.digest_seed, attempt_)
-      .Write(whole);
+  const CataloguePlaceOnDisk place{store_->place().root, store_->place().file.digest_seed,
+                                   attempt_};
+  if (has_index) return WriteIndexedCatalogue(place, whole, parts);
+  return CatalogueFile(place.root, place.seed, attempt_).Write(whole);
 }
 
 // Rank 0.
@@ -189,8 +193,9 @@ Status GroupWriter::Decide() {
       .catalogue = {},
       .created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count(),
       .metrics = metrics_,
-      .tags = tags_};
-  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue());
+      .tags = tags_,
+      .has_index = store_->log()->With([](const GroupState& state) { return state.version >= 2; })};
+  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue(record.has_index));
   return save_->Commit(record);
 }
 

@@ -37,7 +37,10 @@ class PosixRecordLog : public RecordLog {
   explicit PosixRecordLog(fs::path folder) : folder_(std::move(folder)) {}
 
   Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) override {
-    return CreateOnce(folder_ / NameOf(number), bytes);
+    const fs::path path = folder_ / NameOf(number);
+    if (bytes.size() <= kMaxRecordBytes) return CreateOnce(path, bytes);
+    return Status::InvalidArgument(path.string() + ": a record of " + std::to_string(bytes.size()) +
+                                   " bytes, expected at most " + std::to_string(kMaxRecordBytes));
   }
 
   Result<std::optional<std::string>> Read(uint64_t number) const override {

@@ -159,11 +159,10 @@ Status RankSave::Prepare(const GroupPart& part) {
       ProposeAs(log_, author_, [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
         const GroupAttempt* attempt = state.FindAttempt(attempt_);
         if (attempt == nullptr) return WhyOver(state);
-        const auto mine = attempt->parts.find(author_.rank);
-        if (mine == attempt->parts.end()) {
+        if (!attempt->committed && !attempt->parts.contains(author_.rank)) {
           return std::optional<RecordBody>(PreparedRecord{attempt_, part});
         }
-        if (mine->second != part) return NotIn();
+        if (!HasMyPart(*attempt)) return NotIn();
         return std::optional<RecordBody>();
       }));
   is_in_ = true;
@@ -175,6 +174,7 @@ Status RankSave::AwaitAllPrepared() {
                          log_->Await<Status>(timeout_, [&](const GroupState& state) {
                            const GroupAttempt* attempt = state.FindAttempt(attempt_);
                            if (attempt == nullptr) return std::optional(WhyOver(state));
+                           if (attempt->committed) return std::optional(Outcome(state));
                            const bool all = attempt->parts.size() == state.num_ranks;
                            return all ? std::optional(Status::Ok()) : std::nullopt;
                          }));
@@ -229,9 +229,18 @@ Status RankSave::Outcome(const GroupState& state) const {
   VARVE_RETURN_IF_ERROR(OutcomeOf(state, attempt_));
   const GroupAttempt* attempt = state.FindAttempt(attempt_);
   if (attempt == nullptr) return is_in_ ? Status::Ok() : Dropped();
-  const auto mine = attempt->parts.find(author_.rank);
-  const bool is_mine = mine != attempt->parts.end() && part_ == mine->second;
-  return is_mine ? Status::Ok() : NotIn();
+  return HasMyPart(*attempt) ? Status::Ok() : NotIn();
+}
+
+// Once the parts are in the index, the log has only their members; a member saves once in an
+// attempt.
+bool RankSave::HasMyPart(const GroupAttempt& attempt) const {
+  if (attempt.has_index()) {
+    const std::vector<MemberId> members = attempt.Members();
+    return author_.rank < members.size() && members[author_.rank] == author_.member;
+  }
+  const auto mine = attempt.parts.find(author_.rank);
+  return mine != attempt.parts.end() && part_ == mine->second;
 }
 
 Status RankSave::NotIn() const {

@@ -79,6 +79,7 @@ class RankSave {
   // Why an attempt that is open no more is not this rank's; never ok.
   Status WhyOver(const GroupState& state) const;
   Status Outcome(const GroupState& state) const;
+  bool HasMyPart(const GroupAttempt& attempt) const;
   Status NotIn() const;
   Status Dropped() const;
   std::string Waited() const;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/snapshot.h"
 
+#include <map>
+#include <vector>
+
 #include "store/schema/group_generated.h"
 
 namespace varve {
@@ -21,7 +24,34 @@ std::vector<std::unique_ptr<fb::MetricT>> PackMetrics(const std::map<std::string
   return out;
 }
 
-std::unique_ptr<fb::GroupAttemptT> PackAttempt(AttemptId number, const GroupAttempt& in) {
+// Each crew once.
+class CrewPacker {
+ public:
+  explicit CrewPacker(fb::GroupStateT* out) : out_(out) {}
+
+  // Number + 1; 0: none.
+  uint32_t Pack(const GroupCrew& crew) {
+    if (crew.members == nullptr) return 0;
+    if (crew.members == last_) return last_number_;  // in most cases
+    last_ = crew.members;
+    const auto next = static_cast<uint32_t>(out_->crews.size() + 1);
+    const auto [it, is_new] = numbers_.try_emplace(*crew.members, next);
+    if (is_new) {
+      out_->crews.push_back(std::make_unique<fb::GroupCrewT>());
+      out_->crews.back()->members = *crew.members;
+    }
+    return last_number_ = it->second;
+  }
+
+ private:
+  fb::GroupStateT* const out_;
+  std::map<std::vector<MemberId>, uint32_t> numbers_;
+  std::shared_ptr<const std::vector<MemberId>> last_;
+  uint32_t last_number_ = 0;
+};
+
+std::unique_ptr<fb::GroupAttemptT> PackAttempt(AttemptId number, const GroupAttempt& in,
+                                               CrewPacker* crews) {
   auto out = std::make_unique<fb::GroupAttemptT>();
   out->number = number;
   out->committed = in.committed;
@@ -38,6 +68,11 @@ std::unique_ptr<fb::GroupAttemptT> PackAttempt(AttemptId number, const GroupAtte
     packed.part = std::make_unique<fb::GroupPart>(PackPart(part));
     packed.digest = std::make_unique<fb::Digest>(part.catalogue.lo, part.catalogue.hi);
   }
+  out->crew = crews->Pack(in.crew);
+  out->num_tensors = in.crew_totals.num_tensors;
+  out->logical_bytes = in.crew_totals.logical_bytes;
+  out->new_bytes = in.crew_totals.new_bytes;
+  out->stored_bytes = in.crew_totals.stored_bytes;
   return out;
 }
 
@@ -74,7 +109,7 @@ Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
 // Reads the parts in the order in which later ones name earlier ones.
 class Unpacker {
  public:
-  explicit Unpacker(const fb::GroupStateT& in) : in_(in) {}
+  Unpacker(const fb::GroupStateT& in, uint32_t version) : in_(in) { state_.version = version; }
 
   Result<GroupState> Run() {
     state_.next = in_.next;
@@ -90,6 +125,7 @@ class Unpacker {
       return Damaged("its place in the log is impossible");
     }
     VARVE_RETURN_IF_ERROR(Members());
+    VARVE_RETURN_IF_ERROR(Crews());
     VARVE_RETURN_IF_ERROR(Attempts());
     VARVE_RETURN_IF_ERROR(Runs());
     VARVE_RETURN_IF_ERROR(PinsAndOutcomes());
@@ -119,6 +155,32 @@ class Unpacker {
     return Status::Ok();
   }
 
+  Status Crews() {
+    for (const auto& c : in_.crews) {
+      for (size_t rank = 0; rank < c->members.size(); ++rank) {
+        if (state_.members.contains(c->members[rank])) continue;
+        return Damaged("a crew names no member for rank " + std::to_string(rank));
+      }
+      crews_.push_back({std::make_shared<const std::vector<MemberId>>(c->members)});
+    }
+    return Status::Ok();
+  }
+
+  // Of an attempt: committed with an index, and nothing that only others have.
+  Status Crew(const fb::GroupAttemptT& in, GroupAttempt* attempt) {
+    if (in.crew == 0) return Status::Ok();
+    if (state_.version < 2 || in.crew > crews_.size() || !in.committed || !in.ranks.empty()) {
+      return Damaged(AttemptName(in.number) + " cannot have crew " + std::to_string(in.crew) +
+                     " of " + std::to_string(crews_.size()));
+    }
+    attempt->crew = crews_[in.crew - 1];
+    attempt->crew_totals = {.num_tensors = in.num_tensors,
+                            .logical_bytes = in.logical_bytes,
+                            .new_bytes = in.new_bytes,
+                            .stored_bytes = in.stored_bytes};
+    return Status::Ok();
+  }
+
   Status Attempts() {
     for (const auto& a : in_.attempts) {
       if (a->number == 0 || a->number >= state_.next_attempt || a->on_existing > 2) {
@@ -132,6 +194,7 @@ class Unpacker {
                            .on_existing = static_cast<OnExisting>(a->on_existing),
                            .catalogue = UnpackDigest(a->catalogue),
                            .created_us = a->created_us};
+      VARVE_RETURN_IF_ERROR(Crew(*a, &attempt));
       for (const auto& r : a->ranks) {
         if (r->part == nullptr || !state_.members.contains(r->part->member())) {
           return Damaged(AttemptName(a->number) + " names no member for rank " +
@@ -201,6 +264,7 @@ class Unpacker {
 
   const fb::GroupStateT& in_;
   GroupState state_;
+  std::vector<GroupCrew> crews_;
 };
 
 }  // namespace
@@ -238,8 +302,9 @@ std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state) {
     packed.rank = member.rank;
   }
   for (const auto& [rank, member] : state.ranks) out->ranks.emplace_back(rank, member);
+  CrewPacker crews(out.get());
   for (const auto& [number, attempt] : state.attempts) {
-    out->attempts.push_back(PackAttempt(number, attempt));
+    out->attempts.push_back(PackAttempt(number, attempt, &crews));
   }
   for (const auto& [name, run] : state.runs) out->runs.push_back(PackRun(name, run));
   for (const auto& [id, pin] : state.pins) out->pins.emplace_back(id, pin.attempt, pin.last);
@@ -254,6 +319,8 @@ std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state) {
   return out;
 }
 
-Result<GroupState> UnpackState(const fb::GroupStateT& in) { return Unpacker(in).Run(); }
+Result<GroupState> UnpackState(const fb::GroupStateT& in, uint32_t version) {
+  return Unpacker(in, version).Run();
+}
 
 }  // namespace varve

@@ -16,8 +16,8 @@ struct GroupPart;
 }  // namespace fb
 
 std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state);
-// Checks that all names in it name something; counts are counted again.
-Result<GroupState> UnpackState(const fb::GroupStateT& in);
+// Checks that all names in it name something; counts are counted again. `version`: of the group.
+Result<GroupState> UnpackState(const fb::GroupStateT& in, uint32_t version);
 
 // A part without its catalogue's digest, which is a field of its own.
 fb::GroupPart PackPart(const GroupPart& part);

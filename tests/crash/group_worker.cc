@@ -306,7 +306,7 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
     if (!attempt.committed || attempt.names == 0)
       leaks.push_back("open attempt " + std::to_string(number));
     files.insert("catalogues/" + std::to_string(number));
-    for (const auto& [rank, part] : attempt.parts) expected[part.member].insert(number);
+    for (const MemberId member : attempt.Members()) expected[member].insert(number);
   }
   for (const auto& [id, member] : state.members) {
     const auto store = group.MemberForReading(id);

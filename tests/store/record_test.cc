@@ -176,6 +176,17 @@ TEST(CountsTest, RoundTrip) {
   EXPECT_THAT(DecodeCounts(std::string(16388, '\0')), FailsWith(StatusCode::kCorruption, "16388"));
 }
 
+// 2^20 tables were the most that a reader believed, and no writer asked.
+TEST(StepRecordTest, WhatCanBeWrittenCanBeRead) {
+  StepRecord in;
+  for (uint32_t i = 0; i <= 1 << 20; ++i) {
+    in.metrics.emplace_hint(in.metrics.end(), std::to_string(10'000'000 + i), 1);
+  }
+  const auto out = DecodeStepRecord(EncodeStepRecord(in));
+  VARVE_ASSERT_OK(out.status());
+  EXPECT_TRUE(out->metrics == in.metrics);
+}
+
 TEST(StepRecordTest, RoundTrip) {
   StepRecord in;
   in.birth = 3;

@@ -158,6 +158,21 @@ TEST_F(GroupLogTest, AMissingRecordIsNoticed) {
   EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "gaps"));
 }
 
+// Whoever appends it would make the log unreadable for everybody.
+TEST_F(GroupLogTest, ARecordThatCannotBeReadIsNotWritten) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 1);
+  BeginRecord nameless;
+  nameless.attempt = 1;
+  const auto propose = [&](const GroupState&) -> Result<std::optional<GroupRecord>> {
+    return std::optional(GroupRecord{{}, nameless});
+  };
+  EXPECT_THAT(log.Propose(propose), FailsWith(StatusCode::kInvalidArgument, "is no name"));
+  GroupLog other = MakeLog();
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), 1u);
+}
+
 // The answer of a Create gets lost, whether the record was made or not.
 class LossyLog : public RecordLog {
  public:
@@ -279,7 +294,7 @@ TEST(GroupFileTest, DamageAndNewerVersionsAreToldApart) {
     return ReadGroupFile(folder.path());
   };
   EXPECT_THAT(read_with(0, 'x'), FailsWith(StatusCode::kCorruption, "bad magic"));
-  EXPECT_THAT(read_with(8, 2), FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
+  EXPECT_THAT(read_with(8, 3), FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
   EXPECT_THAT(read_with(33, 'x'), FailsWith(StatusCode::kCorruption, "checksum"));
   fs::resize_file(path, 20);
   EXPECT_THAT(ReadGroupFile(folder.path()), FailsWith(StatusCode::kCorruption, "20 bytes"));

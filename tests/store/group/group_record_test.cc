@@ -23,6 +23,8 @@ Body RoundTrip(const Body& body) {
 TEST(GroupRecordTest, EveryKindSurvives) {
   const NamedAttempt step{{"main", 10}, 5};
   EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).num_ranks, 5u);
+  EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).version, 2u);
+  EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5, 0}).version, 1u);  // as older programs wrote it
   EXPECT_EQ(RoundTrip(OwnRecord{"host"}).host, "host");
   const BeginRecord begin = RoundTrip(BeginRecord{5, 6, {"main", 10}, 4, OnExisting::kFork});
   EXPECT_EQ(begin.id, step.id);
@@ -34,6 +36,8 @@ TEST(GroupRecordTest, EveryKindSurvives) {
   EXPECT_EQ(commit.metrics.at("loss"), 0.5);
   EXPECT_EQ(commit.created_us, -3);
   EXPECT_EQ(commit.tags.size(), 1u);
+  EXPECT_TRUE(commit.has_index);
+  EXPECT_FALSE(RoundTrip(CommitRecord{5, {1, 2}, -3, {}, {}, false}).has_index);
   EXPECT_EQ(RoundTrip(AbortRecord{5, StatusCode::kIOError, "disk"}).code, StatusCode::kIOError);
   EXPECT_EQ(RoundTrip(DropRecord{{step, step}}).steps.at(1), step);
   EXPECT_EQ(RoundTrip(TagRecord{step, "t"}).step, step);
@@ -65,6 +69,9 @@ TEST(GroupRecordTest, AnythingElseIsRefused) {
   const AbortRecord success{5, StatusCode::kOk, ""};
   EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, success})),
               FailsWith(StatusCode::kCorruption, "error code is 0"));
+  const EpochRecord newer{.epoch = 5, .num_ranks = 1, .version = kGroupVersion + 1};
+  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, newer})),
+              FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
 }
 
 // A snapshot whose parts do not fit each other, with a right checksum.
@@ -112,6 +119,77 @@ TEST(GroupRecordTest, SnapshotsAreChecked) {
   bad = good;
   bad.pins[1] = {4, 20};
   EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "a pin names attempt 4"));
+}
+
+// Of a group in which 64 ranks have saved each step: what ranks have in common is there once.
+GroupState ManySteps(uint64_t num_steps, uint32_t num_ranks) {
+  GroupState state;
+  state.version = 2;
+  state.next = 9;
+  state.epoch = 1;
+  state.num_ranks = num_ranks;
+  state.next_attempt = num_steps + 1;
+  std::vector<MemberId> members;
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    members.push_back(rank + 1);
+    state.members[rank + 1] = {"host", 1, rank};
+    state.ranks[rank] = rank + 1;
+  }
+  const GroupCrew crew{std::make_shared<const std::vector<MemberId>>(members)};
+  // As a job that was restarted on one other host meanwhile.
+  members.back() = 1;
+  const GroupCrew other{std::make_shared<const std::vector<MemberId>>(members)};
+  for (uint64_t step = 1; step <= num_steps; ++step) {
+    state.attempts[step] = {.committed = true,
+                            .nonce = step,
+                            .id = {"main", step},
+                            .base = step - 1,
+                            .crew = step % 2 == 0 ? crew : other,
+                            .crew_totals = {1, 2, 3, step},
+                            .catalogue = {step, step},
+                            .created_us = 1,
+                            .names = 1};
+    state.runs["main"].steps[step] = {.attempt = step, .parent = {}, .metrics = {{"loss", 0.5}}};
+  }
+  return state;
+}
+
+// With a part of each rank at each step it could not be read beyond 15,600 steps.
+TEST(GroupRecordTest, ASnapshotOfManyStepsIsSmall) {
+  constexpr uint64_t kSteps = 20'000;
+  const GroupState state = ManySteps(kSteps, 64);
+  const SnapshotRecord record{std::make_shared<const GroupState>(state)};
+  const std::string bytes = EncodeGroupRecord(kSeed, 9, {{}, record});
+  EXPECT_LT(bytes.size(), 256 * kSteps);
+  const auto decoded = DecodeGroupRecord(kSeed, 9, bytes);
+  VARVE_ASSERT_OK(decoded.status());
+  const GroupState& found = *std::get<SnapshotRecord>(decoded->body).state;
+  EXPECT_TRUE(found == state);
+  EXPECT_EQ(found.attempts.at(2).crew.members, found.attempts.at(4).crew.members);  // shared
+  EXPECT_TRUE(found.IsInUse(64));
+  EXPECT_FALSE(found.IsInUse(65));
+}
+
+TEST(GroupRecordTest, CrewsInSnapshotsAreChecked) {
+  const GroupState good = ManySteps(2, 3);
+  const auto decode = [](const GroupState& state) {
+    const SnapshotRecord record{std::make_shared<const GroupState>(state)};
+    return DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, record}));
+  };
+  VARVE_ASSERT_OK(decode(good).status());
+  GroupState bad = good;
+  bad.members.erase(2);
+  bad.ranks.erase(1);
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "a crew names no member for rank 1"));
+  bad = good;
+  bad.attempts[2].committed = false;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "attempt 2 cannot have crew 2 of 2"));
+  bad = good;
+  bad.attempts[1].parts[0] = {.member = 1};
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "attempt 1 cannot have crew 1 of 2"));
+  bad = good;
+  bad.version = 1;
+  EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "attempt 1 cannot have crew 1 of 2"));
 }
 
 TEST(CatalogueTest, SurvivesAndIsChecked) {

@@ -111,8 +111,8 @@ TEST_F(GroupShardsTest, Row24_AnyNumberOfRanksReadsItsOwnParts) {
   }
 }
 
-// Steps 2 and 3 have the same elements, which differ from those of step 1 in two places; step 3 is cut
-// for other ranks.
+// Steps 2 and 3 have the same elements, which differ from those of step 1 in two places; step 3 is
+// cut for other ranks.
 TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
   const TestTensor before = NormalTensor("w", {60, 101}, 1);
   TestTensor after = before;

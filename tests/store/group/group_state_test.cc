@@ -39,9 +39,12 @@ struct Group {
   Group& Prepare(AttemptId attempt, uint32_t rank) {
     return Do(Rank(rank), PreparedRecord{attempt, {.member = kMembers[rank]}});
   }
-  Group& Commit(AttemptId attempt) {
-    return Do(Rank(0),
-              CommitRecord{.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}});
+  Group& Commit(AttemptId attempt, bool has_index = true) {
+    return Do(Rank(0), CommitRecord{.attempt = attempt,
+                                    .catalogue = {},
+                                    .metrics = {},
+                                    .tags = {},
+                                    .has_index = has_index});
   }
   // Begin to commit.
   AttemptId Save(uint64_t step, OnExisting on_existing = OnExisting::kError) {
@@ -76,6 +79,36 @@ TEST(GroupStateTest, AnAttemptIsCommittedOnceAllRanksArePrepared) {
   EXPECT_TRUE(group.Prepare(attempt, 1).Commit(attempt).IsCommitted(attempt));
   EXPECT_THAT(group.Steps(), ElementsAre(10));
   EXPECT_EQ(group.OutcomeOf(attempt), StatusCode::kOk);
+}
+
+// The index has the parts from then on. Ranks that look late must not take that for a part missing.
+TEST(GroupStateTest, ACommitWithAnIndexKeepsTotalsAndMembersOnly) {
+  Group group;
+  group.Start(2);
+  std::vector<AttemptId> attempts;
+  for (const bool has_index : {true, true, false}) {
+    attempts.push_back(group.Begin({"main", 10 + attempts.size()}));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      group.Do(
+          group.Rank(rank),
+          PreparedRecord{attempts.back(), {.member = kMembers[rank], .num_tensors = 3 + rank}});
+    }
+    EXPECT_TRUE(group.Commit(attempts.back(), has_index).IsCommitted(attempts.back()));
+  }
+  for (const AttemptId attempt : attempts) {
+    const GroupAttempt& found = *group.state.FindAttempt(attempt);
+    EXPECT_EQ(found.has_index(), attempt != attempts[2]);
+    EXPECT_EQ(found.parts.empty(), attempt != attempts[2]);
+    EXPECT_EQ(found.Totals().num_tensors, 7u);
+    EXPECT_THAT(found.Members(), ElementsAre(kMembers[0], kMembers[1]));
+  }
+  EXPECT_EQ(group.state.attempts.at(1).crew.members, group.state.attempts.at(2).crew.members);
+  // Parts that come late change nothing.
+  const GroupState before = group.state;
+  group.Prepare(1, 1).Prepare(2, 0);
+  EXPECT_EQ(group.state.attempts, before.attempts);
+  EXPECT_TRUE(group.state.IsInUse(kMembers[1]));
+  EXPECT_FALSE(group.state.IsInUse(kMembers[2]));
 }
 
 // Rank 0 looks again after each append; another rank may have joined and given up before that.

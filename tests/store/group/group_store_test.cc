@@ -152,7 +152,7 @@ class GroupStoreTest : public ::testing::Test {
     for (const auto& [number, attempt] : state.attempts) {
       EXPECT_TRUE(attempt.committed);
       catalogues.insert(std::to_string(number));
-      for (const auto& [rank, part] : attempt.parts) held[part.member].insert(number);
+      for (const MemberId member : attempt.Members()) held[member].insert(number);
     }
     EXPECT_EQ(Names("members"), members);
     EXPECT_EQ(Names("catalogues"), catalogues);
@@ -449,6 +449,7 @@ TEST_F(GroupStoreTest, DebrisGoesWithAReclaim) {
   std::ofstream(path() / "log" / "tmp-2") << "x";
   std::ofstream(path() / "catalogues" / "99") << "x";
   std::ofstream(path() / "catalogues" / "1.0") << "x";
+  std::ofstream(path() / "catalogues" / "99.p0") << "x";
   fs::create_directories(path() / "members" / "00000000000000ff" / "db");
   VARVE_ASSERT_OK(ranks_[0]->Reclaim().status());
   EXPECT_FALSE(fs::exists(path() / "tmp-1"));

@@ -120,16 +120,15 @@ struct Claim {
   Author author;
   CheckpointId id;
   AttemptId attempt = 0;
-  GroupPart part;
   Status status;
 };
 
 // What the log says of an attempt that was committed.
 struct Committed {
   CheckpointId id;
-  uint64_t epoch = 0;  // of whoever began it
-  std::map<uint32_t, GroupPart> parts;
-  bool is_dropped = false;  // since
+  uint64_t epoch = 0;             // of whoever began it
+  std::vector<MemberId> members;  // by rank
+  bool is_dropped = false;        // since
 };
 
 std::map<AttemptId, Committed> ReadCommitted(const Records& records) {
@@ -147,7 +146,7 @@ std::map<AttemptId, Committed> ReadCommitted(const Records& records) {
     if (commit == nullptr || was_committed) continue;
     const GroupAttempt* attempt = state.FindAttempt(commit->attempt);
     if (attempt == nullptr || !attempt->committed) continue;
-    committed[commit->attempt] = {attempt->id, epochs[commit->attempt], attempt->parts};
+    committed[commit->attempt] = {attempt->id, epochs[commit->attempt], attempt->Members()};
   }
   for (auto& [number, found] : committed) found.is_dropped = state.FindAttempt(number) == nullptr;
   return committed;
@@ -179,8 +178,9 @@ class Round {
       bool is_there = it != committed.end() && it->second.id == claim.id &&
                       it->second.epoch == claim.author.epoch;
       if (is_there) {
-        const auto part = it->second.parts.find(claim.author.rank);
-        is_there = part != it->second.parts.end() && part->second == claim.part;
+        const std::vector<MemberId>& members = it->second.members;
+        is_there =
+            claim.author.rank < members.size() && members[claim.author.rank] == claim.author.member;
       }
       if (is_there == claim.status.ok()) continue;
       // It is gone before its rank has looked: nothing is left to be wrong about.
@@ -318,8 +318,8 @@ class Round {
   Status Save(const Rank& rank, AttemptsTaken* taken, Claim* claim) {
     RankSave save(rank.log.get(), rank.author, kForEver, taken, claim->id);
     VARVE_ASSIGN_OR_RETURN(claim->attempt, save.Begin({.on_existing = on_existing_}));
-    claim->part = {.member = rank.author.member, .root = {++num_parts_, 0}};
-    Status status = save.Prepare(claim->part);
+    const GroupPart part{.member = rank.author.member, .root = {++num_parts_, 0}};
+    Status status = save.Prepare(part);
     if (status.ok() && rank.author.rank == 0) status = save.AwaitAllPrepared();
     if (status.ok() && rank.author.rank == 0) {
       status = save.Commit({.attempt = claim->attempt, .catalogue = {}, .metrics = {}, .tags = {}});
@@ -335,7 +335,7 @@ class Round {
       for (const auto& [number, outcome] : state.outcomes) taken.Take(number);
     });
     for (const uint64_t step : kSteps) {
-      Claim claim{.author = rank->author, .id = {"main", step}, .part = {}, .status = {}};
+      Claim claim{.author = rank->author, .id = {"main", step}, .status = {}};
       claim.status = Save(*rank, &taken, &claim);
       if (rank->turns.is_killed()) return;  // nobody hears of it
       claims_.push_back(claim);
