@@ -106,6 +106,8 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status SeenError();
   bool WaitForTurn(double* waited);
   void AwaitIdle();
+  std::shared_ptr<SaveJob> MakeJob(uint64_t step, const TrainingState& state,
+                                   const BeginOptions& options);
 
   std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
   void EnterPhase(Phase phase);
@@ -203,6 +205,16 @@ void AsyncCheckpointerImpl::Skip(uint64_t step) {
   last_metrics_ = metrics;
 }
 
+std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step, const TrainingState& state,
+                                                        const BeginOptions& options) {
+  auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, state, options);
+  job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
+  if (options_.check_staging > 0) {
+    job->check.emplace(state.tensors, options_.check_staging, job->number);
+  }
+  return job;
+}
+
 Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState& state,
                                               const BeginOptions& options) {
   const auto start = Clock::now();
@@ -217,10 +229,11 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   VARVE_RETURN_IF_ERROR(SeenError());
   VARVE_RETURN_IF_ERROR(memory_.Fit(state));
   if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
-  auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, state, options);
-  job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
-  if (options_.check_staging > 0) {
-    job->check.emplace(state.tensors, options_.check_staging, job->number);
+  std::shared_ptr<SaveJob> job;
+  try {
+    job = MakeJob(step, state, options);
+  } catch (const std::exception& error) {  // there is no memory for its items
+    return Status::Unavailable("saving step " + std::to_string(step) + ": " + error.what());
   }
   job->metrics.busy_wait_seconds = waited;
   job->metrics.stall_seconds = Seconds(Clock::now() - start);

@@ -19,34 +19,62 @@ Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* device
   return Status::InvalidArgument(what + " has strides, expected it to be dense");
 }
 
+namespace {
+
+// What is wrong with a state: all of it, so that it is mended at once.
+class Faults {
+ public:
+  void Add(const Status& status) {
+    constexpr size_t kShown = 20;
+    if (status.ok()) return;
+    if (++count_ <= kShown) message_ += (message_.empty() ? "" : "\n") + status.message();
+  }
+  Status status() const {
+    if (count_ == 0) return Status::Ok();
+    if (count_ == 1) return Status::InvalidArgument(message_);
+    return Status::InvalidArgument("the state has " + std::to_string(count_) + " faults:\n" +
+                                   message_);
+  }
+
+ private:
+  size_t count_ = 0;
+  std::string message_;
+};
+
+Status ValidateTensor(const StateTensor& tensor, const DeviceTensorSource* devices) {
+  VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
+  return ValidateView({.name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .data = tensor.data,
+                       .strides = tensor.strides,
+                       .layout = tensor.layout ? &*tensor.layout : nullptr},
+                      /*has_data=*/true);
+}
+
+Status ValidateStateItem(const StateItem& item, std::set<std::string>* names) {
+  VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
+  VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
+  if (names->insert(name).second) return Status::Ok();
+  return Status::InvalidArgument("item " + name + " is in the state twice");
+}
+
+}  // namespace
+
 Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices) {
+  Faults faults;
   std::set<std::string_view> names;
   for (const StateTensor& tensor : state.tensors) {
-    VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
-    VARVE_RETURN_IF_ERROR(ValidateView({.name = tensor.name,
-                                        .dtype = tensor.dtype,
-                                        .shape = tensor.shape,
-                                        .data = tensor.data,
-                                        .strides = tensor.strides,
-                                        .layout = tensor.layout ? &*tensor.layout : nullptr},
-                                       /*has_data=*/true));
+    faults.Add(ValidateTensor(tensor, devices));
     if (!names.insert(tensor.name).second) {
-      return Status::InvalidArgument("tensor " + tensor.name + " is in the state twice");
+      faults.Add(Status::InvalidArgument("tensor " + tensor.name + " is in the state twice"));
     }
   }
   std::set<std::string> items;
-  for (const StateItem& item : state.items) {
-    VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
-    VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
-    if (!items.insert(name).second) {
-      return Status::InvalidArgument("item " + name + " is in the state twice");
-    }
-  }
-  for (const auto& [name, value] : state.metrics) {
-    VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
-  }
-  for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(ValidateTag(tag));
-  return Status::Ok();
+  for (const StateItem& item : state.items) faults.Add(ValidateStateItem(item, &items));
+  for (const auto& [name, value] : state.metrics) faults.Add(ValidateName("metric name", name));
+  for (const std::string& tag : state.tags) faults.Add(ValidateTag(tag));
+  return faults.status();
 }
 
 }  // namespace varve

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,18 @@ Result<ShardLayout> SplitPadded(ShardLayout layout, size_t axis, int64_t padded_
 // As torch.chunk, FSDP and DTensor: all parts are as long as the first; those of the last ranks are
 // shorter or empty.
 Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group);
+// A dimension of a device mesh, and what torch's DTensor does with a tensor on it.
+struct Placement {
+  RankOf mesh;                         // the rank's coordinate on this dimension
+  std::optional<size_t> shard_axis{};  // Shard(axis); unset = Replicate()
+  // _StridedShard(axis), as FSDP2 has it on top of tensor parallelism: its dimension comes before
+  // those of the other placements, its cut after theirs.
+  bool is_strided = false;
+};
+// In the order of the mesh's dimensions: each Shard cuts what those before have left, as
+// SplitChunks does (compute_local_shape_and_global_offset of torch/distributed/tensor/_utils.py).
+// Partial() has no layout: reduce it first.
+Result<ShardLayout> PlaceOnMesh(ShardLayout layout, std::span<const Placement> placements);
 // Any range of an axis.
 Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices);
 // Several weights one after the other on an axis, `part_sizes` long, of each of which a rank holds
@@ -73,6 +86,22 @@ enum class QkvOrder {
 Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
                              RankOf tp, QkvOrder global = QkvOrder::kParts,
                              QkvOrder held = QkvOrder::kParts);
+
+// Where the ranks do not divide the heads, as 6 query heads on 4 ranks: the first ranks have one
+// query head more (2, 2, 1, 1, as torch.tensor_split), and each has the keys and values that serve
+// its queries, which its neighbours may have, too. Such parts overlap and are no replicas, so a
+// rank saves its own and loads all that it holds.
+struct RankHeads {
+  Range query;
+  Range key_value;      // all that it holds
+  Range own_key_value;  // of these, what no lower rank has; often nothing
+};
+Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp);
+// These heads of fused weights or biases: with RankHeads::key_value what a rank loads, with
+// own_key_value what it saves. Of separate weights TakeIndices takes the heads x head_size.
+Result<ShardLayout> TakeQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
+                            Range query, Range key_value, QkvOrder global = QkvOrder::kParts,
+                            QkvOrder held = QkvOrder::kParts);
 
 // ZeRO and sharding: what a rank holds of the elements of `layout`, one after the other.
 
@@ -111,6 +140,17 @@ Result<FlatBuffer> FusePadded(std::span<const int64_t> sizes, int64_t element_by
 // InfiniTrain's bucket_size is 1,000,000, Megatron's max(40,000,000, 1,000,000 * ranks).
 Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_size, int64_t ranks,
                                  bool high_bandwidth = false);
+// DeepSpeed's ZeRO stages 1 and 2, and its BF16 optimizer: the parameters of one group of the
+// optimizer, in their order, with padding at the end to a multiple of 2 * ranks
+// (flatten_dense_tensors_aligned with nccl_start_alignment_factor, in
+// deepspeed/runtime/zero/stage_1_and_2.py). With round_robin_gradients give `sizes` in that order.
+Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
+// FSDP1's flat parameter of one unit that is wrapped: the parameters in the order of its modules,
+// a shared one once, with padding at the end to a multiple of the ranks; with use_orig_params each
+// begins at a multiple of 16 bytes, of the type that forward uses (FlatParamHandle in
+// torch/distributed/fsdp/_flat_param.py).
+Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
+                                int64_t ranks, bool use_orig_params);
 // What a rank holds of one tensor of a buffer; often nothing.
 Result<ShardLayout> SliceOfBuffer(ShardLayout layout, const FlatBuffer& buffer, size_t index,
                                   RankOf group);

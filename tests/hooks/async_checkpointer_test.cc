@@ -568,6 +568,12 @@ TEST_F(AsyncCheckpointerTest, BadStatesAreRefusedAtOnce) {
   refused("tensor t is in the state twice");
   state.state().tensors[1] = {.name = "null", .shape = {4}};
   refused("null");
+  state.state().tensors.push_back({.name = "void", .shape = {5}});
+  refused(
+      "the state has 2 faults:\n"
+      "tensor null: data is null, expected 16 bytes\n"
+      "tensor void: data is null, expected 20 bytes");
+  state.state().tensors.pop_back();
   state.state().tensors.pop_back();
   state.state().tags = {"12"};
   refused("looks like a number");

@@ -331,6 +331,42 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
       {.replicas = {{"b*", Replicas::kTakeLowest}}});
 }
 
+// A vocabulary of 5 rows, padded to 6, of which all ranks have a replica.
+TEST_F(ReplicasTest, ReplicasThatMayDifferInPaddingAloneSaySo) {
+  ShardLayout layout = ShardLayout::Whole({5, 4});
+  layout.axes[0].push_back({.length = 1, .is_padding = true});
+  const auto make = [&](int rank) {
+    std::vector<float> values(24, 1);
+    values.back() = static_cast<float>(rank);
+    TestTrainer trainer;
+    trainer.Add({.name = "wte", .shape = {6, 4}, .layout = layout}, BytesOf(values));
+    return trainer;
+  };
+  Run(
+      2,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        const TestTrainer trainer = make(rank);
+        EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                    FailsWith(StatusCode::kInvalidArgument,
+                              "hold replicas that differ, perhaps in their padding alone, which is "
+                              "saved, too: fill it alike, or let Replicas::kTakeLowest"));
+        checkpointer->Close().IgnoreError();
+      });
+  Run(
+      2,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        const TestTrainer trainer = make(rank);
+        VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+        VARVE_ASSERT_OK(checkpointer->Wait());
+        EXPECT_THAT(checkpointer->last_metrics()->warnings,
+                    ElementsAre(HasSubstr("perhaps in their padding alone")));
+        TestTrainer into = make(7);
+        VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
+        EXPECT_EQ(into.Bytes("wte"), make(0).Bytes("wte"));
+      },
+      {.replicas = {{"wte", Replicas::kTakeLowest}}});
+}
+
 TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {
   const CheckpointerOptions options{.replicas = {{"bn", Replicas::kKeepPerRank}}};
   Run(

@@ -45,6 +45,20 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
   ckpt->Close().IgnoreError();  // the error of step 1
 }
 
+TEST_F(SaveWithoutMemoryTest, ABeginIsAnErrorAndNoException) {
+  store_.reset();
+  auto ckpt = *AsyncCheckpointer::Open(path());
+  TrainingState state;
+  state.items.push_back({"large", std::nullopt, std::vector<std::byte>(4 << 20)});
+  VARVE_ASSERT_OK(ckpt->Prewarm(state));
+  {
+    const ScarceMemory scarce(2 << 20);
+    EXPECT_THAT(ckpt->BeginSave(1, state), FailsWith(StatusCode::kUnavailable, "saving step 1: "));
+  }
+  VARVE_EXPECT_OK(ckpt->Save(2, state).status());
+  VARVE_EXPECT_OK(ckpt->Close());
+}
+
 // What is placed element by element is read into memory of its own.
 TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
   const TestTensor tensor = NormalTensor("w", {900, 1000}, 1);

@@ -116,13 +116,18 @@ Status ReplicaKeeper::CompareAll(const std::vector<std::vector<std::byte>>& dige
     if (others.empty()) continue;
     const ReplicaGroup::Holder& lowest = group.holders[0];
     const HeldTensor& tensor = held_[lowest.rank][lowest.tensor];
-    const std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
-                             RankList(others) + " and rank " + std::to_string(lowest.rank) +
-                             " hold replicas that differ";
+    std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
+                       RankList(others) + " and rank " + std::to_string(lowest.rank) +
+                       " hold replicas that differ";
+    const bool has_padding = tensor.layout.NumHeld() < tensor.layout.NumLocal();
+    if (has_padding) text += ", perhaps in their padding alone, which is saved, too";
     if (tensor.replicas == Replicas::kTakeLowest) {
       warnings->push_back(text + "; rank " + std::to_string(lowest.rank) + "'s is saved");
     } else if (num_faults++ == 0) {
       fault = text;
+      if (has_padding) {
+        fault += ": fill it alike, or let Replicas::kTakeLowest save the lowest rank's";
+      }
     }
   }
   if (num_faults == 0) return Status::Ok();

@@ -30,6 +30,21 @@ Status ValidateSizes(std::span<const int64_t> sizes, int64_t ranks) {
   return Status::Ok();
 }
 
+// One after the other, each aligned, and padding at the end.
+Result<FlatBuffer> Fuse(std::span<const int64_t> sizes, int64_t align, int64_t align_end) {
+  FlatBuffer buffer;
+  int64_t end = 0;
+  for (const int64_t size : sizes) {
+    VARVE_ASSIGN_OR_RETURN(const int64_t begin, PadTo(end, align));
+    if (size > INT64_MAX - begin) return Status::InvalidArgument("the buffer overflows int64");
+    end = begin + size;
+    buffer.tensors.push_back({begin, end});
+  }
+  VARVE_ASSIGN_OR_RETURN(end, PadTo(end, align_end));
+  buffer.buckets = {{0, end}};
+  return buffer;
+}
+
 std::string RangeText(const Range& range) {
   return "[" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ")";
 }
@@ -86,6 +101,24 @@ Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_
     bucket_begin = end;
   }
   return buffer;
+}
+
+Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks) {
+  VARVE_RETURN_IF_ERROR(ValidateSizes(sizes, ranks));
+  constexpr int64_t kStartAlign = 2;  // 4 bytes of 16-bit elements
+  return Fuse(sizes, 1, kStartAlign * ranks);
+}
+
+Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
+                                int64_t ranks, bool use_orig_params) {
+  VARVE_RETURN_IF_ERROR(ValidateSizes(sizes, ranks));
+  if (element_bytes < 1) {
+    return Status::InvalidArgument("elements of " + std::to_string(element_bytes) +
+                                   " bytes, expected at least 1");
+  }
+  constexpr int64_t kAlignBytes = 16;
+  const int64_t align = use_orig_params ? std::max<int64_t>(1, kAlignBytes / element_bytes) : 1;
+  return Fuse(sizes, align, ranks);
 }
 
 Result<ShardLayout> SliceOfBuffer(ShardLayout layout, const FlatBuffer& buffer, size_t index,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cuts of an axis that is made of attention heads.
+#include <algorithm>
 #include <utility>
 
 #include "trainer_hooks/layouts/axis.h"
@@ -61,12 +62,50 @@ class HeldHeads {
   std::vector<Segment> pieces_;
 };
 
-Status ValidateHeads(const AttentionHeads& heads, int64_t axis_size) {
-  if (heads.query < 1 || heads.key_value < 1 || heads.query % heads.key_value != 0) {
-    return Status::InvalidArgument(HeadsText(heads.query, " query heads") + " for " +
-                                   HeadsText(heads.key_value, " key and value heads") +
-                                   ", expected a multiple");
+// The part of one range in another; empty where there is none.
+Range Common(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+// Those heads in the order in which a rank holds them.
+std::vector<Segment> PiecesOf(const AttentionHeads& heads, Range queries, Range keys,
+                              QkvOrder global, QkvOrder held) {
+  HeldHeads rank(heads, global);
+  if (held == QkvOrder::kParts) {
+    rank.Add(Kind::kQuery, queries);
+    rank.Add(Kind::kKey, keys);
+    rank.Add(Kind::kValue, keys);
+    return rank.pieces();
   }
+  const int64_t query_per_group = heads.query / heads.key_value;
+  for (int64_t group = 0; group < heads.key_value; ++group) {
+    rank.Add(Kind::kQuery,
+             Common(queries, {group * query_per_group, (group + 1) * query_per_group}));
+    const Range key = Common(keys, {group, group + 1});
+    rank.Add(Kind::kKey, key);
+    rank.Add(Kind::kValue, key);
+  }
+  return rank.pieces();
+}
+
+Status ValidateRange(const Range& range, int64_t num_heads, const char* kind) {
+  if (0 <= range.begin && range.begin <= range.end && range.end <= num_heads) return Status::Ok();
+  return Status::InvalidArgument(std::string(kind) + " heads " + std::to_string(range.begin) + ":" +
+                                 std::to_string(range.end) + " of " + std::to_string(num_heads));
+}
+
+Status ValidateCounts(const AttentionHeads& heads) {
+  if (heads.query >= 1 && heads.key_value >= 1 && heads.query % heads.key_value == 0) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(HeadsText(heads.query, " query heads") + " for " +
+                                 HeadsText(heads.key_value, " key and value heads") +
+                                 ", expected a multiple");
+}
+
+Status ValidateHeads(const AttentionHeads& heads, int64_t axis_size) {
+  VARVE_RETURN_IF_ERROR(ValidateCounts(heads));
   const int64_t on_axis = heads.head_size > 0 ? axis_size / heads.head_size : 0;
   const int64_t left = on_axis - heads.query;  // for keys and values
   const bool fits = on_axis > 0 && axis_size % heads.head_size == 0 && left % 2 == 0 &&
@@ -101,21 +140,33 @@ Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHea
   VARVE_RETURN_IF_ERROR(ExpectMultiple(HeadsText(heads.query, " query heads"), heads.query, tp));
   VARVE_ASSIGN_OR_RETURN(const Range queries, HeadsOf(heads.query, " query heads", tp));
   VARVE_ASSIGN_OR_RETURN(const Range keys, HeadsOf(heads.key_value, " key heads", tp));
-  HeldHeads rank(heads, global);
-  if (held == QkvOrder::kParts) {
-    rank.Add(Kind::kQuery, queries);
-    rank.Add(Kind::kKey, keys);
-    rank.Add(Kind::kValue, keys);
-    return Take(std::move(layout), axis, rank.pieces());
-  }
-  const int64_t query_per_key = (queries.end - queries.begin) / (keys.end - keys.begin);
-  for (int64_t key = keys.begin; key < keys.end; ++key) {
-    const int64_t first = queries.begin + (key - keys.begin) * query_per_key;
-    rank.Add(Kind::kQuery, {first, first + query_per_key});
-    rank.Add(Kind::kKey, {key, key + 1});
-    rank.Add(Kind::kValue, {key, key + 1});
-  }
-  return Take(std::move(layout), axis, rank.pieces());
+  return Take(std::move(layout), axis, PiecesOf(heads, queries, keys, global, held));
+}
+
+Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp) {
+  VARVE_RETURN_IF_ERROR(ValidateRank(tp));
+  VARVE_RETURN_IF_ERROR(ValidateCounts(heads));
+  const int64_t each = heads.query / tp.ranks, more = heads.query % tp.ranks;
+  const int64_t first = tp.rank * each + std::min(tp.rank, more);
+  RankHeads of_rank;
+  of_rank.query = {first, first + each + (tp.rank < more ? 1 : 0)};
+  const int64_t per_key = heads.query / heads.key_value;
+  const auto keys_below = [per_key](int64_t query) { return (query + per_key - 1) / per_key; };
+  // Lower ranks have all keys of the queries before its own.
+  const Range own{keys_below(of_rank.query.begin), keys_below(of_rank.query.end)};
+  const bool has_queries = of_rank.query.begin < of_rank.query.end;
+  of_rank.key_value = has_queries ? Range{of_rank.query.begin / per_key, own.end} : own;
+  of_rank.own_key_value = own;
+  return of_rank;
+}
+
+Result<ShardLayout> TakeQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
+                            Range query, Range key_value, QkvOrder global, QkvOrder held) {
+  VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, {}));
+  VARVE_RETURN_IF_ERROR(ValidateHeads(heads, AxisLength(layout.axes[axis])));
+  VARVE_RETURN_IF_ERROR(ValidateRange(query, heads.query, "query"));
+  VARVE_RETURN_IF_ERROR(ValidateRange(key_value, heads.key_value, "key and value"));
+  return Take(std::move(layout), axis, PiecesOf(heads, query, key_value, global, held));
 }
 
 }  // namespace varve
