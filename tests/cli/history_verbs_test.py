@@ -262,9 +262,9 @@ class ForgetTest(verb_case.VerbCase):
         self.assertIn(len(text.splitlines()), (10, 11))
         self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ +drop\n")
         self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ +keep +last 1\n")
-        self.assertRegex(text, r"\nwould drop 6 of 7 steps\n[0-9.]+ [KM]iB \(\d+ bytes\) would come back at once\n")
+        self.assertRegex(text, r"\nwould drop 6 of 7 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n")
         text = self.varve("forget", "--keep-last", 1, "--dry-run", "--no-reclaim").stdout
-        self.assertRegex(text, r"\n[0-9.]+ MiB \(\d+ bytes\) would wait for \"varve reclaim\"")
+        self.assertRegex(text, r"\n[0-9.]+ \w+ \(\d+ bytes\) would wait for \"varve reclaim\"")
 
     def test_forget(self):
         report = self.json("forget", "--keep-last", 2)
