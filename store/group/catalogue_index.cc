@@ -29,11 +29,29 @@ std::string BytesOf(FlatBufferBuilder* builder) {
 
 // --- a section ---
 
-// Of a shard: its shape and layout, which many have in common, as a key.
+void Append(int64_t number, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+// Of a shard: its shape and layout, which many have in common, as a key. It stays in this process.
 std::string PlaceKey(const CatalogueShard& shard) {
-  if (shard.layout.has_value()) return ToString(*shard.layout);
-  std::string key = "(";
-  for (const int64_t size : shard.shape) key += std::to_string(size) + ",";
+  std::string key;
+  Append(shard.layout.has_value() ? 1 : 0, &key);
+  const std::vector<int64_t>& shape =
+      shard.layout.has_value() ? shard.layout->global_shape : shard.shape;
+  Append(static_cast<int64_t>(shape.size()), &key);
+  for (const int64_t size : shape) Append(size, &key);
+  if (!shard.layout.has_value()) return key;
+  for (const std::vector<Segment>& axis : shard.layout->axes) {
+    Append(static_cast<int64_t>(axis.size()), &key);
+    for (const Segment& segment : axis) {
+      Append(segment.begin, &key);
+      Append(segment.length, &key);
+      Append(segment.is_padding ? 1 : 0, &key);
+    }
+  }
+  Append(shard.layout->flat ? shard.layout->flat->begin : -1, &key);
+  Append(shard.layout->flat ? shard.layout->flat->end : -1, &key);
   return key;
 }
 
