@@ -6,8 +6,9 @@
 namespace varve::testing {
 namespace {
 
-// moments[i] is the optimizer's state of params[i], cut and placed as the parameter is.
-void AddMoments(const std::vector<varve::StateTensor>& params, const std::vector<float*>& moments,
+// moments[i] is the optimizer's state of params[i], cut and placed as the parameter is. `params` is
+// a copy, as it may be the list that grows here.
+void AddMoments(std::vector<varve::StateTensor> params, const std::vector<float*>& moments,
                 varve::TrainingState* state) {
   for (size_t i = 0; i < params.size(); ++i) {
     varve::StateTensor moment = params[i];  // its shape, layout and device
