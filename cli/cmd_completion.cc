@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/commands.h"
@@ -19,13 +20,20 @@ constexpr char kNotes[] = R"(Packages install these scripts already. By hand:
 
   bash   source <(varve completion bash)
   zsh    varve completion zsh > FOLDER_OF_FPATH/_varve
-  fish   varve completion fish > ~/.config/fish/completions/varve.fish)";
+  fish   varve completion fish > ~/.config/fish/completions/varve.fish
+
+JSON: shell script)";
 
 Outcome RunCompletion(const Context& context, const CLI::App& app, const std::string& shell) {
   const CommandManual command = DescribeCommand(app);
-  context.PrintText(shell == "bash"  ? BashCompletion(command)
-                    : shell == "zsh" ? ZshCompletion(command)
-                                     : FishCompletion(command));
+  const std::string script = shell == "bash"  ? BashCompletion(command)
+                             : shell == "zsh" ? ZshCompletion(command)
+                                              : FishCompletion(command);
+  if (context.json()) {
+    context.PrintJson(nlohmann::ordered_json{{"shell", shell}, {"script", script}});
+  } else {
+    context.PrintText(script);
+  }
   return {};
 }
 

@@ -80,22 +80,30 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportOptions& opt
   return PlanSafetensors(std::move(request));
 }
 
-// The folder of a plan, made if it is missing; removed again when nothing came to be in it.
+// The folder of a plan and those above it, made if missing; removed again when nothing came to be
+// in them.
 class ExportFolder {
  public:
   Status Make(const std::filesystem::path& folder) {
+    const std::filesystem::path parent = folder.parent_path();
     std::error_code error;
-    if (std::filesystem::create_directory(folder, error)) made_ = folder;
+    if (folder.empty() || std::filesystem::is_directory(folder, error)) return Status::Ok();
+    if (parent != folder) VARVE_RETURN_IF_ERROR(Make(parent));
+    error.clear();
+    if (std::filesystem::create_directory(folder, error)) made_.push_back(folder);
     if (!error) return Status::Ok();
     return Status::IOError(folder.string() + ": " + error.message());
   }
   ~ExportFolder() {
     std::error_code ignored;  // as when it is not empty
-    if (!made_.empty()) std::filesystem::remove(made_, ignored);
+    while (!made_.empty()) {
+      std::filesystem::remove(made_.back(), ignored);
+      made_.pop_back();
+    }
   }
 
  private:
-  std::filesystem::path made_;
+  std::vector<std::filesystem::path> made_;
 };
 
 Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& file, bool force,
@@ -114,11 +122,27 @@ Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& f
   return output;
 }
 
+Status RemoveLeftovers(const Context& context, std::span<const std::filesystem::path> leftovers) {
+  for (const std::filesystem::path& path : leftovers) {
+    std::error_code error;
+    if (!std::filesystem::remove(path, error) && error) {
+      return Status::IOError(path.string() + ": " + error.message() +
+                             "; it is of an earlier export, and readers would take it for a part "
+                             "of this one: remove it");
+    }
+    context.Note("removed " + path.string() + ", which was of an earlier export");
+  }
+  return Status::Ok();
+}
+
 // All files are whole before the first gets its name.
 Status WriteAll(const Context& context, const CheckpointReader& reader, const ExportPlan& plan,
                 bool force) {
   ExportFolder folder;
   if (plan.folder) VARVE_RETURN_IF_ERROR(folder.Make(*plan.folder));
+  for (const ExportFile& file : plan.files) {
+    VARVE_RETURN_IF_ERROR(folder.Make(file.path.parent_path()));
+  }
   ProgressBar progress("export", context.quiet());
   uint64_t done = 0;
   uint64_t total = plan.TotalBytes();
@@ -131,7 +155,7 @@ Status WriteAll(const Context& context, const CheckpointReader& reader, const Ex
     outputs.push_back(std::move(output));
   }
   for (OutputFile& output : outputs) VARVE_RETURN_IF_ERROR(output.Commit());
-  return Status::Ok();
+  return force ? RemoveLeftovers(context, plan.leftovers) : Status::Ok();
 }
 
 void PrintReport(const Context& context, const CheckpointId& id, const ExportPlan& plan) {
@@ -156,6 +180,11 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
   if (!reader.ok()) return reader.status();
   const Result<ExportPlan> plan = Plan(**reader, options);
   if (!plan.ok()) return plan.status();
+  if (!options.force && !plan->leftovers.empty()) {
+    return Status::AlreadyExists("use --force to overwrite: " + plan->leftovers.front().string() +
+                                 " is of an earlier export, and readers would take it for a part "
+                                 "of this one");
+  }
   const Status status = WriteAll(context, **reader, *plan, options.force);
   if (status.code() == StatusCode::kAlreadyExists) {
     return status.WithContext("use --force to overwrite");
@@ -168,7 +197,9 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
 
 constexpr char kNotes[] =
     R"(With --max-shard-size and more than one file, an index is written last. Files
-appear whole or not at all.
+appear whole or not at all, in folders that are made if missing. --force also
+removes what an earlier export of that name has left: shards of another number,
+their index, or the one file.
 
 infinitrain: OUT is the folder for model.ckpt, optimizer.ckpt and
 trainer_state.json, made if missing. llmc: OUT is a folder for model_STEP.bin

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve import: saves a checkpoint from files of other formats. The files are mapped, so their
-// bytes go to the store without a copy.
+// varve import: saves a checkpoint from files of other formats, chunk by chunk: files of any size
+// take little memory, and one that changes meanwhile is an error.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -22,13 +23,15 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "codec/digest.h"
+#include "store/chunk_source.h"
 #include "store/glob.h"
 #include "varve/store.h"
 
 namespace varve::cli {
 namespace {
 
-using formats::MappedTensor;
+using formats::FileTensor;
 
 constexpr char kSafetensors[] = "safetensors";
 constexpr char kInfiniTrain[] = "infinitrain";
@@ -85,23 +88,49 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
   return plan;
 }
 
+// The chunks of a tensor in a file, read when the save gets to them.
+class FileChunks : public ChunkSource {
+ public:
+  explicit FileChunks(const FileTensor& tensor)
+      : file_(tensor.file),
+        data_(tensor.data),
+        chunk_bytes_(uint64_t{ElementsPerChunk(tensor.dtype)} *
+                     static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8) {}
+
+  std::optional<Digest> KnownDigest(uint64_t) const override { return std::nullopt; }
+  Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
+    const uint64_t offset = i * chunk_bytes_;
+    const auto part =
+        data_.subspan(offset, std::min<uint64_t>(chunk_bytes_, data_.size() - offset));
+    buffer->resize(part.size());
+    VARVE_RETURN_IF_ERROR(file_->Read(part, buffer->data()));
+    return std::span<const std::byte>(*buffer);
+  }
+  Status Learn(uint64_t, const Digest&) override { return Status::Ok(); }
+
+ private:
+  const std::shared_ptr<const formats::InputFile> file_;
+  const std::span<const std::byte> data_;
+  const uint64_t chunk_bytes_;
+};
+
 // Finds, for a 16-bit tensor, the fp32 tensor that a --derive rule names as its source.
 class SourceFinder {
  public:
-  SourceFinder(const std::vector<MappedTensor>& tensors, const std::vector<RenameRule>& rules)
+  SourceFinder(const std::vector<FileTensor>& tensors, const std::vector<RenameRule>& rules)
       : rules_(rules) {
-    for (const MappedTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+    for (const FileTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
   // The source's name, which lives as long as the tensors; empty when there is none.
-  std::string_view Find(const MappedTensor& tensor) const {
+  std::string_view Find(const FileTensor& tensor) const {
     if (tensor.dtype != DType::kBF16 && tensor.dtype != DType::kF16) return {};
     for (const RenameRule& rule : rules_) {
       const std::optional<std::string> name = rule.Apply(tensor.name);
       if (!name) continue;
       const auto found = by_name_.find(*name);
       if (found == by_name_.end()) continue;
-      const MappedTensor& source = *found->second;
+      const FileTensor& source = *found->second;
       if (source.dtype == DType::kF32 && source.shape == tensor.shape) return source.name;
     }
     return {};
@@ -109,7 +138,7 @@ class SourceFinder {
 
  private:
   const std::vector<RenameRule>& rules_;
-  std::unordered_map<std::string_view, const MappedTensor*> by_name_;
+  std::unordered_map<std::string_view, const FileTensor*> by_name_;
 };
 
 Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& plan) {
@@ -119,19 +148,19 @@ Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& p
 }
 
 Status PutTensors(const Context& context, const ImportSource& source, const ImportPlan& plan,
-                  CheckpointWriter* writer) {
+                  SourceWriter* writer) {
   const SourceFinder sources(source.tensors, plan.derive);
   uint64_t num_derived = 0;
-  for (const MappedTensor& tensor : source.tensors) {
+  for (const FileTensor& tensor : source.tensors) {
     const std::string_view derived_from = sources.Find(tensor);
     if (!derived_from.empty()) ++num_derived;
-    VARVE_RETURN_IF_ERROR(writer->Put({.name = tensor.name,
-                                       .dtype = tensor.dtype,
-                                       .shape = tensor.shape,
-                                       .data = tensor.data.data(),
-                                       .strides = {},
-                                       .derived_from = derived_from,
-                                       .shard = tensor.shard}));
+    const TensorView view{.name = tensor.name,
+                          .dtype = tensor.dtype,
+                          .shape = tensor.shape,
+                          .derived_from = derived_from,
+                          .role = tensor.role,
+                          .shard = tensor.shard};
+    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<FileChunks>(tensor)));
   }
   if (!plan.derive.empty() && num_derived == 0) {
     context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
@@ -164,10 +193,37 @@ Result<SaveReport> Save(const Context& context, const ImportSource& source,
   save.verify_sharing = true;
   ProgressBar progress("import", context.quiet());
   save.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(*plan.step, save));
-  VARVE_RETURN_IF_ERROR(PutTensors(context, source, plan, writer.get()));
-  VARVE_RETURN_IF_ERROR(PutRest(source, options, plan, writer.get()));
+  VARVE_ASSIGN_OR_RETURN(const auto begun, store->Begin(*plan.step, save));
+  auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
+  VARVE_RETURN_IF_ERROR(PutTensors(context, source, plan, writer));
+  VARVE_RETURN_IF_ERROR(PutRest(source, options, plan, writer));
   return writer->Commit();
+}
+
+// What is there under the number of the step, when this is to be replaced.
+std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string& run,
+                                           const ImportPlan& plan) {
+  if (plan.on_existing != OnExisting::kReplace) return std::nullopt;
+  const auto steps = store.ListCheckpoints(run);
+  if (!steps.ok()) return std::nullopt;  // there is no such run
+  for (const CheckpointInfo& info : *steps) {
+    if (info.id.step == *plan.step) return info;
+  }
+  return std::nullopt;
+}
+
+// Tags belong to the number of a step and metrics to what was saved, so the one stay and the others
+// go: nobody may have to guess that.
+void NoteReplaced(const Context& context, const CheckpointInfo& replaced) {
+  const std::string step = "step " + HumanId(replaced.id) + " was replaced";
+  if (!replaced.tags.empty()) {
+    context.Note(step + ": its " + (replaced.tags.size() == 1 ? "tag " : "tags ") +
+                 Join(replaced.tags, ", ") + " now " +
+                 (replaced.tags.size() == 1 ? "names" : "name") + " the new bytes");
+  }
+  if (!replaced.metrics.empty()) {
+    context.Note(step + ": the metrics of what it was are gone: " + HumanMetrics(replaced.metrics));
+  }
 }
 
 Outcome RunImport(const Context& context, const ImportOptions& options) {
@@ -176,17 +232,24 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
   // Files first: a malformed one must not leave an empty store behind.
-  const Result<ImportSource> source = ReadFiles(options, *plan);
+  Result<ImportSource> source = ReadFiles(options, *plan);
   if (!source.ok()) return Outcome::Failed(source.status());
   if (!plan->step) plan->step = source->step;
   if (!plan->step) return Outcome::Usage("--step is missing, and the files do not say it either");
+  source->SetStep(*plan->step);
   const auto store = options.init ? Store::OpenOrCreate(path) : Store::Open(path);
   if (!store.ok()) return OpenOutcome(store.status());
   for (const std::string& note : source->notes) context.Note(note);
+  const std::optional<CheckpointInfo> replaced = FindReplaced(**store, options.run, *plan);
   const Result<SaveReport> report = Save(context, *source, options, *plan, store->get());
   if (!report.ok()) return report.status();
+  if (replaced) NoteReplaced(context, *replaced);
   if (context.json()) {
-    context.PrintJson(ToJson(*report));
+    nlohmann::ordered_json object = ToJson(*report);
+    if (replaced) {
+      object["replaced"] = {{"tags", replaced->tags}, {"metrics", ToJson(replaced->metrics)}};
+    }
+    context.PrintJson(object);
   } else if (!context.quiet()) {
     context.PrintText(SaveText(*report) + "\n");
   }
@@ -194,23 +257,29 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
 }
 
 constexpr char kNotes[] =
-    R"(Files must not change meanwhile. The __metadata__ of a safetensors file is kept
-in the trainer state's extra, under keys that begin with "safetensors.", and
-export writes it back.
+    R"(Files must not change meanwhile: one that does fails the import. The
+__metadata__ of a safetensors file is kept in the trainer state's extra, under
+keys that begin with "safetensors.", and export writes it back. Tensors that are
+named as optimizer state (exp_avg.X, exp_avg_sq.X, master.X, optimizer.X, ...)
+are recorded as such.
 
 infinitrain: FILE is a folder checkpoint_step_NNNNNN, or files of it. llmc: FILE
 is a model file, or a state file that belongs to it. What is no tensor is kept,
 too, so that export --format gives the same bytes. These two may say the step;
---step wins. No format has a checksum: a byte that changed in a tensor before
-the import cannot be told. docs/foreign_formats.md says what is kept where.
+--step wins, also in what is kept. No format has a checksum: a byte that changed
+in a tensor before the import cannot be told. docs/foreign_formats.md says what
+is kept where.
 
 --derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
 copy of the FP32 tensor master.X: chunks of which that is true are not stored.
 
+A step that is replaced keeps its tags, which name the new bytes then, and loses
+its metrics; import says which.
+
 The root of a group takes no import: its ranks save together.
 
 JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec
-by_coder)";
+by_coder; replaced[tags metrics] of a step that was replaced)";
 
 }  // namespace
 

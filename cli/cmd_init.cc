@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/context.h"
+#include "cli/print.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -20,7 +21,7 @@ Outcome RunInit(const Context& context) {
   if (context.json()) {
     context.PrintJson(nlohmann::ordered_json{{"store", path}});
   } else if (!context.quiet()) {
-    context.PrintText("made an empty store in " + path + "\n");
+    context.PrintText("made an empty store in " + Printable(path) + "\n");
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/context.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -53,10 +55,25 @@ Outcome Context::StorePath(std::string* path) const {
   return {};
 }
 
+Outcome Context::WithAdvice(Outcome outcome) const {
+  const std::string& message = outcome.message();
+  std::string advice;
+  if (outcome.code() == ExitCode::kDamaged) {
+    advice = "; varve check lists all damage, and docs/operations.md says what to do";
+  } else if (outcome.code() == ExitCode::kFailed && !store_path_.empty() &&
+             message.find("No space left on device") != std::string::npos &&
+             message.find(store_path_) != std::string::npos) {
+    advice = "; nothing that was saved is lost: varve drop and varve forget make room";
+  }
+  return advice.empty() ? outcome : Outcome(outcome.code(), message + advice);
+}
+
 void Context::PrintJson(const nlohmann::ordered_json& value) const {
   // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  PrintText(value.dump(2, ' ', /*ensure_ascii=*/false, kReplace) + "\n");
+  // A terminal would obey some of the characters that JSON need not escape.
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  PrintText(value.dump(2, ' ', /*ensure_ascii=*/is_terminal, kReplace) + "\n");
 }
 
 void Context::PrintText(std::string_view text) const {
@@ -64,7 +81,7 @@ void Context::PrintText(std::string_view text) const {
 }
 
 void Context::Note(std::string_view text) const {
-  if (!quiet_) std::fprintf(stderr, "varve: %s\n", Printable(text).c_str());
+  if (!quiet_) std::fprintf(stderr, "varve: %s\n", Message(text).c_str());
 }
 
 Outcome OpenOutcome(const Status& status) {

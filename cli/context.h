@@ -50,6 +50,10 @@ class Context {
   // then.
   Outcome Read(const std::function<Outcome(const Store&)>& look) const;
 
+  // The outcome, and what to do next where that can be said: of damage, and of a full disk that the
+  // store is on.
+  Outcome WithAdvice(Outcome outcome) const;
+
   // Runs what the command line asked for. Precondition: it was parsed and names a verb.
   Outcome Run() const { return action_(); }
 

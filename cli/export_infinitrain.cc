@@ -5,8 +5,10 @@
 
 #include "cli/export_plan.h"
 #include "cli/formats/infinitrain_ckpt.h"
+#include "cli/formats/infinitrain_state.h"
 #include "cli/infinitrain_fields.h"
 #include "cli/infinitrain_items.h"
+#include "store/trainer_state.h"
 
 namespace varve::cli {
 namespace {
@@ -17,6 +19,9 @@ using formats::kOptimizerCkpt;
 
 // How the names of the state of InfiniTrain's optimizer begin.
 constexpr std::string_view kOptimizerPrefix = "adam.";
+
+// Of `extra`, what changes from step to step.
+constexpr const char* kFieldsOfAStep[] = {"infinitrain.consumed_batches", "infinitrain.last_lr"};
 
 // The chosen tensors of each file, in its order.
 using FileTensors = std::map<std::string, std::vector<TensorInfo>, std::less<>>;
@@ -63,12 +68,49 @@ Result<ExportFile> OneFile(std::filesystem::path path, std::vector<TensorInfo> t
   return file;
 }
 
-// The text that was imported, or else what the trainer state has for it; nullopt without either.
-Result<std::optional<std::string>> StateText(const CheckpointReader& reader) {
+Result<InfiniTrainFields> ParseStateItem(const std::string& text) {
+  const auto root = formats::ParseInfiniTrainState(text);
+  auto fields = root.ok() ? FieldsFromJson(*root) : root.status();
+  if (fields.ok()) return fields;
+  return Status::Corruption("item \"" + std::string(kInfiniTrainStateItem) +
+                            "\": " + fields.status().message());
+}
+
+// Trainers that resume an import save its items again, with every step. The text still is that of
+// `state` and `topology` when these hold just what an import takes from it.
+bool SaysTheSame(const InfiniTrainFields& text, const TrainerState& state,
+                 const std::optional<Topology>& topology) {
+  TrainerState told = text.state;
+  if (!text.step) told.global_step = state.global_step;  // it says none
+  return topology == text.topology && EncodeTrainerState(told) == EncodeTrainerState(state);
+}
+
+// A trainer that knows nothing of InfiniTrain's fields hands them on as they were.
+void NoteOldFields(const InfiniTrainFields& imported, const TrainerState& state, ExportPlan* plan) {
+  if (imported.state.global_step == state.global_step) return;
+  for (const char* field : kFieldsOfAStep) {
+    const auto then = imported.state.extra.find(field);
+    const auto now = state.extra.find(field);
+    if (then == imported.state.extra.end() || now == state.extra.end()) continue;
+    if (then->second != now->second) continue;
+    plan->notes.push_back("\"" + std::string(field) + "\" is still that of step " +
+                          std::to_string(imported.state.global_step) +
+                          ": the trainer has not changed it since the import");
+  }
+}
+
+// The text that was imported as this step, or else what the trainer state has for it; nullopt
+// without either.
+Result<std::optional<std::string>> StateText(const CheckpointReader& reader, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> text, FindItem(reader, kInfiniTrainStateItem));
-  if (text) return text;
   VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state, reader.ReadTrainerState());
   VARVE_ASSIGN_OR_RETURN(const std::optional<Topology> topology, reader.ReadTopology());
+  if (text && state) {
+    VARVE_ASSIGN_OR_RETURN(const InfiniTrainFields imported, ParseStateItem(*text));
+    if (SaysTheSame(imported, *state, topology)) return text;
+    NoteOldFields(imported, *state, plan);
+  }
+  text.reset();
   if (state) text = JsonFromFields(*state, topology).dump(2) + "\n";
   return text;
 }
@@ -101,7 +143,7 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
     plan.files.push_back(std::move(file));
   }
   // Last, so that a folder which has it is whole.
-  VARVE_ASSIGN_OR_RETURN(std::optional<std::string> state, StateText(request.reader));
+  VARVE_ASSIGN_OR_RETURN(std::optional<std::string> state, StateText(request.reader, &plan));
   if (state) plan.Add(request.out / formats::kTrainerStateJson, *std::move(state));
   VARVE_RETURN_IF_ERROR(RefuseLeftovers(request, plan));
   VARVE_RETURN_IF_ERROR(NoteItems(request.reader, "infinitrain", kInfiniTrainItems, &plan));

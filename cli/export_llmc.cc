@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
@@ -97,32 +98,95 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
   return file;
 }
 
+// The header as it is at this step. Trainers that resume an import save its items again, with every
+// step; what those say counts as long as the trainer state says the same.
+Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& imported,
+                                              const TrainerState& state) {
+  formats::LlmcStateHeader header = imported;
+  if (state.global_step < 0 || static_cast<uint64_t>(state.global_step) > formats::kMaxLlmcStep) {
+    return Status::FailedPrecondition("global_step is " + std::to_string(state.global_step) +
+                                      "; a state file of llm.c holds 0 to " +
+                                      std::to_string(formats::kMaxLlmcStep));
+  }
+  header.step = static_cast<uint64_t>(state.global_step);
+  const auto take = [&state](const char* key, uint64_t* value) {
+    const auto found = state.extra.find(key);
+    if (found == state.extra.end()) return;
+    if (const auto* number = std::get_if<int64_t>(&found->second)) {
+      *value = static_cast<uint64_t>(*number);
+    }
+  };
+  take(kLlmcShardKey, &header.shard_index);
+  take(kLlmcSampleKey, &header.sample_index);
+  for (const RngState& rng : state.rng) {
+    if (rng.rank != header.rank || rng.generator != kLlmcGenerator) continue;
+    if (rng.state.size() == formats::kLlmcRngBytes)
+      header.rng = std::as_bytes(std::span(rng.state));
+  }
+  return header;
+}
+
+// Brings the item of a process up to the step; what its trainer has not changed since the import is
+// noted.
+Status UpdateItem(const TrainerState& state, std::string* item, ExportPlan* plan) {
+  VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader then,
+                         formats::ParseLlmcStateHeader(AsBytes(*item)));
+  VARVE_ASSIGN_OR_RETURN(formats::LlmcStateHeader now, HeaderOfStep(then, state));
+  const bool is_same_place =
+      now.shard_index == then.shard_index && now.sample_index == then.sample_index;
+  const bool is_same_rng = std::ranges::equal(now.rng, then.rng);
+  if (now.step == then.step && is_same_place && is_same_rng) return Status::Ok();
+  const std::string prefix = "the state of process " + std::to_string(now.rank) + ": ";
+  const std::string still = " still that of step " + std::to_string(then.step) +
+                            ": the trainer has not changed it since the import";
+  if (now.step != then.step && is_same_place) {
+    plan->notes.push_back(prefix + "the position in the data is" + still);
+  }
+  if (now.step != then.step && is_same_rng) {
+    plan->notes.push_back(prefix + "the generator is" + still);
+  }
+  if (then.has_shuffle) {
+    now.has_shuffle = false;
+    plan->notes.push_back(prefix +
+                          "it is written without a shuffling loader, whose state is known " +
+                          "for step " + std::to_string(then.step) + " only");
+  }
+  formats::WriteLlmcProgress(now, item);
+  if (then.has_shuffle) item->resize(formats::kLlmcHeaderBytes);
+  return Status::Ok();
+}
+
 // The file of a process from its item; nothing when its first vector was not chosen.
-Result<std::optional<ExportFile>> StateFile(std::string_view item, uint64_t step, Chosen* chosen) {
+Result<std::optional<ExportFile>> StateFile(const std::string& item, uint64_t step,
+                                            Chosen* chosen) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader header,
-                         formats::ParseLlmcStateHeader(std::as_bytes(std::span(item))));
+                         formats::ParseLlmcStateHeader(AsBytes(item)));
   if (chosen->Find(header.VectorNames()[0], header.rank) == nullptr) {
     return std::optional<ExportFile>();
   }
   ExportFile file;
   file.path = FileName("state_%08" PRIu64 "_%05" PRIu32 ".bin", step, header.rank);
-  file.parts.emplace_back(std::string(item.substr(0, formats::kLlmcHeaderBytes)));
+  file.parts.emplace_back(item.substr(0, formats::kLlmcHeaderBytes));
   for (const std::string_view vector : header.VectorNames()) {
     VARVE_ASSIGN_OR_RETURN(TensorInfo taken,
                            chosen->Take(vector, header.rank, DType::kF32, nullptr));
     file.parts.emplace_back(std::move(taken));
   }
-  file.parts.emplace_back(std::string(item.substr(formats::kLlmcHeaderBytes)));
+  file.parts.emplace_back(item.substr(formats::kLlmcHeaderBytes));
   return std::optional<ExportFile>(std::move(file));
 }
 
 Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> items, reader.ListBytes());
+  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state, reader.ReadTrainerState());
   for (const std::string& name : items) {
     if (!name.starts_with(kLlmcStateItems)) continue;
-    VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> item, reader.ReadBytes(name));
-    Result<std::optional<ExportFile>> file =
-        StateFile(formats::AsText(item), reader.info().id.step, chosen);
+    VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, reader.ReadBytes(name));
+    std::string item(formats::AsText(bytes));
+    const Status updated = state ? UpdateItem(*state, &item, plan) : Status::Ok();
+    if (updated.code() == StatusCode::kInvalidArgument) return Damaged(name, updated);
+    VARVE_RETURN_IF_ERROR(updated);
+    Result<std::optional<ExportFile>> file = StateFile(item, reader.info().id.step, chosen);
     if (file.status().code() == StatusCode::kInvalidArgument) return Damaged(name, file.status());
     if (!file.ok()) return file.status();
     if (file->has_value()) plan->files.push_back(**std::move(file));

@@ -36,6 +36,9 @@ struct ExportPlan {
   std::vector<ExportFile> files;                // in the order in which they appear
   std::optional<std::filesystem::path> folder;  // made if it is missing
   std::vector<std::string> notes;               // for the user
+  // Files of an earlier export under the same name, which a reader would take for a part of this
+  // one: removed when all files are there.
+  std::vector<std::filesystem::path> leftovers;
 
   void Add(std::filesystem::path path, std::string text);  // a file of text
   uint64_t NumTensors() const;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/export_plan.h"
 #include "cli/formats/safetensors.h"
@@ -16,6 +20,39 @@ Result<ExportFile> OneFile(std::filesystem::path path, std::vector<TensorInfo> t
   file.parts.emplace_back(std::move(header));
   for (TensorInfo& tensor : tensors) file.parts.emplace_back(std::move(tensor));
   return file;
+}
+
+// "model-00001-of-00003.safetensors", of `path` model.safetensors.
+bool IsShardOf(const std::filesystem::path& path, const std::string& name) {
+  std::string pattern = path.stem().string() + "-00000-of-00000" + path.extension().string();
+  if (name.size() != pattern.size()) return false;
+  const size_t digits = path.stem().string().size();
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool is_digit = i > digits && pattern[i] == '0' && i < digits + 15;
+    if (is_digit ? name[i] < '0' || name[i] > '9' : name[i] != pattern[i]) return false;
+  }
+  return true;
+}
+
+// Files under the name of the export that it does not write: readers look for the single file
+// first, then for the index, and some take all shards that they see.
+std::vector<std::filesystem::path> FindLeftovers(const std::filesystem::path& path,
+                                                 const std::vector<ExportFile>& files) {
+  std::vector<std::filesystem::path> leftovers;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::filesystem::path name = entry->path().filename();
+    const bool is_of_the_set = name == path.filename() ||
+                               name == formats::IndexFileName(path).filename() ||
+                               IsShardOf(path, name.string());
+    const auto is_it = [&name](const ExportFile& file) { return file.path.filename() == name; };
+    if (!is_of_the_set || std::any_of(files.begin(), files.end(), is_it)) continue;
+    leftovers.push_back(path.parent_path() / name);
+  }
+  std::sort(leftovers.begin(), leftovers.end());
+  return leftovers;
 }
 
 }  // namespace
@@ -45,6 +82,7 @@ Result<ExportPlan> PlanSafetensors(ExportRequest request) {
     plan.Add(formats::IndexFileName(path),
              formats::BuildSafetensorsIndex(weight_map, plan.TotalBytes()));
   }
+  plan.leftovers = FindLeftovers(path, plan.files);
   VARVE_RETURN_IF_ERROR(NoteItems(request.reader, "safetensors", "", &plan));
   return plan;
 }

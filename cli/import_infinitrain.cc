@@ -22,17 +22,16 @@ Status ReadState(const std::string& text, ImportSource* source) {
 }  // namespace
 
 Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> paths) {
-  VARVE_ASSIGN_OR_RETURN(formats::InfiniTrainFiles opened, formats::InfiniTrainFiles::Open(paths));
-  const auto files = std::make_shared<const formats::InfiniTrainFiles>(std::move(opened));
+  VARVE_ASSIGN_OR_RETURN(const formats::InfiniTrainFiles files,
+                         formats::InfiniTrainFiles::Open(paths));
   ImportSource source;
-  source.files = files;
-  source.tensors = files->tensors();
-  source.items[kInfiniTrainLayoutItem] = BuildLayoutItem(files->layout());
-  if (files->state_text()) {
-    const Status status = ReadState(*files->state_text(), &source);
-    if (!status.ok()) return status.WithContext(files->state_path().string());
+  source.tensors = files.tensors();
+  source.items[kInfiniTrainLayoutItem] = BuildLayoutItem(files.layout());
+  if (files.state_text()) {
+    const Status status = ReadState(*files.state_text(), &source);
+    if (!status.ok()) return status.WithContext(files.state_path().string());
   }
-  for (const std::filesystem::path& other : files->others()) {
+  for (const std::filesystem::path& other : files.others()) {
     source.notes.push_back(other.string() + " is not imported");
   }
   return source;

@@ -17,13 +17,14 @@ TrainerState StateOf(const LlmcFiles& files) {
   const formats::LlmcStateHeader& first = files.states().front().parsed.header;
   TrainerState state;
   state.global_step = static_cast<int64_t>(first.step);
-  state.extra["llmc.shard_index"] = static_cast<int64_t>(first.shard_index);
-  state.extra["llmc.sample_index"] = static_cast<int64_t>(first.sample_index);
+  state.extra[kLlmcShardKey] = static_cast<int64_t>(first.shard_index);
+  state.extra[kLlmcSampleKey] = static_cast<int64_t>(first.sample_index);
   for (const LlmcFiles::State& each : files.states()) {
     const formats::LlmcStateHeader& header = each.parsed.header;
     const auto* rng = reinterpret_cast<const uint8_t*>(header.rng.data());
-    state.rng.push_back(
-        {.rank = header.rank, .generator = "llmc", .state = {rng, rng + header.rng.size()}});
+    state.rng.push_back({.rank = header.rank,
+                         .generator = kLlmcGenerator,
+                         .state = {rng, rng + header.rng.size()}});
   }
   return state;
 }
@@ -38,23 +39,21 @@ Topology TopologyOf(const formats::LlmcState& state) {
 }  // namespace
 
 Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths) {
-  VARVE_ASSIGN_OR_RETURN(LlmcFiles opened, LlmcFiles::Open(paths));
-  const auto files = std::make_shared<const LlmcFiles>(std::move(opened));
+  VARVE_ASSIGN_OR_RETURN(const LlmcFiles files, LlmcFiles::Open(paths));
   ImportSource source;
-  source.files = files;
-  source.tensors = files->model().tensors;
-  source.items[kLlmcModelItem] = AsText(files->model_header());
-  for (const LlmcFiles::State& state : files->states()) {
+  source.tensors = files.model().tensors;
+  source.items[kLlmcModelItem] = AsText(files.model_header());
+  for (const LlmcFiles::State& state : files.states()) {
     const auto& tensors = state.parsed.tensors;
     source.tensors.insert(source.tensors.end(), tensors.begin(), tensors.end());
     std::string& item = source.items[kLlmcStateItems + std::to_string(state.parsed.header.rank)];
     item = AsText(state.header);
     item += AsText(state.parsed.loader);
   }
-  if (!files->states().empty()) {
-    source.step = files->states().front().parsed.header.step;
-    source.state = StateOf(*files);
-    source.topology = TopologyOf(files->states().front().parsed);
+  if (!files.states().empty()) {
+    source.step = files.states().front().parsed.header.step;
+    source.state = StateOf(files);
+    source.topology = TopologyOf(files.states().front().parsed);
   }
   return source;
 }

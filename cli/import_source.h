@@ -7,27 +7,29 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
 #include "varve/result.h"
 #include "varve/trainer_state.h"
 
 namespace varve::cli {
 
 struct ImportSource {
-  std::vector<formats::MappedTensor> tensors;
+  // Makes all that was read a part of `step`, whatever step the files say: their trainer state is
+  // of that step, and a copy of it as the files had it, which would say another, is not kept.
+  void SetStep(uint64_t step);
+
+  std::vector<formats::FileTensor> tensors;
   std::optional<uint64_t> step;  // that the files say
   std::optional<TrainerState> state;
   std::optional<Topology> topology;
   std::map<std::string, std::string>
-      items;                          // opaque; what an export needs to be equal byte for byte
-  std::vector<std::string> notes;     // for the user
-  std::shared_ptr<const void> files;  // keeps the tensors' bytes alive
+      items;                       // opaque; what an export needs to be equal byte for byte
+  std::vector<std::string> notes;  // for the user
 };
 
 // safetensors files and indices of such. Their metadata becomes the state of `step`.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/completion.h"
 #include "cli/context.h"
 #include "cli/manual.h"
 #include "cli/outcome.h"
@@ -43,11 +44,26 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddHelp(app, context);
 }
 
+// The first word that stands where a verb belongs and is none; empty when there is a verb.
+std::string UnknownVerb(const CLI::App& app) {
+  if (!app.get_subcommands().empty()) return {};
+  for (const std::string& word : app.remaining()) {
+    if (!word.starts_with('-')) return word;
+  }
+  return {};
+}
+
 // Help was asked for, or the command line is wrong.
 Outcome ParseOutcome(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     app.exit(error);
     return {};
+  }
+  if (const std::string word = UnknownVerb(app); !word.empty()) {
+    const std::string verb = MostSimilar(word, VerbNames(DescribeCommand(app)));
+    return Outcome::Usage("there is no verb \"" + word + "\"" +
+                          (verb.empty() ? "" : "; did you mean " + verb + "?") +
+                          " (see varve help)");
   }
   return Outcome::Usage(std::string(error.what()) + " (see varve help)");
 }
@@ -70,7 +86,7 @@ Outcome RunCommand(int argc, char** argv) {
     return ParseOutcome(app, error);
   }
   if (app.get_subcommands().empty()) return Outcome::Usage("no verb given (see varve help)");
-  return context.Run();
+  return context.WithAdvice(context.Run());
 }
 
 // What was printed must have arrived: a full disk behind a redirection is a failure too.
@@ -83,10 +99,11 @@ Outcome FlushOutput(Outcome outcome) {
 }  // namespace varve::cli
 
 int main(int argc, char** argv) {
+  using varve::cli::Message;
   using varve::cli::Outcome;
   const Outcome outcome = varve::cli::FlushOutput(varve::cli::RunCommand(argc, argv));
   if (!outcome.ok()) {
-    std::fprintf(stderr, "varve: %s\n", varve::cli::Printable(outcome.message()).c_str());
+    std::fprintf(stderr, "varve: %s\n", Message(outcome.message()).c_str());
   }
   return static_cast<int>(outcome.code());
 }

@@ -2,6 +2,7 @@
 #include "cli/manual.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 
 #include "cli/print.h"
@@ -26,11 +27,10 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 // CLI11 tells the type and the choices of CLI::IsMember in one: "RULE:{error,replace}".
 void SetValue(const CLI::Option& option, OptionManual* manual) {
   const std::string type = option.get_type_name();
-  const size_t colon = type.find(':');
-  manual->value = option.get_positional() ? option.get_name(true, false) : type.substr(0, colon);
-  const size_t begin = type.find('{');
-  if (begin == std::string::npos) return;
-  manual->choices = Split(type.substr(begin + 1, type.rfind('}') - begin - 1), ',');
+  const size_t rule = type.find(":{");
+  manual->value = option.get_positional() ? option.get_name(true, false) : type.substr(0, rule);
+  if (rule == std::string::npos) return;
+  manual->choices = Split(type.substr(rule + 2, type.rfind('}') - rule - 2), ',');
 }
 
 OptionManual DescribeOption(const CLI::Option& option) {
@@ -48,6 +48,28 @@ OptionManual DescribeOption(const CLI::Option& option) {
 bool IsShown(const CLI::App& app, const CLI::Option& option) {
   if (option.get_group().empty()) return false;
   return app.get_parent() == nullptr || &option != app.get_help_ptr();
+}
+
+// Letters to insert, take out, replace or exchange with their neighbour.
+size_t NumChanges(std::string_view a, std::string_view b) {
+  if (a.size() > 64) return a.size();  // no slip of a verb
+  std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t k = 0; k <= b.size(); ++k) {
+      if (i == 0 || k == 0) {
+        table[i][k] = i + k;
+        continue;
+      }
+      const size_t differs = a[i - 1] == b[k - 1] ? 0 : 1;
+      size_t least =
+          std::min({table[i - 1][k] + 1, table[i][k - 1] + 1, table[i - 1][k - 1] + differs});
+      if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1]) {
+        least = std::min(least, table[i - 2][k - 2] + 1);
+      }
+      table[i][k] = least;
+    }
+  }
+  return table[a.size()][b.size()];
 }
 
 }  // namespace
@@ -81,6 +103,18 @@ CommandManual DescribeCommand(const CLI::App& app) {
     if (!verb->get_group().empty()) manual.verbs.push_back(DescribeCommand(*verb));
   }
   return manual;
+}
+
+std::string MostSimilar(std::string_view typed, std::span<const std::string> words) {
+  std::string best;
+  size_t least = 3;
+  for (const std::string& word : words) {
+    const size_t changes = NumChanges(typed, word);
+    if (changes >= least || 2 * changes > word.size()) continue;
+    least = changes;
+    best = word;
+  }
+  return best;
 }
 
 std::string Synopsis(const CommandManual& command) {

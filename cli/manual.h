@@ -57,6 +57,11 @@ CommandManual DescribeCommand(const CLI::App& app);
 
 std::span<const HelpTopic> HelpTopics();
 
+// The word that `typed` is a slip of: the nearest one, when two changes of a letter, or of two that
+// have changed places, are enough and the half of it is right; empty without such. Of equal ones
+// the first.
+std::string MostSimilar(std::string_view typed, std::span<const std::string> words);
+
 // "varve import [OPTION...] FILE... --step N".
 std::string Synopsis(const CommandManual& command);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/metadata.h"
 
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,7 +16,15 @@ constexpr std::string_view kPrefix = "safetensors.";
 TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata) {
   TrainerState state;
   state.global_step = static_cast<int64_t>(step);
-  for (const auto& [key, value] : metadata) state.extra[std::string(kPrefix) + key] = value;
+  for (const auto& [key, value] : metadata) {
+    state.extra[std::string(kPrefix) + key] = value;
+    int64_t samples = 0;
+    const char* const end = value.data() + value.size();
+    const bool is_count = std::from_chars(value.data(), end, samples).ptr == end && samples >= 0;
+    if (is_count && (key == "consumed_samples" || key == "consumed_train_samples")) {
+      state.consumed_samples = samples;
+    }
+  }
   return state;
 }
 

@@ -17,6 +17,36 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
+// Of one character of two bytes or more.
+char32_t CodePoint(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  char32_t code = first & (0x7fu >> character.size());
+  for (const char c : character.substr(1))
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
+  return code;
+}
+
+// Bytes of the character that `text` begins with; 0 when these are no UTF-8.
+size_t CharacterSize(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  if (byte < 0x80) return 1;
+  const size_t size = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
+  if (byte < 0xc2 || byte > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((static_cast<unsigned char>(text[i]) >> 6) != 2) return 0;
+  }
+  const char32_t code = CodePoint(text.substr(0, size));
+  const bool is_shortest = code >= (size == 4 ? 0x10000u : size == 3 ? 0x800u : 0x80u);
+  const bool is_surrogate = code >= 0xd800 && code < 0xe000;
+  return is_shortest && !is_surrogate && code < 0x110000 ? size : 0;
+}
+
+// Marks that let a terminal show text in another order than it has.
+bool ChangesDirection(char32_t code) {
+  return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
 // Characters, not bytes: what a terminal shows of most names.
 size_t DisplayWidth(std::string_view text) {
   return static_cast<size_t>(std::count_if(
@@ -143,23 +173,53 @@ std::string Join(std::span<const std::string> parts, std::string_view separator)
 
 std::string Printable(std::string_view text) {
   std::string printable;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (text[i] == '\n') {
+  while (!text.empty()) {
+    const auto byte = static_cast<unsigned char>(text[0]);
+    const size_t size = CharacterSize(text);
+    const char32_t code = size > 1 ? CodePoint(text.substr(0, size)) : byte;
+    if (byte == '\n') {
       printable += "\\n";
-    } else if (text[i] == '\t') {
+    } else if (byte == '\t') {
       printable += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (size == 0 || byte < 0x20 || byte == 0x7f) {
       printable += Format("\\x%02x", byte);
-    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
-      printable += Format("\\x%02x", next);  // U+0080 to U+009F, two bytes of UTF-8
-      ++i;
+    } else if (code >= 0x80 && code < 0xa0) {
+      printable += Format("\\x%02x", static_cast<unsigned>(code));  // two bytes of UTF-8
+    } else if (ChangesDirection(code)) {
+      printable += Format("\\u%04x", static_cast<unsigned>(code));
     } else {
-      printable += text[i];
+      printable += text.substr(0, size);
     }
+    text.remove_prefix(std::max<size_t>(size, 1));
   }
   return printable;
+}
+
+std::string Message(std::string_view message) {
+  const std::string text = Printable(message);
+  constexpr size_t kMaxWord = 256;
+  constexpr size_t kHead = 96;
+  constexpr size_t kTail = 32;
+  const auto is_inside = [&text](size_t at) {
+    return (static_cast<unsigned char>(text[at]) >> 6) == 2;
+  };
+  std::string cut;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end - begin <= kMaxWord) {
+      cut += text.substr(begin, end - begin);
+    } else {
+      size_t head = begin + kHead;
+      size_t tail = end - kTail;
+      while (is_inside(head)) --head;
+      while (is_inside(tail)) --tail;
+      cut += text.substr(begin, head - begin) + "...(" + std::to_string(tail - head) +
+             " bytes)..." + text.substr(tail, end - tail);
+    }
+    if (end < text.size()) cut += ' ';
+    begin = end + 1;
+  }
+  return cut;
 }
 
 void Table::AddRow(std::vector<std::string> cells) {

@@ -47,9 +47,12 @@ std::string SaveText(const SaveReport& report);
 // "a, b".
 std::string Join(std::span<const std::string> parts, std::string_view separator);
 
-// The text without control characters, which a hostile name could use to take over the terminal:
-// each becomes an escape such as \n or \x1b.
+// The text without control characters, which a hostile name could use to take over the terminal,
+// and without bytes that are no UTF-8: each becomes an escape such as \n, \x1b or \u202e.
 std::string Printable(std::string_view text);
+// As Printable, and of words of more than 256 bytes only the beginning and the end: a name of 1,024
+// bytes says no more than that.
+std::string Message(std::string_view message);
 
 // Columns of equal width, two spaces apart.
 class Table {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -29,8 +30,9 @@ class ProgressBar {
   std::chrono::steady_clock::time_point drawn_;  // guarded by mutex_
 };
 
-// One line without its newline: "import [#####     ]  50 %  1.0 GiB of 2.0 GiB  340 MiB/s".
+// One line without its newline: "import [#####     ]  50 %  1.0 GiB of 2.0 GiB  340 MiB/s". Where
+// that needs more than `columns`, the rate goes first, then the sizes, then the bar.
 std::string ProgressLine(const std::string& what, uint64_t done_bytes, uint64_t total_bytes,
-                         std::chrono::duration<double> elapsed);
+                         std::chrono::duration<double> elapsed, size_t columns = 80);
 
 }  // namespace varve::cli

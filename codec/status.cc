@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "varve/status.h"
 
+#include <cstdio>
+#include <cstdlib>
+
+#include "varve/result.h"
+
 namespace varve {
 
 std::string_view StatusCodeName(StatusCode code) {
@@ -39,5 +44,15 @@ Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
   return {code_, std::string(context).append(": ").append(message_)};
 }
+
+namespace internal {
+
+void DieWithoutValue(const Status& status) {
+  std::fprintf(stderr, "varve: the value of a Result was taken, which is an error: %s\n",
+               status.ToString().c_str());
+  std::abort();
+}
+
+}  // namespace internal
 
 }  // namespace varve

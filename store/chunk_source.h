@@ -30,8 +30,9 @@ class ChunkSource {
   // the store has is then shared without being read.
   virtual std::optional<Digest> KnownDigest(uint64_t i) const = 0;
   // The raw bytes of chunk `i`: in memory of the source that stays until the end of the save, or in
-  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one;
-  // then kNotFound says that the bytes are not at hand, and the other chunk is stored for itself.
+  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one,
+  // or the save verifies what it shares; then kNotFound says that the bytes are not at hand, and the
+  // other chunk is stored for itself.
   virtual Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) = 0;
   // The digest of a chunk that has been read. An error fails the save.
   virtual Status Learn(uint64_t i, const Digest& digest) = 0;

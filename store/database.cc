@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "store/commit_file_system.h"
 #include "store/guarded.h"
@@ -81,6 +83,29 @@ void RemoveEmptyLogs(const std::filesystem::path& store) {
   }
 }
 
+// A database that was there does not open. When one of the files is lost that name all others, this
+// is damage, whatever RocksDB makes of it.
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
+  const std::filesystem::path db = DbPath(store);
+  std::filesystem::path lost;
+  std::error_code ignored;
+  if (!std::filesystem::exists(db, ignored)) {
+    lost = db;
+  } else if (!std::filesystem::exists(db / "CURRENT", ignored)) {
+    lost = db / "CURRENT";
+  } else {
+    std::ifstream current(db / "CURRENT");
+    std::string manifest;
+    std::getline(current, manifest);
+    const bool is_name = manifest.starts_with("MANIFEST-") && manifest.find('/') == manifest.npos;
+    if (is_name && !std::filesystem::exists(db / manifest, ignored)) lost = db / manifest;
+  }
+  if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
+  return Status::Corruption(lost.string() +
+                            " is missing, without which no file of the database can be "
+                            "found; put it back, or take the store from a backup");
+}
+
 // Ours in the order of Family, then those that we do not know: they must be opened, too.
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
     const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
@@ -88,7 +113,7 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
   std::vector<std::string> names;
   const rocksdb::Status status =
       rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + store.string());
+  if (!status.ok()) return OpenError(status, store);
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
   for (int i = 0; i < kNumFamilies; ++i) {
     families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
@@ -152,6 +177,9 @@ Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::
   const rocksdb::Status status =
       rocksdb::Env::Default()->LockFile((DbPath(path) / "LOCK").string(), &lock);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path));
+  std::error_code ignored;
+  if (!status.ok() && !std::filesystem::exists(DbPath(path), ignored))
+    return OpenError(status, path);
   if (!status.ok()) return FromRocksDb(status, "locking the database in " + path.string());
   return std::unique_ptr<DatabaseLock>(new DatabaseLock(lock));
 }
@@ -242,7 +270,7 @@ Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::pat
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::OpenForReadOnly(options, DbPath(path).string(), families, &handles, &raw);
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
+  if (!status.ok()) return OpenError(status, path);
   const std::unique_ptr<rocksdb::DB> db(raw);
   std::vector<rocksdb::LiveFileMetaData> files;
   db->GetLiveFilesMetaData(&files);
@@ -330,7 +358,7 @@ Status Database::OpenDespite() {
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path_.string());
+  if (!status.ok()) return OpenError(status, path_);
   Adopt(raw, handles);
   return Status::Ok();
 }
@@ -341,7 +369,7 @@ Status Database::OpenWriter() {
   const rocksdb::Status status =
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path_.string());
+  if (!status.ok()) return OpenError(status, path_);
   Adopt(raw, handles);
   RemoveEmptyLogs(path_);
   return Status::Ok();
@@ -418,7 +446,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   // The second path is for RocksDB's log, which we replaced; nothing is written there.
   const rocksdb::Status status =
       rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
-  if (!status.ok()) return FromRocksDb(status, "opening the database in " + path.string());
+  if (!status.ok()) return OpenError(status, path);
   Adopt(raw, handles);
   return FindLost();
 }

@@ -47,6 +47,10 @@ Result<FormatFile> ReadFormatFile(const std::filesystem::path& store, bool for_w
   const std::filesystem::path path = store / kFormatFileName;
   const Result<FixedFile> file = ReadFixedFile(path, kMagic, kFormatVersion, kNumFields);
   if (file.status().code() == StatusCode::kNotFound) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(store, ignored)) {
+      return Status::NotFound("no varve store in " + store.string() + ": there is no such folder");
+    }
     return Status::NotFound("no varve store in " + store.string() + " (it has no FORMAT file)");
   }
   if (!file.ok()) return file.status();

@@ -341,11 +341,17 @@ void SavePipeline::Place(Job* job) {
   ref.address = {birth_, next_ordinal_++};
 }
 
-// Compares with a chunk of this save that was placed before, in the caller's memory. A strided one is
-// not gathered again for that: it simply is not shared.
+// Compares with a chunk of this save that was placed before, in the caller's memory or read again. A
+// strided one is not gathered again for that: it simply is not shared.
 bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                                 std::span<const std::byte> raw) {
-  return tensor.strides.empty() && tensor.chunks == nullptr && tensor.record.ChunkBytes(chunk) == raw.size() &&
+  if (tensor.chunks != nullptr) {
+    std::vector<std::byte> buffer;
+    const auto again = tensor.chunks->Read(chunk, &buffer);
+    return again.ok() && again->size() == raw.size() &&
+           std::memcmp(again->data(), raw.data(), raw.size()) == 0;
+  }
+  return tensor.strides.empty() && tensor.record.ChunkBytes(chunk) == raw.size() &&
          std::memcmp(tensor.data + tensor.record.ChunkOffset(chunk), raw.data(), raw.size()) == 0;
 }
 

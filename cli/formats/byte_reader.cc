@@ -25,6 +25,12 @@ std::string_view AsText(std::span<const std::byte> bytes) {
 }
 
 Result<std::span<const std::byte>> ByteReader::Bytes(std::string_view field, uint64_t size) {
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, Skip(field, size));
+  if (fetch_) VARVE_RETURN_IF_ERROR(fetch_(bytes));
+  return bytes;
+}
+
+Result<std::span<const std::byte>> ByteReader::Skip(std::string_view field, uint64_t size) {
   if (size > left()) {
     return ErrorAt(offset_, std::string(field) + " needs " + std::to_string(size) +
                                 " bytes; the file has " + std::to_string(left()) + " more");

@@ -13,7 +13,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "cli/formats/input_file.h"
 #include "varve/result.h"
 
 namespace varve::formats {
@@ -31,7 +33,9 @@ std::string_view AsText(std::span<const std::byte> bytes);
 class ByteReader {
  public:
   // The bytes must outlive the reader and what it returns.
-  explicit ByteReader(std::span<const std::byte> file) : file_(file) {}
+  // With `fetch`, it is called for each field before that is read.
+  explicit ByteReader(std::span<const std::byte> file, FetchBytes fetch = {})
+      : file_(file), fetch_(std::move(fetch)) {}
 
   uint64_t offset() const { return offset_; }
   uint64_t left() const { return file_.size() - offset_; }
@@ -41,9 +45,12 @@ class ByteReader {
   Result<uint32_t> U32(std::string_view field);
   Result<uint64_t> U64(std::string_view field);
   Result<std::span<const std::byte>> Bytes(std::string_view field, uint64_t size);
+  // As Bytes, for what nobody looks at now: it is not fetched.
+  Result<std::span<const std::byte>> Skip(std::string_view field, uint64_t size);
 
  private:
   std::span<const std::byte> file_;
+  FetchBytes fetch_;
   uint64_t offset_ = 0;
 };
 

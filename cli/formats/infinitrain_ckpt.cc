@@ -71,7 +71,7 @@ Result<std::vector<int64_t>> ReadShape(ByteReader* reader) {
   return shape;
 }
 
-Result<std::span<const std::byte>> ReadData(const MappedTensor& tensor, ByteReader* reader) {
+Result<std::span<const std::byte>> ReadData(const FileTensor& tensor, ByteReader* reader) {
   const uint64_t begin = reader->offset();
   VARVE_ASSIGN_OR_RETURN(const uint64_t size, reader->U64("the byte count"));
   const Result<uint64_t> needed = NumBytes(tensor.dtype, tensor.shape);
@@ -80,10 +80,10 @@ Result<std::span<const std::byte>> ReadData(const MappedTensor& tensor, ByteRead
     return Unexpected(begin, "the byte count", size,
                       std::to_string(*needed) + ", which dtype and dims need");
   }
-  return reader->Bytes("the data", size);
+  return reader->Skip("the data", size);
 }
 
-Status ReadRest(ByteReader* reader, MappedTensor* tensor) {
+Status ReadRest(ByteReader* reader, FileTensor* tensor) {
   VARVE_ASSIGN_OR_RETURN(tensor->dtype, ReadDType(reader));
   VARVE_ASSIGN_OR_RETURN(tensor->shape, ReadShape(reader));
   VARVE_ASSIGN_OR_RETURN(tensor->data, ReadData(*tensor, reader));
@@ -97,14 +97,15 @@ void AppendLittleEndian(T value, std::string* bytes) {
 
 }  // namespace
 
-Result<std::vector<MappedTensor>> ParseCkpt(std::span<const std::byte> file) {
-  ByteReader reader(file);
+Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
+                                          const FetchBytes& fetch) {
+  ByteReader reader(file, fetch);
   VARVE_ASSIGN_OR_RETURN(const uint32_t count, ReadHeader(&reader));
-  std::vector<MappedTensor> tensors;  // grows as they are found: the count may lie
+  std::vector<FileTensor> tensors;  // grows as they are found: the count may lie
   std::unordered_set<std::string> names;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t begin = reader.offset();
-    MappedTensor tensor;
+    FileTensor tensor;
     Result<std::string> name = ReadName(&reader);
     if (!name.ok()) {
       return name.status().WithContext("tensor " + std::to_string(i + 1) + " of " +

@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
+#include "cli/formats/input_file.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
 
@@ -24,7 +25,10 @@ namespace varve::formats {
 // Reads a whole file. When it is ok, the tensors have distinct names that ValidateName accepts,
 // data of the size that dtype and shape need, and nothing follows the last of them. They point into
 // `file`. kInvalidArgument names the offset, what was found and what was expected.
-Result<std::vector<MappedTensor>> ParseCkpt(std::span<const std::byte> file);
+// `fetch`, unless empty, is called before a part of `file` is read, and never for the data; its
+// errors end the reading.
+Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
+                                          const FetchBytes& fetch = {});
 
 // What comes before the first tensor, and before the data of each. kFailedPrecondition: the format
 // has no such dtype.

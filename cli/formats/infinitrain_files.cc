@@ -77,29 +77,33 @@ Status InfiniTrainFiles::AddFile(const fs::path& path) {
         ": expected a folder checkpoint_step_NNNNNN, or a file model.ckpt, "
         "optimizer.ckpt or trainer_state.json");
   }
-  VARVE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  const Status status = is_ckpt ? AddCkpt(path, std::move(file)) : AddState(path, file);
-  return status.WithContext(path.string());
+  VARVE_ASSIGN_OR_RETURN(const auto file, InputFile::Open(path));
+  const Status status = is_ckpt ? AddCkpt(path, file) : AddState(path, file.get());
+  // The file's own errors name it.
+  return status.code() == StatusCode::kInvalidArgument ? status.WithContext(path.string()) : status;
 }
 
-Status InfiniTrainFiles::AddCkpt(const fs::path& path, MappedFile file) {
+Status InfiniTrainFiles::AddCkpt(const fs::path& path, const std::shared_ptr<InputFile>& file) {
   CkptLayout layout{.file = path.filename().string(), .tensors = {}};
   for (const CkptLayout& other : layout_) {
     if (other.file == layout.file) return Status::InvalidArgument("another file has that name");
   }
-  VARVE_ASSIGN_OR_RETURN(std::vector<MappedTensor> tensors, ParseCkpt(file.bytes()));
-  files_.push_back(std::move(file));
-  for (MappedTensor& tensor : tensors) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<FileTensor> tensors,
+                         ParseCkpt(file->bytes(), FetcherOf(file.get())));
+  for (FileTensor& tensor : tensors) {
     layout.tensors.push_back(tensor.name);
+    tensor.file = file;
+    if (layout.file == kOptimizerCkpt) tensor.role = TensorRole::kOptimizer;
     tensors_.push_back(std::move(tensor));
   }
   layout_.push_back(std::move(layout));
   return Status::Ok();
 }
 
-Status InfiniTrainFiles::AddState(const fs::path& path, const MappedFile& file) {
+Status InfiniTrainFiles::AddState(const fs::path& path, InputFile* file) {
   if (state_text_) return Status::InvalidArgument("another file has that name");
-  state_text_ = AsText(file.bytes());
+  VARVE_RETURN_IF_ERROR(file->Fetch(file->bytes()));
+  state_text_ = AsText(file->bytes());
   state_path_ = path;
   return Status::Ok();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The files of one InfiniTrain checkpoint, mapped: model.ckpt, optimizer.ckpt and
+// The files of one InfiniTrain checkpoint: model.ckpt, optimizer.ckpt and
 // trainer_state.json of a folder checkpoint_step_NNNNNN. Thread rule: constant after Open.
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/formats/mapped_file.h"
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
+#include "cli/formats/input_file.h"
 #include "varve/result.h"
 
 namespace varve::formats {
@@ -35,7 +35,7 @@ class InfiniTrainFiles {
   static Result<InfiniTrainFiles> Open(std::span<const std::filesystem::path> paths);
 
   // In the order of the files, and of the bytes in each.
-  const std::vector<MappedTensor>& tensors() const { return tensors_; }
+  const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<CkptLayout>& layout() const { return layout_; }
   // The text of trainer_state.json and where it is from; nullopt when there is none.
   const std::optional<std::string>& state_text() const { return state_text_; }
@@ -46,11 +46,10 @@ class InfiniTrainFiles {
  private:
   Status AddFolder(const std::filesystem::path& folder);
   Status AddFile(const std::filesystem::path& path);
-  Status AddCkpt(const std::filesystem::path& path, MappedFile file);
-  Status AddState(const std::filesystem::path& path, const MappedFile& file);
+  Status AddCkpt(const std::filesystem::path& path, const std::shared_ptr<InputFile>& file);
+  Status AddState(const std::filesystem::path& path, InputFile* file);
 
-  std::vector<MappedFile> files_;
-  std::vector<MappedTensor> tensors_;
+  std::vector<FileTensor> tensors_;
   std::vector<CkptLayout> layout_;
   std::optional<std::string> state_text_;
   std::filesystem::path state_path_;

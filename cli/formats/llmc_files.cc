@@ -14,6 +14,10 @@ bool IsState(std::span<const std::byte> file) {
   return file.size() >= 4 && LoadU32(file) == kLlmcStateMagic;
 }
 
+Status FetchHeader(InputFile* file) {
+  return file->Fetch(file->bytes().first(std::min<size_t>(kLlmcHeaderBytes, file->bytes().size())));
+}
+
 // Where the states of `a` and `b` contradict each other; ok when they may be of one checkpoint.
 Status CheckTogether(const LlmcState& a, const LlmcState& b) {
   if (a.header.rank == b.header.rank) {
@@ -33,16 +37,20 @@ Status CheckTogether(const LlmcState& a, const LlmcState& b) {
 Result<LlmcFiles> LlmcFiles::Open(std::span<const std::filesystem::path> paths) {
   LlmcFiles files;
   for (const std::filesystem::path& path : paths) {
-    VARVE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    VARVE_ASSIGN_OR_RETURN(auto file, InputFile::Open(path));
+    VARVE_RETURN_IF_ERROR(FetchHeader(file.get()));
     files.files_.push_back(std::move(file));
   }
   // The model goes first: without it nobody knows where a state ends.
   for (const bool is_state : {false, true}) {
     for (size_t i = 0; i < paths.size(); ++i) {
-      const std::span<const std::byte> file = files.files_[i].bytes();
-      if (IsState(file) != is_state) continue;
+      const std::shared_ptr<InputFile>& file = files.files_[i];
+      if (IsState(file->bytes()) != is_state) continue;
       const Status status = is_state ? files.AddState(file) : files.AddModel(file);
-      if (!status.ok()) return status.WithContext(paths[i].string());
+      if (status.code() == StatusCode::kInvalidArgument) {
+        return status.WithContext(paths[i].string());
+      }
+      VARVE_RETURN_IF_ERROR(status);  // the file's own errors name it
     }
   }
   std::sort(files.states_.begin(), files.states_.end(), [](const State& a, const State& b) {
@@ -51,21 +59,30 @@ Result<LlmcFiles> LlmcFiles::Open(std::span<const std::filesystem::path> paths) 
   return files;
 }
 
-Status LlmcFiles::AddModel(std::span<const std::byte> file) {
+Status LlmcFiles::AddModel(const std::shared_ptr<InputFile>& file) {
   if (!model_header_.empty()) return Status::InvalidArgument("it is a second model file");
-  VARVE_ASSIGN_OR_RETURN(model_, ParseLlmcModel(file));
-  model_header_ = file.first(kLlmcHeaderBytes);
+  VARVE_ASSIGN_OR_RETURN(model_, ParseLlmcModel(file->bytes()));
+  for (FileTensor& tensor : model_.tensors) {
+    tensor.file = file;
+    tensor.role = TensorRole::kParameter;
+  }
+  model_header_ = file->bytes().first(kLlmcHeaderBytes);
   return Status::Ok();
 }
 
-Status LlmcFiles::AddState(std::span<const std::byte> file) {
+Status LlmcFiles::AddState(const std::shared_ptr<InputFile>& file) {
   if (model_header_.empty()) {
     return Status::InvalidArgument(
         "a state file does not say how many parameters it is for; name its model file, too");
   }
   State state{.parsed = {}, .header = {}};
-  VARVE_ASSIGN_OR_RETURN(state.parsed, ParseLlmcState(file, model_.num_parameters));
-  state.header = file.first(kLlmcHeaderBytes);
+  VARVE_ASSIGN_OR_RETURN(
+      state.parsed, ParseLlmcState(file->bytes(), model_.num_parameters, FetcherOf(file.get())));
+  for (FileTensor& tensor : state.parsed.tensors) {
+    tensor.file = file;
+    tensor.role = TensorRole::kOptimizer;
+  }
+  state.header = file->bytes().first(kLlmcHeaderBytes);
   for (const State& other : states_) {
     VARVE_RETURN_IF_ERROR(CheckTogether(other.parsed, state.parsed));
   }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The files of one llm.c checkpoint, mapped: a model file and the state files of any of its
+// The files of one llm.c checkpoint: a model file and the state files of any of its
 // processes, told apart by their magic numbers. Thread rule: constant after Open.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "cli/formats/input_file.h"
 #include "cli/formats/llmc_model.h"
 #include "cli/formats/llmc_state.h"
-#include "cli/formats/mapped_file.h"
 #include "varve/result.h"
 
 namespace varve::formats {
@@ -32,10 +33,10 @@ class LlmcFiles {
   const std::vector<State>& states() const { return states_; }  // by rising rank
 
  private:
-  Status AddModel(std::span<const std::byte> file);
-  Status AddState(std::span<const std::byte> file);
+  Status AddModel(const std::shared_ptr<InputFile>& file);
+  Status AddState(const std::shared_ptr<InputFile>& file);
 
-  std::vector<MappedFile> files_;
+  std::vector<std::shared_ptr<InputFile>> files_;
   LlmcModel model_;
   std::span<const std::byte> model_header_;
   std::vector<State> states_;

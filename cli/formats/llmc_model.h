@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
 
@@ -48,7 +48,7 @@ struct LlmcTensor {
 
 struct LlmcModel {
   LlmcHeader header;
-  std::vector<MappedTensor> tensors;  // in the order of the file, into which they point
+  std::vector<FileTensor> tensors;  // in the order of the file, into which they point
   uint64_t num_parameters = 0;
 };
 

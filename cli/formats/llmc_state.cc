@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/formats/llmc_state.h"
 
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,14 @@ namespace {
 
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kMaxProcesses = 1 << 16;
+
+// Where the header has what changes from step to step, as indices of its integers.
+constexpr size_t kShuffleAt = 5;
+constexpr size_t kStepAt = 10;
+constexpr size_t kRngAt = 20;
+constexpr size_t kShardAt = 30;
+constexpr size_t kSampleAt = 32;
+
 constexpr uint64_t kGeneratorBytes =
     2520;  // of llm.c's mt19937_state, which ends the loader's state
 
@@ -32,9 +41,9 @@ Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::str
 
 // Two lists of int32, the files of tokens and the samples of the current one, each after its
 // length, and a generator. The file must end there.
-Status CheckLoader(std::span<const std::byte> file, uint64_t begin) {
-  ByteReader reader(file);
-  VARVE_RETURN_IF_ERROR(reader.Bytes("what comes before the loader's state", begin).status());
+Status CheckLoader(std::span<const std::byte> file, uint64_t begin, const FetchBytes& fetch) {
+  ByteReader reader(file, fetch);
+  VARVE_RETURN_IF_ERROR(reader.Skip("what comes before the loader's state", begin).status());
   for (const char* list : {"the loader's list of files", "the loader's list of samples"}) {
     const uint64_t offset = reader.offset();
     VARVE_ASSIGN_OR_RETURN(const uint64_t length, reader.U64(list));
@@ -52,12 +61,13 @@ Status CheckLoader(std::span<const std::byte> file, uint64_t begin) {
 }
 
 // What may follow vectors that end at `begin`: nothing, or the loader's state.
-Status CheckRest(std::span<const std::byte> file, bool has_shuffle, uint64_t begin) {
+Status CheckRest(std::span<const std::byte> file, bool has_shuffle, uint64_t begin,
+                 const FetchBytes& fetch) {
   if (file.size() < begin) {
     return ErrorAt(file.size(), "the file ends; its vectors need " + std::to_string(begin) +
                                     " bytes for the parameters of its model");
   }
-  if (has_shuffle) return CheckLoader(file, begin);
+  if (has_shuffle) return CheckLoader(file, begin, fetch);
   if (file.size() == begin) return Status::Ok();
   return ErrorAt(begin, "the file goes on for " + std::to_string(file.size() - begin) +
                             " bytes after its vectors");
@@ -83,16 +93,32 @@ Result<LlmcStateHeader> ParseLlmcStateHeader(std::span<const std::byte> file) {
                          Between(file, 2, "the number of processes", 1, kMaxProcesses));
   VARVE_ASSIGN_OR_RETURN(header.rank, Between(file, 3, "the rank", 0, header.num_processes - 1));
   VARVE_ASSIGN_OR_RETURN(header.has_master, Between(file, 4, "the flag of masters", 0, 1));
-  VARVE_ASSIGN_OR_RETURN(header.has_shuffle, Between(file, 5, "the flag of shuffling", 0, 1));
-  VARVE_ASSIGN_OR_RETURN(header.step, Between(file, 10, "the step", 0, INT32_MAX));
-  header.rng = FromInt(file, 20).first(16);
-  header.shard_index = LoadU64(FromInt(file, 30));
-  header.sample_index = LoadU64(FromInt(file, 32));
+  VARVE_ASSIGN_OR_RETURN(header.has_shuffle,
+                         Between(file, kShuffleAt, "the flag of shuffling", 0, 1));
+  VARVE_ASSIGN_OR_RETURN(header.step, Between(file, kStepAt, "the step", 0, kMaxLlmcStep));
+  header.rng = FromInt(file, kRngAt).first(kLlmcRngBytes);
+  header.shard_index = LoadU64(FromInt(file, kShardAt));
+  header.sample_index = LoadU64(FromInt(file, kSampleAt));
   return header;
 }
 
-Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters) {
+void WriteLlmcProgress(const LlmcStateHeader& header, std::string* file) {
+  const auto write = [file](size_t index, uint64_t value, size_t size) {
+    for (size_t i = 0; i < size; ++i) (*file)[4 * index + i] = static_cast<char>(value >> (8 * i));
+  };
+  write(kShuffleAt, header.has_shuffle ? 1 : 0, 4);
+  write(kStepAt, header.step, 4);
+  std::memmove(file->data() + 4 * kRngAt, header.rng.data(), kLlmcRngBytes);
+  write(kShardAt, header.shard_index, 8);
+  write(kSampleAt, header.sample_index, 8);
+}
+
+Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters,
+                                 const FetchBytes& fetch) {
   LlmcState state;
+  if (fetch && file.size() >= kLlmcHeaderBytes) {
+    VARVE_RETURN_IF_ERROR(fetch(file.first(kLlmcHeaderBytes)));
+  }
   VARVE_ASSIGN_OR_RETURN(state.header, ParseLlmcStateHeader(file));
   const std::vector<std::string_view> names = state.header.VectorNames();
   const auto end_of = [&names](uint64_t elements) {
@@ -100,11 +126,12 @@ Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_p
   };
   // Whether the processes share the vectors out (ZeRO-1) is not in the header either.
   uint64_t elements = num_parameters;
-  Status status = CheckRest(file, state.header.has_shuffle, end_of(elements));
-  if (!status.ok() && num_parameters % state.header.num_processes == 0) {
+  Status status = CheckRest(file, state.header.has_shuffle, end_of(elements), fetch);
+  if (status.code() == StatusCode::kInvalidArgument &&
+      num_parameters % state.header.num_processes == 0) {
     elements = num_parameters / state.header.num_processes;
     state.is_sharded = elements != num_parameters;
-    status = CheckRest(file, state.header.has_shuffle, end_of(elements));
+    status = CheckRest(file, state.header.has_shuffle, end_of(elements), fetch);
   }
   VARVE_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < names.size(); ++i) {

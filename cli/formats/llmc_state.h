@@ -8,15 +8,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
+#include "cli/formats/input_file.h"
 #include "varve/result.h"
 
 namespace varve::formats {
 
 inline constexpr uint32_t kLlmcStateMagic = 20240527;
+inline constexpr uint64_t kMaxLlmcStep = INT32_MAX;
+inline constexpr size_t kLlmcRngBytes = 16;
 
 // A checked header. Numbers of the loader and the generator are whatever the file says.
 struct LlmcStateHeader {
@@ -35,7 +39,7 @@ struct LlmcStateHeader {
 
 struct LlmcState {
   LlmcStateHeader header;
-  std::vector<MappedTensor> tensors;  // in the order of the file; shard = rank
+  std::vector<FileTensor> tensors;    // in the order of the file; shard = rank
   bool is_sharded = false;            // the vectors are a share of the parameters
   std::span<const std::byte> loader;  // what follows the vectors
 };
@@ -43,8 +47,16 @@ struct LlmcState {
 // Checks the header, which is the first 1,024 bytes. kInvalidArgument names the offset.
 Result<LlmcStateHeader> ParseLlmcStateHeader(std::span<const std::byte> file);
 
+// Writes what changes from step to step over the header that `file` begins with: the step, the flag
+// of shuffling, the generator and the position in the data. Preconditions: `file` has a header, and
+// the step is at most kMaxLlmcStep. `header.rng` may lie in `file`.
+void WriteLlmcProgress(const LlmcStateHeader& header, std::string* file);
+
 // Reads a whole file. How long its vectors are is not in it, so the model says how many parameters
 // there are. kInvalidArgument names the offset.
-Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters);
+// `fetch`, unless empty, is called before a part of `file` is read, and never for the vectors; its
+// errors end the reading.
+Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters,
+                                 const FetchBytes& fetch = {});
 
 }  // namespace varve::formats

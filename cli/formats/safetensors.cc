@@ -28,11 +28,27 @@ uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   return value;
 }
 
+// What other trainers write; empty when it is none of that. No honest header length looks so.
+std::string_view KnownAs(std::span<const std::byte> first) {
+  const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
+  if (text.starts_with("PK\x03\x04")) return "a zip archive, as torch.save makes (.pt, .pth, .bin)";
+  if (text[0] == '\x80' && text[1] >= 2 && text[1] <= 5) {
+    return "a pickle of Python's, as torch.save made before PyTorch 1.6 (.pt, .pth)";
+  }
+  return {};
+}
+
 // The JSON text, once its stated length is known to be honest.
-Result<std::string_view> HeaderText(std::span<const std::byte> file) {
+Result<std::string_view> HeaderText(std::span<const std::byte> file, const FetchBytes& fetch) {
   if (file.size() < kLengthBytes) {
     return Status::InvalidArgument("the file has " + std::to_string(file.size()) +
                                    " bytes, too few for the 8 of the header length");
+  }
+  if (fetch) VARVE_RETURN_IF_ERROR(fetch(file.first(kLengthBytes)));
+  if (const std::string_view other = KnownAs(file.first(kLengthBytes)); !other.empty()) {
+    return Status::InvalidArgument("this is " + std::string(other) +
+                                   ", no safetensors file: write it as one with "
+                                   "safetensors.torch.save_file first");
   }
   const uint64_t length = LoadLittleEndian64(file);
   if (length > kMaxSafetensorsHeaderBytes) {
@@ -45,6 +61,7 @@ Result<std::string_view> HeaderText(std::span<const std::byte> file) {
                                    " bytes long; the file has only " +
                                    std::to_string(file.size() - kLengthBytes) + " bytes after it");
   }
+  if (fetch) VARVE_RETURN_IF_ERROR(fetch(file.subspan(kLengthBytes, length)));
   const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (length == 0 || text[0] != '{') {
     return Status::InvalidArgument("the header does not begin with '{'");
@@ -176,8 +193,9 @@ void AppendTensor(const TensorInfo& tensor, uint64_t begin, std::string* text) {
 
 }  // namespace
 
-Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> file) {
-  VARVE_ASSIGN_OR_RETURN(const std::string_view text, HeaderText(file));
+Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> file,
+                                           const FetchBytes& fetch) {
+  VARVE_ASSIGN_OR_RETURN(const std::string_view text, HeaderText(file, fetch));
   Result<json> root = ParseStrictJson(text);
   if (!root.ok()) return root.status().WithContext("header");
   SafetensorsHeader header;

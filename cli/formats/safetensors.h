@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/formats/input_file.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
 
@@ -44,8 +45,10 @@ struct SafetensorsHeader {
 
 // Reads the header of a whole file. When it is ok, the tensors lie in the file one after the other
 // without hole, overlap or rest, each with the bytes that its shape needs, under distinct names
-// that ValidateName accepts. kInvalidArgument says what is wrong otherwise.
-Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> file);
+// that ValidateName accepts. kInvalidArgument says what is wrong otherwise. `fetch`, unless empty,
+// is called before a part of the header is read; its errors end the reading.
+Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> file,
+                                           const FetchBytes& fetch = {});
 
 // Puts tensors into the order of the `safetensors` package: wide types first, then by name, so that
 // every tensor is aligned to its own element.

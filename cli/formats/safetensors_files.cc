@@ -33,21 +33,26 @@ Result<SafetensorsFiles> SafetensorsFiles::Open(std::span<const std::filesystem:
 Status SafetensorsFiles::AddFile(const std::filesystem::path& path) {
   const std::filesystem::path place = Place(path);
   if (!places_.insert(place).second) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  Result<SafetensorsHeader> header = ParseSafetensors(file.bytes());
-  if (!header.ok()) return header.status().WithContext(path.string());
-  const std::span<const std::byte> data = file.bytes().subspan(header->data_begin);
-  files_.push_back(std::move(file));
+  VARVE_ASSIGN_OR_RETURN(const auto file, InputFile::Open(path));
+  Result<SafetensorsHeader> header = ParseSafetensors(file->bytes(), FetcherOf(file.get()));
+  if (header.status().code() == StatusCode::kInvalidArgument) {
+    return header.status().WithContext(path.string());
+  }
+  VARVE_RETURN_IF_ERROR(header.status());  // the file's own errors name it
+  const std::span<const std::byte> data = file->bytes().subspan(header->data_begin);
   for (SafetensorsTensor& tensor : header->tensors) {
     VARVE_RETURN_IF_ERROR(
-        AddTensor(place, {std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
-                          data.subspan(tensor.begin, tensor.end - tensor.begin)}));
+        AddTensor(place, {.name = std::move(tensor.name),
+                          .dtype = tensor.dtype,
+                          .shape = std::move(tensor.shape),
+                          .data = data.subspan(tensor.begin, tensor.end - tensor.begin),
+                          .file = file}));
   }
   AddMetadata(header->metadata);
   return Status::Ok();
 }
 
-Status SafetensorsFiles::AddTensor(const std::filesystem::path& place, MappedTensor tensor) {
+Status SafetensorsFiles::AddTensor(const std::filesystem::path& place, FileTensor tensor) {
   const auto [entry, is_new] = file_of_.emplace(tensor.name, place);
   if (!is_new) {
     return Status::InvalidArgument("tensor " + Quoted(tensor.name) + " is in two files: " +
@@ -65,9 +70,10 @@ void SafetensorsFiles::AddMetadata(const SafetensorsMetadata& metadata) {
 }
 
 Status SafetensorsFiles::AddIndex(const std::filesystem::path& path) {
-  VARVE_ASSIGN_OR_RETURN(const MappedFile index, MappedFile::Open(path));
-  const std::string_view text(reinterpret_cast<const char*>(index.bytes().data()),
-                              index.bytes().size());
+  VARVE_ASSIGN_OR_RETURN(const auto index, InputFile::Open(path));
+  VARVE_RETURN_IF_ERROR(index->Fetch(index->bytes()));
+  const std::string_view text(reinterpret_cast<const char*>(index->bytes().data()),
+                              index->bytes().size());
   Result<WeightMap> weight_map = ParseSafetensorsIndex(text);
   if (!weight_map.ok()) return weight_map.status().WithContext(path.string());
   std::set<std::string> names;

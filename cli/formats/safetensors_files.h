@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of one or more safetensors files, mapped. A path that ends in ".index.json" stands
+// The tensors of one or more safetensors files. A path that ends in ".index.json" stands
 // for all files that the index names. Thread rule: constant after Open.
 #pragma once
 
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/formats/mapped_file.h"
-#include "cli/formats/mapped_tensor.h"
+#include "cli/formats/file_tensor.h"
+#include "cli/formats/input_file.h"
 #include "cli/formats/safetensors.h"
 #include "cli/formats/safetensors_index.h"
 #include "varve/result.h"
@@ -29,7 +29,7 @@ class SafetensorsFiles {
   static Result<SafetensorsFiles> Open(std::span<const std::filesystem::path> paths);
 
   // In the order of the files, and of the bytes in each.
-  const std::vector<MappedTensor>& tensors() const { return tensors_; }
+  const std::vector<FileTensor>& tensors() const { return tensors_; }
   // Of all files together. Where files disagree about a key, the first file's value stays.
   const SafetensorsMetadata& metadata() const { return metadata_; }
   // Keys of `metadata` about which files disagree.
@@ -38,12 +38,11 @@ class SafetensorsFiles {
  private:
   Status AddFile(const std::filesystem::path& path);
   Status AddIndex(const std::filesystem::path& path);
-  Status AddTensor(const std::filesystem::path& place, MappedTensor tensor);
+  Status AddTensor(const std::filesystem::path& place, FileTensor tensor);
   void AddMetadata(const SafetensorsMetadata& metadata);
   Status CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map) const;
 
-  std::vector<MappedFile> files_;
-  std::vector<MappedTensor> tensors_;
+  std::vector<FileTensor> tensors_;
   std::set<std::filesystem::path> places_;                // of all files
   std::map<std::string, std::filesystem::path> file_of_;  // the place, by tensor name
   SafetensorsMetadata metadata_;

@@ -2,13 +2,13 @@
 //
 // AsyncCheckpointer: saves a training in the background of its next steps.
 //
-//   auto ckpt = *varve::AsyncCheckpointer::Open("ckpt", {});
-//   ckpt->BeginSave(step, state);          // returns at once
-//   ForwardAndBackward();                  // staging goes on meanwhile: the state is only read
-//   ckpt->AwaitStaged();                   // from here on the tensors may change
-//   OptimizerStep();                       // encoding and commit go on meanwhile
+//   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt"));
+//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
+//   ForwardAndBackward();                       // staging goes on meanwhile: the state is only read
+//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
+//   OptimizerStep();                            // encoding and commit go on meanwhile
 //   ...
-//   ckpt->Close();                         // the last save is durable, or the error is here
+//   return ckpt->Close();                       // the last save is durable, or the error is here
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
 // has returned. They change in the optimizer step and nowhere else, so staging may overlap the next

@@ -2,7 +2,8 @@
 //
 // A consistent copy of a store, taken beside a live writer without its help.
 //
-//   auto report = *varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
+//   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
+//   if (!report.ok()) return report.status();
 //
 // The copy is an ordinary store: open it, check it, train on from it.
 #pragma once

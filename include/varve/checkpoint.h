@@ -2,13 +2,15 @@
 //
 // Writing and reading one checkpoint: all state of a run at a step.
 //
-//   auto writer = *store->Begin(/*step=*/100);                 // SaveOptions{} = run "main"
-//   writer->Put({.name = "wte", .dtype = varve::DType::kBF16, .shape = shape, .data = ptr});
-//   auto report = writer->Commit();                            // durable when this returns ok
+//   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(/*step=*/100));  // SaveOptions{} = run "main"
+//   VARVE_RETURN_IF_ERROR(writer->Put(
+//       {.name = "wte", .dtype = varve::DType::kBF16, .shape = shape, .data = ptr}));
+//   VARVE_RETURN_IF_ERROR(writer->Commit().status());  // durable when this returns ok
 //
-//   auto reader = *store->OpenCheckpoint("main", 100);
-//   std::vector<std::byte> out(reader->Find("wte")->logical_bytes);
-//   reader->Read("wte", out);
+//   VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 100));
+//   VARVE_ASSIGN_OR_RETURN(const varve::TensorInfo wte, reader->Find("wte"));
+//   std::vector<std::byte> out(wte.logical_bytes);
+//   return reader->Read("wte", out);
 #pragma once
 
 #include <chrono>

@@ -2,15 +2,16 @@
 //
 // Checkpoints of tensors in the memory of GPUs. In the library varve::cuda.
 //
-//   auto source = *varve::CudaTensorSource::Create({.streams = {{0, stream}}});
-//   auto ckpt = *varve::AsyncCheckpointer::Open("ckpt", {.devices = source});
+//   VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<varve::DeviceTensorSource> source,
+//                          varve::CudaTensorSource::Create({.streams = {{0, stream}}}));
+//   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt", {.devices = source}));
 //   state.tensors.push_back({.name = "wte", .shape = {V, C}, .data = wte, .device = 0});
-//   ckpt->Prewarm(state);                     // takes all memory, on the devices and pinned
+//   VARVE_RETURN_IF_ERROR(ckpt->Prewarm(state));  // takes all memory, on the devices and pinned
 //   ...
-//   ckpt->BeginSave(step, state);             // returns at once
-//   ForwardAndBackward<<<..., stream>>>();
-//   ckpt->AwaitStaged();                      // as a rule at once, too
-//   OptimizerStep<<<..., stream>>>();         // comes after the reads of the save
+//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
+//   ForwardAndBackward(stream);
+//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // as a rule at once, too
+//   OptimizerStep(stream);                        // comes after the reads of the save
 //
 // The contract, on streams instead of threads: what has written the tensors is ordered before the
 // given stream at BeginSave. What changes them is on the given stream after AwaitStaged, or waits

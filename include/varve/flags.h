@@ -7,7 +7,7 @@
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
 //     // register flag.name and flag.help; when it is met, call flag.set with its value
 //   }
-//   Status ok = varve::ValidateFlags(flags);   // TrainerHooks::Start does that, too
+//   VARVE_RETURN_IF_ERROR(varve::ValidateFlags(flags));   // TrainerHooks::Start does that, too
 #pragma once
 
 #include <cstdint>

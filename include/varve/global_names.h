@@ -5,8 +5,9 @@
 //
 //   varve::Pipeline pipeline{.layers = 7, .stages = 2, .chunks = 2};
 //   varve::GlobalNames names;
-//   names.AddNumbers("transformer.h", *varve::LayersOfStage(pipeline, /*stage=*/1));  // 2, 3, 6
-//   names.Apply("module.transformer.h.2.ln_1.weight");  // "transformer.h.6.ln_1.weight"
+//   VARVE_ASSIGN_OR_RETURN(const auto layers, varve::LayersOfStage(pipeline, /*stage=*/1));
+//   VARVE_RETURN_IF_ERROR(names.AddNumbers("transformer.h", layers));  // 2, 3, 6
+//   auto name = names.Apply("module.transformer.h.2.ln_1.weight");  // "transformer.h.6.ln_1.weight"
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,13 @@
 // A group: many ranks, each in a process of its own, that save one checkpoint together. The root is
 // a folder on a file system that all of them share.
 //
-//   uint64_t epoch = *varve::Group::StartEpoch("root", num_ranks);   // one process, at each start
+//   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch,      // one process, at each start
+//                          varve::Group::StartEpoch("root", num_ranks));
 //   // ... hand `epoch` to all ranks; then on each of them:
-//   auto store = *varve::Group::Join("root", {.rank = rank, .epoch = epoch});
-//   auto writer = *store->Begin(step);         // all ranks, the same run and step
-//   ...                                        // Put what this rank holds
-//   auto report = writer->Commit();            // the same Status on all ranks
+//   VARVE_ASSIGN_OR_RETURN(auto store, varve::Group::Join("root", {.rank = rank, .epoch = epoch}));
+//   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));   // all ranks, the same run and step
+//   ...                                                        // Put what this rank holds
+//   const auto report = writer->Commit();                      // the same Status on all ranks
 //
 // What Join returns is a Store; Store::Open and Store::OpenForReading take a root as well. A
 // checkpoint of a group holds the tensors of all ranks, the shards of one name numbered over all of

@@ -3,10 +3,12 @@
 // An AsyncCheckpointer for a job of several ranks: all of them save one checkpoint, and every call
 // has one outcome on all of them.
 //
-//   auto group = *varve::SocketRanks(*varve::SocketRanksFromEnv());
-//   auto checkpointer = *varve::OpenWithRanks("root", group.get());
-//   checkpointer->Restore("latest", {}, &state);   // each rank into the shards that it holds
-//   checkpointer->Save(step, state);
+//   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
+//   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
+//   VARVE_ASSIGN_OR_RETURN(const auto checkpointer, varve::OpenWithRanks("root", group.get()));
+//   // Each rank into the shards that it holds.
+//   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", {}, &state).status());
+//   VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());
 #pragma once
 
 #include <filesystem>

@@ -5,10 +5,12 @@
 // which function fits which trainer.
 //
 //   // A fused attention weight on tensor-parallel rank 1 of 4 ...
-//   auto layout = varve::SplitQkv(varve::ShardLayout::Whole({3 * 768, 768}), 0,
-//                                 {.query = 12, .key_value = 12, .head_size = 64}, {1, 4});
+//   VARVE_ASSIGN_OR_RETURN(
+//       const varve::ShardLayout weight,
+//       varve::SplitQkv(varve::ShardLayout::Whole({3 * 768, 768}), 0,
+//                       {.query = 12, .key_value = 12, .head_size = 64}, {1, 4}));
 //   // ... and its moments, which ZeRO has cut again, on rank 2 of 8.
-//   layout = varve::SliceFlat(*layout, {2, 8});
+//   VARVE_ASSIGN_OR_RETURN(const varve::ShardLayout moments, varve::SliceFlat(weight, {2, 8}));
 //
 // Split* cuts an axis and Slice* the flat elements of what the layout holds so far, so that they
 // can be applied one after the other; a layout with a flat range cannot be cut again. All are pure

@@ -4,8 +4,8 @@
 // types. Everything that does not fit is found, and listed at once, before a byte of the target
 // changes.
 //
-//   auto reader = *store->OpenCheckpoint("main", 100);
-//   auto report = *varve::LoadState(*reader, {}, &state);
+//   VARVE_ASSIGN_OR_RETURN(const auto reader, store->OpenCheckpoint("main", 100));
+//   VARVE_ASSIGN_OR_RETURN(const auto report, varve::LoadState(*reader, {}, &state));
 #pragma once
 
 #include <cstddef>

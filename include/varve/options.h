@@ -44,7 +44,9 @@ using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 // What to do when a saved step exists already.
 enum class OnExisting {
   kError,    // kAlreadyExists from Begin
-  kReplace,  // the commit swaps the two; a reader sees the old or the new, never a mix
+  // The commit swaps the two; a reader sees the old or the new, never a mix. Tags are of the step's
+  // number, so they stay and name the new one; metrics are of what was saved, so they go.
+  kReplace,
   kFork,     // the commit moves it and the later steps to a new run RUN~1, ..., as Store::Rewind does
 };
 

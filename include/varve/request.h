@@ -2,7 +2,8 @@
 //
 // Changing a store from another process, whether or not a writer is at work in it.
 //
-//   auto report = varve::Submit("ckpt", varve::SetTagRequest{{"main", 100}, "release"});
+//   const auto report = varve::Submit("ckpt", varve::SetTagRequest{{"main", 100}, "release"});
+//   if (!report.ok()) return report.status();
 //
 // A request is a small file in the store's inbox, made there in one atomic step. A live writer applies
 // it within seconds and leaves an answer. When no writer is there, the caller opens the store itself,

@@ -4,7 +4,10 @@
 //
 //   varve::Result<std::unique_ptr<varve::Store>> store = varve::Store::Open(path, {});
 //   if (!store.ok()) return store.status();
-//   (*store)->...
+//   const auto runs = (*store)->ListRuns();
+//
+// Who takes the value of an error without having asked ends the process, in every build: the error
+// goes to standard error first.
 #pragma once
 
 #include <cassert>
@@ -14,11 +17,17 @@
 #include "varve/status.h"
 
 namespace varve {
+namespace internal {
+
+// "varve: the value of a Result was taken, which is an error: not found: ..." on standard error.
+[[noreturn]] void DieWithoutValue(const Status& status);
+
+}  // namespace internal
 
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     assert(!status_.ok() && "a Result without a value needs an error");
   }
@@ -26,11 +35,11 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
 
-  // Precondition of all below: ok().
-  T& value() & { return assert(ok()), *value_; }
-  const T& value() const& { return assert(ok()), *value_; }
+  // All below print the error and abort unless ok().
+  T& value() & { return RequireValue(), *value_; }
+  const T& value() const& { return RequireValue(), *value_; }
   // By value, so that `for (auto& x : store->List().value())` does not dangle.
-  T value() && { return assert(ok()), *std::move(value_); }
+  T value() && { return RequireValue(), *std::move(value_); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T operator*() && { return std::move(*this).value(); }
@@ -38,6 +47,10 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &value(); }
 
  private:
+  void RequireValue() const {
+    if (!value_.has_value()) internal::DieWithoutValue(status_);
+  }
+
   Status status_;
   std::optional<T> value_;
 };

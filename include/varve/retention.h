@@ -3,8 +3,9 @@
 // Retention: which checkpoints a policy keeps, and why. A pure decision; Store::Drop acts on it.
 //
 //   varve::RetentionPolicy policy{.keep_last = 3, .keep_every = 1000};
-//   auto decisions = *varve::DecideRetention(policy, *store->ListCheckpoints("main"));
-//   store->Drop(varve::DroppedBy(decisions));
+//   VARVE_ASSIGN_OR_RETURN(const auto steps, store->ListCheckpoints("main"));
+//   VARVE_ASSIGN_OR_RETURN(const auto decisions, varve::DecideRetention(policy, steps));
+//   VARVE_RETURN_IF_ERROR(store->Drop(varve::DroppedBy(decisions)).status());
 //
 // All types are plain values, all functions stateless.
 #pragma once

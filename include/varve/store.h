@@ -2,9 +2,12 @@
 //
 // Store: a folder of checkpoints that share what did not change.
 //
-//   auto store = *varve::Store::OpenOrCreate("ckpt", {});
-//   auto writer = *store->Begin(step);  ...  writer->Commit();
-//   store->Drop({{"main", 10}, {"main", 20}}, {});
+//   VARVE_ASSIGN_OR_RETURN(auto store, varve::Store::OpenOrCreate("ckpt"));
+//   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
+//   ...                                                   // writer->Put each tensor
+//   VARVE_RETURN_IF_ERROR(writer->Commit().status());
+//   const varve::CheckpointId old[] = {{"main", 10}, {"main", 20}};
+//   VARVE_RETURN_IF_ERROR(store->Drop(old).status());
 //
 // Thread rule: a Store may be used from any thread. Several writers may be open on one handle; their
 // commits are ordered by one mutex, and of two that save the same step the later gets

@@ -3,15 +3,16 @@
 // All that a training loop needs, by flags: load, save when it is due, drop what is old, stop when
 // told.
 //
-//   auto hooks = *varve::TrainerHooks::Start(flags, &state);       // loads into `state`
+//   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // loads
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
 //     ForwardAndBackward();
-//     hooks->BeforeOptimizerStep();             // what is being saved has been copied
+//     VARVE_RETURN_IF_ERROR(hooks->BeforeOptimizerStep());  // what is being saved has been copied
 //     OptimizerStep();
 //     state.trainer.global_step = step;
-//     if (*hooks->AfterStep(state, step == last)) break;           // saves when it is due
+//     VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
+//     if (stop) break;                          // it has saved if that was due
 //   }
-//   hooks->Finish();                            // the last save is durable, or the error is here
+//   return hooks->Finish();                     // the last save is durable, or the error is here
 //
 // With ranks every call is collective and ends alike on all of them: with the error of the lowest
 // rank that has one, and with one decision at each step. Rank 0 decides when to save and to stop

@@ -91,6 +91,32 @@ TEST(PrintTest, EscapesControlCharactersBeyondAscii) {
   EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
 }
 
+TEST(PrintTest, EscapesWhatIsNoUtf8) {
+  EXPECT_EQ(Printable("a\xff\xc2"), "a\\xff\\xc2");
+  EXPECT_EQ(Printable("\x9b"
+                      "2J"),
+            "\\x9b2J");  // the same command for terminals of one byte a character
+  EXPECT_EQ(Printable("\xe2\x82"), "\\xe2\\x82");           // cut short
+  EXPECT_EQ(Printable("\xc0\x9b"), "\\xc0\\x9b");           // longer than need be
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // half of a pair
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(Printable("\xe2\x82\xac \xf0\x9f\x98\x80"), "\xe2\x82\xac \xf0\x9f\x98\x80");
+}
+
+TEST(PrintTest, EscapesMarksThatTurnTextAround) {
+  EXPECT_EQ(Printable("a\xe2\x80\xaez"), "a\\u202ez");
+}
+
+TEST(PrintTest, MessagesCutLongWords) {
+  EXPECT_EQ(Message("step 5: \"" + std::string(254, 'x') + "\""),
+            "step 5: \"" + std::string(254, 'x') + "\"");
+  EXPECT_EQ(Message("a " + std::string(1000, 'x') + " b"),
+            "a " + std::string(96, 'x') + "...(872 bytes)..." + std::string(32, 'x') + " b");
+  std::string euros;
+  for (int i = 0; i < 500; ++i) euros += "\xe2\x82\xac";
+  EXPECT_EQ(Printable(Message(euros)), Message(euros));  // no character is cut
+}
+
 TEST(TableTest, AlignsColumns) {
   Table table({{"name"}, {"bytes", Table::Align::kRight}, {"note"}});
   table.AddRow({"é", "12", "x"});

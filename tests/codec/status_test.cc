@@ -51,5 +51,21 @@ TEST(ResultTest, CarriesValueOrStatus) {
   EXPECT_EQ(Quarter(6).status().message(), "odd");
 }
 
+// In every build: what NDEBUG leaves out is no protection for trainers.
+TEST(ResultDeathTest, ValueOfAnErrorPrintsItAndAborts) {
+  constexpr char kSays[] =
+      "the value of a Result was taken, which is an error: invalid argument: odd";
+  const Result<int> constant = Half(1);
+  Result<int> result = Half(1);
+  Result<std::string> text = Status::InvalidArgument("odd");
+  EXPECT_DEATH(static_cast<void>(*result), kSays);
+  EXPECT_DEATH(static_cast<void>(*constant), kSays);
+  EXPECT_DEATH(static_cast<void>(*Half(1)), kSays);
+  EXPECT_DEATH(static_cast<void>(result.value()), kSays);
+  EXPECT_DEATH(static_cast<void>(constant.value()), kSays);
+  EXPECT_DEATH(static_cast<void>(Half(1).value()), kSays);
+  EXPECT_DEATH(static_cast<void>(text->size()), kSays);
+}
+
 }  // namespace
 }  // namespace varve

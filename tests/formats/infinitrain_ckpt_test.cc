@@ -46,7 +46,7 @@ TEST(Row34CkptTest, BuildsWhatItReads) {
   const std::string file = SmallFile();
   std::string built = BuildCkptHeader(3);
   const auto tensors = ParseCkpt(BytesOf(file));
-  for (const MappedTensor& tensor : tensors.value()) {
+  for (const FileTensor& tensor : tensors.value()) {
     built += BuildCkptEntry({.name = tensor.name,
                              .dtype = tensor.dtype,
                              .shape = tensor.shape,

@@ -31,8 +31,19 @@ class SafetensorsFilesTest : public ::testing::Test {
   FileFolder folder_;
 };
 
-std::string Text(const MappedTensor& tensor) {
-  return {reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()};
+std::string Text(const FileTensor& tensor) {
+  std::string text(tensor.data.size(), '?');
+  const Status read = tensor.file->Read(tensor.data, reinterpret_cast<std::byte*>(text.data()));
+  return read.ok() ? text : read.ToString();
+}
+
+TEST_F(SafetensorsFilesTest, SaysThatAFileWasCutAfterItWasOpened) {
+  const std::string content = OneTensorFile("a", std::string(5000, 'x'));
+  const std::filesystem::path path = folder_.Write("1", content);
+  const Result<SafetensorsFiles> files = Open({"1"});
+  ASSERT_TRUE(files.ok()) << files.status().ToString();
+  std::filesystem::resize_file(path, 4096);
+  EXPECT_THAT(Text(files->tensors()[0]), HasSubstr("1: at byte 4096: the file ends"));
 }
 
 TEST_F(SafetensorsFilesTest, GathersSeveralFiles) {

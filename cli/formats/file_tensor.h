@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tensor in a file, as every reader of files hands it on. A plain value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/formats/input_file.h"
+#include "varve/tensor.h"
+
+namespace varve::formats {
+
+struct FileTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  // Its place in the bytes that were parsed. Of a file they are not fetched: file->Read reads them.
+  std::span<const std::byte> data;
+  uint32_t shard = 0;
+  std::shared_ptr<const InputFile> file{};
+  TensorRole role = TensorRole::kOther;
+};
+
+}  // namespace varve::formats

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every C++ snippet of README.md, docs/ and the public headers compiles, and asks before it takes a value.
+
+A snippet of a header is what its comments indent by three spaces. What a snippet takes for granted, a trainer's
+variables say, is in PRELUDE; "..." stands for code that is not shown. Snippets that need CUDA, MPI or NCCL are
+compiled where there are headers for them.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HEADERS = ROOT / "include/varve"
+
+# Headers that a snippet may need beside varve's own: the name in the snippet, what to include, what that includes.
+NEEDS = {"varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"), "varve::Mpi": ("varve/mpi_ranks.h", None),
+         "varve::Nccl": ("varve/nccl_ranks.h", None)}
+
+PRELUDE = """
+#include <cstdio>
+#include "varve/varve.h"
+[[maybe_unused]] static std::unique_ptr<varve::Store> store;
+[[maybe_unused]] static std::unique_ptr<varve::CheckpointWriter> writer;
+[[maybe_unused]] static std::unique_ptr<varve::AsyncCheckpointer> ckpt;
+[[maybe_unused]] static std::unique_ptr<varve::TrainerHooks> hooks;
+[[maybe_unused]] static std::unique_ptr<varve::RankGroup> group, ranks_for_saves;
+[[maybe_unused]] static varve::CheckpointFlags flags;
+[[maybe_unused]] static varve::TrainingState state;
+[[maybe_unused]] static varve::TensorView view;
+[[maybe_unused]] static std::vector<float> weights, *row;
+[[maybe_unused]] static std::span<const std::byte> mine;
+[[maybe_unused]] static float *ptr, *wte, *exp_avg;
+[[maybe_unused]] static constexpr int64_t V = 1, C = 1, shape[] = {V, C};
+[[maybe_unused]] static int64_t last, ep_rank, stage;
+[[maybe_unused]] static uint64_t step;
+[[maybe_unused]] static uint32_t rank, num_ranks;
+[[maybe_unused]] static int local_rank;
+[[maybe_unused]] static const char* path;
+template <typename... Args> [[maybe_unused]] static void ForwardAndBackward(Args...) {}
+template <typename... Args> [[maybe_unused]] static void OptimizerStep(Args...) {}
+"""
+CUDA_PRELUDE = "[[maybe_unused]] static cudaStream_t stream;\n"
+NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"
+
+# An asterisk before a call: the value of a Result that nobody has asked whether it is one.
+UNASKED = re.compile(r"(?:^|[=(,!]|return)\s*\*\s*(?:varve::|\w+(?:->|\.))[\w:]*\w+\(")
+
+
+def markdown_snippets(path):
+    """(first line, text) of each ```cpp block."""
+    text = path.read_text(encoding="utf-8")
+    for match in re.finditer(r"^```cpp\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, match.start(1)) + 1, match.group(1)
+
+
+def header_snippets(path):
+    """(first line, text) of what comments indent by three spaces; a lone `//` between two such lines belongs to it."""
+    found, lines = [], path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        match = re.match(r"\s*//(?:   (\s*\S.*)|)$", line)
+        if match and match.group(1) is not None:
+            if not found or found[-1][0] + len(found[-1][1]) != number:
+                found.append((number, []))
+            found[-1][1].append(match.group(1))
+        elif match and found and found[-1][0] + len(found[-1][1]) == number:
+            found[-1][1].append("")
+    for first, text in found:
+        if any(";" in line for line in text):
+            yield first, "\n".join(text).rstrip() + "\n"
+
+
+def all_snippets():
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples/README.md"]:
+        for first, text in markdown_snippets(path):
+            yield path.relative_to(ROOT), first, text
+    for path in sorted(HEADERS.glob("*.h")):
+        for first, text in header_snippets(path):
+            yield path.relative_to(ROOT), first, text
+
+
+def is_in_an_example(text):
+    return any(text in path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.cc"))
+
+
+def wrapped(place, first, text, number):
+    """A function of its own around the snippet; errors name the snippet's own place."""
+    shown = re.sub(r"^(\s*)\.\.\.", r"\1", text, flags=re.MULTILINE)
+    return (f"varve::Status Snippet{number}() {{\n#line {first} \"{place}\"\n{shown}"
+            "  return varve::Status::Ok();\n}\n")
+
+
+class SnippetsTest(unittest.TestCase):
+    compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
+    folders = [ROOT / "include", *sys.argv[2:]]
+
+    def compile(self, source):
+        with tempfile.NamedTemporaryFile("w", suffix=".cc") as file:
+            file.write(source)
+            file.flush()
+            return subprocess.run(
+                [self.compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Werror=unused-result", "-Wno-unused",
+                 *[f"-I{folder}" for folder in self.folders], file.name],
+                capture_output=True, text=True, cwd=ROOT, env=os.environ | {"LC_ALL": "C"})
+
+    def has_header(self, name):
+        return name is None or self.compile(f"#include <{name}>\n").returncode == 0
+
+    def test_all_compile(self):
+        groups = {}
+        for number, (place, first, text) in enumerate(all_snippets()):
+            if is_in_an_example(text):
+                continue  # which is compiled
+            needs = next((name for name in NEEDS if name in text or place.name == NEEDS[name][0].split("/")[1]), None)
+            groups.setdefault(needs, []).append(wrapped(place, first, text, number))
+        self.assertGreater(len(groups[None]), 15)
+        for needs, functions in groups.items():
+            with self.subTest(needs=needs):
+                header, other = NEEDS.get(needs, (None, None))
+                if not self.has_header(other):
+                    continue
+                source = PRELUDE + (f'#include "{header}"\n' if header else "")
+                source += CUDA_PRELUDE if needs == "varve::Cuda" else NCCL_PRELUDE if needs == "varve::Nccl" else ""
+                done = self.compile(source + "\n".join(functions))
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_no_value_is_taken_unasked(self):
+        for place, first, text in all_snippets():
+            for number, line in enumerate(text.splitlines()):
+                self.assertIsNone(UNASKED.search(line), f"{place}:{first + number}: {line}")
+
+    def test_both_can_fail(self):
+        self.assertNotEqual(self.compile(PRELUDE + wrapped("x", 1, "writer->Commit();\n", 0)).returncode, 0)
+        self.assertNotEqual(self.compile(PRELUDE + wrapped("x", 1, "hooks->Begin();\n", 0)).returncode, 0)
+        for line in ("auto x = *varve::Store::Open(a);", "  if (*hooks->AfterStep(state, true)) break;", "f(a, *store.List());"):
+            self.assertIsNotNone(UNASKED.search(line), line)
+        for line in ("auto x = a * b(c);", "int* p = &store->x();", "Use(*reader, {});"):
+            self.assertIsNone(UNASKED.search(line), line)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(argv=sys.argv[:1]))
