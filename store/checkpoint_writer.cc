@@ -121,6 +121,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
   uint64_t digest_seed() const override { return store_->digest_seed(); }
   void SetPartial() override { is_partial_ = true; }
+  void SetCodec(Codec codec) override { options_.codec = codec; }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -153,7 +154,7 @@ class CheckpointWriterImpl : public SourceWriter {
 
   StoreImpl* const store_;
   const CheckpointId id_;
-  const SaveOptions options_;
+  SaveOptions options_;
   const std::chrono::steady_clock::time_point started_;
   bool open_ = true;
   uint64_t birth_ = 0;

@@ -14,6 +14,7 @@
 
 #include "codec/digest.h"
 #include "varve/checkpoint.h"
+#include "varve/options.h"
 #include "varve/result.h"
 
 namespace varve {
@@ -51,6 +52,8 @@ class SourceWriter : public CheckpointWriter {
   virtual uint64_t digest_seed() const = 0;
   // The checkpoint has more shards elsewhere: those here need not make whole tensors.
   virtual void SetPartial() = 0;
+  // Instead of the one that the save was begun with; before Commit.
+  virtual void SetCodec(Codec codec) = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };

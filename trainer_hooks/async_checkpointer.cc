@@ -53,13 +53,12 @@ Status Guarded(const SaveJob& job, const Step& step) {
 class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
-                        const CheckpointerOptions& options, int num_threads,
-                        std::function<void(SaveMetrics*)> annotate)
+                        const CheckpointerOptions& options, int num_threads, GroupSide group)
       : store_(std::move(store)),
         options_(options),
-        annotate_(std::move(annotate)),
+        group_(std::move(group)),
         memory_(options_.staging_budget_bytes, options_.devices),
-        step_saver_(store_.get(), std::move(path), options, num_threads) {
+        step_saver_(store_.get(), std::move(path), options, num_threads, group_.may_try_again) {
     threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
     threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
     // The preparer stages, too, unless it waits for devices.
@@ -118,7 +117,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
   std::unique_ptr<Store> store_;
   const CheckpointerOptions options_;
-  const std::function<void(SaveMetrics*)> annotate_;
+  const GroupSide group_;
   SaveMemory memory_;      // of the trainer's thread, while no save is under way
   uint64_t num_jobs_ = 0;  // the same
   StepSaver step_saver_;   // of the trainer's, the preparer's, the saver's, one after the other
@@ -357,6 +356,7 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   while (const auto job = AwaitPhase(stop, Phase::kWriting, 0)) {
     if (job->status.ok()) job->status = Guarded(*job, [&] { return Write(job.get()); });
     job->writer.reset();
+    if (group_.ended) group_.ended(job->step, step_saver_.OptionsOf(*job), job->status);
     Finish(job.get());
   }
 }
@@ -376,7 +376,7 @@ void AsyncCheckpointerImpl::Finish(SaveJob* job) {
     metrics = job->metrics;
   }
   metrics.status = job->status;
-  if (annotate_) annotate_(&metrics);
+  if (group_.annotate) group_.annotate(&metrics);
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
   last_metrics_ = metrics;
@@ -406,9 +406,9 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
 std::unique_ptr<OwnCheckpointer> MakeCheckpointer(std::unique_ptr<Store> store,
                                                   const std::filesystem::path& path,
                                                   const CheckpointerOptions& options,
-                                                  std::function<void(SaveMetrics*)> annotate) {
+                                                  GroupSide group) {
   return std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options,
-                                                 SaveThreads(options), std::move(annotate));
+                                                 SaveThreads(options), std::move(group));
 }
 
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
