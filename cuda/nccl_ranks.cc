@@ -94,6 +94,7 @@ class NcclGroup : public RankGroup {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(names_.size()); }
+  std::vector<int> gone() const override { return control_->gone(); }
 
   Status Barrier() override {
     VARVE_RETURN_IF_ERROR(failure_);

@@ -126,6 +126,7 @@ class CheckpointWriterImpl : public SourceWriter {
   void SetCondition(std::function<Status()> may_commit) override {
     may_commit_ = std::move(may_commit);
   }
+  void SetCodec(Codec codec) override { options_.codec = codec; }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
@@ -158,7 +159,7 @@ class CheckpointWriterImpl : public SourceWriter {
 
   StoreImpl* const store_;
   const CheckpointId id_;
-  const SaveOptions options_;
+  SaveOptions options_;
   const std::chrono::steady_clock::time_point started_;
   bool open_ = true;
   uint64_t birth_ = 0;

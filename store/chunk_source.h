@@ -15,6 +15,7 @@
 
 #include "codec/digest.h"
 #include "varve/checkpoint.h"
+#include "varve/options.h"
 #include "varve/result.h"
 
 namespace varve {
@@ -56,6 +57,8 @@ class SourceWriter : public CheckpointWriter {
   // Asked once, on the thread that commits, when all is stored and before anything of it can be
   // seen. It may wait. An error fails the save.
   virtual void SetCondition(std::function<Status()> may_commit) = 0;
+  // Instead of the one that the save was begun with; before Commit.
+  virtual void SetCodec(Codec codec) = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
 };

@@ -60,13 +60,12 @@ Status Guarded(const SaveJob& job, const Step& step) {
 class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
-                        const CheckpointerOptions& options, int num_threads,
-                        std::function<void(SaveMetrics*)> annotate)
+                        const CheckpointerOptions& options, int num_threads, GroupSide group)
       : store_(std::move(store)),
         options_(options),
-        annotate_(std::move(annotate)),
+        group_(std::move(group)),
         memory_(options_.staging_budget_bytes, options_.devices),
-        step_saver_(store_.get(), std::move(path), options, num_threads) {}
+        step_saver_(store_.get(), std::move(path), options, num_threads, group_.may_try_again) {}
   // Before all else, once. kUnavailable: there is no thread to be had.
   Status StartThreads(int num_threads);
   ~AsyncCheckpointerImpl() override {
@@ -126,7 +125,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
   std::unique_ptr<Store> store_;
   const CheckpointerOptions options_;
-  const std::function<void(SaveMetrics*)> annotate_;
+  const GroupSide group_;
   SaveMemory memory_;      // of the trainer's thread, while no save is under way
   uint64_t num_jobs_ = 0;  // the same
   StepSaver step_saver_;   // of the trainer's, the preparer's, the saver's, one after the other
@@ -426,6 +425,11 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   while (const auto job = AwaitPhase(stop, Phase::kWriting, 0)) {
     if (job->status.ok()) job->status = Guarded(*job, [&] { return Write(job.get()); });
     job->writer.reset();
+    const Status told = Guarded(*job, [&] {
+      if (group_.ended) group_.ended(job->step, step_saver_.OptionsOf(*job), job->status);
+      return Status::Ok();
+    });
+    NoteError(*job, told);
     Finish(job.get());
   }
 }
@@ -450,7 +454,7 @@ Status AsyncCheckpointerImpl::Report(SaveJob* job) {
     metrics = job->metrics;
   }
   metrics.status = job->status;
-  if (annotate_) annotate_(&metrics);
+  if (group_.annotate) group_.annotate(&metrics);
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
   last_metrics_ = std::move(metrics);
@@ -487,12 +491,13 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
-Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(
-    std::unique_ptr<Store> store, const std::filesystem::path& path,
-    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate) {
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                          const std::filesystem::path& path,
+                                                          const CheckpointerOptions& options,
+                                                          GroupSide group) {
   const int num_threads = SaveThreads(options);
   auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
-                                                      std::move(annotate));
+                                                      std::move(group));
   VARVE_RETURN_IF_ERROR(made->StartThreads(num_threads));
   return std::unique_ptr<OwnCheckpointer>(std::move(made));
 }

@@ -161,6 +161,9 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Positive("--exit-deadline-in-secs", "SECONDS",
                  "From SIGTERM or SIGUSR1 until the machine goes; saves uncompressed if it must",
                  &f.exit_deadline_in_secs);
+  specs.Positive("--rank-timeout-in-secs", "SECONDS",
+                 "Give up when another rank does not come for so long [120]",
+                 &f.rank_timeout_in_secs);
   return specs.Take();
 }
 
@@ -172,7 +175,8 @@ Status ValidateFlags(const CheckpointFlags& flags) {
     return Status::InvalidArgument("--exit-interval must be at least 1");
   }
   if (!IsDuration(flags.exit_duration_in_mins.value_or(1)) ||
-      !IsDuration(flags.exit_deadline_in_secs.value_or(1))) {
+      !IsDuration(flags.exit_deadline_in_secs.value_or(1)) ||
+      !IsDuration(flags.rank_timeout_in_secs.value_or(1))) {
     return Status::InvalidArgument("times must be more than 0 and at most 1e9");
   }
   return Status::Ok();

@@ -12,6 +12,17 @@
 
 namespace varve {
 
+// What a checkpointer of one rank of many asks, and tells, those who know of the others. Called by
+// one of its threads at a time.
+struct GroupSide {
+  // Adds to the metrics of each save what others know of it, before anyone sees them.
+  std::function<void(SaveMetrics*)> annotate;
+  // Whether what has failed may be tried again without the other ranks.
+  std::function<bool()> may_try_again;
+  // A save has ended, and is not tried again.
+  std::function<void(uint64_t step, const SaveOptions&, const Status&)> ended;
+};
+
 // The checkpointer of one rank, which may be one of many.
 class OwnCheckpointer : public AsyncCheckpointer {
  public:
@@ -35,11 +46,11 @@ Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* device
 int SaveThreads(const CheckpointerOptions& options);
 // How such a store is to be opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
-// `path`: where the file system is asked how much is free. `annotate` adds to the metrics of each
-// save what others know of it, before anyone sees them. kUnavailable: there are no threads for it.
-// Precondition: valid options.
-Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(
-    std::unique_ptr<Store> store, const std::filesystem::path& path,
-    const CheckpointerOptions& options, std::function<void(SaveMetrics*)> annotate = nullptr);
+// `path`: where the file system is asked how much is free. `group`: empty when the rank is alone.
+// kUnavailable: there are no threads for it. Precondition: valid options.
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                          const std::filesystem::path& path,
+                                                          const CheckpointerOptions& options,
+                                                          GroupSide group = {});
 
 }  // namespace varve

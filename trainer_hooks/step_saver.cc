@@ -71,9 +71,8 @@ Status StepSaver::Commit(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(job->stage.AwaitArrived());
   SaveOptions options = OptionsOf(*job);
   ChooseCodec(*job, &options);
-  if (options.codec.has_value()) {  // the writer has the wrong one
-    VARVE_ASSIGN_OR_RETURN(job->writer, BeginWriter(*job, options));
-  }
+  // On this rank alone, if it is one of many: so no other attempt is begun for it.
+  if (options.codec.has_value()) job->writer->SetCodec(*options.codec);
   VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, options));
   job->metrics.codec = options.codec.value_or(options_.store.codec);
   job->metrics.durable_seconds = SecondsSince(job->begun);
@@ -156,6 +155,7 @@ Status StepSaver::CheckSpace(const SaveJob& job) const {
 // Whether to try again after this result, having waited.
 bool StepSaver::ShouldRetry(const Status& status, int attempt) const {
   if (status.code() != StatusCode::kIOError || attempt > options_.retries) return false;
+  if (may_try_again_ && !may_try_again_()) return false;
   std::this_thread::sleep_for(std::chrono::seconds(1 << std::min(attempt - 1, 6)));
   return true;
 }

@@ -68,18 +68,21 @@ class SaveEstimate {
 // Thread rule: one save at a time, each call of it by one thread; SetRestored between saves.
 class StepSaver {
  public:
-  // `path`: where the file system is asked how much is free. `store` must outlive it.
+  // `path`: where the file system is asked how much is free. `may_try_again`: GroupSide's, or
+  // empty. `store` must outlive it.
   StepSaver(Store* store, std::filesystem::path path, const CheckpointerOptions& options,
-            int num_threads)
+            int num_threads, std::function<bool()> may_try_again)
       : store_(store),
         path_(std::move(path)),
         options_(options),
         num_threads_(num_threads),
+        may_try_again_(std::move(may_try_again)),
         estimate_(num_threads) {}
 
   // The trainer goes on from this step: what came after it makes room for the next.
   void SetRestored(uint64_t step) { restored_ = step; }
 
+  SaveOptions OptionsOf(const SaveJob& job) const;
   // Everything before the first tensor of the host is looked at.
   Status Begin(SaveJob* job);
   // Stores what is staged.
@@ -90,7 +93,6 @@ class StepSaver {
  private:
   Status BeginDigests(SaveJob* job);
   Status PrepareLineage(uint64_t step);
-  SaveOptions OptionsOf(const SaveJob& job) const;
   bool ShouldRetry(const Status& status, int attempt) const;
   Result<std::unique_ptr<SourceWriter>> BeginOnce(const SaveJob& job, const SaveOptions& options);
   Result<std::unique_ptr<SourceWriter>> BeginWriter(const SaveJob& job, const SaveOptions& options);
@@ -102,6 +104,7 @@ class StepSaver {
   const std::filesystem::path path_;
   const CheckpointerOptions options_;
   const int num_threads_;
+  const std::function<bool()> may_try_again_;
   SaveEstimate estimate_;
   std::optional<uint64_t> restored_;
   double attempt_seconds_ = 0;           // what the last commit took

@@ -93,6 +93,12 @@ class TrainerHooksImpl : public TrainerHooks {
 
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
+  // By the flag, or else the options.
+  std::optional<std::chrono::milliseconds> RankTimeout() const {
+    if (!flags_.rank_timeout_in_secs.has_value()) return options_.checkpointer.timeout;
+    return std::chrono::ceil<std::chrono::milliseconds>(
+        std::chrono::duration<double>(*flags_.rank_timeout_in_secs));
+  }
   Status OpenCheckpointer();
   Status Load(TrainingState* state);
   Status NothingToLoad(const Status& status) const;
@@ -124,6 +130,8 @@ class TrainerHooksImpl : public TrainerHooks {
 };
 
 Status TrainerHooksImpl::StartWith(TrainingState* state) {
+  const auto timeout = RankTimeout();
+  if (timeout.has_value()) ranks_->set_timeout(*timeout);
   VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateFlags(flags_)));
   VARVE_RETURN_IF_ERROR(CompareFlags(ranks_, flags_));
   if (!flags_.save.empty()) VARVE_RETURN_IF_ERROR(OpenCheckpointer());
@@ -142,6 +150,7 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   CheckpointerOptions options = options_.checkpointer;
   options.run = flags_.run;
   options.retention = RetentionOf(flags_);
+  options.timeout = RankTimeout();
   if (options.on_save == nullptr) {
     options.on_save = [log = log_](const SaveMetrics& metrics) { log(ToString(metrics)); };
   }

@@ -106,10 +106,16 @@ struct CheckpointerOptions {
   std::shared_ptr<DeviceTensorSource> devices;
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
+  // With ranks: how long this rank waits for another, in the calls of the RankGroup and in the
+  // background. One whose connection is closed is not waited for. Unset: the RankGroup's own limit,
+  // and 2 minutes in the background.
+  std::optional<std::chrono::milliseconds> timeout{};
   // With ranks. The first rule that matches a name decides; without one, replicas must be equal.
   std::vector<ReplicaRule> replicas;
   // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds,
   // if all that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
+  // With ranks each tries again to store its own part, while the others wait; what fails after that
+  // fails the save on all of them.
   int retries = 0;
   // For bringing a trainer up: the share of chunks, 0 to 1, that BeginSave digests before it
   // returns, and AwaitStaged once more; at least one of each tensor on the host. A tensor that has

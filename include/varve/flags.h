@@ -42,6 +42,8 @@ struct CheckpointFlags {
   std::optional<uint64_t> exit_interval;        // --exit-interval STEPS
   std::optional<double> exit_duration_in_mins;  // --exit-duration-in-mins MINUTES
   std::optional<double> exit_deadline_in_secs;  // --exit-deadline-in-secs SECONDS
+
+  std::optional<double> rank_timeout_in_secs;  // --rank-timeout-in-secs SECONDS
 };
 
 struct FlagSpec {

@@ -41,7 +41,7 @@ struct JoinOptions {
   std::string host{};
   // How long a save waits for the other ranks before it is given up and names those that are
   // missing.
-  std::chrono::milliseconds timeout{600000};
+  std::chrono::milliseconds timeout{120000};
   StoreOptions store{};
 };
 

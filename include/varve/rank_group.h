@@ -62,12 +62,21 @@ class RankGroup {
   // Both groups are independent from then on: an error of one says nothing to the other.
   virtual Result<std::unique_ptr<RankGroup>> Split(int color) = 0;
 
+  // The ranks that are known to have left or died: nothing more comes from them. Asks nobody, so a
+  // rank whose machine vanished is not among them. Any thread, also beside a call.
+  virtual std::vector<int> gone() const { return {}; }
+  // How long calls from now on wait while nothing arrives. Of this rank alone; a kind of group that
+  // has no such limit ignores it.
+  virtual void set_timeout(std::chrono::milliseconds timeout) { (void)timeout; }
+
  protected:
   RankGroup() = default;
 };
 
 // How long a call waits while nothing arrives.
-inline constexpr std::chrono::milliseconds kDefaultRankTimeout = std::chrono::minutes(10);
+inline constexpr std::chrono::milliseconds kDefaultRankTimeout = std::chrono::minutes(2);
+// Whoever has waited so long for other ranks says on standard error for which.
+inline constexpr std::chrono::milliseconds kSaysItWaitsAfter = std::chrono::seconds(10);
 
 // A group of threads of this process: result[r] is for the thread that is rank r. Precondition:
 // size > 0.
@@ -88,7 +97,7 @@ struct SocketRanksOptions {
   std::string job;
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
   // How long SocketRanks itself waits for all ranks: jobs may start slowly.
-  std::chrono::milliseconds meeting_timeout = kDefaultRankTimeout;
+  std::chrono::milliseconds meeting_timeout = std::chrono::minutes(10);
 };
 
 // Returns when all ranks have come. kInvalidArgument for options that cannot be; kIOError when rank

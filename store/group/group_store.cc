@@ -94,7 +94,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::OpenPath(const fs::path& root,
 Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
                                                      const JoinOptions& options) {
   VARVE_ASSIGN_OR_RETURN(auto store, Load(root, options.store, /*for_writing=*/true));
-  store->timeout_ = options.timeout;
+  store->patience_.timeout = options.timeout;
   Result<OwnMember> own = AdoptMember(store->place_, options);
   if (!own.ok()) return own.status().WithContext("joining the group in " + root.string());
   store->own_ = *std::move(own);

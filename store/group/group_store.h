@@ -62,6 +62,24 @@ class GroupStore : public Store {
   // other ranks: an error ends the save on all of them. Not beside a save.
   void SetCondition(std::function<Status()> condition) { condition_ = std::move(condition); }
 
+  // Asked while a save of this rank waits for others: those of which nothing more comes. Any
+  // thread. Not beside a save.
+  void SetGone(std::function<std::vector<uint32_t>()> gone) { patience_.gone = std::move(gone); }
+  // After so long a wait says on standard error for whom. Not beside a save.
+  void SetSaysSoAfter(std::chrono::milliseconds time) { patience_.says_so_after = time; }
+
+  // For one who saves one step at a time and tries again by itself: what fails on this rank before
+  // the others have heard of its part leaves the attempt open. The next Begin of the step takes it
+  // up once more, and EndSave ends it. No rank begins another attempt for a reason of its own, so
+  // none waits for one that the others do not know of. Not beside a save.
+  void SetTriesAgain() { tries_again_ = true; }
+  bool tries_again() const { return tries_again_; }
+  // Whether the save that has failed may be begun again.
+  bool MayTryAgain() const { return save_ == nullptr || !save_->is_over(); }
+  // The step is saved, or nobody tries it again: then the others hear why, also when this rank has
+  // not come to begin it.
+  void EndSave(uint64_t step, const SaveOptions& options, const Status& status);
+
   // --- for the operations ---
   // `pin`: keeps it from being dropped while the reader lives.
   Result<std::unique_ptr<ShardedReader>> OpenShards(const CheckpointId& id, bool pin) const;
@@ -71,7 +89,6 @@ class GroupStore : public Store {
   StoreImpl* own_member() const { return own_.store.get(); }
   // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
   CoverageProof* coverage() { return &coverage_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
   const StoreOptions& options() const { return options_; }
 
   // Proposes a change in the name of this handle. kAborted when its rank's epoch is over.
@@ -105,11 +122,13 @@ class GroupStore : public Store {
   // Constant after opening.
   const StoreOptions options_;
   const bool for_writing_;
-  std::chrono::milliseconds timeout_{};
+  RankPatience patience_;
   const std::unique_ptr<GroupLog> log_;
   GroupPlace place_;
   OwnMember own_;  // without a rank: no store
   std::function<Status()> condition_;
+  bool tries_again_ = false;
+  std::shared_ptr<RankSave> save_;  // of whoever tries again
 
   // Synchronise themselves.
   CoverageProof coverage_;

@@ -25,7 +25,7 @@ namespace {
 
 class GroupWriter : public SourceWriter {
  public:
-  GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt, std::unique_ptr<RankSave> save,
+  GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt, std::shared_ptr<RankSave> save,
               std::unique_ptr<CheckpointWriter> inner)
       : store_(store),
         id_(std::move(id)),
@@ -46,6 +46,7 @@ class GroupWriter : public SourceWriter {
   void SetCondition(std::function<Status()> may_commit) override {
     inner()->SetCondition(std::move(may_commit));
   }
+  void SetCodec(Codec codec) override { inner()->SetCodec(codec); }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
 
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override {
@@ -93,7 +94,7 @@ class GroupWriter : public SourceWriter {
   GroupStore* const store_;
   const CheckpointId id_;
   const AttemptId attempt_;
-  const std::unique_ptr<RankSave> save_;
+  const std::shared_ptr<RankSave> save_;
   const std::unique_ptr<CheckpointWriter> inner_;
   bool open_ = true;
   Catalogue part_;
@@ -121,6 +122,9 @@ Result<SaveReport> GroupWriter::Commit() {
       [&](const GroupState& state) { return NameAttempts(report.status(), state); });
   if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
+  // The others know nothing of it yet, and wait.
+  const bool stays_open = !status.ok() && store_->tries_again() && !save_->is_over();
+  if (stays_open) return status.WithContext("saving " + Name());
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = save_->GiveUp(status);
   if (status.ok()) status = save_->AwaitOutcome();
@@ -203,6 +207,7 @@ void GroupWriter::Abandon() {
   if (!open_) return;
   open_ = false;
   inner_->Abandon();
+  if (store_->tries_again()) return;  // EndSave says why
   save_->GiveUp(Status::Aborted("it was abandoned")).IgnoreError();
 }
 
@@ -227,11 +232,12 @@ Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId at
   return parent;
 }
 
+// `is_again`: it may hold what was stored before something else failed.
 Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, AttemptId attempt,
-                                                    const SaveOptions& options) {
+                                                    const SaveOptions& options, bool is_again) {
   SaveOptions part = options;
   part.run = kMemberRun;
-  part.on_existing = OnExisting::kError;
+  part.on_existing = is_again ? OnExisting::kReplace : OnExisting::kError;
   VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(store, attempt));
   auto writer = store.own_member()->Begin(attempt, part);
   if (writer.status().code() == StatusCode::kNotFound) {
@@ -262,15 +268,28 @@ Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
   }
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   const CheckpointId id{options.run, step};
-  auto save = std::make_unique<RankSave>(log(), author(), timeout(), &taken_, id);
+  const bool is_again = tries_again_ && save_ != nullptr && save_->id() == id && !save_->is_over();
+  std::shared_ptr<RankSave> save =
+      is_again ? save_ : std::make_shared<RankSave>(log(), author(), patience_, &taken_, id);
+  if (tries_again_) save_ = save;
   VARVE_ASSIGN_OR_RETURN(const AttemptId attempt, save->Begin(options));
-  auto part = BeginPart(*this, attempt, options);
+  auto part = BeginPart(*this, attempt, options, is_again);
   if (part.ok()) {
     return std::unique_ptr<CheckpointWriter>(
         std::make_unique<GroupWriter>(this, id, attempt, std::move(save), *std::move(part)));
   }
-  save->GiveUp(part.status()).IgnoreError();
+  if (!tries_again_) save->GiveUp(part.status()).IgnoreError();
   return part.status();
+}
+
+void GroupStore::EndSave(uint64_t step, const SaveOptions& options, const Status& status) {
+  const CheckpointId id{options.run, step};
+  std::shared_ptr<RankSave> save = std::exchange(save_, nullptr);
+  if (status.ok() || (save != nullptr && save->is_over())) return;
+  if (save == nullptr || save->id() != id) {
+    save = std::make_shared<RankSave>(log(), author(), patience_, &taken_, id);
+  }
+  if (save->Begin(options).ok()) save->GiveUp(status).IgnoreError();
 }
 
 }  // namespace varve

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/rank_save.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -21,14 +24,19 @@ Status Replaced(const GroupState& state, const Author& author) {
 }
 
 // "rank 2", "ranks 2, 3".
-std::string MissingRanks(const GroupState& state, const GroupAttempt& attempt) {
-  std::string ranks;
-  size_t n = 0;
+std::string RankList(const std::vector<uint32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+// Whose parts the attempt does not have.
+std::vector<uint32_t> MissingRanks(const GroupState& state, const GroupAttempt& attempt) {
+  std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
-    if (attempt.parts.contains(rank)) continue;
-    ranks += (n++ == 0 ? "" : ", ") + std::to_string(rank);
+    if (!attempt.parts.contains(rank)) ranks.push_back(rank);
   }
-  return (n == 1 ? "rank " : "ranks ") + ranks;
+  return ranks;
 }
 
 // The newest step of the run, unless the caller names another; 0: none.
@@ -105,32 +113,72 @@ bool AttemptsTaken::Has(AttemptId attempt) const {
   return taken_.contains(attempt);
 }
 
-RankSave::RankSave(GroupLog* log, const Author& author, std::chrono::milliseconds timeout,
-                   AttemptsTaken* taken, CheckpointId id)
+RankSave::RankSave(GroupLog* log, const Author& author, RankPatience patience, AttemptsTaken* taken,
+                   CheckpointId id)
     : log_(log),
       author_(author),
-      timeout_(timeout),
+      patience_(std::move(patience)),
       taken_(taken),
       id_(std::move(id)),
       nonce_(RandomNumber()) {}
 
 Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(attempt_,
-                         author_.rank == 0 ? BeginAttempt(options) : AwaitAttempt(options));
+  if (has_begun_) return attempt_;
+  Result<AttemptId> begun = author_.rank == 0 ? BeginAttempt(options) : AwaitAttempt(options);
+  if (!begun.ok()) return begun.status();
+  attempt_ = *begun;
+  has_begun_ = true;
   taken_->Take(attempt_);
   return attempt_;
 }
 
+// Who is gone is asked before the log is read once more: what they wrote last is seen.
+Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& awaited,
+                                       const Look& look) {
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string name = StepName(id_.run, id_.step);
+  std::vector<uint32_t> gone, ranks;
+  bool has_said_so = false;
+  const Look look_or_give_up = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
+    std::optional<Result<AttemptId>> found = look(state);
+    if (found.has_value()) return found;
+    ranks = awaited(state);
+    std::vector<uint32_t> lost;
+    std::set_intersection(ranks.begin(), ranks.end(), gone.begin(), gone.end(),
+                          std::back_inserter(lost));
+    if (!lost.empty()) {
+      return Status::Aborted(
+          RankList(lost) + " did not " + what + " " + name + ": " +
+          (lost.size() == 1 ? "its connection is closed" : "their connections are closed"));
+    }
+    if (patience_.gone) gone = patience_.gone();
+    if (has_said_so || std::chrono::steady_clock::now() - begun < patience_.says_so_after) {
+      return std::nullopt;
+    }
+    has_said_so = true;
+    std::fprintf(stderr, "varve: rank %u waits for %s to %s %s, and gives up after %lld ms\n",
+                 author_.rank, RankList(ranks).c_str(), what.c_str(), name.c_str(),
+                 static_cast<long long>(patience_.timeout.count()));
+    return std::nullopt;
+  };
+  VARVE_ASSIGN_OR_RETURN(const auto found,
+                         log_->Await<Result<AttemptId>>(patience_.timeout, look_or_give_up));
+  if (found.has_value()) return *found;
+  return Status::Aborted(RankList(ranks) + " did not " + what + " " + name + " " + Waited());
+}
+
 Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
-  VARVE_RETURN_IF_ERROR(ProposeAs(log_, author_, [&](const GroupState& state) {
+  const Status status = ProposeAs(log_, author_, [&](const GroupState& state) {
     return ProposeBegin(state, author_, id_, options, nonce_, &attempt_);
-  }));
+  });
+  is_over_ = !status.ok() && status.code() != StatusCode::kIOError;
+  if (!status.ok()) return status;
   return attempt_;
 }
 
 // The attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
-  const auto look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
+  const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (!state.IsCurrent(author_)) {
       return Status::Aborted("epoch " + std::to_string(state.epoch) +
                              " of the job has begun; this rank belongs to epoch " +
@@ -143,17 +191,20 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
     for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
       if (outcome.id != id_ || outcome.code == StatusCode::kOk || taken_->Has(number)) continue;
       taken_->Take(number);
+      is_over_ = true;
       return OutcomeOf(state, number);
     }
     const Status status = CheckMayBegin(state, id_, options);
     return status.ok() ? std::nullopt : std::optional<Result<AttemptId>>(status);
   };
-  VARVE_ASSIGN_OR_RETURN(const auto attempt, log_->Await<Result<AttemptId>>(timeout_, look));
-  if (attempt.has_value()) return *attempt;
-  return Status::Aborted("rank 0 did not begin " + StepName(id_.run, id_.step) + " " + Waited());
+  const Awaited rank_zero = [](const GroupState&) { return std::vector<uint32_t>{0}; };
+  Result<AttemptId> attempt = AwaitRanks("begin", rank_zero, look);
+  is_over_ = is_over_ || (!attempt.ok() && attempt.status().code() != StatusCode::kIOError);
+  return attempt;
 }
 
 Status RankSave::Prepare(const GroupPart& part) {
+  is_over_ = true;
   part_ = part;
   VARVE_RETURN_IF_ERROR(
       ProposeAs(log_, author_, [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
@@ -170,20 +221,20 @@ Status RankSave::Prepare(const GroupPart& part) {
 }
 
 Status RankSave::AwaitAllPrepared() {
-  VARVE_ASSIGN_OR_RETURN(const auto status,
-                         log_->Await<Status>(timeout_, [&](const GroupState& state) {
-                           const GroupAttempt* attempt = state.FindAttempt(attempt_);
-                           if (attempt == nullptr) return std::optional(WhyOver(state));
-                           if (attempt->committed) return std::optional(Outcome(state));
-                           const bool all = attempt->parts.size() == state.num_ranks;
-                           return all ? std::optional(Status::Ok()) : std::nullopt;
-                         }));
-  if (status.has_value()) return *status;
-  return log_->With([&](const GroupState& state) {
+  const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt == nullptr) return WhyOver(state);
-    return Status::Aborted(MissingRanks(state, *attempt) + " did not save " + Waited());
-  });
+    if (attempt->committed) {
+      VARVE_RETURN_IF_ERROR(Outcome(state));
+      return attempt_;
+    }
+    if (attempt->parts.size() < state.num_ranks) return std::nullopt;
+    return attempt_;
+  };
+  const Awaited awaited = [&](const GroupState& state) {
+    return MissingRanks(state, *state.FindAttempt(attempt_));
+  };
+  return AwaitRanks("save", awaited, look).status();
 }
 
 Status RankSave::Commit(const CommitRecord& record) {
@@ -197,6 +248,7 @@ Status RankSave::Commit(const CommitRecord& record) {
 }
 
 Status RankSave::GiveUp(const Status& why) {
+  is_over_ = true;
   const std::string message = "rank " + std::to_string(author_.rank) + ": " + why.message();
   return log_->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
@@ -207,16 +259,23 @@ Status RankSave::GiveUp(const Status& why) {
 }
 
 Status RankSave::AwaitOutcome() {
-  const auto look = [&](const GroupState& state) -> std::optional<Status> {
+  std::optional<Status> outcome;
+  const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt != nullptr && !attempt->committed) return std::nullopt;
-    return Outcome(state);
+    outcome = Outcome(state);
+    return attempt_;
   };
-  VARVE_ASSIGN_OR_RETURN(auto status, log_->Await<Status>(timeout_, look));
-  if (status.has_value()) return *status;
-  VARVE_RETURN_IF_ERROR(GiveUp(Status::Aborted("rank 0 did not decide " + Waited())));
-  status = log_->With(look);
-  return status.value_or(Status::Aborted("it is not known how it ended"));
+  const Awaited awaited = [&](const GroupState& state) {
+    std::vector<uint32_t> ranks = MissingRanks(state, *state.FindAttempt(attempt_));
+    if (ranks.empty() || ranks[0] != 0) ranks.insert(ranks.begin(), 0);
+    return ranks;
+  };
+  const Status waited = AwaitRanks("finish", awaited, look).status();
+  if (outcome.has_value()) return *outcome;
+  VARVE_RETURN_IF_ERROR(GiveUp(waited));
+  log_->With(look);
+  return outcome.value_or(Status::Aborted("it is not known how it ended"));
 }
 
 Status RankSave::WhyOver(const GroupState& state) const {
@@ -257,7 +316,7 @@ Status RankSave::Dropped() const {
 
 std::string RankSave::Waited() const {
   return log_->is_hurried() ? "before this rank left"
-                            : "within " + std::to_string(timeout_.count()) + " ms";
+                            : "within " + std::to_string(patience_.timeout.count()) + " ms";
 }
 
 }  // namespace varve

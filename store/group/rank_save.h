@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "store/group/group_log.h"
 #include "varve/options.h"
@@ -51,16 +52,29 @@ class AttemptsTaken {
   std::set<AttemptId> taken_;  // the newest of them
 };
 
+// How a rank waits for others.
+struct RankPatience {
+  std::chrono::milliseconds timeout{};
+  // Those of which nothing more comes; unset: nobody knows. Any thread.
+  std::function<std::vector<uint32_t>()> gone{};
+  // After so long it says on standard error whom it waits for.
+  std::chrono::milliseconds says_so_after = std::chrono::seconds(10);
+};
+
 // Thread rule: one thread at a time. Ranks other than 0 call neither AwaitAllPrepared nor Commit.
 class RankSave {
  public:
-  // `log` and `taken` must outlive it. `timeout`: how long each call waits for other ranks.
-  RankSave(GroupLog* log, const Author& author, std::chrono::milliseconds timeout,
-           AttemptsTaken* taken, CheckpointId id);
+  // `log` and `taken` must outlive it.
+  RankSave(GroupLog* log, const Author& author, RankPatience patience, AttemptsTaken* taken,
+           CheckpointId id);
+  const CheckpointId& id() const { return id_; }
 
   // Rank 0 begins an attempt; the others find it. kAlreadyExists: the step is there. kAborted: a
   // later start of the job has begun, or rank 0 did not come; or the error of whoever gave up.
+  // Unless that is over, it may be called again, for the same attempt.
   Result<AttemptId> Begin(const SaveOptions& options);
+  // The others may have heard of how it goes: nothing that this rank could do again would count.
+  bool is_over() const { return is_over_; }
   // Says that this rank's part is durable. The error of whoever gave up the save; kAborted when it
   // goes on with the part of another process.
   Status Prepare(const GroupPart& part);
@@ -77,6 +91,11 @@ class RankSave {
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
   // Why an attempt that is open no more is not this rank's; never ok.
+  // The attempt, or why there is none.
+  using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
+  using Awaited = std::function<std::vector<uint32_t>(const GroupState&)>;
+  // Until `look` gives something. kAborted names those whom it waits for in vain.
+  Result<AttemptId> AwaitRanks(const std::string& what, const Awaited& awaited, const Look& look);
   Status WhyOver(const GroupState& state) const;
   Status Outcome(const GroupState& state) const;
   bool HasMyPart(const GroupAttempt& attempt) const;
@@ -86,11 +105,13 @@ class RankSave {
 
   GroupLog* const log_;
   const Author author_;
-  const std::chrono::milliseconds timeout_;
+  const RankPatience patience_;
   AttemptsTaken* const taken_;
   const CheckpointId id_;
   const uint64_t nonce_;
   AttemptId attempt_ = 0;  // proposed, and once Begin has returned it, begun
+  bool has_begun_ = false;
+  bool is_over_ = false;
   std::optional<GroupPart> part_;
   bool is_in_ = false;  // the log has shown the part in the attempt
 };

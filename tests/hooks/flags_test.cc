@@ -14,8 +14,8 @@ Status Parse(const std::vector<std::pair<std::string, std::string>>& arguments,
              CheckpointFlags* flags) {
   const std::vector<FlagSpec> specs = CheckpointFlagSpecs(flags);
   for (const auto& [name, value] : arguments) {
-    const auto spec = std::find_if(specs.begin(), specs.end(),
-                                   [&](const FlagSpec& s) { return s.name == name; });
+    const auto spec =
+        std::find_if(specs.begin(), specs.end(), [&](const FlagSpec& s) { return s.name == name; });
     if (spec == specs.end()) return Status::NotFound("no flag " + name);
     VARVE_RETURN_IF_ERROR(spec->set(value));
   }
@@ -40,7 +40,8 @@ TEST(FlagsTest, EachIsSet) {
                          {"--dist-ckpt-strictness", "log_unexpected"},
                          {"--exit-interval", "7"},
                          {"--exit-duration-in-mins", "0.5"},
-                         {"--exit-deadline-in-secs", "30"}},
+                         {"--exit-deadline-in-secs", "30"},
+                         {"--rank-timeout-in-secs", "2.5"}},
                         &f));
   EXPECT_EQ(f.save, "a");
   EXPECT_EQ(f.save_interval, 5u);
@@ -60,6 +61,7 @@ TEST(FlagsTest, EachIsSet) {
   EXPECT_EQ(f.exit_interval, 7u);
   EXPECT_EQ(f.exit_duration_in_mins, 0.5);
   EXPECT_EQ(f.exit_deadline_in_secs, 30);
+  EXPECT_EQ(f.rank_timeout_in_secs, 2.5);
 }
 
 TEST(FlagsTest, NamesDifferAndHelpIsThere) {

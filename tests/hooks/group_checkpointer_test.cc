@@ -260,6 +260,28 @@ TEST_F(GroupCheckpointerTest, ARootIsOpenedWithRanks) {
               FailsWith(StatusCode::kFailedPrecondition, "open it with OpenWithRanks"));
 }
 
+// It alone has to hurry, and changes its codec: no rank begins another attempt for that.
+TEST_F(GroupCheckpointerTest, ADeadlineOfOneRankIsItsOwnMatter) {
+  const CheckpointerOptions options{.timeout = std::chrono::seconds(60)};
+  Run(
+      2,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        for (const uint64_t step : {1, 2}) {
+          TestTrainer trainer = RankAt(2, rank, step);
+          BeginOptions begin;
+          if (rank == 1) begin.deadline = std::chrono::steady_clock::now();
+          VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state, begin).status());
+          VARVE_EXPECT_OK(checkpointer->Wait());
+          const auto metrics = checkpointer->last_metrics();
+          ASSERT_TRUE(metrics.has_value());
+          EXPECT_EQ(metrics->codec, rank == 1 ? Codec::kNone : Codec::kAuto);
+        }
+      },
+      options);
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
+}
+
 // One rank is slow: the save before is still under way there, and only there.
 TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;

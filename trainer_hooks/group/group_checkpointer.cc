@@ -31,6 +31,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
                     RankGroup* ranks, std::shared_ptr<Verdict> verdict)
       : own_(std::move(own)),
         run_(options.run),
+        on_existing_(options.on_existing),
         when_busy_(options.when_busy),
         failure_is_fatal_(options.failure_is_fatal),
         devices_(options.devices),
@@ -73,8 +74,13 @@ class GroupCheckpointer : public AsyncCheckpointer {
     const Status begun = Agree(ranks_, own);
     if (!begun.ok()) {
       verdict_->Give(begun);
-      // It fails with that verdict, but may be copying the trainer's memory.
-      if (own.ok()) own_->AwaitStaged().IgnoreError();
+      // It fails with that verdict, but may be copying the trainer's memory. Where none has begun,
+      // the others wait for this rank.
+      if (own.ok()) {
+        own_->AwaitStaged().IgnoreError();
+      } else {
+        store_->EndSave(step, {.run = run_, .on_existing = on_existing_}, own);
+      }
       return begun;
     }
     replicas_.Begin(state);
@@ -165,6 +171,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
   const std::unique_ptr<OwnCheckpointer> own_;
   const std::string run_;
+  const OnExisting on_existing_;
   const WhenBusy when_busy_;
   const bool failure_is_fatal_;
   const std::shared_ptr<DeviceTensorSource> devices_;
@@ -203,20 +210,31 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
                                                          RankGroup* ranks,
                                                          const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
+  if (options.timeout.has_value()) ranks->set_timeout(*options.timeout);
   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, StartTogether(root, ranks));
   Result<std::unique_ptr<Store>> store =
       Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
                          .epoch = epoch,
+                         .timeout = options.timeout.value_or(JoinOptions().timeout),
                          .store = StoreOptionsOf(options)});
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
   const auto verdict = std::make_shared<Verdict>();
-  static_cast<GroupStore&>(**store).SetCondition([verdict] { return verdict->Await(); });
+  auto* const group = static_cast<GroupStore*>(store->get());
+  group->SetCondition([verdict] { return verdict->Await(); });
+  group->SetTriesAgain();
+  group->SetGone([ranks] {
+    const std::vector<int> gone = ranks->gone();
+    return std::vector<uint32_t>(gone.begin(), gone.end());
+  });
   CheckpointerOptions own = options;
   own.when_busy = WhenBusy::kWait;  // whether to skip is decided by all
   if (ranks->rank() != 0) own.retention.reset();
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,
-      [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); });
+      {.annotate = [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); },
+       .may_try_again = [group] { return group->MayTryAgain(); },
+       .ended = [group](uint64_t step, const SaveOptions& with,
+                        const Status& status) { group->EndSave(step, with, status); }});
   VARVE_RETURN_IF_ERROR(Agree(ranks, checkpointer.status()));
   return std::unique_ptr<AsyncCheckpointer>(
       std::make_unique<GroupCheckpointer>(*std::move(checkpointer), options, ranks, verdict));

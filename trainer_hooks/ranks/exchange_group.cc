@@ -2,6 +2,7 @@
 #include "trainer_hooks/ranks/exchange_group.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "codec/coding.h"
@@ -68,6 +69,13 @@ Status ExchangeGroup::Missing(const Call& call, const std::vector<int>& ranks,
                               const std::string& how) const {
   return Status::Unavailable(Describe(call) + " of rank " + std::to_string(names_[rank_]) + ": " +
                              RankList(ranks, names_) + " " + how);
+}
+
+void ExchangeGroup::SayItWaits(const Call& call, const std::vector<int>& ranks,
+                               std::chrono::milliseconds timeout) const {
+  std::fprintf(stderr, "varve: %s of rank %d waits for %s, and gives up after %lld ms\n",
+               Describe(call).c_str(), names_[rank_], RankList(ranks, names_).c_str(),
+               static_cast<long long>(timeout.count()));
 }
 
 Status ExchangeGroup::OtherCall(const Call& call, int other, const Call& call_of_other) const {

@@ -61,8 +61,9 @@ class ExchangeGroup : public RankGroup {
   // make another call than `call` are an error (OtherCall).
   virtual Result<std::vector<Message>> Exchange(const Call& call,
                                                 std::span<const MessageView> to_each) = 0;
-  // Tells the others, as far as possible, that this rank has given up and why, and in which call: who
-  // is still in an earlier one can finish that, for all have done their part of it. Called once.
+  // Tells the others, as far as possible, that this rank has given up and why, and in which call:
+  // who is still in an earlier one can finish that, for all have done their part of it. Called
+  // once.
   virtual void GiveUp(const Status& why) = 0;
   // The group of `members`, ranks of this group that rise. This rank is members[new_rank]; all
   // others of this group call it at the same time, for the group that they will be in.
@@ -76,6 +77,9 @@ class ExchangeGroup : public RankGroup {
   Status Missing(const Call& call, const std::vector<int>& ranks, const std::string& how) const;
   Status OtherCall(const Call& call, int other, const Call& call_of_other) const;
   Status GaveUp(const Call& call, int other, const Status& why) const;
+  // On standard error.
+  void SayItWaits(const Call& call, const std::vector<int>& ranks,
+                  std::chrono::milliseconds timeout) const;
 
  private:
   // Exchange, or the error of earlier.

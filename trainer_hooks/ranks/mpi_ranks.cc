@@ -71,6 +71,8 @@ class MpiGroup : public ExchangeGroup {
     MPI_Comm_free(&comm_);
   }
 
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
  protected:
   Result<std::vector<Message>> Exchange(const Call& call,
                                         std::span<const MessageView> to_each) override {
@@ -124,6 +126,7 @@ class MpiGroup : public ExchangeGroup {
   Status MoveAll(const Call& call, MpiTransfer* transfer) {
     VARVE_RETURN_IF_ERROR(transfer->Begin());
     auto deadline = Clock::now() + timeout_;
+    auto says_so = Clock::now() + kSaysItWaitsAfter;
     auto sleep = kShortestSleep;
     while (true) {
       VARVE_RETURN_IF_ERROR(Verdict(call, *transfer));
@@ -134,6 +137,10 @@ class MpiGroup : public ExchangeGroup {
         deadline = Clock::now() + timeout_;
         sleep = kShortestSleep;
         continue;
+      }
+      if (Clock::now() >= says_so) {
+        SayItWaits(call, waiting, timeout_);
+        says_so = Clock::time_point::max();
       }
       if (Clock::now() >= deadline) {
         return Missing(call, waiting,
@@ -163,7 +170,7 @@ class MpiGroup : public ExchangeGroup {
   }
 
   MPI_Comm comm_;
-  const std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_;
   std::unique_ptr<Mail> mail_;
   bool has_failed_ = false;
 };

@@ -55,6 +55,22 @@ class SocketGroup : public ExchangeGroup {
     if (has_given_up_) AwaitOthersLeaving();
   }
 
+  // No descriptor changes before the group goes. One that gives up ends its side of the
+  // connections.
+  std::vector<int> gone() const override {
+    std::vector<pollfd> fds;
+    for (const Peer& peer : peers_) {
+      fds.push_back({.fd = peer.socket.fd(), .events = POLLRDHUP, .revents = 0});
+    }
+    std::vector<int> ranks;
+    if (::poll(fds.data(), fds.size(), 0) <= 0) return ranks;
+    for (int r = 0; r < size(); ++r) {
+      if (peers_[r].socket.valid() && fds[r].revents != 0) ranks.push_back(r);
+    }
+    return ranks;
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
  protected:
   Result<std::vector<Message>> Exchange(const Call& call,
                                         std::span<const MessageView> to_each) override {
@@ -113,12 +129,16 @@ class SocketGroup : public ExchangeGroup {
  private:
   Status MoveAll(const Call& call) {
     Deadline deadline = Clock::now() + timeout_;
+    Deadline says_so = Clock::now() + kSaysItWaitsAfter;
     while (true) {
       VARVE_RETURN_IF_ERROR(Verdict(call));
       const std::vector<int> waiting = Waiting();
       if (waiting.empty()) return Status::Ok();
-      if (MoveSome(deadline)) {
+      if (MoveSome(std::min(deadline, says_so))) {
         deadline = Clock::now() + timeout_;
+      } else if (Clock::now() >= says_so && Clock::now() < deadline) {
+        SayItWaits(call, waiting, timeout_);
+        says_so = Deadline::max();
       } else if (Clock::now() >= deadline) {
         return Missing(call, waiting,
                        "did not come within " + std::to_string(timeout_.count()) + " ms");
@@ -217,7 +237,7 @@ class SocketGroup : public ExchangeGroup {
 
   const std::string job_;
   const std::vector<std::string> hosts_;
-  const std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   uint64_t num_splits_ = 0;
   bool has_given_up_ = false;

@@ -50,6 +50,16 @@ class ThreadGroup : public ExchangeGroup {
     board_->changed.notify_all();
   }
 
+  std::vector<int> gone() const override {
+    const std::lock_guard lock(board_->mutex);
+    std::vector<int> ranks;
+    for (int r = 0; r < size(); ++r) {
+      if (board_->places[r].has_left) ranks.push_back(r);
+    }
+    return ranks;
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
  protected:
   Result<std::vector<Message>> Exchange(const Call& call,
                                         std::span<const MessageView> to_each) override {
@@ -155,7 +165,7 @@ class ThreadGroup : public ExchangeGroup {
   }
 
   const std::shared_ptr<Board> board_;
-  const std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_;
 };
 
 }  // namespace

@@ -69,6 +69,25 @@ Socket ConnectAndSay(uint16_t port, const std::string& words) {
   return socket;
 }
 
+TEST(SocketRanksTest, WhoHasLeftIsKnownWithoutACall) {
+  const uint16_t port = FreePort();
+  std::vector<std::unique_ptr<RankGroup>> groups(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] { groups[r] = SocketRanks(Options(r, 3, port)).value(); });
+  }
+  JoinAll(std::move(threads));
+  EXPECT_THAT(groups[0]->gone(), ::testing::IsEmpty());
+  groups[1].reset();
+  for (const int r : {0, 2}) {
+    const Deadline deadline = In(std::chrono::minutes(2));
+    while (groups[r]->gone().empty() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    EXPECT_THAT(groups[r]->gone(), ::testing::ElementsAre(1));
+  }
+}
+
 TEST(SocketRanksTest, StrangersDoNotDisturb) {
   const uint16_t port = FreePort();
   std::thread first([=] { FormAndTalk(Options(0, 3, port)); });

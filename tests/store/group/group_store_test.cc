@@ -237,8 +237,8 @@ TEST_F(GroupStoreTest, ARankThatDoesNotComeIsNamed) {
   ranks_[1].reset();
   ranks_[2].reset();
   const std::vector<Status> statuses = Save(10);
-  EXPECT_THAT(statuses[0],
-              FailsWith(StatusCode::kAborted, "ranks 1, 2 did not save within 200 ms"));
+  EXPECT_THAT(statuses[0], FailsWith(StatusCode::kAborted,
+                                     "ranks 1, 2 did not save step 10 of run main within 200 ms"));
   EXPECT_THAT(ranks_[0]->OpenCheckpoint("main", 10), FailsWith(StatusCode::kNotFound, "step 10"));
 }
 
@@ -246,6 +246,94 @@ TEST_F(GroupStoreTest, RankZeroThatDoesNotComeIsNamed) {
   Start(2, kShort);
   ranks_[0].reset();
   EXPECT_THAT(Save(10)[1], FailsWith(StatusCode::kAborted, "rank 0 did not begin step 10"));
+}
+
+// No patience would ever end.
+TEST_F(GroupStoreTest, NobodyWaitsForARankThatIsGone) {
+  Start(3, std::chrono::hours(10));
+  for (const uint32_t lost : {2u, 0u}) {
+    for (const auto& rank : ranks_) {
+      if (rank == nullptr) continue;
+      static_cast<GroupStore&>(*rank).SetGone([lost] { return std::vector<uint32_t>{lost}; });
+    }
+    ranks_[lost].reset();
+    const std::vector<Status> statuses = Save(10);
+    for (const uint32_t left : {0u, 1u}) {
+      if (left == lost) continue;
+      EXPECT_THAT(statuses[left],
+                  FailsWith(StatusCode::kAborted, "rank " + std::to_string(lost) + " did not "));
+      EXPECT_THAT(statuses[left],
+                  FailsWith(StatusCode::kAborted, "step 10 of run main: its connection is closed"));
+    }
+  }
+}
+
+TEST_F(GroupStoreTest, WhatARankThatIsGoneHasSavedCounts) {
+  Start(2, std::chrono::hours(10));
+  for (const auto& rank : ranks_) {
+    static_cast<GroupStore&>(*rank).SetGone([] { return std::vector<uint32_t>{1}; });
+  }
+  // Rank 1 saves first: rank 0 is not held up by what is there.
+  std::jthread other([&] { VARVE_EXPECT_OK(SaveRank(ranks_[1].get(), 1, 10).status()); });
+  auto* const first = static_cast<GroupStore*>(ranks_[0].get());
+  auto writer = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(writer.status());
+  const std::vector<TestTensor> content = ContentOf(0, 10);
+  for (const TestTensor& tensor : content) VARVE_ASSERT_OK((*writer)->Put(tensor.view()));
+  const auto is_there = first->log()->Await<bool>(kTimeout, [](const GroupState& state) {
+    const bool has_part = state.attempts.rbegin()->second.parts.contains(1);
+    return has_part ? std::optional(true) : std::nullopt;
+  });
+  ASSERT_TRUE(is_there.value().has_value());
+  VARVE_EXPECT_OK((*writer)->Commit().status());
+}
+
+TEST_F(GroupStoreTest, WhoWaitsLongSaysForWhom) {
+  Start(2, kShort);
+  static_cast<GroupStore&>(*ranks_[0]).SetSaysSoAfter(std::chrono::milliseconds(0));
+  ranks_[1].reset();
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(Save(10)[0].ok());
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      ::testing::HasSubstr("varve: rank 0 waits for rank 1 to save step 10 of run main, and "
+                           "gives up after 200 ms"));
+}
+
+// One that tries again takes up the attempt that the others know.
+TEST_F(GroupStoreTest, ARankTriesItsPartAgainInTheSameAttempt) {
+  Start(2);
+  auto* const second = static_cast<GroupStore*>(ranks_[1].get());
+  second->SetTriesAgain();
+  int num_tries = 0;
+  second->SetCondition(
+      [&] { return ++num_tries < 3 ? Status::IOError("a disk that recovers") : Status::Ok(); });
+  std::jthread first([&] { VARVE_EXPECT_OK(SaveRank(ranks_[0].get(), 0, 10).status()); });
+  while (num_tries < 2) {
+    EXPECT_THAT(SaveRank(second, 1, 10), FailsWith(StatusCode::kIOError, "a disk that recovers"));
+    EXPECT_TRUE(second->MayTryAgain());
+  }
+  VARVE_EXPECT_OK(SaveRank(second, 1, 10).status());
+  second->EndSave(10, {}, Status::Ok());
+  first.join();
+  ExpectHolds(*ranks_[0], 10, 2);
+}
+
+TEST_F(GroupStoreTest, WhoeverTriesNoMoreEndsTheSaveOfAll) {
+  Start(2, std::chrono::hours(10));
+  for (const auto& rank : ranks_) static_cast<GroupStore&>(*rank).SetTriesAgain();
+  for (const uint32_t failing : {0u, 1u}) {  // it has not come to begin the save
+    std::jthread other([&] {
+      const Status status = SaveRank(ranks_[1 - failing].get(), 1 - failing, 10).status();
+      EXPECT_THAT(status, FailsWith(StatusCode::kIOError,
+                                    "rank " + std::to_string(failing) + ": no memory"));
+      auto* const store = static_cast<GroupStore*>(ranks_[1 - failing].get());
+      EXPECT_FALSE(store->MayTryAgain());
+      store->EndSave(10, {}, status);
+    });
+    static_cast<GroupStore&>(*ranks_[failing]).EndSave(10, {}, Status::IOError("no memory"));
+  }
+  SaveAll(10);
 }
 
 TEST_F(GroupStoreTest, AStepThatIsThereIsRefusedByAllRanks) {

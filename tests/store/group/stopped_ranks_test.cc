@@ -6,13 +6,17 @@
 // own job began, with the part that this very process prepared; and none may report one as failed
 // that is there.
 //
-// Nothing here takes time or depends on it: ranks are threads of which one runs at a time, for as
-// many operations on the log as the seed says, and a wait is a turn given up. VARVE_FULL_SIZE=1,
+// Nothing here takes time or depends on it: ranks take turns on one thread, each for as many
+// operations on the log as the seed says, and a wait is a turn given up. VARVE_FULL_SIZE=1,
 // which scripts/must_show sets, runs 5,000 rounds.
+#include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include <cstdlib>
+#include <functional>
 #include <random>
-#include <semaphore>
-#include <thread>
 
 #include "store/group/rank_save.h"
 #include "tests/store/store_fixture.h"
@@ -26,27 +30,34 @@ constexpr uint64_t kSteps[] = {10, 20, 30};
 
 using Records = std::map<uint64_t, std::string>;
 
-// A thread that runs in turns.
+// What a rank does, on a stack of its own: it runs when it is let, on the test's only thread.
 class Turns {
  public:
   enum class State { kRuns, kStopped, kDone };
 
-  template <typename Body>
-  void Start(Body body) {
-    thread_ = std::jthread([this, body] {
-      go_.acquire();
-      body();
-      state_ = State::kDone;
-      back_.release();
-    });
+  Turns() = default;
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  void Start(std::function<void()> body) {
+    body_ = std::move(body);
+    getcontext(&own_);
+    own_.uc_stack.ss_sp = stack_.data();
+    own_.uc_stack.ss_size = stack_.size();
+    own_.uc_link = nullptr;
+    const auto self = reinterpret_cast<uintptr_t>(this);
+    makecontext(&own_, reinterpret_cast<void (*)()>(&Turns::Begin), 2,
+                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   }
 
-  // Of the test's own thread: lets it do so many operations.
+  // Lets it do so many operations.
   void Run(int operations) {
     left_ = operations;
     waits_ = false;
-    go_.release();
-    back_.acquire();
+    void* fake_stack = nullptr;
+    BeforeSwitch(&fake_stack, stack_.data(), stack_.size());
+    swapcontext(&test_, &own_);
+    AfterSwitch(fake_stack, nullptr, nullptr);
   }
   State state() const { return state_; }
   void Stop() { state_ = State::kStopped; }
@@ -54,7 +65,7 @@ class Turns {
   bool waits() const { return waits_; }
   void Kill() { is_killed_ = true; }
 
-  // Of its thread.
+  // Of what it does.
   void BeforeOperation() {
     if (left_-- <= 0) Yield();
   }
@@ -65,18 +76,45 @@ class Turns {
   bool is_killed() const { return is_killed_; }
 
  private:
+  static void Begin(unsigned high, unsigned low) {
+    auto* const self = reinterpret_cast<Turns*>(uintptr_t{high} << 32 | low);
+    AfterSwitch(nullptr, &self->test_stack_, &self->test_stack_bytes_);
+    self->body_();
+    self->state_ = State::kDone;
+    BeforeSwitch(nullptr, self->test_stack_, self->test_stack_bytes_);  // for good
+    swapcontext(&self->own_, &self->test_);
+  }
   void Yield() {
-    back_.release();
-    go_.acquire();
+    void* fake_stack = nullptr;
+    BeforeSwitch(&fake_stack, test_stack_, test_stack_bytes_);
+    swapcontext(&own_, &test_);
+    AfterSwitch(fake_stack, &test_stack_, &test_stack_bytes_);
     --left_;
   }
 
-  std::binary_semaphore go_{0}, back_{0};
+  // ASan must know which stack is in use.
+  static void BeforeSwitch([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* to,
+                           [[maybe_unused]] size_t bytes) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(fake_stack, to, bytes);
+#endif
+  }
+  static void AfterSwitch([[maybe_unused]] void* fake_stack, [[maybe_unused]] const void** from,
+                          [[maybe_unused]] size_t* bytes) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake_stack, from, bytes);
+#endif
+  }
+
+  std::vector<char> stack_ = std::vector<char>(size_t{512} << 10);
+  ucontext_t own_{}, test_{};
+  const void* test_stack_ = nullptr;
+  size_t test_stack_bytes_ = 0;
+  std::function<void()> body_;
   int left_ = 0;
   State state_ = State::kRuns;
   bool waits_ = false;
   bool is_killed_ = false;
-  std::jthread thread_;
 };
 
 // The log of a rank, which may be stopped before each operation.
@@ -316,7 +354,8 @@ class Round {
 
   // As group_writer.cc does it.
   Status Save(const Rank& rank, AttemptsTaken* taken, Claim* claim) {
-    RankSave save(rank.log.get(), rank.author, kForEver, taken, claim->id);
+    RankSave save(rank.log.get(), rank.author, {.timeout = kForEver, .says_so_after = kForEver},
+                  taken, claim->id);
     VARVE_ASSIGN_OR_RETURN(claim->attempt, save.Begin({.on_existing = on_existing_}));
     const GroupPart part{.member = rank.author.member, .root = {++num_parts_, 0}};
     Status status = save.Prepare(part);
@@ -350,7 +389,7 @@ class Round {
   uint32_t num_ranks_ = 0;
   MemberId num_members_ = 0;
   uint64_t num_parts_ = 0;
-  std::vector<std::unique_ptr<Rank>> ranks_;  // last: their threads use what is above
+  std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
 TEST(StoppedRanksTest, NoneReportsASaveThatIsNotItsOwn) {
