@@ -21,6 +21,13 @@ Status FileError(const std::filesystem::path& path, int error) {
                          : Status::IOError(std::move(message));
 }
 
+Status CutError(const std::filesystem::path& path, uint64_t end, uint64_t bytes_before) {
+  return Status::IOError(path.string() + ": at byte " + std::to_string(end) +
+                         ": the file ends; it had " + std::to_string(bytes_before) +
+                         " bytes when it was opened, and was cut since. Import it again when "
+                         "nobody writes to it");
+}
+
 int64_t ModifiedNs(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
@@ -68,12 +75,7 @@ Status InputFile::Read(std::span<const std::byte> part, std::byte* out) const {
     const ssize_t got = ::pread(fd_, out, left, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FileError(path_, errno);
-    if (got == 0) {
-      return Status::IOError(path_.string() + ": at byte " + std::to_string(offset) +
-                             ": the file ends; it had " + std::to_string(bytes_.size()) +
-                             " bytes when it was opened, and was cut since. Import it again when "
-                             "nobody writes to it");
-    }
+    if (got == 0) return CutError(path_, offset, bytes_.size());
     out += got;
     offset += static_cast<uint64_t>(got);
     left -= static_cast<size_t>(got);
@@ -88,6 +90,8 @@ Status InputFile::CheckUnchanged() const {
   if (ModifiedNs(info) == modified_ns_ && static_cast<size_t>(info.st_size) == bytes_.size()) {
     return Status::Ok();
   }
+  const auto end = static_cast<uint64_t>(info.st_size);
+  if (end < bytes_.size()) return CutError(path_, end, bytes_.size());
   return Status::IOError(path_.string() + ": was written to while it was read: it had " +
                          std::to_string(bytes_.size()) + " bytes, and has " +
                          std::to_string(info.st_size) +

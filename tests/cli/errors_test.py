@@ -177,6 +177,29 @@ class ErrorsTest(unittest.TestCase):
         self.fails(harness.FAILED, "import", self.file, other, "--step", "2",
                    says=["\"w\"", "in two files", str(self.file), str(other)])
 
+    def test_a_file_that_is_cut_meanwhile(self):
+        big = files.write(self.folder / "big", {"w": ("U8", [64 << 20], self.rng.randbytes(64 << 20))})
+        store = self.folder / "store2"
+        harness.varve(store, "init")
+        process = subprocess.Popen([harness.program("varve"), "-s", store, "import", big, "--step", "1"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not self.has_open(process.pid, big):
+            pass
+        os.truncate(big, 10 << 20)
+        _, says = process.communicate()
+        if process.returncode != 0:  # else it had been read before
+            self.assertEqual(process.returncode, harness.FAILED, says)
+            self.assertIn(f"{big}: at byte {10 << 20}: ", says)
+            self.assertEqual(harness.varve_json(store, "steps"), [])
+        harness.check(store)
+
+    @staticmethod
+    def has_open(pid, path):
+        try:
+            return any(os.readlink(f"/proc/{pid}/fd/{fd}") == str(path) for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:  # it has ended, or has closed one
+            return False
+
     def test_bad_index(self):
         index = self.folder / "m.index.json"
         for text, says in {

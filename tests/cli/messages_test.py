@@ -73,9 +73,9 @@ class MessagesTest(VerbCase):
         self.assertIn("it has no FORMAT file", empty)
 
     def test_unknown_verbs_suggest(self):
-        for typed, meant in {"chekc": "check", "step": "steps", "lss": "ls", "impotr": "import", "Export": "export"}.items():
+        for typed, meant in {"cehck": "check", "step": "steps", "lss": "ls", "inport": "import", "Export": "export"}.items():
             self.fails(harness.USAGE, typed, says=f'there is no verb "{typed}"; did you mean {meant}?')
-        self.fails(harness.USAGE, "help", "bakcup", says="did you mean backup?")
+        self.fails(harness.USAGE, "help", "bacckup", says="did you mean backup?")
         self.fails(harness.USAGE, "frobnicate", says='there is no verb "frobnicate" (see varve help)')
 
     def test_json_of_help_and_completion(self):
