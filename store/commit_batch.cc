@@ -119,22 +119,17 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     return table.status;
   }
   Status status = Ingest(database, tables, chunk_files);
-  // The second time: the error may have been an earlier one, of work in the background.
-  for (int attempt = 0; attempt < 2 && !status.ok(); ++attempt) {
+  if (!status.ok()) {
     // Whether an error struck before or after the record was written shows when it is read again;
     // then it is durable, too, as opening writes the manifest anew.
     const Status healed = database->Heal();
     if (!healed.ok()) {
       status = status.WithContext("it is not known whether this was committed");
-      break;
-    }
-    if (database->HasIngested(tables.empty() ? chunk_files[0] : tables[0].path)) {
+    } else if (database->HasIngested(tables.empty() ? chunk_files[0] : tables[0].path)) {
       status = Status::Ok();
-    } else if (attempt == 0) {
-      status = Ingest(database, tables, chunk_files);
     }
+    RemoveFiles(tables);
   }
-  RemoveFiles(tables);  // what was ingested has left already, or is a link
   return status;
 }
 

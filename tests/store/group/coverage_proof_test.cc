@@ -99,6 +99,20 @@ TEST(CoverageProofTest, Row28_AShardThatIsMissingOrThereTwiceIsFound) {
               FailsWith(StatusCode::kInvalidArgument, "overlap in 15 elements"));
 }
 
+TEST(CoverageProofTest, AllFaultsAreToldWithTheRanks) {
+  CoverageProof proof;
+  Catalogue catalogue = FourRanks();
+  for (const uint32_t rank : {1, 3}) Of(&catalogue, "a", rank) = Rows("a", rank, 5, kRows - 1);
+  for (const uint32_t rank : {0, 1}) Of(&catalogue, "b", rank) = Rows("b", rank, 0, 2);
+  const Status status = proof.Prove(catalogue);
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                "tensor a: its shards hold 21 of the 24 elements"));
+  EXPECT_THAT(status,
+              FailsWith(StatusCode::kInvalidArgument,
+                        "rank 0 holds [0:5, :] of [8, 3], rank 1 holds [5:7, :] of [8, 3]"));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor b: its shards hold 6 of"));
+}
+
 TEST(CoverageProofTest, Row15_ReplicasAreComparedEveryTime) {
   CoverageProof proof;
   Catalogue catalogue = FourRanks();
