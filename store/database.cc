@@ -475,9 +475,19 @@ Result<Database::Use> Database::BeginWrite() {
 
 Status Database::Heal() {
   if (!failed_ && !file_system_->in_doubt()) return Status::Ok();
+  // After an error RocksDB starts no compaction: whoever waits for one would never let go.
+  rocksdb::DB* stopped = nullptr;
+  {
+    const Use use(this);
+    stopped = db_.get();
+    if (stopped != nullptr) stopped->DisableManualCompaction();
+  }
   std::unique_lock lock(use_mutex_);
   unused_.wait(lock, [&] { return uses_ == 0; });
-  if (!failed_ && !file_system_->in_doubt()) return Status::Ok();  // another thread did it
+  if (!failed_ && !file_system_->in_doubt()) {  // another thread did it
+    if (stopped != nullptr && db_.get() == stopped) stopped->EnableManualCompaction();
+    return Status::Ok();
+  }
   Close();
   file_system_->EndDoubt();
   failed_ = false;

@@ -240,7 +240,13 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   {
     const std::lock_guard maintenance(maintenance_mutex_);
     const auto lock = LockCommits();
-    VARVE_RETURN_IF_ERROR(ReclaimLocked(options.all, &report));
+    Status reclaimed = ReclaimLocked(options.all, &report);
+    if (IsNoSpace(reclaimed)) {
+      ReleaseReserve();
+      reclaimed = database_->Heal();
+      if (reclaimed.ok()) reclaimed = ReclaimLocked(options.all, &report);
+    }
+    VARVE_RETURN_IF_ERROR(reclaimed);
     const Status compacted = CompactMetadata(database_.get(), options.all);
     // Garbage in the metadata may wait for a disk with space on it.
     VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Heal() : compacted);
