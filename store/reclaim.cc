@@ -144,7 +144,12 @@ struct ReclaimPlan {
   std::vector<DeadFile> kept;
 };
 
-// In all no more is rewritten than is freed, and no file for less than an eighth of it.
+// What a reclaim may rewrite beyond what it frees: so that a store of no more than this, whose files
+// are merged as it happens, never keeps more than a seventh of it as garbage.
+constexpr uint64_t kRewriteAllowance = 16 << 20;
+
+// In all no more is rewritten than is freed and the allowance, and no file for less than an eighth of
+// it.
 ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
   ReclaimPlan plan;
   uint64_t freed = 0, rewritten = 0;
@@ -154,7 +159,7 @@ ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
   });
   const auto is_worth_it = [&](const DeadFile& file) {
     return file.use.dead_bytes >= file.file->bytes / 8 &&
-           rewritten + file.Rest() <= freed + file.use.dead_bytes;
+           rewritten + file.Rest() <= freed + file.use.dead_bytes + kRewriteAllowance;
   };
   for (DeadFile& file : files) {
     const bool is_dead = file.use.live_chunks == 0;

@@ -88,8 +88,10 @@ def is_in_an_example(text):
 
 
 def wrapped(place, first, text, number):
-    """A function of its own around the snippet; errors name the snippet's own place."""
+    """A function of its own around the snippet, unless it defines one; errors name the snippet's own place."""
     shown = re.sub(r"^(\s*)\.\.\.", r"\1", text, flags=re.MULTILINE)
+    if re.search(r"^(?:void|varve::\S+) \w+\([^;{]*\) \{$", text, flags=re.MULTILINE):
+        return f"namespace snippet{number} {{\n#line {first} \"{place}\"\n{shown}}}\n"
     return (f"varve::Status Snippet{number}() {{\n#line {first} \"{place}\"\n{shown}"
             "  return varve::Status::Ok();\n}\n")
 

@@ -80,9 +80,11 @@ uint64_t DiskBytesWithoutReserve(const Store& store, const fs::path& path) {
 void ExpectFewFiles(const Store& store, const char* when) {
   const auto stats = store.Stats();
   ASSERT_TRUE(stats.ok()) << stats.status().ToString();
-  std::printf("%s: %llu files, %.1f MiB on disk\n", when,
+  std::printf("%s: %llu files, %.1f MiB on disk, %.2f MiB of chunks, %.2f MiB dead\n", when,
               static_cast<unsigned long long>(stats->num_files),
-              static_cast<double>(stats->disk_bytes) / (1 << 20));
+              static_cast<double>(stats->disk_bytes) / (1 << 20),
+              static_cast<double>(stats->stored_bytes) / (1 << 20),
+              static_cast<double>(stats->pending_bytes) / (1 << 20));
   EXPECT_LE(stats->num_files, (stats->disk_bytes >> 27) + 300) << when;
 }
 
