@@ -166,6 +166,12 @@ class FailureListener : public rocksdb::EventListener {
     *failed_ = true;
   }
 
+  // RocksDB's own recovery, which a full disk would start, may keep Close waiting for ever.
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
+                            bool* auto_recovery) override {
+    *auto_recovery = false;  // Heal does that
+  }
+
  private:
   std::atomic<bool>* const failed_;
 };
@@ -492,12 +498,31 @@ Status Database::Heal() {
   file_system_->EndDoubt();
   failed_ = false;
   closed_ = OpenWriter();
+  if (IsNoSpace(closed_)) {
+    RemoveUnnamedTables();
+    closed_ = OpenWriter();
+  }
   if (closed_.ok()) return Status::Ok();
   failed_ = true;
   const Status reason = closed_;
   const Status reading = OpenDespite();
   if (!reading.ok()) closed_ = reading;
   return reason.WithContext("opening the store again after an error");
+}
+
+// Closed, on a full disk: what a rewrite that failed has left is the room for the next manifest.
+void Database::RemoveUnnamedTables() const {
+  const auto files = ReadManifest();
+  if (!files.ok()) return;
+  const std::set<std::string> names = NamesOf(*files);
+  std::error_code ignored;
+  for (auto it = std::filesystem::directory_iterator(DbPath(path_), ignored);
+       !ignored && it != std::filesystem::directory_iterator(); it.increment(ignored)) {
+    const std::filesystem::path& file = it->path();
+    if (file.extension() != ".sst" || names.contains(file.filename())) continue;
+    std::error_code failed;
+    std::filesystem::remove(file, failed);
+  }
 }
 
 bool Database::HasIngested(const std::filesystem::path& path) const {

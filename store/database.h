@@ -147,6 +147,7 @@ class Database {
   Status FindLost();
   Status OpenDespite();
   Status OpenWriter();
+  void RemoveUnnamedTables() const;
   void Close();
   void Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
   Status NoteLost() const;
