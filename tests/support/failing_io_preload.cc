@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FailingIo for a program that knows nothing of it, by LD_PRELOAD. The plan is in the environment:
+// VARVE_FAIL_PATH, VARVE_FAIL_FIRST, VARVE_FAIL_COUNT, VARVE_FAIL_ERRNO. What failed last is
+// written to the file VARVE_FAIL_REPORT when the program ends; an empty file says that nothing did.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tests/support/failing_io.h"
+
+namespace {
+
+std::string Text(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+uint64_t Number(const char* name) { return std::strtoull(Text(name).c_str(), nullptr, 10); }
+
+class Preloaded {
+ public:
+  Preloaded()
+      : io_({.path = Text("VARVE_FAIL_PATH"),
+             .first = Number("VARVE_FAIL_FIRST"),
+             .count = Number("VARVE_FAIL_COUNT"),
+             .error = static_cast<int>(Number("VARVE_FAIL_ERRNO"))}) {}
+
+  ~Preloaded() {
+    const std::string failed = io_.failed();
+    const int fd =
+        ::open(Text("VARVE_FAIL_REPORT").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return;
+    // The report lies outside of the plan's path. A report that is missing fails the test.
+    if (::write(fd, failed.data(), failed.size()) < 0) ::unlink(Text("VARVE_FAIL_REPORT").c_str());
+    ::close(fd);
+  }
+
+ private:
+  varve::testing::FailingIo io_;
+} preloaded;
+
+}  // namespace
