@@ -176,9 +176,19 @@ ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
   return plan;
 }
 
+// True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say how
+// much it has is taken to have it.
+bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
+  constexpr uint64_t kBeside = uint64_t{1} << 20;
+  std::error_code error;
+  const auto space = std::filesystem::space(store, error);
+  return error || space.available >= bytes + kBeside;
+}
+
 // A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
-// so that a record is rewritten only after as many others have died.
-Status CompactMetadata(Database* database, bool all) {
+// so that a record is rewritten only after as many others have died. One for which there is no room
+// waits.
+Status CompactMetadata(Database* database, const std::filesystem::path& store, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     if (family == Family::kChunks) continue;
@@ -193,7 +203,7 @@ Status CompactMetadata(Database* database, bool all) {
       }
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
-    if (!wanted) continue;
+    if (!wanted || !HasRoom(store, files.size)) continue;
     VARVE_RETURN_IF_ERROR(
         FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
                                                       database->handle(family), nullptr, nullptr),
@@ -252,7 +262,7 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
       if (reclaimed.ok()) reclaimed = ReclaimLocked(options.all, &report);
     }
     VARVE_RETURN_IF_ERROR(reclaimed);
-    const Status compacted = CompactMetadata(database_.get(), options.all);
+    const Status compacted = CompactMetadata(database_.get(), path_, options.all);
     // Garbage in the metadata may wait for a disk with space on it.
     VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Heal() : compacted);
   }
@@ -292,22 +302,20 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
     report->freed_bytes += file.use.dead_bytes;
   }
   // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
-  // first, on a full disk from the reserve. Without space the frames stay for later.
+  // first, on a full disk from the reserve. Without space the frames stay for later. It is looked for
+  // before: RocksDB needs some more to open again after a write that failed.
   for (const DeadFile& file : plan.rewritten) {
-    Status rewritten = Status::Aborted("pinned");
-    if (pins_.BeginReclaim(file.use.births)) {
-      rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
-      if (IsNoSpace(rewritten)) {
-        ReleaseReserve();
-        rewritten = database_->Heal();
-        if (rewritten.ok()) rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
-      }
-      pins_.EndReclaim();
-      if (IsNoSpace(rewritten)) {
-        VARVE_RETURN_IF_ERROR(database_->Heal());
-      } else {
-        VARVE_RETURN_IF_ERROR(rewritten);
-      }
+    if (!HasRoom(path_, file.Rest())) ReleaseReserve();
+    if (!HasRoom(path_, file.Rest()) || !pins_.BeginReclaim(file.use.births)) {
+      keep(file);
+      continue;
+    }
+    const Status rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
+    pins_.EndReclaim();
+    if (IsNoSpace(rewritten)) {
+      VARVE_RETURN_IF_ERROR(database_->Heal());
+    } else {
+      VARVE_RETURN_IF_ERROR(rewritten);
     }
     if (rewritten.ok()) {
       report->freed_bytes += file.use.dead_bytes;
