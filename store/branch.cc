@@ -70,7 +70,7 @@ Result<uint64_t> StoreImpl::Fork(std::string_view run, std::string_view new_run,
   record.new_bytes = record.stored_bytes = 0;
   batch.Put(Family::kSteps, keys::Step(to), EncodeStepRecord(record));
   VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
-  VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
+  VARVE_RETURN_IF_ERROR(CommitCounted(batch, counts, {}));
   return *at;
 }
 
@@ -152,6 +152,7 @@ Status StoreImpl::RenameParents(RunId id, uint64_t first, const Moved& moved,
 
 Result<RewindReport> StoreImpl::Rewind(std::string_view run, uint64_t to) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
+  const std::lock_guard drops(drop_mutex_);
   const auto lock = LockCommits();
   VARVE_ASSIGN_OR_RETURN(const auto found, RequireStep({std::string(run), to}));
   CommitBatch batch;

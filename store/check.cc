@@ -590,18 +590,13 @@ Status StoreImpl::CheckOnce(const CheckOptions& options, CheckReport* report) co
   return Checker(this, options, report).Run();
 }
 
-Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
+// Errors must come three times: one catch-up may fall between two steps of the writer.
+Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
+                                           const std::function<void()>& catch_up) const {
   CheckReport report;
-  if (database_->for_writing()) {
-    const std::lock_guard maintenance(maintenance_mutex_);
-    const std::lock_guard commits(commit_mutex_);  // saves that commit meanwhile wait
-    VARVE_RETURN_IF_ERROR(CheckOnce(options, &report));
-    return report;
-  }
-  // Beside a writer, one catch-up may fall between two of its steps: errors must come twice more.
   Status status;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    CatchUp().IgnoreError();
+    catch_up();
     ++frozen_;
     status = CheckOnce(options, &report);
     --frozen_;
@@ -609,6 +604,23 @@ Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
   }
   if (!status.ok()) return status;
   return report;
+}
+
+// A writer looks through a reader of its own, which keeps what it has seen however the store goes
+// on: commits, drops and reclaims wait for nothing.
+Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
+  if (!database_->for_writing()) {
+    return CheckFrozen(options, [this] { CatchUp().IgnoreError(); });
+  }
+  const auto reader = OpenPath(path_, options_, /*for_writing=*/false);
+  if (!reader.ok()) {
+    const std::lock_guard maintenance(maintenance_mutex_);
+    const auto commits = LockCommits();  // saves that commit meanwhile wait
+    CheckReport report;
+    VARVE_RETURN_IF_ERROR(CheckOnce(options, &report));
+    return report;
+  }
+  return (*reader)->CheckFrozen(options, [&] { CatchUpBetweenCommits(**reader); });
 }
 
 }  // namespace varve

@@ -439,9 +439,8 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   for (const std::string& tag : tags_) {
     batch.Put(Family::kMeta, keys::Tag(key.run, tag), EncodeNumber(id_.step));
   }
-  VARVE_RETURN_IF_ERROR(
-      batch.Commit(store_->database(), store_->incoming(), pipeline->files()->paths()));
-  store_->NoteCommit(counts.births_with_dead());
+  VARVE_RETURN_IF_ERROR(store_->CommitCounted(batch, counts, pipeline->files()->paths()));
+  store_->NoteCommit();
   return Status::Ok();
 }
 
@@ -464,6 +463,9 @@ Status CheckpointWriterImpl::GiveWay(StepKey key, std::optional<StepKey>* parent
     }
   }
   for (const uint64_t step : steps) {
+    if (options_.on_existing == OnExisting::kFork && store_->pins()->IsDropping({key.run, step})) {
+      return Status::FailedPrecondition(StepName(id_.run, step) + " is being dropped");
+    }
     if (!is_pinned_by_others(step)) continue;
     return Status::FailedPrecondition(StepName(id_.run, step) +
                                       " is the base of another save in progress");

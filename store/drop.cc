@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropping steps: records go and counts fall in one atomic commit a group of steps. Frames are not
-// touched here; they are dead from now on, and reclaim.cc gives their space back.
+// Dropping steps: records go and counts fall in one atomic commit a group of steps, and other
+// commits have their turn between one group and the next. Frames are not touched here; they are
+// dead from now on, and reclaim.cc gives their space back.
 #include <algorithm>
+#include <map>
 
 #include "store/store_impl.h"
 #include "store/util.h"
@@ -10,8 +12,9 @@
 namespace varve {
 namespace {
 
-// A group is closed at this many bytes of changes: bounded memory, and one ingest for many steps.
-constexpr uint64_t kGroupBytes = uint64_t{4} << 20;
+// A group is closed at this many bytes of changes: one ingest for many steps, and a save that wants
+// to commit meanwhile waits for no more than that.
+constexpr uint64_t kGroupBytes = uint64_t{128} << 10;
 
 }  // namespace
 
@@ -65,6 +68,9 @@ Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> 
   return steps;
 }
 
+// Looks for the steps before it claims them, as there is nothing else to claim, and again
+// afterwards: a save that forks their run may have moved them meanwhile, and from then on none
+// does.
 Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids) {
   VARVE_ASSIGN_OR_RETURN(std::vector<StepKey> steps, FindSteps(ids));
   std::string pinned;
@@ -76,44 +82,61 @@ Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointI
     return Status::FailedPrecondition(pinned +
                                       ": base of a save in progress; nothing was dropped");
   }
-  return steps;
+  { const auto commits_before = LockCommits(); }
+  const Result<std::vector<StepKey>> still = FindSteps(ids);
+  if (still.ok() && *still == steps) return steps;
+  pins_.EndDrop(steps);
+  return still.ok() ? Status::NotFound("the steps have changed meanwhile; nothing was dropped")
+                    : still.status();
 }
 
-// Drops group by group.
 Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings) {
-  while (!steps.empty()) {
-    CommitBatch batch;
-    ReferenceCounts counts(database_.get());
-    size_t n = 0;
-    while (n < steps.size() && batch.num_bytes() < kGroupBytes) {
-      VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(steps[n].run));
-      for (const auto& [tag, step] : tags) {
-        if (step == steps[n].step) batch.Delete(Family::kMeta, keys::Tag(steps[n].run, tag));
-      }
-      VARVE_RETURN_IF_ERROR(ReleaseStep(steps[n++], &counts, &batch));
-    }
-    VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
-    Status status = batch.Commit(database_.get(), incoming(), {});
-    if (IsNoSpace(status)) {
-      // The reserve is what makes dropping possible on a full disk.
-      ReleaseReserve();
-      status = database_->Heal();
-      if (status.ok()) status = batch.Commit(database_.get(), incoming(), {});
-    }
-    VARVE_RETURN_IF_ERROR(status);
-    NoteCommit(counts.births_with_dead());
-    warnings->insert(warnings->end(), counts.damage().begin(), counts.damage().end());
-    steps = steps.subspan(n);
-  }
+  while (!steps.empty()) VARVE_RETURN_IF_ERROR(DropSome(&steps, warnings));
   return Status::Ok();
+}
+
+// Drops the first group of the steps.
+Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings) {
+  const auto lock = LockCommits();
+  CommitBatch batch;
+  ReferenceCounts counts(database_.get());
+  std::map<RunId, std::vector<std::pair<std::string, uint64_t>>> tags;
+  size_t n = 0;
+  while (n < steps->size() && batch.num_bytes() < kGroupBytes) {
+    const StepKey step = (*steps)[n++];
+    if (!tags.contains(step.run)) {
+      VARVE_ASSIGN_OR_RETURN(tags[step.run], ListTags(step.run));
+    }
+    for (const auto& [tag, tagged] : tags[step.run]) {
+      if (tagged == step.step) batch.Delete(Family::kMeta, keys::Tag(step.run, tag));
+    }
+    VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &batch));
+  }
+  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+  VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+  NoteCommit();
+  warnings->insert(warnings->end(), counts.damage().begin(), counts.damage().end());
+  *steps = steps->subspan(n);
+  return Status::Ok();
+}
+
+// The reserve is what makes dropping possible on a full disk.
+Status StoreImpl::CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts) {
+  Status status = CommitCounted(batch, counts, {});
+  if (!IsNoSpace(status)) return status;
+  ReleaseReserve();
+  VARVE_RETURN_IF_ERROR(database_->Heal());
+  return CommitCounted(batch, counts, {});
 }
 
 // A fork without a step is of no use to anyone; other runs stay, and with them their names.
 Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
+  const auto lock = LockCommits();
   std::set<RunId> candidates;
-  for (const StepKey& step : dropped) {
-    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(step.run));
-    if (!left.has_value()) candidates.insert(step.run);
+  for (const StepKey& step : dropped) candidates.insert(step.run);
+  for (auto run = candidates.begin(); run != candidates.end();) {
+    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(*run));
+    run = left.has_value() ? candidates.erase(run) : std::next(run);
   }
   if (candidates.empty()) return Status::Ok();
   CommitBatch batch;
@@ -130,9 +153,11 @@ Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
 
 // Releases the steps as a drop would, and throws the result away.
 Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
+  if (database_->for_writing()) {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, OpenBeside());
+    return reader->BytesFreedByDrop(ids);
+  }
   uint64_t freed = 0;
-  std::unique_lock<std::mutex> one_state;  // commits that come meanwhile wait
-  if (database_->for_writing()) one_state = std::unique_lock(commit_mutex_);
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     freed = 0;
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
@@ -158,7 +183,7 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
   DropReport report;
   const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
   {
-    const auto lock = LockCommits();
+    const std::lock_guard drops(drop_mutex_);
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids));
     Status dropped = DropAll(steps, &report.warnings);
     if (dropped.ok()) dropped = RemoveEmptyForks(steps);
@@ -170,14 +195,18 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
       report.dropped.push_back(id);
     }
   }
+  std::optional<ReclaimReport> reclaimed;
   if (options.reclaim) {
-    Result<ReclaimReport> reclaimed = Reclaim({});
-    if (!reclaimed.ok()) {
-      return reclaimed.status().WithContext("the steps are dropped, but their space is not back");
+    auto result = ReclaimUnlessUnderWay();
+    if (!result.ok()) {
+      return result.status().WithContext("the steps are dropped, but their space is not back");
     }
+    reclaimed = *result;
+  }
+  if (reclaimed.has_value()) {
     report.reclaim = *reclaimed;
   } else {
-    VARVE_ASSIGN_OR_RETURN(report.reclaim.pending_bytes, PendingBytes());
+    VARVE_ASSIGN_OR_RETURN(report.reclaim.pending_bytes, DeadBytes());
     report.reclaim.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   }
   report.reclaim.disk_bytes_before = disk_before;

@@ -43,6 +43,10 @@ class Pins {
     if (pinned.empty()) dropping_.insert(steps.begin(), steps.end());
     return pinned;
   }
+  bool IsDropping(StepKey step) const {
+    const std::lock_guard lock(mutex_);
+    return dropping_.contains(step);
+  }
   void EndDrop(const std::vector<StepKey>& steps) {
     const std::lock_guard lock(mutex_);
     for (const StepKey& step : steps) dropping_.erase(step);

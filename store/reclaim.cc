@@ -9,6 +9,8 @@
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 #include "store/guarded.h"
@@ -26,32 +28,11 @@ constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
 
-struct ChunkFile {
-  std::string name;
-  uint64_t bytes = 0;
-  ChunkAddress first;
-  ChunkAddress last;
-
-  bool operator<(const ChunkFile& other) const { return first < other.first; }
-};
-
-Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
-  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
-  rocksdb::ColumnFamilyMetaData family;
-  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &family);
-  std::vector<ChunkFile> files;
-  for (const auto& level : family.levels) {
-    for (const auto& file : level.files) {
-      const auto first = keys::ParseChunk(file.smallestkey);
-      const auto last = keys::ParseChunk(file.largestkey);
-      if (!first.has_value() || !last.has_value()) {
-        return Status::Corruption("chunk file " + file.name + " has malformed keys");
-      }
-      files.push_back({file.name, file.size, *first, *last});
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
+// A commit that meets an error opens the database again, and stops what is being rewritten for
+// that: kAborted.
+Status FromCompaction(const rocksdb::Status& status, const std::string& what) {
+  if (status.IsManualCompactionPaused()) return Status::Aborted(what + " was stopped");
+  return FromRocksDb(status, what);
 }
 
 // Rewrites files of the last level into it.
@@ -61,8 +42,9 @@ Status Rewrite(Database* database, const std::vector<std::string>& names) {
   options.compression = rocksdb::kNoCompression;
   options.output_file_size_limit = kChunkFileBytes;
   auto* handle = database->handle(Family::kChunks);
-  return FromRocksDb(database->rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
-                     "rewriting chunk files");
+  return FromCompaction(
+      database->rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
+      "rewriting chunk files");
 }
 
 Status DeleteFile(Database* database, const ChunkFile& file) {
@@ -90,14 +72,11 @@ struct FileUse {
   uint64_t live_chunks = 0;
   uint64_t dead_bytes = 0;
   std::vector<ChunkAddress> dead;
-  std::set<uint64_t> births;
 };
 
-// Counts the frames of `file` by the records of its births. Cost: the births in the file.
-Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
-                            ReferenceCounts* counts) {
-  FileUse use;
-  std::vector<std::pair<uint64_t, uint32_t>> births;  // with the number of their chunks
+// Births within the bounds of a file.
+Result<std::set<uint64_t>> BirthsIn(const ChunkFile& file, const Database& database) {
+  std::set<uint64_t> births;
   VARVE_ASSIGN_OR_RETURN(const Database::Use held, database.BeginRead());
   const std::unique_ptr<rocksdb::Iterator> it(
       database.rocksdb()->NewIterator(rocksdb::ReadOptions(), database.handle(Family::kBirths)));
@@ -105,16 +84,23 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
     const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
     if (parsed->birth > file.last.birth) break;
-    if (parsed->block.has_value()) continue;
-    VARVE_ASSIGN_OR_RETURN(const BirthRecord* birth, counts->Birth(parsed->birth));
-    births.emplace_back(parsed->birth, birth->chunks);
+    if (!parsed->block.has_value()) births.insert(parsed->birth);
   }
   VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading births"));
-  for (const auto& [birth, chunks] : births) {
-    use.births.insert(birth);
+  return births;
+}
+
+// Counts the frames of `file` by the counts of its births. Cost: the births in the file.
+Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& births,
+                            ReferenceCounts* counts) {
+  FileUse use;
+  for (const uint64_t birth : births) {
+    const Result<const BirthRecord*> found = counts->Birth(birth);
+    if (found.status().code() == StatusCode::kNotFound) continue;  // a drop took its last list
+    VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, found);
     const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
     const uint32_t end =
-        birth == file.last.birth ? std::min(chunks, file.last.ordinal + 1) : chunks;
+        birth == file.last.birth ? std::min(record->chunks, file.last.ordinal + 1) : record->chunks;
     for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
       VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts->ChunkCount({birth, ordinal}));
       if (count == 0) continue;
@@ -129,19 +115,15 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
   return use;
 }
 
-// A file that has dead frames.
-struct DeadFile {
-  const ChunkFile* file;
-  FileUse use;
-
-  uint64_t Rest() const { return file->bytes - std::min(file->bytes, use.dead_bytes); }
-};
+// What a file has when its dead frames are gone.
+uint64_t RestOf(const ChunkFile& file) {
+  return file.bytes - std::min(file.bytes, file.DeadBytes());
+}
 
 // What a reclaim does with the files that have dead frames.
 struct ReclaimPlan {
-  std::vector<DeadFile> deleted;
-  std::vector<DeadFile> rewritten;  // the smallest rest first
-  std::vector<DeadFile> kept;
+  std::vector<ChunkFile> deleted;
+  std::vector<ChunkFile> rewritten;  // the smallest rest first
 };
 
 // What a reclaim may rewrite beyond what it frees: so that a store of no more than this, whose files
@@ -150,35 +132,43 @@ constexpr uint64_t kRewriteAllowance = 16 << 20;
 
 // In all no more is rewritten than is freed and the allowance, and no file for less than an eighth of
 // it.
-ReclaimPlan MakePlan(std::vector<DeadFile> files, bool all) {
+ReclaimPlan MakePlan(std::vector<ChunkFile> files, bool all) {
   ReclaimPlan plan;
   uint64_t freed = 0, rewritten = 0;
-  std::stable_sort(files.begin(), files.end(), [](const DeadFile& a, const DeadFile& b) {
-    return static_cast<double>(a.use.dead_bytes) / static_cast<double>(a.file->bytes) >
-           static_cast<double>(b.use.dead_bytes) / static_cast<double>(b.file->bytes);
+  std::erase_if(files, [](const ChunkFile& file) { return !file.HasDead(); });
+  std::stable_sort(files.begin(), files.end(), [](const ChunkFile& a, const ChunkFile& b) {
+    return static_cast<double>(a.DeadBytes()) / static_cast<double>(a.bytes) >
+           static_cast<double>(b.DeadBytes()) / static_cast<double>(b.bytes);
   });
-  const auto is_worth_it = [&](const DeadFile& file) {
-    return file.use.dead_bytes >= file.file->bytes / 8 &&
-           rewritten + file.Rest() <= freed + file.use.dead_bytes + kRewriteAllowance;
+  const auto is_worth_it = [&](const ChunkFile& file) {
+    return file.DeadBytes() >= file.bytes / 8 &&
+           rewritten + RestOf(file) <= freed + file.DeadBytes() + kRewriteAllowance;
   };
-  for (DeadFile& file : files) {
-    const bool is_dead = file.use.live_chunks == 0;
-    if (!is_dead && !all && !is_worth_it(file)) {
-      plan.kept.push_back(std::move(file));
-      continue;
-    }
-    freed += file.use.dead_bytes;
-    if (!is_dead) rewritten += file.Rest();
+  for (ChunkFile& file : files) {
+    const bool is_dead = file.live_frames == 0;
+    if (!is_dead && !all && !is_worth_it(file)) continue;
+    freed += file.DeadBytes();
+    if (!is_dead) rewritten += RestOf(file);
     (is_dead ? plan.deleted : plan.rewritten).push_back(std::move(file));
   }
   std::stable_sort(plan.rewritten.begin(), plan.rewritten.end(),
-                   [](const DeadFile& a, const DeadFile& b) { return a.Rest() < b.Rest(); });
+                   [](const ChunkFile& a, const ChunkFile& b) { return RestOf(a) < RestOf(b); });
   return plan;
 }
 
+// True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say how
+// much it has is taken to have it.
+bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
+  constexpr uint64_t kBeside = uint64_t{1} << 20;
+  std::error_code error;
+  const auto space = std::filesystem::space(store, error);
+  return error || space.available >= bytes + kBeside;
+}
+
 // A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
-// so that a record is rewritten only after as many others have died.
-Status CompactMetadata(Database* database, bool all) {
+// so that a record is rewritten only after as many others have died. One for which there is no room
+// waits.
+Status CompactMetadata(Database* database, const std::filesystem::path& store, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     if (family == Family::kChunks) continue;
@@ -193,11 +183,11 @@ Status CompactMetadata(Database* database, bool all) {
       }
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
-    if (!wanted) continue;
-    VARVE_RETURN_IF_ERROR(
-        FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
-                                                      database->handle(family), nullptr, nullptr),
-                    "compacting family " + std::string(kFamilyNames[i])));
+    if (!wanted || !HasRoom(store, files.size)) continue;
+    VARVE_RETURN_IF_ERROR(FromCompaction(
+        database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database->handle(family),
+                                          nullptr, nullptr),
+        "compacting family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
@@ -218,168 +208,205 @@ Status MergeMetadata(Database* database) {
   return Status::Ok();
 }
 
-bool Overlaps(const ChunkFile& file, const std::set<uint64_t>& births) {
-  const auto it = births.lower_bound(file.first.birth);
-  return it != births.end() && *it <= file.last.birth;
-}
+// Chunks, and births, whose frames one commit marks as gone.
+constexpr size_t kGoneAtOnce = 4096;
+constexpr size_t kBirthsAtOnce = 512;
 
-// `files` must outlive the plan.
-Result<ReclaimPlan> PlanReclaim(const std::vector<ChunkFile>& files,
-                                const std::set<uint64_t>& births_with_dead,
-                                const Database& database, ReferenceCounts* counts, bool all) {
-  std::vector<DeadFile> dead;
-  for (const ChunkFile& file : files) {
-    if (!Overlaps(file, births_with_dead)) continue;
-    VARVE_ASSIGN_OR_RETURN(FileUse use, MeasureFile(file, database, counts));
-    if (!use.dead.empty()) dead.push_back({&file, std::move(use)});
-  }
-  return MakePlan(std::move(dead), all);
-}
+// Counts one more while it lives.
+class UnderWay {
+ public:
+  explicit UnderWay(std::atomic<int>* counter) : counter_(counter) { ++*counter_; }
+  ~UnderWay() { --*counter_; }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  std::atomic<int>* const counter_;
+};
 
 }  // namespace
 
 Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
+  const UnderWay reclaiming(&reclaims_);
+  const std::lock_guard maintenance(maintenance_mutex_);
+  return ReclaimInTurn(options.all);
+}
+
+// A trainer drops steps between its saves: it waits for merging, which is short, not for a reclaim
+// that somebody else has asked for. That one, or the next, finds what the drop leaves.
+Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
+  std::unique_lock maintenance(maintenance_mutex_, std::defer_lock);
+  while (!maintenance.try_lock()) {
+    if (reclaims_ > 0) return std::optional<ReclaimReport>();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  VARVE_ASSIGN_OR_RETURN(ReclaimReport report, ReclaimInTurn(/*all=*/false));
+  return std::optional(report);
+}
+
+// Under the maintenance mutex. Commits go on meanwhile.
+Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   ReclaimReport report;
   report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
-  {
-    const std::lock_guard maintenance(maintenance_mutex_);
-    const auto lock = LockCommits();
-    Status reclaimed = ReclaimLocked(options.all, &report);
-    if (IsNoSpace(reclaimed)) {
-      ReleaseReserve();
-      reclaimed = database_->Heal();
-      if (reclaimed.ok()) reclaimed = ReclaimLocked(options.all, &report);
-    }
-    VARVE_RETURN_IF_ERROR(reclaimed);
-    const Status compacted = CompactMetadata(database_.get(), options.all);
-    // Garbage in the metadata may wait for a disk with space on it.
-    VARVE_RETURN_IF_ERROR(IsNoSpace(compacted) ? database_->Heal() : compacted);
+  Status reclaimed = ReclaimFiles(all, &report);
+  if (IsNoSpace(reclaimed)) {
+    ReleaseReserve();
+    reclaimed = database_->Heal();
+    if (reclaimed.ok()) reclaimed = ReclaimFiles(all, &report);
   }
-  {
-    // What the background has not come to yet; it is not waited for on a disk that is nearly full.
-    const std::lock_guard maintenance(maintenance_mutex_);
-    std::error_code error;
-    const auto space = std::filesystem::space(path_, error);
-    if (!error && space.available > 2 * kChunkFileBytes) MergeLocked().IgnoreError();
-  }
-  VARVE_ASSIGN_OR_RETURN(report.pending_bytes, PendingBytes());
+  VARVE_RETURN_IF_ERROR(reclaimed);
+  const Status compacted = CompactMetadata(database_.get(), path_, all);
+  // Garbage in the metadata may wait for a disk with space on it.
+  const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
+  VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
+  // What the background has not come to yet; it is not waited for on a disk that is nearly full.
+  if (HasRoom(path_, 2 * kChunkFileBytes)) MergeLocked().IgnoreError();
+  VARVE_ASSIGN_OR_RETURN(report.pending_bytes, DeadBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   return report;
 }
 
-// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
-// counted as dead that are gone already; the next reclaim finds no file for them and says so.
-Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
-  if (births_with_dead_.empty()) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
+Result<uint64_t> StoreImpl::DeadBytes() {
+  const auto lock = LockCommits();
   ReferenceCounts counts(database_.get());
-  VARVE_ASSIGN_OR_RETURN(const ReclaimPlan plan,
-                         PlanReclaim(files, births_with_dead_, *database_, &counts, all));
-  std::set<ChunkAddress> kept_dead;  // dead frames that stay on disk
-  const auto keep = [&](const DeadFile& file) {
-    kept_dead.insert(file.use.dead.begin(), file.use.dead.end());
-  };
-  for (const DeadFile& file : plan.kept) keep(file);
-  for (const DeadFile& file : plan.deleted) {
-    if (!pins_.BeginReclaim(file.use.births)) {
-      keep(file);
-      continue;
+  VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+  return dead_space_.DeadBytes();
+}
+
+Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
+  const auto lock = LockCommits();
+  ReferenceCounts counts(database_.get());
+  VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+  return dead_space_.Files();
+}
+
+// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
+// counted as dead that are gone already; they are marked when a reclaim comes to their births
+// again. Files are deleted and rewritten without the commit mutex: it is held to learn what is
+// dead, and to write the counts.
+Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
+  std::vector<ChunkFile> files;
+  std::vector<ChunkAddress> gone;
+  {
+    const auto lock = LockCommits();
+    ReferenceCounts counts(database_.get());
+    VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+    files = dead_space_.Files();
+    for (const uint64_t birth : dead_space_.Leftovers()) {
+      VARVE_ASSIGN_OR_RETURN(const BirthRecord* record, counts.Birth(birth));
+      for (uint32_t ordinal = 0; ordinal < record->chunks; ++ordinal) {
+        VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount({birth, ordinal}));
+        if ((count & kDeadBit) != 0) gone.push_back({birth, ordinal});
+      }
     }
-    const Status deleted = DeleteFile(database_.get(), *file.file);
-    pins_.EndReclaim();
-    VARVE_RETURN_IF_ERROR(deleted);
-    report->freed_bytes += file.use.dead_bytes;
+  }
+  const ReclaimPlan plan = MakePlan(std::move(files), all);
+  const Status freed = FreeFiles(plan.deleted, plan.rewritten, &gone, report);
+  const Status marked = MarkGone(&gone);
+  return freed.ok() ? marked : freed;
+}
+
+Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
+                            std::span<const ChunkFile> rewritten, std::vector<ChunkAddress>* gone,
+                            ReclaimReport* report) {
+  for (const ChunkFile& file : deleted) {
+    VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
   }
   // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
-  // first, on a full disk from the reserve. Without space the frames stay for later.
-  for (const DeadFile& file : plan.rewritten) {
-    Status rewritten = Status::Aborted("pinned");
-    if (pins_.BeginReclaim(file.use.births)) {
-      rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
-      if (IsNoSpace(rewritten)) {
-        ReleaseReserve();
-        rewritten = database_->Heal();
-        if (rewritten.ok()) rewritten = RewriteWithout(database_.get(), *file.file, file.use.dead);
-      }
-      pins_.EndReclaim();
-      if (IsNoSpace(rewritten)) {
-        VARVE_RETURN_IF_ERROR(database_->Heal());
-      } else {
-        VARVE_RETURN_IF_ERROR(rewritten);
-      }
-    }
-    if (rewritten.ok()) {
-      report->freed_bytes += file.use.dead_bytes;
-      report->rewritten_bytes += file.Rest();
-    } else {
-      keep(file);
-    }
+  // first, on a full disk from the reserve. Without space the frames stay for later. It is looked for
+  // before: RocksDB needs some more to open again after a write that failed.
+  for (const ChunkFile& file : rewritten) {
+    if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
+    if (!HasRoom(path_, RestOf(file))) continue;
+    VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/true, gone, report));
   }
+  return Status::Ok();
+}
 
-  CommitBatch batch;
-  std::set<uint64_t> still_dead;
-  for (const uint64_t birth : births_with_dead_) {
-    const Result<const BirthRecord*> record = counts.Birth(birth);
-    if (!record.ok()) {
-      if (record.status().code() == StatusCode::kNotFound) continue;  // deleted with its last list
-      return record.status();
-    }
-    for (uint32_t ordinal = 0; ordinal < (*record)->chunks; ++ordinal) {
-      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount({birth, ordinal}));
-      if (count == 0 || (count & kDeadBit) == 0) continue;
-      if (kept_dead.contains({birth, ordinal})) {
-        still_dead.insert(birth);
-      } else {
-        VARVE_RETURN_IF_ERROR(counts.MarkGone({birth, ordinal}));
-      }
-    }
+// What a save in progress may rely on stays. While the births are claimed no save can come to rely
+// on them: what is dead then stays dead, so its counts are read, and its frames go, beside commits.
+// What dies meanwhile stays for the next time.
+Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
+                           ReclaimReport* report) {
+  VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> births, BirthsIn(file, *database_));
+  if (!pins_.BeginReclaim(births)) return Status::Ok();
+  const Status status = FreeClaimed(file, births, may_rewrite, gone, report);
+  pins_.EndReclaim();
+  const bool may_wait = IsNoSpace(status) || status.code() == StatusCode::kAborted;
+  if (may_wait && may_rewrite) return database_->Heal();
+  VARVE_RETURN_IF_ERROR(status);
+  return gone->size() < kGoneAtOnce ? Status::Ok() : MarkGone(gone);
+}
+
+Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births,
+                              bool may_rewrite, std::vector<ChunkAddress>* gone,
+                              ReclaimReport* report) {
+  ReferenceCounts counts(database_.get());
+  VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
+  if (use.dead.empty() || (use.live_chunks > 0 && !may_rewrite)) return Status::Ok();
+  if (use.live_chunks == 0) {
+    VARVE_RETURN_IF_ERROR(DeleteFile(database_.get(), file));
+  } else {
+    VARVE_RETURN_IF_ERROR(RewriteWithout(database_.get(), file, use.dead));
+    report->rewritten_bytes += file.bytes - std::min(file.bytes, use.dead_bytes);
   }
-  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
-  VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
-  births_with_dead_ = std::move(still_dead);
+  report->freed_bytes += use.dead_bytes;
+  gone->insert(gone->end(), use.dead.begin(), use.dead.end());
+  return Status::Ok();
+}
+
+// The counts say that these frames are gone; births of which nothing is left go. A bounded number a
+// commit, between which other commits have their turn.
+Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
+  for (auto at = gone->cbegin(); at != gone->cend();) {
+    const auto lock = LockCommits();
+    CommitBatch batch;
+    ReferenceCounts counts(database_.get());
+    std::set<uint64_t> births;
+    for (size_t n = 0; at != gone->cend() && n < kGoneAtOnce && births.size() < kBirthsAtOnce;
+         ++n) {
+      births.insert(at->birth);
+      VARVE_RETURN_IF_ERROR(counts.MarkGone(*at++));
+    }
+    VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+    VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+  }
+  gone->clear();
   return Status::Ok();
 }
 
 // Releases the steps as a drop would, looks what a reclaim would do then, and throws the result
 // away.
 Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
-  DropForecast forecast;
-  std::unique_lock<std::mutex> maintenance, commits;  // of a writer: what comes meanwhile waits
   if (database_->for_writing()) {
-    maintenance = std::unique_lock(maintenance_mutex_);
-    commits = std::unique_lock(commit_mutex_);
+    VARVE_ASSIGN_OR_RETURN(const auto reader, OpenBeside());
+    return reader->ForecastDrop(ids);
   }
+  DropForecast forecast;
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     forecast = {};
     VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
     CommitBatch ignored;
     ReferenceCounts counts(database_.get());
     for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
-    VARVE_ASSIGN_OR_RETURN(std::set<uint64_t> with_dead, FindBirthsWithDead());
-    with_dead.insert(counts.births_with_dead().begin(), counts.births_with_dead().end());
-    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
-    VARVE_ASSIGN_OR_RETURN(const ReclaimPlan plan,
-                           PlanReclaim(files, with_dead, *database_, &counts, /*all=*/false));
-    for (const DeadFile& file : plan.deleted) forecast.freed_now += file.use.dead_bytes;
-    for (const DeadFile& file : plan.rewritten) forecast.freed_now += file.use.dead_bytes;
-    for (const DeadFile& file : plan.kept) forecast.freed_later += file.use.dead_bytes;
+    DeadSpace dead_space;
+    VARVE_RETURN_IF_ERROR(dead_space.Load(*database_));
+    counts.VisitChanged(
+        [&](uint64_t birth, const BirthRecord* record) { dead_space.Note(birth, record); });
+    VARVE_RETURN_IF_ERROR(dead_space.Refresh(*database_, &counts));
+    ReclaimPlan plan = MakePlan(dead_space.Files(), /*all=*/false);
+    std::move(plan.rewritten.begin(), plan.rewritten.end(), std::back_inserter(plan.deleted));
+    for (const ChunkFile& file : plan.deleted) {
+      VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> births, BirthsIn(file, *database_));
+      VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
+      forecast.freed_now += use.dead_bytes;
+    }
+    const uint64_t dead = dead_space.DeadBytes();
+    forecast.freed_later = dead - std::min(dead, forecast.freed_now);
     return Status::Ok();
   }));
   return forecast;
-}
-
-Result<std::set<uint64_t>> StoreImpl::FindBirthsWithDead() const {
-  std::set<uint64_t> births;
-  VARVE_RETURN_IF_ERROR(database_->Scan(
-      Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
-        const auto parsed = keys::ParseBirth(key);
-        if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
-        if (record.live_chunks < record.chunks) births.insert(parsed->birth);
-        return Status::Ok();
-      }));
-  return births;
 }
 
 Result<uint64_t> StoreImpl::PendingBytes() const {

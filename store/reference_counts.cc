@@ -356,6 +356,32 @@ Result<const BirthRecord*> ReferenceCounts::Birth(uint64_t birth) {
   return &entry->record;
 }
 
+Result<uint64_t> ReferenceCounts::CountLive(uint64_t birth, uint32_t begin, uint64_t end) {
+  VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, Birth(birth));
+  end = std::min<uint64_t>(end, record->chunks);
+  if (record->live_chunks == 0 || begin >= end) return 0;
+  if (record->live_chunks == record->chunks) return end - begin;
+  uint64_t live = 0;
+  for (uint64_t at = begin; at < end;) {
+    // The counts of a block lie side by side.
+    const auto ordinal = static_cast<uint32_t>(at);
+    VARVE_ASSIGN_OR_RETURN(const uint32_t* const counts, Count(birth, Counted::kChunk, ordinal));
+    const uint64_t n = std::min<uint64_t>(end - at, kCountsPerBlock - ordinal % kCountsPerBlock);
+    live += static_cast<uint64_t>(std::count_if(
+        counts, counts + n, [](uint32_t count) { return count != 0 && (count & kDeadBit) == 0; }));
+    at += n;
+  }
+  return live;
+}
+
+void ReferenceCounts::VisitChanged(
+    const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const {
+  for (const auto& [birth, entry] : births_) {
+    if (!entry.changed) continue;
+    visit(birth, deleted_births_.contains(birth) ? nullptr : &entry.record);
+  }
+}
+
 Status ReferenceCounts::WriteTo(CommitBatch* batch) {
   for (auto& [birth, entry] : births_) {
     if (entry.is_new) {
@@ -387,8 +413,9 @@ Status ReferenceCounts::WriteTo(CommitBatch* batch) {
 
 Result<bool> ReferenceCounts::NothingLeft(uint64_t birth, const BirthRecord& record) {
   if (record.live_chunks > 0 || record.live_lists > 0) return false;
-  for (uint32_t i = 0; i < record.chunks; ++i) {
-    VARVE_ASSIGN_OR_RETURN(const uint32_t count, ChunkCount({birth, i}));
+  // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
+  for (uint32_t i = record.chunks; i > 0; --i) {
+    VARVE_ASSIGN_OR_RETURN(const uint32_t count, ChunkCount({birth, i - 1}));
     if (count != 0) return false;  // dead, and its frame is still on disk
   }
   return true;

@@ -3,10 +3,12 @@
 // Who names what. A list is counted by the tensor records that name it; a chunk by the lists that
 // name it (stored or derived) and by the frames that are deltas of it. This class holds the counts
 // that one commit touches, lets nothing fall below zero, follows every release down to the bases,
-// and writes the result into the commit's batch. Thread rule: one thread, under the commit mutex.
+// and writes the result into the commit's batch. Thread rule: one thread, and under the commit
+// mutex whoever changes counts.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -57,6 +59,8 @@ class ReferenceCounts {
   Result<uint32_t> ChunkCount(ChunkAddress address);
   Result<uint32_t> ListCount(ListAddress list);
   Result<const BirthRecord*> Birth(uint64_t birth);
+  // Live chunks of a birth with ordinals from `begin` up to `end`.
+  Result<uint64_t> CountLive(uint64_t birth, uint32_t begin, uint64_t end);
 
   // Writes everything that changed. A birth of which nothing is left is deleted; one with dead
   // frames on disk waits for reclaim.
@@ -69,6 +73,9 @@ class ReferenceCounts {
 
   // Births that have dead chunks because of this commit.
   const std::set<uint64_t>& births_with_dead() const { return births_with_dead_; }
+  // Calls `visit` with each birth whose record changes by this commit; nullptr: WriteTo deletes it.
+  void VisitChanged(
+      const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const;
 
  private:
   struct Frame {  // what the totals need to know of a chunk

@@ -87,9 +87,16 @@ rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterF
 
 std::unique_ptr<rocksdb::CompactionFilter> DeadChunkFilterFactory::CreateCompactionFilter(
     const rocksdb::CompactionFilter::Context&) {
-  const std::lock_guard lock(mutex_);
-  if (is_dead_ == nullptr) return nullptr;
-  return std::make_unique<DeadChunkFilter>(is_dead_);
+  std::shared_ptr<const IsDead> is_dead;
+  std::function<void()> before;
+  {
+    const std::lock_guard lock(mutex_);
+    is_dead = is_dead_;
+    before = before_rewrite_for_test_;
+  }
+  if (is_dead == nullptr) return nullptr;
+  if (before) before();
+  return std::make_unique<DeadChunkFilter>(std::move(is_dead));
 }
 
 void DeadChunkFilterFactory::SetPredicate(std::shared_ptr<const IsDead> is_dead) {

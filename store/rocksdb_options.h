@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "store/keys.h"
@@ -34,8 +35,15 @@ class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
   // Set around one rewrite, by the thread that runs it; nullptr afterwards.
   void SetPredicate(std::shared_ptr<const IsDead> is_dead);
 
+  // For tests: runs in each rewrite that removes chunks, before it reads, and may hold it up.
+  void set_before_rewrite_for_test(std::function<void()> run) {
+    const std::lock_guard lock(mutex_);
+    before_rewrite_for_test_ = std::move(run);
+  }
+
  private:
   std::mutex mutex_;
+  std::function<void()> before_rewrite_for_test_;  // guarded by mutex_
   std::shared_ptr<const IsDead> is_dead_;  // guarded by mutex_
 };
 

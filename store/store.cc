@@ -230,17 +230,18 @@ Status StoreImpl::PrepareForWriting() {
   return IsNoSpace(reserve) ? Status::Ok() : reserve;
 }
 
-// Deletes chunk files of births without a record, and remembers births that have dead chunks. Looks
-// at records and file bounds only: O(births + files).
+// Deletes chunk files of births without a record, and notes how much lives of the others. Looks at
+// records and file bounds only: O(births + files).
 Status StoreImpl::SweepOrphans() {
   std::set<uint64_t> births;
+  dead_space_.Begin();
   VARVE_RETURN_IF_ERROR(database_->Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
         if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
         VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
         births.insert(parsed->birth);
-        if (record.live_chunks < record.chunks) births_with_dead_.insert(parsed->birth);
+        dead_space_.Note(parsed->birth, &record);
         return Status::Ok();
       }));
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
@@ -303,8 +304,19 @@ Result<uint64_t> StoreImpl::NewBirth() {
   return next_birth_++;
 }
 
-void StoreImpl::NoteCommit(const std::set<uint64_t>& births_with_dead) {
-  births_with_dead_.insert(births_with_dead.begin(), births_with_dead.end());
+Status StoreImpl::CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
+                                std::span<const fs::path> chunk_files) {
+  const Status status = batch.Commit(database_.get(), incoming(), chunk_files);
+  if (!status.ok()) {
+    dead_space_.Forget();  // perhaps it is there all the same
+    return status;
+  }
+  counts.VisitChanged(
+      [this](uint64_t birth, const BirthRecord* record) { dead_space_.Note(birth, record); });
+  return Status::Ok();
+}
+
+void StoreImpl::NoteCommit() {
   {
     const std::lock_guard lock(background_mutex_);
     ++commits_since_merge_;
@@ -486,6 +498,23 @@ Status StoreImpl::CatchUp() const {
   if (frozen_ > 0) return Status::Ok();
   last_catch_up_ms_ = NowMs();
   return database_->CatchUp();
+}
+
+void StoreImpl::CatchUpBetweenCommits(const StoreImpl& reader) const {
+  constexpr int kAttempts = 50;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const uint64_t events = database_->num_ingest_events();
+    const Status caught_up = reader.CatchUp();
+    if (caught_up.ok() && events % 2 == 0 && events == database_->num_ingest_events()) return;
+  }
+  const auto commits = LockCommits();
+  reader.CatchUp().IgnoreError();  // as in Refresh
+}
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenBeside() const {
+  VARVE_ASSIGN_OR_RETURN(auto reader, OpenPath(path_, options_, /*for_writing=*/false));
+  CatchUpBetweenCommits(*reader);
+  return reader;
 }
 
 Status StoreImpl::Refresh() const {

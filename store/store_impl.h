@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +23,8 @@
 #include "store/chunk_reader.h"
 #include "store/commit_batch.h"
 #include "store/database.h"
+#include "store/dead_space.h"
+#include "store/fair_mutex.h"
 #include "store/format_file.h"
 #include "store/keys.h"
 #include "store/pins.h"
@@ -77,9 +80,9 @@ class StoreImpl : public Store {
   Pins* pins() { return &pins_; }
   int num_threads() const;
 
-  // Takes `commit_mutex_`; commits, drops and reclaims hold it from their first read of a count to
-  // the end of their batch.
-  std::unique_lock<std::mutex> LockCommits() { return std::unique_lock(commit_mutex_); }
+  // Takes `commit_mutex_`, in turn; commits, drops and reclaims hold it from their first read of a
+  // count to the end of their batch. Who has more to do lets it go between one batch and the next.
+  std::unique_lock<FairMutex> LockCommits() const { return std::unique_lock(commit_mutex_); }
 
   // A birth number that was never given out before, by this or any earlier process.
   Result<uint64_t> NewBirth();
@@ -118,8 +121,21 @@ class StoreImpl : public Store {
   Result<Moved> MoveSteps(std::string_view run, RunId id, uint64_t first, CommitBatch* batch) const;
   // Puts into `batch` and `counts` all that removing a step takes.
   Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
-  // After a commit: remembers births with dead chunks, wakes the merging thread.
-  void NoteCommit(const std::set<uint64_t>& births_with_dead);
+  // Commits a batch with the counts that were written to it. Under the commit mutex.
+  Status CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
+                       std::span<const std::filesystem::path> chunk_files);
+  // After a commit: wakes the merging thread when there is enough for it.
+  void NoteCommit();
+
+  // Bytes of dead frames on the disk. Writers.
+  Result<uint64_t> DeadBytes();
+  // For tests.
+  Result<std::vector<ChunkFile>> chunk_files_for_test();
+  uint64_t num_commits_waiting_for_test() const { return commit_mutex_.num_waiting_for_test(); }
+  uint64_t num_births_visited_for_test() const {
+    const auto lock = LockCommits();
+    return dead_space_.num_births_visited();
+  }
 
   // Runs a read; beside a writer, catches up and tries again when something was not found or could
   // not be read, up to three times. The writer tries again when commits went on meanwhile.
@@ -141,16 +157,34 @@ class StoreImpl : public Store {
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
   Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
+  Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
+  Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
   Status RemoveEmptyForks(std::span<const StepKey> dropped) const;
-  Status ReclaimLocked(bool all, ReclaimReport* report);
-  Result<uint64_t> PendingBytes() const;
+  // nullopt: another reclaim is under way.
+  Result<std::optional<ReclaimReport>> ReclaimUnlessUnderWay();
+  Result<ReclaimReport> ReclaimInTurn(bool all);
+  Status ReclaimFiles(bool all, ReclaimReport* report);
+  Status FreeFiles(std::span<const ChunkFile> deleted, std::span<const ChunkFile> rewritten,
+                   std::vector<ChunkAddress>* gone, ReclaimReport* report);
+  Status FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
+                  ReclaimReport* report);
+  Status FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births, bool may_rewrite,
+                     std::vector<ChunkAddress>* gone, ReclaimReport* report);
+  Status MarkGone(std::vector<ChunkAddress>* gone);
+  Result<uint64_t> PendingBytes() const;  // as the counts say; reads all of them
   Status CheckOnce(const CheckOptions& options, CheckReport* report) const;
+  // Writers: brings a reader of this very store to what was there between two commits.
+  void CatchUpBetweenCommits(const StoreImpl& reader) const;
+  // Writers: such a reader. It sees one state however long it takes, and no commit waits for it.
+  Result<std::unique_ptr<StoreImpl>> OpenBeside() const;
+  // Readers.
+  Result<CheckReport> CheckFrozen(const CheckOptions& options,
+                                  const std::function<void()>& catch_up) const;
   void MergeLoop(std::stop_token stop);
   void CatchUpLoop(std::stop_token stop);
   void InboxLoop(std::stop_token stop);
   Status MergeSmallFiles();
   Status MergeLocked();  // under the maintenance mutex
-  Result<std::set<uint64_t>> FindBirthsWithDead() const;
 
   // Constant after opening.
   std::filesystem::path path_;
@@ -164,11 +198,13 @@ class StoreImpl : public Store {
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
   mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
 
-  // Lock order: inbox, maintenance, commit, births.
+  // Lock order: inbox, drop, maintenance, commit, births.
   std::mutex inbox_mutex_;  // held by whoever applies requests
+  std::mutex drop_mutex_;   // held by whoever drops steps or moves them to another run
   mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
-  mutable std::mutex commit_mutex_;
-  std::set<uint64_t> births_with_dead_;  // guarded by commit_mutex_
+  std::atomic<int> reclaims_{0};          // asked for, and not done
+  mutable FairMutex commit_mutex_;
+  DeadSpace dead_space_;  // guarded by commit_mutex_; writers
   std::mutex birth_mutex_;
   uint64_t next_birth_ = 0;       // guarded by birth_mutex_
   uint64_t reserved_births_ = 0;  // guarded by birth_mutex_: numbers below are persisted as used

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A mutex that threads get in the order in which they ask for it. Whoever takes it again and again,
+// for a little work each time, lets each thread that has waited meanwhile have it first; std::mutex
+// promises no such thing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace varve {
+
+class FairMutex {
+ public:
+  void lock() {
+    std::unique_lock lock(mutex_);
+    const uint64_t ticket = next_ticket_++;
+    turn_.wait(lock, [&] { return serving_ == ticket; });
+  }
+  void unlock() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++serving_;
+    }
+    turn_.notify_all();
+  }
+
+  // For tests: threads that wait for it.
+  uint64_t num_waiting_for_test() {
+    const std::lock_guard lock(mutex_);
+    return next_ticket_ - serving_ - (next_ticket_ > serving_ ? 1 : 0);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  uint64_t next_ticket_ = 0;  // guarded by mutex_
+  uint64_t serving_ = 0;      // guarded by mutex_: the ticket of the thread that has it
+};
+
+}  // namespace varve
