@@ -118,10 +118,20 @@ class Database {
 
   // Calls `visit(key, value)` for every key with the prefix, in order, until it fails.
   using Visit = std::function<Status(std::string_view key, std::string_view value)>;
-  Status Scan(Family family, std::string_view prefix, const Visit& visit) const;
+  Status Scan(Family family, std::string_view prefix, const Visit& visit) const {
+    return ScanFrom(family, prefix, prefix, visit);
+  }
+  // The same from the key `first` on, which need not be there.
+  Status ScanFrom(Family family, std::string_view prefix, std::string_view first,
+                  const Visit& visit) const;
 
   // The last key with the prefix; nullopt = there is none.
-  Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const;
+  Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const {
+    return LastKeyBefore(family, prefix, keys::PrefixEnd(prefix));
+  }
+  // The last of them that is less than `end`; empty = of all.
+  Result<std::optional<std::string>> LastKeyBefore(Family family, std::string_view prefix,
+                                                   std::string_view end) const;
 
   // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
   Status CatchUp() const;

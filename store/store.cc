@@ -465,6 +465,14 @@ Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
   return step.has_value() ? std::optional(step->step) : std::nullopt;
 }
 
+Result<std::optional<uint64_t>> StoreImpl::NewestStepBefore(StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(const auto key,
+                         database_->LastKeyBefore(Family::kSteps, keys::RunPrefix(step.run),
+                                                  keys::Step(step)));
+  const auto found = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
+  return found.has_value() ? std::optional(found->step) : std::nullopt;
+}
+
 Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   uint64_t step = 0;

@@ -2,7 +2,7 @@
 //
 // The parts of a store that its operations share. Each operation is a file of its own:
 // checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
-// reclaim.cc, check.cc, stats.cc.
+// drop_forecast.cc, reclaim.cc, check.cc, stats.cc.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,8 @@
 #include "varve/store.h"
 
 namespace varve {
+
+class DropForecaster;
 
 class StoreImpl : public Store {
  public:
@@ -92,6 +94,8 @@ class StoreImpl : public Store {
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
   // nullopt: the run has no steps.
   Result<std::optional<uint64_t>> NewestStep(RunId run) const;
+  // nullopt: the run has no step before `step`.
+  Result<std::optional<uint64_t>> NewestStepBefore(StepKey step) const;
   // kNotFound names the step.
   Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
   // Tags of a run with the step each names.
@@ -109,13 +113,15 @@ class StoreImpl : public Store {
   // Puts a new run into `batch`. Under the commit mutex, once a batch.
   Result<RunId> NewRun(std::string_view name, std::optional<StepKey> forked_from,
                        CommitBatch* batch) const;
-  // Puts into `batch` all that moving the steps of a run from `first` on to a new run RUN~k takes.
+  // The steps of a run from `first` on.
+  Result<std::vector<uint64_t>> StepsFrom(RunId run, uint64_t first) const;
+  // Puts into `batch` all that moving the steps of a run from `first` on, of which there is one at
+  // least, to a new run RUN~k takes. What it holds in memory does not grow with what moves.
   struct Moved {
-    std::string run;  // empty: there was no such step
+    std::string run;
     RunId id = 0;
-    std::vector<uint64_t> steps;
   };
-  Result<Moved> MoveSteps(std::string_view run, RunId id, uint64_t first, CommitBatch* batch) const;
+  Result<Moved> MoveSteps(std::string_view run, StepKey first, CommitBatch* batch) const;
   // Puts into `batch` and `counts` all that removing a step takes.
   Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
   // After a commit: remembers births with dead chunks, wakes the merging thread.
@@ -137,9 +143,14 @@ class StoreImpl : public Store {
   Status EnsureReserve() const;
   void ReleaseReserve() const;
   Status RequireWriter() const;
-  Status RenameParents(RunId id, uint64_t first, const Moved& moved, CommitBatch* batch) const;
+  Status CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
+                     const Database::Visit& visit) const;
+  Status MoveRecords(Family family, StepKey first, RunId to, CommitBatch* batch) const;
+  Status MoveStepRecords(StepKey first, RunId to, CommitBatch* batch) const;
+  Status RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const;
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
   Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
+  Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
   Status RemoveEmptyForks(std::span<const StepKey> dropped) const;
   Status ReclaimLocked(bool all, ReclaimReport* report);
@@ -150,7 +161,6 @@ class StoreImpl : public Store {
   void InboxLoop(std::stop_token stop);
   Status MergeSmallFiles();
   Status MergeLocked();  // under the maintenance mutex
-  Result<std::set<uint64_t>> FindBirthsWithDead() const;
 
   // Constant after opening.
   std::filesystem::path path_;
