@@ -128,31 +128,6 @@ Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
   return batch.Commit(database_.get(), incoming(), {});
 }
 
-// Releases the steps as a drop would, and throws the result away.
-Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
-  uint64_t freed = 0;
-  std::unique_lock<std::mutex> one_state;  // commits that come meanwhile wait
-  if (database_->for_writing()) one_state = std::unique_lock(commit_mutex_);
-  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
-    freed = 0;
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
-    CommitBatch ignored;
-    ReferenceCounts counts(database_.get());
-    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
-    for (const uint64_t birth : counts.births_with_dead()) {
-      VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
-      if (!value.has_value()) {
-        return Status::Corruption("birth " + std::to_string(birth) + " has no record");
-      }
-      VARVE_ASSIGN_OR_RETURN(const BirthRecord before, DecodeBirthRecord(*value));
-      VARVE_ASSIGN_OR_RETURN(const BirthRecord* after, counts.Birth(birth));
-      freed += before.Live().stored_bytes - after->Live().stored_bytes;
-    }
-    return Status::Ok();
-  }));
-  return freed;
-}
-
 Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   DropReport report;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "store/guarded.h"
+#include "store/reclaim_plan.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -26,14 +27,7 @@ constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
 
-struct ChunkFile {
-  std::string name;
-  uint64_t bytes = 0;
-  ChunkAddress first;
-  ChunkAddress last;
-
-  bool operator<(const ChunkFile& other) const { return first < other.first; }
-};
+}  // namespace
 
 Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
@@ -53,6 +47,8 @@ Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
   std::sort(files.begin(), files.end());
   return files;
 }
+
+namespace {
 
 // Rewrites files of the last level into it.
 Status Rewrite(Database* database, const std::vector<std::string>& names) {
@@ -238,6 +234,22 @@ Result<ReclaimPlan> PlanReclaim(const std::vector<ChunkFile>& files,
 
 }  // namespace
 
+DropForecast ForecastReclaim(std::span<const ChunkFile> files, std::span<const ChunkFileUse> uses) {
+  std::vector<DeadFile> dead;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (uses[i].dead_chunks == 0) continue;
+    DeadFile& file = dead.emplace_back(DeadFile{&files[i], {}});
+    file.use.live_chunks = uses[i].live_chunks;
+    file.use.dead_bytes = uses[i].dead_bytes;
+  }
+  DropForecast forecast;
+  const ReclaimPlan plan = MakePlan(std::move(dead), /*all=*/false);
+  for (const DeadFile& file : plan.deleted) forecast.freed_now += file.use.dead_bytes;
+  for (const DeadFile& file : plan.rewritten) forecast.freed_now += file.use.dead_bytes;
+  for (const DeadFile& file : plan.kept) forecast.freed_later += file.use.dead_bytes;
+  return forecast;
+}
+
 Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   ReclaimReport report;
@@ -339,47 +351,6 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
   births_with_dead_ = std::move(still_dead);
   return Status::Ok();
-}
-
-// Releases the steps as a drop would, looks what a reclaim would do then, and throws the result
-// away.
-Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
-  DropForecast forecast;
-  std::unique_lock<std::mutex> maintenance, commits;  // of a writer: what comes meanwhile waits
-  if (database_->for_writing()) {
-    maintenance = std::unique_lock(maintenance_mutex_);
-    commits = std::unique_lock(commit_mutex_);
-  }
-  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
-    forecast = {};
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
-    CommitBatch ignored;
-    ReferenceCounts counts(database_.get());
-    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
-    VARVE_ASSIGN_OR_RETURN(std::set<uint64_t> with_dead, FindBirthsWithDead());
-    with_dead.insert(counts.births_with_dead().begin(), counts.births_with_dead().end());
-    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
-    VARVE_ASSIGN_OR_RETURN(const ReclaimPlan plan,
-                           PlanReclaim(files, with_dead, *database_, &counts, /*all=*/false));
-    for (const DeadFile& file : plan.deleted) forecast.freed_now += file.use.dead_bytes;
-    for (const DeadFile& file : plan.rewritten) forecast.freed_now += file.use.dead_bytes;
-    for (const DeadFile& file : plan.kept) forecast.freed_later += file.use.dead_bytes;
-    return Status::Ok();
-  }));
-  return forecast;
-}
-
-Result<std::set<uint64_t>> StoreImpl::FindBirthsWithDead() const {
-  std::set<uint64_t> births;
-  VARVE_RETURN_IF_ERROR(database_->Scan(
-      Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
-        const auto parsed = keys::ParseBirth(key);
-        if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
-        if (record.live_chunks < record.chunks) births.insert(parsed->birth);
-        return Status::Ok();
-      }));
-  return births;
 }
 
 Result<uint64_t> StoreImpl::PendingBytes() const {
