@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs that branch. A fork is a real step record in a new run that names the same lists; a rewind
-// gives the records of the later steps to a new run. Neither touches a chunk. O(tensors) a step. The
-// records go from the database to table files one by one, so memory does not grow with their number.
+// gives the records of the later steps to a new run. Neither touches a chunk. O(tensors) a step.
+// The records go from the database to table files one by one, so memory does not grow with their
+// number.
 #include <memory>
 #include <utility>
 
@@ -19,7 +20,8 @@ std::string WithRun(std::string_view key, RunId run) {
   return moved.append(key.substr(moved.size()));
 }
 
-// A key is changed where it lies and appears in a new run, whose keys are above all others: two streams.
+// A key is changed where it lies and appears in a new run, whose keys are above all others: two
+// streams.
 class MoveStreams {
  public:
   MoveStreams(const Database* database, const std::filesystem::path& incoming, Family family)
@@ -77,12 +79,10 @@ Result<uint64_t> StoreImpl::Fork(std::string_view run, std::string_view new_run,
   ReferenceCounts counts(database_.get());
   VARVE_ASSIGN_OR_RETURN(const RunId id, NewRun(new_run, from, &batch));
   const StepKey to{id, *at};
-  VARVE_RETURN_IF_ERROR(CopyRecords(Family::kState, from, to, &batch, [](auto, auto) {
-    return Status::Ok();
-  }));
+  VARVE_RETURN_IF_ERROR(
+      CopyRecords(Family::kState, from, to, &batch, [](auto, auto) { return Status::Ok(); }));
   VARVE_RETURN_IF_ERROR(CopyRecords(
-      Family::kTensors, from, to, &batch,
-      [&](std::string_view, std::string_view value) -> Status {
+      Family::kTensors, from, to, &batch, [&](std::string_view, std::string_view value) -> Status {
         VARVE_ASSIGN_OR_RETURN(const TensorRecord tensor, DecodeTensorRecord(value));
         for (const ListAddress& list : tensor.lists) VARVE_RETURN_IF_ERROR(counts.AddList(list));
         return Status::Ok();
@@ -111,14 +111,15 @@ Status StoreImpl::CopyRecords(Family family, StepKey from, StepKey to, CommitBat
 
 Result<std::vector<uint64_t>> StoreImpl::StepsFrom(RunId run, uint64_t first) const {
   std::vector<uint64_t> steps;
-  VARVE_RETURN_IF_ERROR(database_->ScanFrom(
-      Family::kSteps, keys::RunPrefix(run), keys::Step({run, first}),
-      [&](std::string_view key, std::string_view) {
-        const auto step = keys::ParseStep(key);
-        if (!step.has_value()) return Status::Corruption("a malformed key in family steps");
-        steps.push_back(step->step);
-        return Status::Ok();
-      }));
+  VARVE_RETURN_IF_ERROR(
+      database_->ScanFrom(Family::kSteps, keys::RunPrefix(run), keys::Step({run, first}),
+                          [&](std::string_view key, std::string_view) {
+                            const auto step = keys::ParseStep(key);
+                            if (!step.has_value())
+                              return Status::Corruption("a malformed key in family steps");
+                            steps.push_back(step->step);
+                            return Status::Ok();
+                          }));
   return steps;
 }
 
@@ -159,8 +160,8 @@ Status StoreImpl::MoveRecords(Family family, StepKey first, RunId to, CommitBatc
   return streams.FinishInto(batch);
 }
 
-// The same with the records of the steps. Any step that names a moved one as its parent names it by its
-// new run.
+// The same with the records of the steps. Any step that names a moved one as its parent names it by
+// its new run.
 Status StoreImpl::MoveStepRecords(StepKey first, RunId to, CommitBatch* batch) const {
   const auto has_moved = [&](const StepKey& step) {
     return step.run == first.run && step.step >= first.step;

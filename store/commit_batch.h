@@ -4,8 +4,8 @@
 // one atomic step, together with files of new chunks. Nothing goes through RocksDB's log: every
 // family's changes are written to a table file, synced, and all files are ingested at once. Changes
 // too many for memory come as tables that are written already (TableStream).
-// Thread rule: one thread at a time. A batch that depends on counts or records it has read is committed
-// under the commit mutex that was held when it read them.
+// Thread rule: one thread at a time. A batch that depends on counts or records it has read is
+// committed under the commit mutex that was held when it read them.
 #pragma once
 
 #include <filesystem>
@@ -29,8 +29,8 @@ class CommitBatch {
   // A later change of the same key replaces the earlier one.
   void Put(Family family, std::string key, std::string value);
   void Delete(Family family, std::string key);
-  // The tables of a stream that is finished. The batch's own changes replace theirs of the same key,
-  // and so do those of streams added later.
+  // The tables of a stream that is finished. The batch's own changes replace theirs of the same
+  // key, and so do those of streams added later.
   void Add(std::unique_ptr<TableStream> stream);
 
   bool empty() const;

@@ -615,7 +615,10 @@ Status Database::CatchUp() const {
   if (for_writing_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
   if (!despite_lost_) {
-    VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
+    ++ingest_events_;
+    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
+    ++ingest_events_;
+    VARVE_RETURN_IF_ERROR(FromRocksDb(status, "catching up with the writer"));
   }
   return NoteLost();
 }

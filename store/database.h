@@ -140,8 +140,8 @@ class Database {
   // Returns when neither a catch-up nor an ingest is under way: both bring the families up to date one
   // after the other, so what one family has of them, all have from then on.
   void AwaitCommits() const;
-  // Counts the beginnings and the ends of ingests: when it is even, and the same before and after a
-  // read, the read saw one state.
+  // Counts the beginnings and the ends of ingests, of readers those of catch-ups: when it is even,
+  // and the same before and after a read, the read saw one state.
   uint64_t num_ingest_events() const { return ingest_events_; }
 
   // For tests: ingests in the place of RocksDB; and how many threads wait in AwaitCommits.
@@ -194,7 +194,7 @@ class Database {
   // Some were lost after opening: their families stay as they were before.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
-  std::atomic<uint64_t> ingest_events_{0};
+  mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
   IngestFunction ingest_for_test_;
 };

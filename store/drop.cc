@@ -86,9 +86,9 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::strin
     ReferenceCounts counts(database_.get());
     size_t n = 0;
     while (n < steps.size() && batch.num_bytes() < kGroupBytes) {
-      VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(steps[n].run));
-      for (const auto& [tag, step] : tags) {
-        if (step == steps[n].step) batch.Delete(Family::kMeta, keys::Tag(steps[n].run, tag));
+      VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(steps[n]));
+      for (const std::string& tag : tags) {
+        batch.Delete(Family::kMeta, keys::Tag(steps[n].run, tag));
       }
       VARVE_RETURN_IF_ERROR(ReleaseStep(steps[n++], &counts, &batch));
     }
@@ -110,10 +110,11 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::strin
 
 // A fork without a step is of no use to anyone; other runs stay, and with them their names.
 Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
-  std::set<RunId> candidates;
-  for (const StepKey& step : dropped) {
-    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(step.run));
-    if (!left.has_value()) candidates.insert(step.run);
+  std::set<RunId> runs, candidates;
+  for (const StepKey& step : dropped) runs.insert(step.run);
+  for (const RunId run : runs) {
+    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(run));
+    if (!left.has_value()) candidates.insert(run);
   }
   if (candidates.empty()) return Status::Ok();
   CommitBatch batch;
@@ -140,10 +141,9 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
     pins_.EndDrop(steps);
     VARVE_RETURN_IF_ERROR(dropped);
   }
+  std::set<std::pair<std::string_view, uint64_t>> told;
   for (const CheckpointId& id : ids) {  // each once, in the caller's order
-    if (std::find(report.dropped.begin(), report.dropped.end(), id) == report.dropped.end()) {
-      report.dropped.push_back(id);
-    }
+    if (told.emplace(id.run, id.step).second) report.dropped.push_back(id);
   }
   if (options.reclaim) {
     Result<ReclaimReport> reclaimed = Reclaim({});

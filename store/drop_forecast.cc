@@ -18,8 +18,8 @@ std::string Describe(Counted kind, const Release& release) {
          std::to_string(release.number);
 }
 
-// The counts and the record of one birth after the other: of each the last block is kept, which does
-// for addresses that fall.
+// The counts and the record of one birth after the other: of each the last block is kept, which
+// does for addresses that fall.
 class BirthCursor {
  public:
   BirthCursor(const Database* database, Counted kind) : database_(database), kind_(kind) {}
@@ -49,8 +49,7 @@ class BirthCursor {
       }
       frames_block_ = number;
     }
-    const auto edge =
-        std::ranges::lower_bound(frames_.edges, chunk.number, {}, &BaseEdge::ordinal);
+    const auto edge = std::ranges::lower_bound(frames_.edges, chunk.number, {}, &BaseEdge::ordinal);
     if (edge == frames_.edges.end() || edge->ordinal != chunk.number) return nullptr;
     if (edge->base >= ChunkAddress{chunk.birth, chunk.number}) {
       return Status::Corruption(Describe(kind_, chunk) + ": its base has no smaller address");
@@ -165,8 +164,7 @@ Status DropForecaster::ReleaseChunksOf(ListAddress list) {
   if (!refs.ok()) return Status::Ok();
   for (const ChunkRef& ref : *refs) {
     if (!ref.NamesFrame()) continue;
-    VARVE_RETURN_IF_ERROR(
-        chunks_.Push({ref.address.birth, ref.address.ordinal, ref.stored_bytes}));
+    VARVE_RETURN_IF_ERROR(chunks_.Push({ref.address.birth, ref.address.ordinal, ref.stored_bytes}));
   }
   return Status::Ok();
 }
@@ -197,8 +195,8 @@ void DropForecaster::NoteDeath(const Release& chunk) {
 
 Result<DropForecast> DropForecaster::Forecast() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
-  const std::unique_ptr<rocksdb::Iterator> births(
-      database_->rocksdb()->NewIterator(rocksdb::ReadOptions(), database_->handle(Family::kBirths)));
+  const std::unique_ptr<rocksdb::Iterator> births(database_->rocksdb()->NewIterator(
+      rocksdb::ReadOptions(), database_->handle(Family::kBirths)));
   std::vector<ChunkFileUse> uses(files_.size());
   for (size_t i = 0; i < files_.size(); ++i) {
     VARVE_RETURN_IF_ERROR(MeasureFile(files_[i], births.get(), &uses[i]));
@@ -236,8 +234,7 @@ Status DropForecaster::MeasureBirth(uint64_t birth, const BirthRecord& record, u
                                     uint32_t end, ChunkFileUse* use) const {
   use->live_chunks += end - begin;
   if (record.live_chunks == record.chunks) return Status::Ok();
-  const std::string first =
-      keys::Counts(birth, Counted::kChunk, begin / kCountsPerBlock);
+  const std::string first = keys::Counts(birth, Counted::kChunk, begin / kCountsPerBlock);
   const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
   return database_->ScanFrom(
       Family::kCounts, prefix, first, [&](std::string_view key, std::string_view value) -> Status {

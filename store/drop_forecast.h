@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What would die if steps were dropped, in bounded memory: neither the records nor the counts of the
-// steps are held. Lists die when all references to them are released, then chunks, highest address
-// first: a base has a smaller address than its deltas, so when a chunk's turn comes all who named it
-// are known, and each block of counts is read once. Thread rule: one thread, while nobody commits.
+// What would die if steps were dropped, in bounded memory: neither the records nor the counts of
+// the steps are held. Lists die when all references to them are released, then chunks, highest
+// address first: a base has a smaller address than its deltas, so when a chunk's turn comes all who
+// named it are known, and each block of counts is read once. Thread rule: one thread, while nobody
+// commits.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 
 #include "store/database.h"
 #include "store/keys.h"
-#include "store/record.h"
 #include "store/reclaim_plan.h"
+#include "store/record.h"
 #include "store/release_queue.h"
 #include "varve/result.h"
 #include "varve/store.h"
@@ -26,7 +27,8 @@ class DropForecaster {
   explicit DropForecaster(const Database* database, std::vector<ChunkFile> files = {},
                           size_t max_in_memory = ReleaseQueue::kMaxInMemory);
 
-  // Takes a step, each once, before Follow. Records that cannot be read release nothing, as in a drop.
+  // Takes a step, each once, before Follow. Records that cannot be read release nothing, as in a
+  // drop.
   Status DropStep(StepKey step);
   // Finds all that dies, once. kCorruption when more is released than was counted.
   Status Follow();

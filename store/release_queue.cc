@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kRunBuffer = 4096;  // releases: 64 KiB
 
-// A file without a name: it goes with its descriptor, whatever becomes of this process. In the folder
-// for temporary files, as a reader may not write to the store.
+// A file without a name: it goes with its descriptor, whatever becomes of this process. In the
+// folder for temporary files, as a reader may not write to the store.
 Result<int> OpenTemporary() {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::temp_directory_path(error);

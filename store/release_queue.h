@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// References that fall, by the address of what they name, highest address first. What does not fit in
-// memory waits in a temporary file, sorted run by run. Thread rule: one thread at a time.
+// References that fall, by the address of what they name, highest address first. What does not fit
+// in memory waits in a temporary file, sorted run by run. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace varve {
 
-// One reference to the chunk or list `number` of a birth; `bytes` goes with the address, as the size
-// of a frame does.
+// One reference to the chunk or list `number` of a birth; `bytes` goes with the address, as the
+// size of a frame does.
 struct Release {
   uint64_t birth = 0;
   uint32_t number = 0;
@@ -37,7 +37,8 @@ class ReleaseQueue {
   ReleaseQueue& operator=(const ReleaseQueue&) = delete;
   ~ReleaseQueue();
 
-  // Whenever, also between calls of Pop, of an address that is not above the last one that was taken.
+  // Whenever, also between calls of Pop, of an address that is not above the last one that was
+  // taken.
   Status Push(const Release& release);
 
   // The highest address and how often it was pushed. nullopt: there is none.

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,6 +91,16 @@ class StoreImpl : public Store {
   Result<RunRecord> FindRun(std::string_view run) const;
   // Empty: no run has this id any more.
   Result<std::string> RunName(RunId id) const;
+  // The same of many runs, which are read when the first is asked for.
+  class RunNames {
+   public:
+    explicit RunNames(const StoreImpl* store) : store_(store) {}
+    Result<std::string> Find(RunId id);
+
+   private:
+    const StoreImpl* const store_;
+    std::optional<std::map<RunId, std::string>> names_;
+  };
   // nullopt: no such step.
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
   // nullopt: the run has no steps.
@@ -100,8 +111,11 @@ class StoreImpl : public Store {
   Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
   // Tags of a run with the step each names.
   Result<std::vector<std::pair<std::string, uint64_t>>> ListTags(RunId run) const;
+  // Those that name one step. All of the last run that was asked for are remembered by step until
+  // the store changes.
+  Result<std::vector<std::string>> TagsOf(StepKey step) const;
   Result<CheckpointInfo> MakeInfo(std::string_view run, StepKey key, const StepRecord& record,
-                                  const std::vector<std::pair<std::string, uint64_t>>& tags) const;
+                                  RunNames* names) const;
 
   // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length than
   // the tensor's geometry says.
@@ -173,6 +187,13 @@ class StoreImpl : public Store {
   Pins pins_;
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
   mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
+  struct TagsByStep {
+    uint64_t events = 0;  // Database::num_ingest_events when they were read
+    RunId run = 0;
+    std::map<uint64_t, std::vector<std::string>> tags;
+  };
+  mutable std::mutex tags_mutex_;
+  mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
 
   // Lock order: inbox, maintenance, commit, births.
   std::mutex inbox_mutex_;  // held by whoever applies requests

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Changes of one family that go to table files as they come, in the order of their keys. Memory holds
-// the index and the filter of one table, however many changes there are. A CommitBatch makes the
-// tables visible together with its own changes. Thread rule: one thread at a time.
+// Changes of one family that go to table files as they come, in the order of their keys. Memory
+// holds the index and the filter of one table, however many changes there are. A CommitBatch makes
+// the tables visible together with its own changes. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,14 @@ class SstFileWriter;
 
 namespace varve {
 
-// A name in `incoming` that this process has not used: nothing is ever opened over an existing file,
-// because a leftover may be a hard link to a committed one.
+// A name in `incoming` that this process has not used: nothing is ever opened over an existing
+// file, because a leftover may be a hard link to a committed one.
 std::filesystem::path NewTablePath(const std::filesystem::path& incoming, Family family);
 
 class TableStream {
  public:
-  // A table is closed at this many changes, which bounds its index and filter, and at this many bytes.
+  // A table is closed at this many changes, which bounds its index and filter, and at this many
+  // bytes.
   static constexpr size_t kMaxChanges = size_t{1} << 20;
   static constexpr uint64_t kMaxBytes = uint64_t{128} << 20;
 

@@ -78,6 +78,7 @@ class GroupReader : public ShardedReader {
   const GroupAttempt attempt_;
   std::optional<uint64_t> pin_;
   std::unique_ptr<CatalogueReader> catalogue_;
+  std::map<std::string, const CatalogueItem*, std::less<>> items_;  // of the catalogue, by NameOf
   mutable std::mutex mutex_;
   mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
 };
@@ -112,6 +113,7 @@ Status GroupReader::Load() {
   auto catalogue = CatalogueReader::Open({place.root, place.file.digest_seed, number_}, attempt_);
   if (!catalogue.ok()) return Explain(catalogue.status());
   catalogue_ = *std::move(catalogue);
+  for (const CatalogueItem& item : catalogue_->items()) items_.emplace(NameOf(item), &item);
   return Status::Ok();
 }
 
@@ -306,14 +308,12 @@ Result<std::vector<std::string>> GroupReader::ListBytes() const {
 }
 
 Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
-  for (const CatalogueItem& item : catalogue_->items()) {
-    if (NameOf(item) != name) continue;
-    VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(item.rank));
-    auto value = reader->ReadBytes(item.name);
-    if (!value.ok()) return Explain(value.status());
-    return value;
-  }
-  return Status::NotFound("no item " + std::string(name) + " at " + Name());
+  const auto it = items_.find(name);
+  if (it == items_.end()) return Status::NotFound("no item " + std::string(name) + " at " + Name());
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(it->second->rank));
+  auto value = reader->ReadBytes(it->second->name);
+  if (!value.ok()) return Explain(value.status());
+  return value;
 }
 
 Result<std::optional<TrainerState>> GroupReader::ReadTrainerState() const {

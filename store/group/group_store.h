@@ -103,8 +103,13 @@ class GroupStore : public Store {
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
-  Result<std::map<MemberId, std::vector<CheckpointId>>> FindClosedBy(
-      std::span<const CheckpointId> ids) const;
+  // Attempts by their members in the order of ranks, as the members' steps.
+  using ClosedByCrew = std::map<std::vector<MemberId>, std::vector<CheckpointId>>;
+  Result<ClosedByCrew> FindClosedBy(std::span<const CheckpointId> ids) const;
+  // Calls `visit` with each member and what it would drop.
+  Status ForEachMember(
+      const ClosedByCrew& closed,
+      const std::function<Status(const StoreImpl&, std::span<const CheckpointId>)>& visit) const;
   GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
              bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,

@@ -181,7 +181,7 @@ TEST_F(BranchTest, ARewindHoldsNoRecords) {
     const RunId main = impl->FindRun("main")->id;
     VARVE_ASSERT_OK(impl->MoveSteps("main", {main, 2}, &batch).status());
     EXPECT_LT(batch.num_bytes(), 500u);  // the records are some 60,000
-  }  // not committed
+  }                                      // not committed
   EXPECT_THAT(Runs(), ElementsAre("main"));
   EXPECT_EQ(store_->Rewind("main", 1)->moved.size(), 19u);
   ExpectHolds(*store_, 20, state, "main~1");

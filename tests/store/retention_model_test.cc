@@ -211,6 +211,7 @@ TEST_F(RetentionModelTest, DecidesAndFreesAsTheModelSays) {
     ExpectSound();
     if (HasFailure()) return;
   }
+  EXPECT_GT(num_runs_, 0);
   EXPECT_GT(num_bases_, 0);  // chunks that live on as bases are what makes it hard
   std::printf("%d random stores and policies: same decisions, same freed bytes; %d policies that keep "
               "nothing were refused; %llu bases followed\n",
