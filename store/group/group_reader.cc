@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <random>
 #include <set>
 
 #include "store/group/attempt_names.h"
@@ -18,9 +17,6 @@
 
 namespace varve {
 namespace {
-
-// A pin of a reader that died goes after this many records.
-constexpr uint64_t kPinLife = 4096;
 
 class GroupReader : public ShardedReader {
  public:
@@ -76,7 +72,7 @@ class GroupReader : public ShardedReader {
   const CheckpointInfo info_;
   const AttemptId number_;
   const GroupAttempt attempt_;
-  std::optional<uint64_t> pin_;
+  std::optional<uint64_t> pin_;  // the ticket
   std::unique_ptr<CatalogueReader> catalogue_;
   std::map<std::string, const CatalogueItem*, std::less<>> items_;  // of the catalogue, by NameOf
   mutable std::mutex mutex_;
@@ -84,28 +80,17 @@ class GroupReader : public ShardedReader {
 };
 
 Status GroupReader::Pin() {
-  std::random_device random;
-  const uint64_t pin = uint64_t{random()} << 32 | random();
-  // In nobody's name: reading is no matter of epochs.
-  VARVE_RETURN_IF_ERROR(
-      store_->log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-        if (state.pins.contains(pin)) return std::optional<GroupRecord>();
-        if (state.FindAttempt(number_) == nullptr) return Status::NotFound(Name() + " was dropped");
-        return std::optional(GroupRecord{{}, PinRecord{pin, number_, kPinLife}});
-      }));
-  pin_ = pin;
+  const auto ticket = store_->pins()->Pin(number_);
+  if (ticket.status().code() == StatusCode::kNotFound) {
+    return Status::NotFound(Name() + " was dropped");
+  }
+  VARVE_RETURN_IF_ERROR(ticket.status());
+  pin_ = *ticket;
   return Status::Ok();
 }
 
 void GroupReader::Unpin() {
-  if (!pin_.has_value()) return;
-  // If it fails the pin goes by itself, later.
-  store_->log()
-      ->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-        if (!state.pins.contains(*pin_)) return std::optional<GroupRecord>();
-        return std::optional(GroupRecord{{}, UnpinRecord{*pin_}});
-      })
-      .IgnoreError();
+  if (pin_.has_value()) store_->pins()->Unpin(*pin_);
 }
 
 Status GroupReader::Load() {

@@ -81,6 +81,7 @@ GroupStore::GroupStore(fs::path root, const GroupFile& file, const StoreOptions&
     : options_(options),
       for_writing_(for_writing),
       log_(std::make_unique<GroupLog>(MakePosixRecordLog(LogFolder(root)), file.digest_seed)),
+      pins_(std::make_unique<PinKeeper>(log_.get())),
       place_{std::move(root), file, log_.get()} {}
 
 Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
