@@ -2,28 +2,50 @@
 //
 // Runs that branch. A fork is a real step record in a new run that names the same lists; a rewind
 // gives the records of the later steps to a new run. Neither touches a chunk. O(tensors) a step.
-#include <algorithm>
+// The records go from the database to table files one by one, so memory does not grow with their
+// number.
+#include <memory>
+#include <utility>
 
 #include "store/store_impl.h"
+#include "store/table_stream.h"
 #include "store/util.h"
 
 namespace varve {
 namespace {
 
-constexpr Family kStepFamilies[] = {Family::kSteps, Family::kState, Family::kTensors};
-
-// Calls `visit(family, key below the step, value)` for all records of a step.
-Status ScanStep(const Database& database, StepKey step,
-                const std::function<Status(Family, std::string_view, std::string_view)>& visit) {
-  const std::string prefix = keys::Step(step);
-  for (const Family family : kStepFamilies) {
-    VARVE_RETURN_IF_ERROR(
-        database.Scan(family, prefix, [&](std::string_view key, std::string_view value) {
-          return visit(family, key.substr(prefix.size()), value);
-        }));
-  }
-  return Status::Ok();
+// The key of a record of a step, with another run.
+std::string WithRun(std::string_view key, RunId run) {
+  std::string moved = keys::RunPrefix(run);
+  return moved.append(key.substr(moved.size()));
 }
+
+// A key is changed where it lies and appears in a new run, whose keys are above all others: two
+// streams.
+class MoveStreams {
+ public:
+  MoveStreams(const Database* database, const std::filesystem::path& incoming, Family family)
+      : here_(std::make_unique<TableStream>(database, incoming, family)),
+        there_(std::make_unique<TableStream>(database, incoming, family)) {}
+
+  TableStream* here() { return here_.get(); }
+  TableStream* there() { return there_.get(); }
+  Status Move(std::string_view key, RunId to, std::string_view value) {
+    VARVE_RETURN_IF_ERROR(here_->Delete(key));
+    return there_->Put(WithRun(key, to), value);
+  }
+  Status FinishInto(CommitBatch* batch) {
+    VARVE_RETURN_IF_ERROR(here_->Finish());
+    VARVE_RETURN_IF_ERROR(there_->Finish());
+    batch->Add(std::move(here_));
+    batch->Add(std::move(there_));
+    return Status::Ok();
+  }
+
+ private:
+  std::unique_ptr<TableStream> here_;
+  std::unique_ptr<TableStream> there_;
+};
 
 }  // namespace
 
@@ -57,11 +79,10 @@ Result<uint64_t> StoreImpl::Fork(std::string_view run, std::string_view new_run,
   ReferenceCounts counts(database_.get());
   VARVE_ASSIGN_OR_RETURN(const RunId id, NewRun(new_run, from, &batch));
   const StepKey to{id, *at};
-  VARVE_RETURN_IF_ERROR(ScanStep(
-      *database_, from,
-      [&](Family family, std::string_view rest, std::string_view value) -> Status {
-        batch.Put(family, keys::Step(to).append(rest), std::string(value));
-        if (family != Family::kTensors) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(
+      CopyRecords(Family::kState, from, to, &batch, [](auto, auto) { return Status::Ok(); }));
+  VARVE_RETURN_IF_ERROR(CopyRecords(
+      Family::kTensors, from, to, &batch, [&](std::string_view, std::string_view value) -> Status {
         VARVE_ASSIGN_OR_RETURN(const TensorRecord tensor, DecodeTensorRecord(value));
         for (const ListAddress& list : tensor.lists) VARVE_RETURN_IF_ERROR(counts.AddList(list));
         return Status::Ok();
@@ -74,17 +95,37 @@ Result<uint64_t> StoreImpl::Fork(std::string_view run, std::string_view new_run,
   return *at;
 }
 
-Result<StoreImpl::Moved> StoreImpl::MoveSteps(std::string_view run, RunId id, uint64_t first,
+// Copies the records that a family has of a step, and shows each to `visit`.
+Status StoreImpl::CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
+                              const Database::Visit& visit) const {
+  auto stream = std::make_unique<TableStream>(database_.get(), incoming(), family);
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      family, keys::Step(from), [&](std::string_view key, std::string_view value) -> Status {
+        VARVE_RETURN_IF_ERROR(visit(key, value));
+        return stream->Put(WithRun(key, to.run), value);
+      }));
+  VARVE_RETURN_IF_ERROR(stream->Finish());
+  batch->Add(std::move(stream));
+  return Status::Ok();
+}
+
+Result<std::vector<uint64_t>> StoreImpl::StepsFrom(RunId run, uint64_t first) const {
+  std::vector<uint64_t> steps;
+  VARVE_RETURN_IF_ERROR(
+      database_->ScanFrom(Family::kSteps, keys::RunPrefix(run), keys::Step({run, first}),
+                          [&](std::string_view key, std::string_view) {
+                            const auto step = keys::ParseStep(key);
+                            if (!step.has_value())
+                              return Status::Corruption("a malformed key in family steps");
+                            steps.push_back(step->step);
+                            return Status::Ok();
+                          }));
+  return steps;
+}
+
+Result<StoreImpl::Moved> StoreImpl::MoveSteps(std::string_view run, StepKey first,
                                               CommitBatch* batch) const {
   Moved moved;
-  VARVE_RETURN_IF_ERROR(database_->Scan(
-      Family::kSteps, keys::RunPrefix(id), [&](std::string_view key, std::string_view) {
-        const auto step = keys::ParseStep(key);
-        if (!step.has_value()) return Status::Corruption("a malformed key in family steps");
-        if (step->step >= first) moved.steps.push_back(step->step);
-        return Status::Ok();
-      }));
-  if (moved.steps.empty()) return moved;
   for (int k = 1; moved.run.empty(); ++k) {
     std::string name = std::string(run) + "~" + std::to_string(k);
     const Result<RunRecord> taken = FindRun(name);
@@ -94,57 +135,65 @@ Result<StoreImpl::Moved> StoreImpl::MoveSteps(std::string_view run, RunId id, ui
   }
   // The fork's origin is the newest step that stays; a run that begins with what moves has none, and
   // step 0 stands for it.
-  std::optional<StepKey> origin;
-  VARVE_RETURN_IF_ERROR(database_->Scan(
-      Family::kSteps, keys::RunPrefix(id), [&](std::string_view key, std::string_view) {
-        const auto step = keys::ParseStep(key);
-        if (step.has_value() && step->step < first) origin = step;
-        return Status::Ok();
-      }));
-  VARVE_ASSIGN_OR_RETURN(moved.id, NewRun(moved.run, origin.value_or(StepKey{id, 0}), batch));
-
-  for (const uint64_t step : moved.steps) {
-    const StepKey from{id, step}, to{moved.id, step};
-    VARVE_RETURN_IF_ERROR(ScanStep(
-        *database_, from, [&](Family family, std::string_view rest, std::string_view value) {
-          batch->Put(family, keys::Step(to).append(rest), std::string(value));
-          batch->Delete(family, keys::Step(from).append(rest));
-          return Status::Ok();
-        }));
-  }
-  VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(id));
+  VARVE_ASSIGN_OR_RETURN(const auto origin, NewestStepBefore(first));
+  VARVE_ASSIGN_OR_RETURN(moved.id,
+                         NewRun(moved.run, StepKey{first.run, origin.value_or(0)}, batch));
+  VARVE_RETURN_IF_ERROR(MoveRecords(Family::kState, first, moved.id, batch));
+  VARVE_RETURN_IF_ERROR(MoveRecords(Family::kTensors, first, moved.id, batch));
+  VARVE_RETURN_IF_ERROR(MoveStepRecords(first, moved.id, batch));
+  VARVE_RETURN_IF_ERROR(RenameOrigins(first, moved.id, batch));
+  VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(first.run));
   for (const auto& [tag, step] : tags) {
-    if (step < first) continue;
-    batch->Delete(Family::kMeta, keys::Tag(id, tag));
+    if (step < first.step) continue;
+    batch->Delete(Family::kMeta, keys::Tag(first.run, tag));
     batch->Put(Family::kMeta, keys::Tag(moved.id, tag), EncodeNumber(step));
   }
-  VARVE_RETURN_IF_ERROR(RenameParents(id, first, moved, batch));
   return moved;
 }
 
-// Whoever names a moved step as its parent or origin names it by its new run.
-Status StoreImpl::RenameParents(RunId id, uint64_t first, const Moved& moved,
-                                CommitBatch* batch) const {
-  const auto has_moved = [&](const std::optional<StepKey>& step) {
-    return step.has_value() && step->run == id && step->step >= first;
+// Gives all records from a step of a run on to run `to`, as they are.
+Status StoreImpl::MoveRecords(Family family, StepKey first, RunId to, CommitBatch* batch) const {
+  MoveStreams streams(database_.get(), incoming(), family);
+  VARVE_RETURN_IF_ERROR(database_->ScanFrom(
+      family, keys::RunPrefix(first.run), keys::Step(first),
+      [&](std::string_view key, std::string_view value) { return streams.Move(key, to, value); }));
+  return streams.FinishInto(batch);
+}
+
+// The same with the records of the steps. Any step that names a moved one as its parent names it by
+// its new run.
+Status StoreImpl::MoveStepRecords(StepKey first, RunId to, CommitBatch* batch) const {
+  const auto has_moved = [&](const StepKey& step) {
+    return step.run == first.run && step.step >= first.step;
   };
+  MoveStreams streams(database_.get(), incoming(), Family::kSteps);
   VARVE_RETURN_IF_ERROR(database_->Scan(
       Family::kSteps, "", [&](std::string_view key, std::string_view value) -> Status {
         VARVE_ASSIGN_OR_RETURN(StepRecord record, DecodeStepRecord(value));
-        if (!has_moved(record.parent)) return Status::Ok();
-        record.parent->run = moved.id;
-        std::string target(key);
-        if (const auto step = keys::ParseStep(key); has_moved(step)) {
-          target = keys::Step({moved.id, step->step});
+        std::string renamed;
+        if (record.parent.has_value() && has_moved(*record.parent)) {
+          record.parent->run = to;
+          renamed = EncodeStepRecord(record);
         }
-        batch->Put(Family::kSteps, std::move(target), EncodeStepRecord(record));
-        return Status::Ok();
+        const auto step = keys::ParseStep(key);
+        if (step.has_value() && has_moved(*step)) {
+          return streams.Move(key, to, renamed.empty() ? value : renamed);
+        }
+        return renamed.empty() ? Status::Ok() : streams.here()->Put(key, renamed);
       }));
+  return streams.FinishInto(batch);
+}
+
+// Runs that were forked from a moved step name it by its new run.
+Status StoreImpl::RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const {
   return database_->Scan(
       Family::kMeta, keys::kRunPrefix, [&](std::string_view key, std::string_view value) -> Status {
         VARVE_ASSIGN_OR_RETURN(RunRecord record, DecodeRunRecord(value));
-        if (!has_moved(record.forked_from)) return Status::Ok();
-        record.forked_from->run = moved.id;
+        const auto& origin = record.forked_from;
+        if (!origin.has_value() || origin->run != first.run || origin->step < first.step) {
+          return Status::Ok();
+        }
+        record.forked_from->run = to;
         batch->Put(Family::kMeta, std::string(key), EncodeRunRecord(record));
         return Status::Ok();
       });
@@ -155,21 +204,27 @@ Result<RewindReport> StoreImpl::Rewind(std::string_view run, uint64_t to) {
   const std::lock_guard drops(drop_mutex_);
   const auto lock = LockCommits();
   VARVE_ASSIGN_OR_RETURN(const auto found, RequireStep({std::string(run), to}));
-  CommitBatch batch;
   if (to == UINT64_MAX) return RewindReport{};
-  const RunId id = found.first.run;
-  VARVE_ASSIGN_OR_RETURN(Moved moved, MoveSteps(run, id, to + 1, &batch));
-  if (moved.steps.empty()) return RewindReport{};
+  const StepKey first{found.first.run, to + 1};
+  RewindReport report;
+  VARVE_ASSIGN_OR_RETURN(report.moved, StepsFrom(first.run, first.step));
+  if (report.moved.empty()) return report;
   std::vector<StepKey> claimed;
-  for (const uint64_t step : moved.steps) claimed.push_back({id, step});
+  for (const uint64_t step : report.moved) claimed.push_back({first.run, step});
   if (const auto pinned = pins_.BeginDrop(claimed); !pinned.empty()) {
     return Status::FailedPrecondition(StepName(run, pinned[0].step) +
                                       " is the base of a save in progress; nothing was moved");
   }
-  const Status status = batch.Commit(database_.get(), incoming(), {});
+  const auto move = [&]() -> Status {
+    CommitBatch batch;
+    VARVE_ASSIGN_OR_RETURN(Moved moved, MoveSteps(run, first, &batch));
+    report.fork = std::move(moved.run);
+    return batch.Commit(database_.get(), incoming(), {});
+  };
+  const Status status = move();
   pins_.EndDrop(claimed);
   VARVE_RETURN_IF_ERROR(status);
-  return RewindReport{std::move(moved.run), std::move(moved.steps)};
+  return report;
 }
 
 }  // namespace varve

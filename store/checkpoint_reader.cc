@@ -479,8 +479,9 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
     VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
     if (!record.has_value()) return Status::NotFound("no " + StepName(run, step));
     database_->AwaitCommits();  // from here on the rest of the step is to be seen as well
-    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
-    VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, tags));
+    RunNames names(this);
+    VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, &names));
+    VARVE_ASSIGN_OR_RETURN(info.tags, TagsOf(key));
     reader = std::make_unique<CheckpointReaderImpl>(this, std::move(info), key, record->birth);
     return Status::Ok();
   }));

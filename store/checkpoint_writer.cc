@@ -452,15 +452,8 @@ Status CheckpointWriterImpl::GiveWay(StepKey key, std::optional<StepKey>* parent
     return store_->pins()->NumStepPins(pinned) > (parent_ == pinned ? 1 : 0);
   };
   std::vector<uint64_t> steps{id_.step};
-  if (options_.on_existing == OnExisting::kReplace) {
-    VARVE_RETURN_IF_ERROR(store_->ReleaseStep(key, counts, batch));
-  } else {
-    VARVE_ASSIGN_OR_RETURN(const auto moved,
-                           store_->MoveSteps(id_.run, key.run, id_.step, batch));
-    steps = moved.steps;
-    if (parent->has_value() && (*parent)->run == key.run && (*parent)->step >= id_.step) {
-      (*parent)->run = moved.id;
-    }
+  if (options_.on_existing == OnExisting::kFork) {
+    VARVE_ASSIGN_OR_RETURN(steps, store_->StepsFrom(key.run, id_.step));
   }
   for (const uint64_t step : steps) {
     if (options_.on_existing == OnExisting::kFork && store_->pins()->IsDropping({key.run, step})) {
@@ -469,6 +462,11 @@ Status CheckpointWriterImpl::GiveWay(StepKey key, std::optional<StepKey>* parent
     if (!is_pinned_by_others(step)) continue;
     return Status::FailedPrecondition(StepName(id_.run, step) +
                                       " is the base of another save in progress");
+  }
+  if (options_.on_existing == OnExisting::kReplace) return store_->ReleaseStep(key, counts, batch);
+  VARVE_ASSIGN_OR_RETURN(const auto moved, store_->MoveSteps(id_.run, key, batch));
+  if (parent->has_value() && (*parent)->run == key.run && (*parent)->step >= id_.step) {
+    (*parent)->run = moved.id;
   }
   return Status::Ok();
 }

@@ -4,7 +4,7 @@
 #include <rocksdb/sst_file_writer.h>
 
 #include <algorithm>
-#include <atomic>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -13,13 +13,6 @@
 
 namespace varve {
 namespace {
-
-// A name that this process has not used: nothing is ever opened over an existing file, because a
-// leftover may be a hard link to a committed one.
-std::filesystem::path NewFileName(const std::filesystem::path& incoming, std::string_view family) {
-  static std::atomic<uint64_t> counter{0};
-  return incoming / ("commit-" + std::to_string(counter++) + "-" + std::string(family) + ".sst");
-}
 
 Status WriteTable(const Database& database, Family family, const std::filesystem::path& path,
                   const std::map<std::string, std::optional<std::string>>& changes) {
@@ -46,25 +39,21 @@ void RemoveFiles(const std::vector<Table>& tables) {
   for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
 }
 
+// All files of a commit by family. Of a family's files later ones win.
+using FilesByFamily = std::map<Family, std::vector<std::string>>;
+
 // The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
-Status Ingest(Database* database, const std::vector<Table>& tables,
-              std::span<const std::filesystem::path> chunk_files) {
+Status Ingest(Database* database, const FilesByFamily& files) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
-  rocksdb::IngestExternalFileOptions options;
-  options.move_files = true;
-  options.write_global_seqno = false;
   std::vector<rocksdb::IngestExternalFileArg> args;
-  if (!chunk_files.empty()) {
-    args.emplace_back();
-    args.back().column_family = database->handle(Family::kChunks);
-    for (const auto& path : chunk_files) args.back().external_files.push_back(path.string());
-    args.back().options = options;
-  }
-  for (const Table& table : tables) {
-    args.emplace_back();
-    args.back().column_family = database->handle(table.family);
-    args.back().external_files = {table.path.string()};
-    args.back().options = options;
+  for (const auto& [family, paths] : files) {
+    // Chunks first: what the other families name is there when they are.
+    const auto place = family == Family::kChunks ? args.begin() : args.end();
+    rocksdb::IngestExternalFileArg& arg = *args.emplace(place);
+    arg.column_family = database->handle(family);
+    arg.external_files = paths;
+    arg.options.move_files = true;
+    arg.options.write_global_seqno = false;
   }
   return FromRocksDb(database->Ingest(args), "committing");
 }
@@ -81,9 +70,13 @@ void CommitBatch::Delete(Family family, std::string key) {
   changes_[static_cast<int>(family)].insert_or_assign(std::move(key), std::nullopt);
 }
 
+void CommitBatch::Add(std::unique_ptr<TableStream> stream) {
+  if (!stream->paths().empty()) streams_.push_back(std::move(stream));
+}
+
 bool CommitBatch::empty() const {
-  return std::all_of(std::begin(changes_), std::end(changes_),
-                     [](const auto& changes) { return changes.empty(); });
+  return streams_.empty() && std::all_of(std::begin(changes_), std::end(changes_),
+                                         [](const auto& changes) { return changes.empty(); });
 }
 
 Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
@@ -93,7 +86,7 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   std::vector<Table> tables;
   for (int i = 0; i < kNumFamilies; ++i) {
     if (changes_[i].empty()) continue;
-    tables.push_back({static_cast<Family>(i), NewFileName(incoming, kFamilyNames[i]), {}});
+    tables.push_back({static_cast<Family>(i), NewTablePath(incoming, static_cast<Family>(i)), {}});
   }
   // Each file costs a sync; waited for side by side they cost about one. That is waiting, not work,
   // so it takes a thread a file and not the cores' worth of a pool.
@@ -118,14 +111,20 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     RemoveFiles(tables);
     return table.status;
   }
-  Status status = Ingest(database, tables, chunk_files);
+  FilesByFamily files;
+  for (const auto& path : chunk_files) files[Family::kChunks].push_back(path.string());
+  for (const auto& stream : streams_) {
+    for (const auto& path : stream->paths()) files[stream->family()].push_back(path.string());
+  }
+  for (const Table& table : tables) files[table.family].push_back(table.path.string());
+  Status status = Ingest(database, files);
   if (!status.ok()) {
     // Whether an error struck before or after the record was written shows when it is read again;
     // then it is durable, too, as opening writes the manifest anew.
     const Status healed = database->Heal();
     if (!healed.ok()) {
       status = status.WithContext("it is not known whether this was committed");
-    } else if (database->HasIngested(tables.empty() ? chunk_files[0] : tables[0].path)) {
+    } else if (database->HasIngested(files.begin()->second.front())) {
       status = Status::Ok();
     }
     RemoveFiles(tables);

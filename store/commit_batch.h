@@ -2,20 +2,24 @@
 //
 // The one way a store changes: a set of puts and deletes over all families that becomes visible in
 // one atomic step, together with files of new chunks. Nothing goes through RocksDB's log: every
-// family's changes are written to a table file, synced, and all files are ingested at once.
-// Thread rule: one thread at a time. A batch that depends on counts or records it has read is committed
-// under the commit mutex that was held when it read them.
+// family's changes are written to a table file, synced, and all files are ingested at once. Changes
+// too many for memory come as tables that are written already (TableStream).
+// Thread rule: one thread at a time. A batch that depends on counts or records it has read is
+// committed under the commit mutex that was held when it read them.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "store/database.h"
 #include "store/keys.h"
+#include "store/table_stream.h"
 #include "varve/status.h"
 
 namespace varve {
@@ -25,9 +29,12 @@ class CommitBatch {
   // A later change of the same key replaces the earlier one.
   void Put(Family family, std::string key, std::string value);
   void Delete(Family family, std::string key);
+  // The tables of a stream that is finished. The batch's own changes replace theirs of the same
+  // key, and so do those of streams added later.
+  void Add(std::unique_ptr<TableStream> stream);
 
   bool empty() const;
-  uint64_t num_bytes() const { return num_bytes_; }
+  uint64_t num_bytes() const { return num_bytes_; }  // in memory: those of streams do not count
 
   // Makes everything durable, then visible. `chunk_files` are finished and synced table files in
   // `incoming`, for kChunks. On error nothing is visible; the batch's own files are removed, the
@@ -37,6 +44,7 @@ class CommitBatch {
 
  private:
   std::map<std::string, std::optional<std::string>> changes_[kNumFamilies];
+  std::vector<std::unique_ptr<TableStream>> streams_;
   uint64_t num_bytes_ = 0;  // of keys and values, about
 };
 

@@ -100,14 +100,10 @@ class Copier {
  private:
   // The newest earlier step there is what a step is most like.
   Result<std::optional<uint64_t>> FindParent(const std::string& run, uint64_t step) const {
-    std::optional<uint64_t> parent;
-    const auto there = to_->ListCheckpoints(run);
-    if (!there.ok() && there.status().code() != StatusCode::kNotFound) return there.status();
-    if (!there.ok()) return parent;
-    for (const CheckpointInfo& info : *there) {
-      if (info.id.step < step) parent = info.id.step;
-    }
-    return parent;
+    const Result<RunRecord> there = to_->FindRun(run);
+    if (there.status().code() == StatusCode::kNotFound) return std::optional<uint64_t>();
+    VARVE_RETURN_IF_ERROR(there.status());
+    return to_->NewestStepBefore({there->id, step});
   }
 
   struct Tensor {

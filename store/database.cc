@@ -571,7 +571,8 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   return status.IsNotFound() ? FromRocksDb(status, what) : ReadError(Family::kChunks, status, what);
 }
 
-Status Database::Scan(Family family, std::string_view prefix, const Visit& visit) const {
+Status Database::ScanFrom(Family family, std::string_view prefix, std::string_view first,
+                          const Visit& visit) const {
   const std::string what = "scanning family " + std::string(kFamilyNames[static_cast<int>(family)]);
   VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
@@ -580,7 +581,7 @@ Status Database::Scan(Family family, std::string_view prefix, const Visit& visit
   rocksdb::ReadOptions options;
   if (!end.empty()) options.iterate_upper_bound = &bound;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options, handle(family)));
-  for (it->Seek({prefix.data(), prefix.size()}); it->Valid(); it->Next()) {
+  for (it->Seek({first.data(), first.size()}); it->Valid(); it->Next()) {
     VARVE_RETURN_IF_ERROR(
         visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()}));
   }
@@ -588,19 +589,20 @@ Status Database::Scan(Family family, std::string_view prefix, const Visit& visit
   return ReadError(family, it->status(), what);
 }
 
-Result<std::optional<std::string>> Database::LastKey(Family family, std::string_view prefix) const {
+Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::string_view prefix,
+                                                           std::string_view end) const {
   const std::string what =
       "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
   VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
   const std::unique_ptr<rocksdb::Iterator> it(
       db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
-  const std::string end = keys::PrefixEnd(prefix);
   if (end.empty()) {
     it->SeekToLast();
   } else {
-    it->SeekForPrev(end);
-    if (it->Valid() && it->key() == end) it->Prev();
+    const rocksdb::Slice bound(end.data(), end.size());
+    it->SeekForPrev(bound);
+    if (it->Valid() && it->key() == bound) it->Prev();
   }
   if (!it->status().ok()) return ReadError(family, it->status(), what);
   if (!it->Valid() || !it->key().starts_with({prefix.data(), prefix.size()})) {
@@ -613,7 +615,10 @@ Status Database::CatchUp() const {
   if (for_writing_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
   if (!despite_lost_) {
-    VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
+    ++ingest_events_;
+    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
+    ++ingest_events_;
+    VARVE_RETURN_IF_ERROR(FromRocksDb(status, "catching up with the writer"));
   }
   return NoteLost();
 }

@@ -118,10 +118,20 @@ class Database {
 
   // Calls `visit(key, value)` for every key with the prefix, in order, until it fails.
   using Visit = std::function<Status(std::string_view key, std::string_view value)>;
-  Status Scan(Family family, std::string_view prefix, const Visit& visit) const;
+  Status Scan(Family family, std::string_view prefix, const Visit& visit) const {
+    return ScanFrom(family, prefix, prefix, visit);
+  }
+  // The same from the key `first` on, which need not be there.
+  Status ScanFrom(Family family, std::string_view prefix, std::string_view first,
+                  const Visit& visit) const;
 
   // The last key with the prefix; nullopt = there is none.
-  Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const;
+  Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const {
+    return LastKeyBefore(family, prefix, keys::PrefixEnd(prefix));
+  }
+  // The last of them that is less than `end`; empty = of all.
+  Result<std::optional<std::string>> LastKeyBefore(Family family, std::string_view prefix,
+                                                   std::string_view end) const;
 
   // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
   Status CatchUp() const;
@@ -130,8 +140,8 @@ class Database {
   // Returns when neither a catch-up nor an ingest is under way: both bring the families up to date one
   // after the other, so what one family has of them, all have from then on.
   void AwaitCommits() const;
-  // Counts the beginnings and the ends of ingests: when it is even, and the same before and after a
-  // read, the read saw one state.
+  // Counts the beginnings and the ends of ingests, of readers those of catch-ups: when it is even,
+  // and the same before and after a read, the read saw one state.
   uint64_t num_ingest_events() const { return ingest_events_; }
 
   // For tests: ingests in the place of RocksDB; and how many threads wait in AwaitCommits.
@@ -184,7 +194,7 @@ class Database {
   // Some were lost after opening: their families stay as they were before.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
-  std::atomic<uint64_t> ingest_events_{0};
+  mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
   IngestFunction ingest_for_test_;
 };

@@ -100,16 +100,11 @@ Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::str
   const auto lock = LockCommits();
   CommitBatch batch;
   ReferenceCounts counts(database_.get());
-  std::map<RunId, std::vector<std::pair<std::string, uint64_t>>> tags;
   size_t n = 0;
   while (n < steps->size() && batch.num_bytes() < kGroupBytes) {
     const StepKey step = (*steps)[n++];
-    if (!tags.contains(step.run)) {
-      VARVE_ASSIGN_OR_RETURN(tags[step.run], ListTags(step.run));
-    }
-    for (const auto& [tag, tagged] : tags[step.run]) {
-      if (tagged == step.step) batch.Delete(Family::kMeta, keys::Tag(step.run, tag));
-    }
+    VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(step));
+    for (const std::string& tag : tags) batch.Delete(Family::kMeta, keys::Tag(step.run, tag));
     VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &batch));
   }
   VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
@@ -151,33 +146,6 @@ Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) const {
   return batch.Commit(database_.get(), incoming(), {});
 }
 
-// Releases the steps as a drop would, and throws the result away.
-Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
-  if (database_->for_writing()) {
-    VARVE_ASSIGN_OR_RETURN(const auto reader, OpenBeside());
-    return reader->BytesFreedByDrop(ids);
-  }
-  uint64_t freed = 0;
-  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
-    freed = 0;
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
-    CommitBatch ignored;
-    ReferenceCounts counts(database_.get());
-    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
-    for (const uint64_t birth : counts.births_with_dead()) {
-      VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
-      if (!value.has_value()) {
-        return Status::Corruption("birth " + std::to_string(birth) + " has no record");
-      }
-      VARVE_ASSIGN_OR_RETURN(const BirthRecord before, DecodeBirthRecord(*value));
-      VARVE_ASSIGN_OR_RETURN(const BirthRecord* after, counts.Birth(birth));
-      freed += before.Live().stored_bytes - after->Live().stored_bytes;
-    }
-    return Status::Ok();
-  }));
-  return freed;
-}
-
 Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   DropReport report;
@@ -190,10 +158,9 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
     pins_.EndDrop(steps);
     VARVE_RETURN_IF_ERROR(dropped);
   }
+  std::set<std::pair<std::string_view, uint64_t>> told;
   for (const CheckpointId& id : ids) {  // each once, in the caller's order
-    if (std::find(report.dropped.begin(), report.dropped.end(), id) == report.dropped.end()) {
-      report.dropped.push_back(id);
-    }
+    if (told.emplace(id.run, id.step).second) report.dropped.push_back(id);
   }
   std::optional<ReclaimReport> reclaimed;
   if (options.reclaim) {

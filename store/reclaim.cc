@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "store/guarded.h"
+#include "store/reclaim_plan.h"
 #include "store/store_impl.h"
 #include "store/util.h"
 
@@ -113,47 +114,6 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& bir
     }
   }
   return use;
-}
-
-// What a file has when its dead frames are gone.
-uint64_t RestOf(const ChunkFile& file) {
-  return file.bytes - std::min(file.bytes, file.DeadBytes());
-}
-
-// What a reclaim does with the files that have dead frames.
-struct ReclaimPlan {
-  std::vector<ChunkFile> deleted;
-  std::vector<ChunkFile> rewritten;  // the smallest rest first
-};
-
-// What a reclaim may rewrite beyond what it frees: so that a store of no more than this, whose files
-// are merged as it happens, never keeps more than a seventh of it as garbage.
-constexpr uint64_t kRewriteAllowance = 16 << 20;
-
-// In all no more is rewritten than is freed and the allowance, and no file for less than an eighth of
-// it.
-ReclaimPlan MakePlan(std::vector<ChunkFile> files, bool all) {
-  ReclaimPlan plan;
-  uint64_t freed = 0, rewritten = 0;
-  std::erase_if(files, [](const ChunkFile& file) { return !file.HasDead(); });
-  std::stable_sort(files.begin(), files.end(), [](const ChunkFile& a, const ChunkFile& b) {
-    return static_cast<double>(a.DeadBytes()) / static_cast<double>(a.bytes) >
-           static_cast<double>(b.DeadBytes()) / static_cast<double>(b.bytes);
-  });
-  const auto is_worth_it = [&](const ChunkFile& file) {
-    return file.DeadBytes() >= file.bytes / 8 &&
-           rewritten + RestOf(file) <= freed + file.DeadBytes() + kRewriteAllowance;
-  };
-  for (ChunkFile& file : files) {
-    const bool is_dead = file.live_frames == 0;
-    if (!is_dead && !all && !is_worth_it(file)) continue;
-    freed += file.DeadBytes();
-    if (!is_dead) rewritten += RestOf(file);
-    (is_dead ? plan.deleted : plan.rewritten).push_back(std::move(file));
-  }
-  std::stable_sort(plan.rewritten.begin(), plan.rewritten.end(),
-                   [](const ChunkFile& a, const ChunkFile& b) { return RestOf(a) < RestOf(b); });
-  return plan;
 }
 
 // True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say how
@@ -301,7 +261,7 @@ Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
       }
     }
   }
-  const ReclaimPlan plan = MakePlan(std::move(files), all);
+  const ReclaimPlan plan = PlanReclaim(std::move(files), all);
   const Status freed = FreeFiles(plan.deleted, plan.rewritten, &gone, report);
   const Status marked = MarkGone(&gone);
   return freed.ok() ? marked : freed;
@@ -374,39 +334,6 @@ Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   }
   gone->clear();
   return Status::Ok();
-}
-
-// Releases the steps as a drop would, looks what a reclaim would do then, and throws the result
-// away.
-Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
-  if (database_->for_writing()) {
-    VARVE_ASSIGN_OR_RETURN(const auto reader, OpenBeside());
-    return reader->ForecastDrop(ids);
-  }
-  DropForecast forecast;
-  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
-    forecast = {};
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, FindSteps(ids));
-    CommitBatch ignored;
-    ReferenceCounts counts(database_.get());
-    for (const StepKey& step : steps) VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &ignored));
-    DeadSpace dead_space;
-    VARVE_RETURN_IF_ERROR(dead_space.Load(*database_));
-    counts.VisitChanged(
-        [&](uint64_t birth, const BirthRecord* record) { dead_space.Note(birth, record); });
-    VARVE_RETURN_IF_ERROR(dead_space.Refresh(*database_, &counts));
-    ReclaimPlan plan = MakePlan(dead_space.Files(), /*all=*/false);
-    std::move(plan.rewritten.begin(), plan.rewritten.end(), std::back_inserter(plan.deleted));
-    for (const ChunkFile& file : plan.deleted) {
-      VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> births, BirthsIn(file, *database_));
-      VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
-      forecast.freed_now += use.dead_bytes;
-    }
-    const uint64_t dead = dead_space.DeadBytes();
-    forecast.freed_later = dead - std::min(dead, forecast.freed_now);
-    return Status::Ok();
-  }));
-  return forecast;
 }
 
 Result<uint64_t> StoreImpl::PendingBytes() const {

@@ -330,15 +330,22 @@ Result<RunRecord> StoreImpl::FindRun(std::string_view run) const {
   return DecodeRunRecord(*value);
 }
 
-Result<std::string> StoreImpl::RunName(RunId id) const {
-  std::string name;
-  VARVE_RETURN_IF_ERROR(database_->Scan(
-      Family::kMeta, keys::kRunPrefix, [&](std::string_view key, std::string_view value) -> Status {
-        VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
-        if (record.id == id) name = keys::ParseRun(key).value_or("");
-        return Status::Ok();
-      }));
-  return name;
+Result<std::string> StoreImpl::RunName(RunId id) const { return RunNames(this).Find(id); }
+
+Result<std::string> StoreImpl::RunNames::Find(RunId id) {
+  if (!names_.has_value()) {
+    std::map<RunId, std::string> names;
+    VARVE_RETURN_IF_ERROR(store_->database_->Scan(
+        Family::kMeta, keys::kRunPrefix,
+        [&](std::string_view key, std::string_view value) -> Status {
+          VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+          names[record.id] = keys::ParseRun(key).value_or("");
+          return Status::Ok();
+        }));
+    names_ = std::move(names);
+  }
+  const auto it = names_->find(id);
+  return it == names_->end() ? std::string() : it->second;
 }
 
 Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
@@ -380,9 +387,26 @@ Result<std::vector<std::pair<std::string, uint64_t>>> StoreImpl::ListTags(RunId 
   return tags;
 }
 
-Result<CheckpointInfo> StoreImpl::MakeInfo(
-    std::string_view run, StepKey key, const StepRecord& record,
-    const std::vector<std::pair<std::string, uint64_t>>& tags) const {
+Result<std::vector<std::string>> StoreImpl::TagsOf(StepKey step) const {
+  const std::lock_guard lock(tags_mutex_);
+  const uint64_t events = database_->num_ingest_events();
+  if (!tags_.has_value() || tags_->events != events || tags_->run != step.run) {
+    tags_.reset();
+    TagsByStep read{events, step.run, {}};
+    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(step.run));
+    for (const auto& [tag, tagged] : tags) read.tags[tagged].push_back(tag);
+    tags_ = std::move(read);
+  }
+  const auto it = tags_->tags.find(step.step);
+  std::vector<std::string> found =
+      it == tags_->tags.end() ? std::vector<std::string>() : it->second;
+  // What changed while it was read, or is about to, is not remembered.
+  if (events % 2 != 0 || events != database_->num_ingest_events()) tags_.reset();
+  return found;
+}
+
+Result<CheckpointInfo> StoreImpl::MakeInfo(std::string_view run, StepKey key,
+                                           const StepRecord& record, RunNames* names) const {
   CheckpointInfo info;
   info.id = {std::string(run), key.step};
   info.created =
@@ -390,7 +414,7 @@ Result<CheckpointInfo> StoreImpl::MakeInfo(
   if (record.parent.has_value()) {
     std::string parent_run(run);
     if (record.parent->run != key.run) {
-      VARVE_ASSIGN_OR_RETURN(parent_run, RunName(record.parent->run));
+      VARVE_ASSIGN_OR_RETURN(parent_run, names->Find(record.parent->run));
     }
     if (!parent_run.empty()) info.parent = CheckpointId{std::move(parent_run), record.parent->step};
   }
@@ -399,9 +423,6 @@ Result<CheckpointInfo> StoreImpl::MakeInfo(
   info.new_bytes = record.new_bytes;
   info.stored_bytes = record.stored_bytes;
   info.metrics = record.metrics;
-  for (const auto& [tag, step] : tags) {
-    if (step == key.step) info.tags.push_back(tag);
-  }
   return info;
 }
 
@@ -410,6 +431,7 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
   std::vector<RunInfo> runs;
   VARVE_RETURN_IF_ERROR(WithCatchUp([&] {
     runs.clear();
+    RunNames names(this);
     return database_->Scan(Family::kMeta, keys::kRunPrefix,
                            [&](std::string_view key, std::string_view value) -> Status {
                              VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
@@ -417,7 +439,7 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
                              run.name = keys::ParseRun(key).value_or("");
                              if (record.forked_from.has_value()) {
                                VARVE_ASSIGN_OR_RETURN(std::string from,
-                                                      RunName(record.forked_from->run));
+                                                      names.Find(record.forked_from->run));
                                if (!from.empty())
                                  run.forked_from = CheckpointId{from, record.forked_from->step};
                              }
@@ -448,9 +470,13 @@ Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view 
           return Status::Ok();
         }));
     database_->AwaitCommits();  // a step that is to be seen has its tags
+    std::map<uint64_t, std::vector<std::string>> tags_of;
     VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
+    for (const auto& [tag, step] : tags) tags_of[step].push_back(tag);
+    RunNames names(this);
     for (const auto& [key, record] : steps) {
-      VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, record, tags));
+      VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, record, &names));
+      if (const auto it = tags_of.find(key.step); it != tags_of.end()) info.tags = it->second;
       infos.push_back(std::move(info));
     }
     return infos.empty() ? RunHasNoStep(run) : Status::Ok();
@@ -475,6 +501,14 @@ Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
   VARVE_ASSIGN_OR_RETURN(const auto key, database_->LastKey(Family::kSteps, keys::RunPrefix(run)));
   const auto step = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
   return step.has_value() ? std::optional(step->step) : std::nullopt;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::NewestStepBefore(StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(
+      const auto key,
+      database_->LastKeyBefore(Family::kSteps, keys::RunPrefix(step.run), keys::Step(step)));
+  const auto found = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
+  return found.has_value() ? std::optional(found->step) : std::nullopt;
 }
 
 Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {

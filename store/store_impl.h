@@ -2,7 +2,7 @@
 //
 // The parts of a store that its operations share. Each operation is a file of its own:
 // checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
-// reclaim.cc, check.cc, stats.cc.
+// drop_forecast.cc, reclaim.cc, check.cc, stats.cc.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,8 @@
 #include "varve/store.h"
 
 namespace varve {
+
+class DropForecaster;
 
 class StoreImpl : public Store {
  public:
@@ -91,16 +94,31 @@ class StoreImpl : public Store {
   Result<RunRecord> FindRun(std::string_view run) const;
   // Empty: no run has this id any more.
   Result<std::string> RunName(RunId id) const;
+  // The same of many runs, which are read when the first is asked for.
+  class RunNames {
+   public:
+    explicit RunNames(const StoreImpl* store) : store_(store) {}
+    Result<std::string> Find(RunId id);
+
+   private:
+    const StoreImpl* const store_;
+    std::optional<std::map<RunId, std::string>> names_;
+  };
   // nullopt: no such step.
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
   // nullopt: the run has no steps.
   Result<std::optional<uint64_t>> NewestStep(RunId run) const;
+  // nullopt: the run has no step before `step`.
+  Result<std::optional<uint64_t>> NewestStepBefore(StepKey step) const;
   // kNotFound names the step.
   Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
   // Tags of a run with the step each names.
   Result<std::vector<std::pair<std::string, uint64_t>>> ListTags(RunId run) const;
+  // Those that name one step. All of the last run that was asked for are remembered by step until
+  // the store changes.
+  Result<std::vector<std::string>> TagsOf(StepKey step) const;
   Result<CheckpointInfo> MakeInfo(std::string_view run, StepKey key, const StepRecord& record,
-                                  const std::vector<std::pair<std::string, uint64_t>>& tags) const;
+                                  RunNames* names) const;
 
   // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length than
   // the tensor's geometry says.
@@ -112,13 +130,15 @@ class StoreImpl : public Store {
   // Puts a new run into `batch`. Under the commit mutex, once a batch.
   Result<RunId> NewRun(std::string_view name, std::optional<StepKey> forked_from,
                        CommitBatch* batch) const;
-  // Puts into `batch` all that moving the steps of a run from `first` on to a new run RUN~k takes.
+  // The steps of a run from `first` on.
+  Result<std::vector<uint64_t>> StepsFrom(RunId run, uint64_t first) const;
+  // Puts into `batch` all that moving the steps of a run from `first` on, of which there is one at
+  // least, to a new run RUN~k takes. What it holds in memory does not grow with what moves.
   struct Moved {
-    std::string run;  // empty: there was no such step
+    std::string run;
     RunId id = 0;
-    std::vector<uint64_t> steps;
   };
-  Result<Moved> MoveSteps(std::string_view run, RunId id, uint64_t first, CommitBatch* batch) const;
+  Result<Moved> MoveSteps(std::string_view run, StepKey first, CommitBatch* batch) const;
   // Puts into `batch` and `counts` all that removing a step takes.
   Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
   // Commits a batch with the counts that were written to it. Under the commit mutex.
@@ -153,9 +173,14 @@ class StoreImpl : public Store {
   Status EnsureReserve() const;
   void ReleaseReserve() const;
   Status RequireWriter() const;
-  Status RenameParents(RunId id, uint64_t first, const Moved& moved, CommitBatch* batch) const;
+  Status CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
+                     const Database::Visit& visit) const;
+  Status MoveRecords(Family family, StepKey first, RunId to, CommitBatch* batch) const;
+  Status MoveStepRecords(StepKey first, RunId to, CommitBatch* batch) const;
+  Status RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const;
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
   Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
+  Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
   Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
   Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
@@ -197,6 +222,13 @@ class StoreImpl : public Store {
   Pins pins_;
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
   mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
+  struct TagsByStep {
+    uint64_t events = 0;  // Database::num_ingest_events when they were read
+    RunId run = 0;
+    std::map<uint64_t, std::vector<std::string>> tags;
+  };
+  mutable std::mutex tags_mutex_;
+  mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
 
   // Lock order: inbox, drop, maintenance, commit, births.
   std::mutex inbox_mutex_;  // held by whoever applies requests

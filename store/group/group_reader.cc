@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <random>
 #include <set>
 
 #include "store/group/attempt_names.h"
@@ -18,9 +17,6 @@
 
 namespace varve {
 namespace {
-
-// A pin of a reader that died goes after this many records.
-constexpr uint64_t kPinLife = 4096;
 
 class GroupReader : public ShardedReader {
  public:
@@ -76,35 +72,25 @@ class GroupReader : public ShardedReader {
   const CheckpointInfo info_;
   const AttemptId number_;
   const GroupAttempt attempt_;
-  std::optional<uint64_t> pin_;
+  std::optional<uint64_t> pin_;  // the ticket
   std::unique_ptr<CatalogueReader> catalogue_;
+  std::map<std::string, const CatalogueItem*, std::less<>> items_;  // of the catalogue, by NameOf
   mutable std::mutex mutex_;
   mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
 };
 
 Status GroupReader::Pin() {
-  std::random_device random;
-  const uint64_t pin = uint64_t{random()} << 32 | random();
-  // In nobody's name: reading is no matter of epochs.
-  VARVE_RETURN_IF_ERROR(
-      store_->log()->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-        if (state.pins.contains(pin)) return std::optional<GroupRecord>();
-        if (state.FindAttempt(number_) == nullptr) return Status::NotFound(Name() + " was dropped");
-        return std::optional(GroupRecord{{}, PinRecord{pin, number_, kPinLife}});
-      }));
-  pin_ = pin;
+  const auto ticket = store_->pins()->Pin(number_);
+  if (ticket.status().code() == StatusCode::kNotFound) {
+    return Status::NotFound(Name() + " was dropped");
+  }
+  VARVE_RETURN_IF_ERROR(ticket.status());
+  pin_ = *ticket;
   return Status::Ok();
 }
 
 void GroupReader::Unpin() {
-  if (!pin_.has_value()) return;
-  // If it fails the pin goes by itself, later.
-  store_->log()
-      ->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
-        if (!state.pins.contains(*pin_)) return std::optional<GroupRecord>();
-        return std::optional(GroupRecord{{}, UnpinRecord{*pin_}});
-      })
-      .IgnoreError();
+  if (pin_.has_value()) store_->pins()->Unpin(*pin_);
 }
 
 Status GroupReader::Load() {
@@ -112,6 +98,7 @@ Status GroupReader::Load() {
   auto catalogue = CatalogueReader::Open({place.root, place.file.digest_seed, number_}, attempt_);
   if (!catalogue.ok()) return Explain(catalogue.status());
   catalogue_ = *std::move(catalogue);
+  for (const CatalogueItem& item : catalogue_->items()) items_.emplace(NameOf(item), &item);
   return Status::Ok();
 }
 
@@ -306,14 +293,12 @@ Result<std::vector<std::string>> GroupReader::ListBytes() const {
 }
 
 Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) const {
-  for (const CatalogueItem& item : catalogue_->items()) {
-    if (NameOf(item) != name) continue;
-    VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(item.rank));
-    auto value = reader->ReadBytes(item.name);
-    if (!value.ok()) return Explain(value.status());
-    return value;
-  }
-  return Status::NotFound("no item " + std::string(name) + " at " + Name());
+  const auto it = items_.find(name);
+  if (it == items_.end()) return Status::NotFound("no item " + std::string(name) + " at " + Name());
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(it->second->rank));
+  auto value = reader->ReadBytes(it->second->name);
+  if (!value.ok()) return Explain(value.status());
+  return value;
 }
 
 Result<std::optional<TrainerState>> GroupReader::ReadTrainerState() const {

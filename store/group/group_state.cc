@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <vector>
 
 #include "store/group/mutation.h"
@@ -233,19 +234,22 @@ void GroupState::SetOutcome(AttemptId attempt, const CheckpointId& id, StatusCod
 }
 
 void GroupState::Do(const Author&, const DropRecord& r) {
+  std::map<std::string, std::set<uint64_t>> removed;
   for (const NamedAttempt& step : r.steps) {
-    if (Names(step)) RemoveStep(step.id);
+    if (!Names(step)) continue;
+    runs[step.id.run].steps.erase(step.id.step);
+    ReleaseName(step.attempt);
+    removed[step.id.run].insert(step.id.step);
   }
+  for (const auto& [run, steps] : removed) TidyRun(run, steps);
 }
 
-void GroupState::RemoveStep(const CheckpointId& id) {
-  const auto run = runs.find(id.run);
-  const AttemptId attempt = run->second.steps.at(id.step).attempt;
-  run->second.steps.erase(id.step);
-  std::erase_if(run->second.tags, [&](const auto& tag) { return tag.second == id.step; });
+// After steps of a run have gone.
+void GroupState::TidyRun(const std::string& name, const std::set<uint64_t>& removed) {
+  const auto run = runs.find(name);
+  std::erase_if(run->second.tags, [&](const auto& tag) { return removed.contains(tag.second); });
   // A fork without a step is of no use to anyone; other runs stay, and with them their names.
   if (run->second.steps.empty() && run->second.forked_from.has_value()) runs.erase(run);
-  ReleaseName(attempt);
 }
 
 void GroupState::ReleaseName(AttemptId attempt) {

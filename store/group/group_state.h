@@ -146,7 +146,7 @@ struct GroupState {
   bool MakeRoom(const GroupAttempt& attempt);
   void GivePartsToIndex(GroupAttempt* attempt) const;
   void MoveSteps(const std::string& run, uint64_t first, const std::string& to);
-  void RemoveStep(const CheckpointId& id);
+  void TidyRun(const std::string& name, const std::set<uint64_t>& removed);
   void ReleaseName(AttemptId attempt);
   void ExpirePins();
 };

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <utility>
 
 #include "store/copy.h"
 #include "store/group/posix_record_log.h"
@@ -40,16 +42,9 @@ Result<NamedAttempt> Resolve(const GroupState& state, const CheckpointId& id) {
 
 constexpr std::optional<RecordBody> kDone = std::nullopt;
 
-void Add(const ReclaimReport& from, ReclaimReport* to) {
-  to->freed_bytes += from.freed_bytes;
-  to->rewritten_bytes += from.rewritten_bytes;
-  to->pending_bytes += from.pending_bytes;
-}
-
-}  // namespace
-
-CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
-  const GroupStep& step = *state.FindStep(id);
+// All but its tags.
+CheckpointInfo MakeUntagged(const GroupState& state, const CheckpointId& id,
+                            const GroupStep& step) {
   const GroupAttempt& attempt = *state.FindAttempt(step.attempt);
   CheckpointInfo info;
   info.id = id;
@@ -62,6 +57,19 @@ CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
   info.new_bytes = totals.new_bytes;
   info.stored_bytes = totals.stored_bytes;
   info.metrics = step.metrics;
+  return info;
+}
+
+void Add(const ReclaimReport& from, ReclaimReport* to) {
+  to->freed_bytes += from.freed_bytes;
+  to->rewritten_bytes += from.rewritten_bytes;
+  to->pending_bytes += from.pending_bytes;
+}
+
+}  // namespace
+
+CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id) {
+  CheckpointInfo info = MakeUntagged(state, id, *state.FindStep(id));
   for (const auto& [tag, tagged] : state.runs.at(id.run).tags) {
     if (tagged == id.step) info.tags.push_back(tag);
   }
@@ -73,6 +81,7 @@ GroupStore::GroupStore(fs::path root, const GroupFile& file, const StoreOptions&
     : options_(options),
       for_writing_(for_writing),
       log_(std::make_unique<GroupLog>(MakePosixRecordLog(LogFolder(root)), file.digest_seed)),
+      pins_(std::make_unique<PinKeeper>(log_.get())),
       place_{std::move(root), file, log_.get()} {}
 
 Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
@@ -147,9 +156,12 @@ Result<std::vector<CheckpointInfo>> GroupStore::ListCheckpoints(std::string_view
   return log()->With([&](const GroupState& state) -> Result<std::vector<CheckpointInfo>> {
     const auto found = state.runs.find(std::string(run));
     if (found == state.runs.end()) return NoRun(run);
+    std::map<uint64_t, std::vector<std::string>> tags;
+    for (const auto& [tag, step] : found->second.tags) tags[step].push_back(tag);
     std::vector<CheckpointInfo> infos;
     for (const auto& [step, entry] : found->second.steps) {
-      infos.push_back(MakeGroupInfo(state, {found->first, step}));
+      infos.push_back(MakeUntagged(state, {found->first, step}, entry));
+      if (const auto it = tags.find(step); it != tags.end()) infos.back().tags = it->second;
     }
     return infos;
   });
@@ -274,7 +286,12 @@ Result<std::vector<SaveReport>> GroupStore::CopyTo(Store* destination,
 // All steps, each once; kNotFound names every one that is missing.
 Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
     const GroupState& state, std::span<const CheckpointId> ids) const {
+  std::set<AttemptId> bases;  // of saves in progress
+  for (const auto& [number, attempt] : state.attempts) {
+    if (!attempt.committed) bases.insert(attempt.base);
+  }
   std::vector<NamedAttempt> steps;
+  std::set<std::pair<std::string_view, uint64_t>> seen;
   std::string missing;
   std::string pinned;
   for (const CheckpointId& id : ids) {
@@ -283,13 +300,10 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
       missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
       continue;
     }
-    if (std::find(steps.begin(), steps.end(), *step) != steps.end()) continue;
+    if (!seen.emplace(id.run, id.step).second) continue;
     steps.push_back(*step);
-    const bool is_base =
-        std::any_of(state.attempts.begin(), state.attempts.end(), [&](const auto& attempt) {
-          return !attempt.second.committed && attempt.second.base == step->attempt;
-        });
-    if (is_base) pinned += (pinned.empty() ? "" : ", ") + StepName(id.run, id.step);
+    if (bases.contains(step->attempt))
+      pinned += (pinned.empty() ? "" : ", ") + StepName(id.run, id.step);
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
   if (!pinned.empty()) {
@@ -298,11 +312,11 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   return steps;
 }
 
-// By member, what it would drop.
-Result<std::map<MemberId, std::vector<CheckpointId>>> GroupStore::FindClosedBy(
-    std::span<const CheckpointId> ids) const {
+// The attempts that would be closed, by those who hold parts of them: most attempts have the same
+// members, so this takes far less than a list for each member.
+Result<GroupStore::ClosedByCrew> GroupStore::FindClosedBy(std::span<const CheckpointId> ids) const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
-  std::map<MemberId, std::vector<CheckpointId>> closed;
+  ClosedByCrew closed;
   VARVE_RETURN_IF_ERROR(log()->With([&](const GroupState& state) -> Status {
     VARVE_ASSIGN_OR_RETURN(const auto steps, ResolveForDrop(state, ids));
     std::map<AttemptId, uint64_t> names;
@@ -310,35 +324,51 @@ Result<std::map<MemberId, std::vector<CheckpointId>>> GroupStore::FindClosedBy(
     for (const auto& [number, dropped] : names) {
       const GroupAttempt& attempt = *state.FindAttempt(number);
       if (attempt.names > dropped) continue;
-      for (const MemberId member : attempt.Members()) {
-        closed[member].push_back({std::string(kMemberRun), number});
-      }
+      closed[attempt.Members()].push_back({std::string(kMemberRun), number});
     }
     return Status::Ok();
   }));
   return closed;
 }
 
+Status GroupStore::ForEachMember(
+    const ClosedByCrew& closed,
+    const std::function<Status(const StoreImpl&, std::span<const CheckpointId>)>& visit) const {
+  std::map<MemberId, std::vector<const std::vector<CheckpointId>*>> by_member;
+  for (const auto& [crew, attempts] : closed) {
+    for (const MemberId member : crew) by_member[member].push_back(&attempts);
+  }
+  for (const auto& [member, parts] : by_member) {
+    std::vector<CheckpointId> attempts;
+    for (const auto* part : parts) attempts.insert(attempts.end(), part->begin(), part->end());
+    VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
+    VARVE_RETURN_IF_ERROR(visit(*store, attempts));
+  }
+  return Status::Ok();
+}
+
 Result<uint64_t> GroupStore::BytesFreedByDrop(std::span<const CheckpointId> ids) const {
   VARVE_ASSIGN_OR_RETURN(const auto closed, FindClosedBy(ids));
   uint64_t freed = 0;
-  for (const auto& [member, attempts] : closed) {
-    VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
-    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, store->BytesFreedByDrop(attempts));
-    freed += bytes;
-  }
+  VARVE_RETURN_IF_ERROR(ForEachMember(
+      closed, [&](const StoreImpl& member, std::span<const CheckpointId> attempts) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, member.BytesFreedByDrop(attempts));
+        freed += bytes;
+        return Status::Ok();
+      }));
   return freed;
 }
 
 Result<DropForecast> GroupStore::ForecastDrop(std::span<const CheckpointId> ids) const {
   VARVE_ASSIGN_OR_RETURN(const auto closed, FindClosedBy(ids));
   DropForecast all;
-  for (const auto& [member, attempts] : closed) {
-    VARVE_ASSIGN_OR_RETURN(const auto store, MemberForReading(member));
-    VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store->ForecastDrop(attempts));
-    all.freed_now += forecast.freed_now;
-    all.freed_later += forecast.freed_later;
-  }
+  VARVE_RETURN_IF_ERROR(ForEachMember(
+      closed, [&](const StoreImpl& member, std::span<const CheckpointId> attempts) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, member.ForecastDrop(attempts));
+        all.freed_now += forecast.freed_now;
+        all.freed_later += forecast.freed_later;
+        return Status::Ok();
+      }));
   return all;
 }
 
@@ -443,7 +473,7 @@ Result<StoreStats> GroupStore::Stats() const {
     for (const auto& [name, run] : state.runs) {
       stats.num_steps += run.steps.size();
       for (const auto& [step, entry] : run.steps) {
-        stats.logical_bytes += MakeGroupInfo(state, {name, step}).logical_bytes;
+        stats.logical_bytes += state.FindAttempt(entry.attempt)->Totals().logical_bytes;
       }
     }
   });

@@ -16,6 +16,7 @@
 #include "store/group/coverage_proof.h"
 #include "store/group/group_log.h"
 #include "store/group/member.h"
+#include "store/group/pin_keeper.h"
 #include "store/group/rank_save.h"
 #include "varve/group.h"
 
@@ -85,6 +86,7 @@ class GroupStore : public Store {
   Result<std::unique_ptr<ShardedReader>> OpenShards(const CheckpointId& id, bool pin) const;
   const GroupPlace& place() const { return place_; }
   GroupLog* log() const { return place_.log; }
+  PinKeeper* pins() const { return pins_.get(); }
   const Author& author() const { return own_.author; }
   StoreImpl* own_member() const { return own_.store.get(); }
   // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
@@ -103,8 +105,13 @@ class GroupStore : public Store {
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
-  Result<std::map<MemberId, std::vector<CheckpointId>>> FindClosedBy(
-      std::span<const CheckpointId> ids) const;
+  // Attempts by their members in the order of ranks, as the members' steps.
+  using ClosedByCrew = std::map<std::vector<MemberId>, std::vector<CheckpointId>>;
+  Result<ClosedByCrew> FindClosedBy(std::span<const CheckpointId> ids) const;
+  // Calls `visit` with each member and what it would drop.
+  Status ForEachMember(
+      const ClosedByCrew& closed,
+      const std::function<Status(const StoreImpl&, std::span<const CheckpointId>)>& visit) const;
   GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
              bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,
@@ -124,6 +131,7 @@ class GroupStore : public Store {
   const bool for_writing_;
   RankPatience patience_;
   const std::unique_ptr<GroupLog> log_;
+  const std::unique_ptr<PinKeeper> pins_;  // of readers
   GroupPlace place_;
   OwnMember own_;  // without a rank: no store
   std::function<Status()> condition_;

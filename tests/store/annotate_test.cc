@@ -9,10 +9,10 @@
 namespace varve {
 namespace {
 
-using testing::FailsWith;
-using testing::RandomTensor;
 using ::testing::ElementsAre;
+using testing::FailsWith;
 using ::testing::Pair;
+using testing::RandomTensor;
 using ::testing::UnorderedElementsAre;
 
 class AnnotateTest : public testing::StoreTest {
@@ -50,11 +50,13 @@ TEST_F(AnnotateTest, TagsMoveAndGo) {
 }
 
 TEST_F(AnnotateTest, RefusesWhatNamesNothing) {
-  EXPECT_THAT(store_->SetTag({"main", 3}, "t"), FailsWith(StatusCode::kNotFound, "step 3 of run main"));
+  EXPECT_THAT(store_->SetTag({"main", 3}, "t"),
+              FailsWith(StatusCode::kNotFound, "step 3 of run main"));
   EXPECT_THAT(store_->SetMetrics({"other", 1}, {{"x", 1}}),
               FailsWith(StatusCode::kNotFound, "no run other"));
   for (const char* tag : {"7", "latest", "a b", "a@b", "a:b", ""}) {
-    EXPECT_THAT(store_->SetTag({"main", 1}, tag), FailsWith(StatusCode::kInvalidArgument, "tag")) << tag;
+    EXPECT_THAT(store_->SetTag({"main", 1}, tag), FailsWith(StatusCode::kInvalidArgument, "tag"))
+        << tag;
   }
   EXPECT_THAT(store_->SetMetrics({"main", 1}, {{"", 1}}),
               FailsWith(StatusCode::kInvalidArgument, "metric name"));
@@ -62,6 +64,31 @@ TEST_F(AnnotateTest, RefusesWhatNamesNothing) {
   ASSERT_TRUE(reader.ok());
   EXPECT_THAT((*reader)->SetTag({"main", 1}, "t"),
               FailsWith(StatusCode::kFailedPrecondition, "for reading only"));
+}
+
+// What is remembered of tags by step follows every change of them, here and beside the writer.
+TEST_F(AnnotateTest, TagsOfAnOpenedStepAreThoseOfNow) {
+  const auto reader = Store::OpenForReading(path()).value();
+  const auto expect_tags = [&](uint64_t step, const std::vector<std::string>& tags) {
+    VARVE_ASSERT_OK(reader->CatchUp());
+    EXPECT_EQ((*store_->OpenCheckpoint("main", step))->info().tags, tags);
+    EXPECT_EQ((*reader->OpenCheckpoint("main", step))->info().tags, tags);
+  };
+  expect_tags(1, {});
+  VARVE_ASSERT_OK(store_->SetTag({"main", 1}, "b"));
+  VARVE_ASSERT_OK(store_->SetTag({"main", 1}, "a"));
+  expect_tags(1, {"a", "b"});
+  VARVE_ASSERT_OK(store_->SetTag({"main", 2}, "a"));
+  expect_tags(1, {"b"});
+  expect_tags(2, {"a"});
+  VARVE_ASSERT_OK(store_->RemoveTag("main", "a"));
+  expect_tags(2, {});
+  VARVE_ASSERT_OK(store_->Fork("main", "other", 1).status());
+  EXPECT_TRUE((*store_->OpenCheckpoint("other", 1))->info().tags.empty());
+  expect_tags(1, {"b"});
+  const CheckpointId first{"main", 1};
+  VARVE_ASSERT_OK(store_->Drop(std::span(&first, 1)).status());
+  EXPECT_EQ(store_->FindTag("main", "b").status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

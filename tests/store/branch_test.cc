@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Forks and rewinds.
+#include "store/store_impl.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve {
@@ -164,6 +165,26 @@ TEST_F(BranchTest, SavingAnExistingStepMayForkIt) {
   ExpectHolds(*store_, 30, State(30), "main~1");
   // It was compared with the newest step of its time, which has another name by now.
   EXPECT_EQ((*store_->OpenCheckpoint("main", 20))->info().parent, (CheckpointId{"main~1", 30}));
+}
+
+// Of what moves only tags and the records of runs are held.
+TEST_F(BranchTest, ARewindHoldsNoRecords) {
+  std::vector<TestTensor> state;
+  for (int i = 0; i < 20; ++i) {
+    state.push_back(RandomTensor("t" + std::to_string(i), DType::kU8, {100}, i));
+  }
+  for (uint64_t step = 1; step <= 20; ++step) VARVE_ASSERT_OK(Save(step, state).status());
+  auto* const impl = static_cast<StoreImpl*>(store_.get());
+  {
+    const auto lock = impl->LockCommits();
+    CommitBatch batch;
+    const RunId main = impl->FindRun("main")->id;
+    VARVE_ASSERT_OK(impl->MoveSteps("main", {main, 2}, &batch).status());
+    EXPECT_LT(batch.num_bytes(), 500u);  // the records are some 60,000
+  }                                      // not committed
+  EXPECT_THAT(Runs(), ElementsAre("main"));
+  EXPECT_EQ(store_->Rewind("main", 1)->moved.size(), 19u);
+  ExpectHolds(*store_, 20, state, "main~1");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "store/chunk_source.h"
+#include "store/drop_forecast.h"
 #include "tests/store/internals.h"
 
 namespace varve {
@@ -153,6 +154,16 @@ class RetentionModelTest : public testing::InternalsTest {
     return bytes;
   }
 
+  // Of frames that die, by a forecast whose queues lie on the disk.
+  uint64_t BytesFoundInLittleMemory(const std::vector<CheckpointId>& ids) {
+    DropForecaster forecaster(database(), {}, /*max_in_memory=*/2);
+    const RunId run = impl()->FindRun("main")->id;
+    for (const CheckpointId& id : ids) VARVE_EXPECT_OK(forecaster.DropStep({run, id.step}));
+    VARVE_EXPECT_OK(forecaster.Follow());
+    num_runs_ += forecaster.num_runs_for_test();
+    return forecaster.dead_bytes();
+  }
+
   // Returns false when the policy keeps nothing, as it then must say.
   bool CompareOnce() {
     const RetentionPolicy policy = MakePolicy();
@@ -172,6 +183,7 @@ class RetentionModelTest : public testing::InternalsTest {
 
     const uint64_t expected = BytesOnlyIn(infos, dropped);
     EXPECT_EQ(*store_->BytesFreedByDrop(ids), expected);
+    EXPECT_EQ(BytesFoundInLittleMemory(ids), expected);
     const auto forecast = store_->ForecastDrop(ids);
     EXPECT_EQ(forecast->freed_now + forecast->freed_later, expected);
     const uint64_t before = store_->Stats()->stored_bytes;
@@ -186,6 +198,7 @@ class RetentionModelTest : public testing::InternalsTest {
 
   std::mt19937_64 random_;
   uint64_t num_bases_ = 0;  // followed by Reach
+  uint64_t num_runs_ = 0;   // of queues
 };
 
 TEST_F(RetentionModelTest, DecidesAndFreesAsTheModelSays) {
@@ -198,6 +211,7 @@ TEST_F(RetentionModelTest, DecidesAndFreesAsTheModelSays) {
     ExpectSound();
     if (HasFailure()) return;
   }
+  EXPECT_GT(num_runs_, 0);
   EXPECT_GT(num_bases_, 0);  // chunks that live on as bases are what makes it hard
   std::printf("%d random stores and policies: same decisions, same freed bytes; %d policies that keep "
               "nothing were refused; %llu bases followed\n",

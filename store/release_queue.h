@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// References that fall, by the address of what they name, highest address first. What does not fit
+// in memory waits in a temporary file, sorted run by run. Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve {
+
+// One reference to the chunk or list `number` of a birth; `bytes` goes with the address, as the
+// size of a frame does.
+struct Release {
+  uint64_t birth = 0;
+  uint32_t number = 0;
+  uint32_t bytes = 0;
+
+  bool operator<(const Release& other) const {
+    return birth != other.birth ? birth < other.birth : number < other.number;
+  }
+};
+
+class ReleaseQueue {
+ public:
+  // So many are held in memory: 16 MiB.
+  static constexpr size_t kMaxInMemory = size_t{1} << 20;
+
+  explicit ReleaseQueue(size_t max_in_memory = kMaxInMemory);
+  ReleaseQueue(const ReleaseQueue&) = delete;
+  ReleaseQueue& operator=(const ReleaseQueue&) = delete;
+  ~ReleaseQueue();
+
+  // Whenever, also between calls of Pop, of an address that is not above the last one that was
+  // taken.
+  Status Push(const Release& release);
+
+  // The highest address and how often it was pushed. nullopt: there is none.
+  struct Released {
+    Release what;
+    uint64_t times = 0;
+  };
+  Result<std::optional<Released>> Pop();
+
+  size_t num_runs_for_test() const { return runs_.size(); }
+
+ private:
+  class Run;
+  struct Head {  // the next of a run
+    Release release;
+    size_t run = 0;
+    bool operator<(const Head& other) const { return release < other.release; }
+  };
+
+  Status Spill();
+  Result<std::optional<Release>> PopOne();
+  const Release* Highest() const;  // null: there is none
+
+  const size_t max_in_memory_;
+  std::vector<Release> heap_;
+  int file_ = -1;
+  uint64_t file_bytes_ = 0;
+  std::vector<std::unique_ptr<Run>> runs_;
+  std::priority_queue<Head> heads_;
+};
+
+}  // namespace varve
