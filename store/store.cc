@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <random>
 #include <system_error>
 
@@ -108,6 +109,16 @@ fs::path RootOfMember(const fs::path& path) {
   if (error || !full.has_parent_path()) return {};
   const fs::path root = full.parent_path().parent_path();
   return full.parent_path() == MembersFolder(root) && IsGroupRoot(root) ? root : fs::path();
+}
+
+// The members of a group have one for each host: that many ranks would need theirs at a time is no
+// reason to keep the space of all.
+fs::path ReserveOf(const fs::path& store) {
+  const fs::path root = RootOfMember(store);
+  if (root.empty()) return store / "RESERVE";
+  char host[HOST_NAME_MAX + 1] = {};
+  const bool is_known = ::gethostname(host, sizeof(host) - 1) == 0;
+  return root / (std::string("RESERVE.") + (is_known ? host : "unknown"));
 }
 
 }  // namespace
@@ -225,6 +236,8 @@ Status StoreImpl::PrepareForWriting() {
     return Status::IOError("cannot clear " + incoming().string() + ": " + error.message());
   }
   VARVE_RETURN_IF_ERROR(SweepOrphans());
+  const fs::path own = path_ / "RESERVE";
+  if (ReserveOf(path_) != own) ::unlink(own.c_str());  // made when each member had one
   const Status reserve = EnsureReserve();
   // A full disk must not keep anyone from opening the store to drop steps.
   return IsNoSpace(reserve) ? Status::Ok() : reserve;
@@ -264,7 +277,7 @@ Status StoreImpl::SweepOrphans() {
 }
 
 Status StoreImpl::EnsureReserve() const {
-  const fs::path path = path_ / "RESERVE";
+  const fs::path path = ReserveOf(path_);
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 &&
       static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
@@ -279,7 +292,10 @@ Status StoreImpl::EnsureReserve() const {
   return ErrnoStatus("reserve space in", path, error);
 }
 
-void StoreImpl::ReleaseReserve() const { ::unlink((path_ / "RESERVE").c_str()); }
+void StoreImpl::ReleaseReserve() const {
+  ::unlink(ReserveOf(path_).c_str());
+  ::unlink((path_ / "RESERVE").c_str());  // of a member that was made when each had one
+}
 
 Status StoreImpl::RequireWriter() const {
   if (database_->for_writing()) return Status::Ok();

@@ -44,7 +44,8 @@ Result<std::unique_ptr<Store>> Group::Join(const std::filesystem::path& root,
 
 Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
   VARVE_ASSIGN_OR_RETURN(const auto store, GroupStore::OpenPath(root, {}, /*for_writing=*/false));
-  GroupStatus status = store->log()->With([](const GroupState& state) {
+  const GroupLog* const log = store->log();
+  GroupStatus status = log->With([log](const GroupState& state) {
     GroupStatus found;
     found.epoch = state.epoch;
     found.num_ranks = state.num_ranks;
@@ -53,9 +54,12 @@ Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
       if (attempt.committed) continue;
       OpenSave& open = found.open_saves.emplace_back();
       open.id = attempt.id;
+      std::vector<uint32_t> ranks;
       for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
-        if (!attempt.parts.contains(rank)) open.missing_ranks.push_back(rank);
+        if (!attempt.parts.contains(rank)) ranks.push_back(rank);
       }
+      SlotGatherer slots(log->records(), {log->seed(), number, attempt.nonce});
+      open.missing_ranks = slots.Missing(state, ranks);
     }
     return found;
   });

@@ -8,23 +8,63 @@
 #include "store/group/group_log.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <random>
 #include <thread>
+
+#include "store/util.h"
 
 namespace varve {
 namespace {
 
 constexpr int kReloadAttempts = 20;
 
+constexpr std::string_view kStatesFolder = "states";
+
 std::string RecordName(uint64_t number) {
   return "record " + std::to_string(number) + " of the log";
+}
+
+// In the order of numbers.
+std::string StateNumber(uint64_t number) {
+  char digits[21];
+  std::snprintf(digits, sizeof(digits), "%020llu", static_cast<unsigned long long>(number));
+  return digits;
+}
+
+// Of the file of a snapshot. Two who take the same one write the same; others do not meet.
+std::string StateName(uint64_t number, const Digest& digest) {
+  return std::string(kStatesFolder) + "/" + StateNumber(number) + "." + ToHex(digest);
 }
 
 }  // namespace
 
 void GroupLog::Sleep(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
 
-void GroupLog::Pause(int* attempt) const {
-  pause_(std::chrono::milliseconds(std::min(++*attempt, 20)));
+void GroupLog::Pause(int* attempt, std::chrono::milliseconds longest) const {
+  pause_(std::min(std::chrono::milliseconds(++*attempt), longest));
+}
+
+// Of many who want the next number, at a start of the job all ranks, one gets it. The others come
+// back at times that they choose by chance, later and later: else each would write a file for each
+// that another appends.
+void GroupLog::PauseAfterLosses(int losses) const {
+  constexpr int kLossesWithoutPause = 2;
+  constexpr int kLongestMs = 256;
+  if (losses <= kLossesWithoutPause) return;
+  const int longest = std::min(1 << std::min(losses, 16), kLongestMs);
+  std::random_device random;
+  pause_(std::chrono::milliseconds(1 + random() % static_cast<unsigned>(longest)));
+}
+
+// A refresh for those who wait: it may miss that the log has gone on if so much was appended since
+// the last one that even the record before the next is gone. So now and then it is a whole one.
+Status GroupLog::Poll(int attempt) {
+  constexpr int kPollsPerRefresh = 64;
+  const std::lock_guard lock(mutex_);
+  if (attempt % kPollsPerRefresh == 0 || state_.next == 1) return RefreshLocked();
+  VARVE_ASSIGN_OR_RETURN(const bool has_next, log_->Has(state_.next));
+  return has_next ? RefreshLocked() : Status::Ok();
 }
 
 Status GroupLog::Refresh() {
@@ -34,22 +74,18 @@ Status GroupLog::Refresh() {
 
 Status GroupLog::RefreshLocked() {
   if (state_.next == 1) return Reload();
-  // Cheap while nothing has happened, which is most of the time of whoever waits.
-  VARVE_ASSIGN_OR_RETURN(const auto first, log_->Read(state_.next));
-  if (!first.has_value()) {
-    VARVE_ASSIGN_OR_RETURN(const bool behind, IsGone(state_.next - 1));
-    return behind ? Reload() : Status::Ok();
-  }
-  VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(state_.next));
-  if (numbers.empty()) return Reload();
+  // Records have no gaps: the first that is not there ends them, unless the one before the first is
+  // gone, too.
   std::vector<std::string> records;
-  for (uint64_t number = state_.next; number <= numbers.back(); ++number) {
-    VARVE_ASSIGN_OR_RETURN(auto bytes, log_->Read(number));
-    if (!bytes.has_value()) return Reload();
+  while (true) {
+    VARVE_ASSIGN_OR_RETURN(auto bytes, log_->Read(state_.next + records.size()));
+    if (!bytes.has_value()) break;
     records.push_back(*std::move(bytes));
   }
   VARVE_ASSIGN_OR_RETURN(const bool behind, IsGone(state_.next - 1));
   if (behind) return Reload();
+  if (records.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(log_->Sync());  // before anyone acts on them
   for (const std::string& bytes : records) {
     VARVE_RETURN_IF_ERROR(ApplyBytes(state_.next, bytes));
   }
@@ -57,8 +93,8 @@ Status GroupLog::RefreshLocked() {
 }
 
 Result<bool> GroupLog::IsGone(uint64_t number) const {
-  VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Read(number));
-  return !bytes.has_value();
+  VARVE_ASSIGN_OR_RETURN(const bool is_there, log_->Has(number));
+  return !is_there;
 }
 
 Status GroupLog::ApplyBytes(uint64_t number, const std::string& bytes) {
@@ -74,13 +110,15 @@ Status GroupLog::Reload() {
   for (int attempt = 0; attempt < kReloadAttempts;) {
     VARVE_ASSIGN_OR_RETURN(const bool done, TryReload());
     if (done) return Status::Ok();
-    Pause(&attempt);
+    Pause(&attempt, kLongestPause);
   }
+  if (!missing_.empty()) return Status::Corruption("file " + missing_ + " of the log is missing");
   return Status::Corruption("the log has gaps: a record is missing that no snapshot makes up for");
 }
 
 // False: a record was missing on the way.
 Result<bool> GroupLog::TryReload() {
+  missing_.clear();
   VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
   if (numbers.empty()) {
     if (state_.next > 1) return false;
@@ -97,11 +135,9 @@ Result<bool> GroupLog::TryReload() {
     records.push_back(*std::move(record));
     const auto* snapshot = std::get_if<SnapshotRecord>(&records.back().body);
     if (snapshot == nullptr) continue;
-    if (snapshot->state->next != number) {
-      return Status::Corruption(RecordName(number) + ": a snapshot of record " +
-                                std::to_string(snapshot->state->next));
-    }
-    base = *snapshot->state;
+    VARVE_ASSIGN_OR_RETURN(const auto state, ReadSnapshot(number, *snapshot));
+    if (state == nullptr) return false;
+    base = *state;
     break;
   }
   for (auto it = records.rbegin(); it != records.rend(); ++it) base.Apply(*it);
@@ -112,11 +148,13 @@ Result<bool> GroupLog::TryReload() {
 
 Status GroupLog::Propose(const Proposal& propose) {
   const std::lock_guard lock(mutex_);
-  while (true) {
+  for (int losses = 0;;) {
     VARVE_RETURN_IF_ERROR(RefreshLocked());
     VARVE_ASSIGN_OR_RETURN(const std::optional<GroupRecord> record, propose(state_));
     if (!record.has_value()) break;
+    const uint64_t number = state_.next;
     VARVE_RETURN_IF_ERROR(Append(*record));
+    if (state_.next == number) PauseAfterLosses(++losses);
   }
   // The change is made; a snapshot that cannot be taken now is taken after a later one.
   TakeSnapshotIfDue().IgnoreError();
@@ -145,13 +183,64 @@ Status GroupLog::TakeSnapshotIfDue() {
       std::clamp(state_.attempts.size() / 64, kSnapshotInterval, kMaxSnapshotInterval);
   if (state_.next - state_.snapshot <= interval) return Status::Ok();
   const uint64_t snapshot_before = state_.snapshot;
-  VARVE_RETURN_IF_ERROR(Append({{}, SnapshotRecord{std::make_shared<const GroupState>(state_)}}));
+  VARVE_ASSIGN_OR_RETURN(SnapshotRecord record, PutSnapshot());
+  VARVE_RETURN_IF_ERROR(Append({{}, std::move(record)}));
   VARVE_RETURN_IF_ERROR(RefreshLocked());
   if (state_.snapshot_before < snapshot_before) return Status::Ok();  // somebody else was first
+  return RemoveBelow(state_.snapshot_before);
+}
+
+// In groups that have files of snapshots the record of one: its file is durable.
+Result<SnapshotRecord> GroupLog::PutSnapshot() const {
+  const SnapshotRecord whole{std::make_shared<const GroupState>(state_)};
+  if (state_.version < kVersionOfSlots) return whole;
+  const std::string bytes = EncodeGroupRecord(seed_, state_.next, {{}, whole});
+  const Status readable = DecodeGroupRecord(seed_, state_.next, bytes).status();
+  if (!readable.ok()) return readable;
+  const SnapshotRecord record{nullptr, ComputeDigest(seed_, AsBytes(bytes))};
+  VARVE_RETURN_IF_ERROR(log_->Put(StateName(state_.next, record.file), bytes, /*durable=*/true));
+  return record;
+}
+
+// Null: its file is gone, as when it is not the newest any more.
+Result<std::shared_ptr<const GroupState>> GroupLog::ReadSnapshot(uint64_t number,
+                                                                 const SnapshotRecord& record) {
+  std::shared_ptr<const GroupState> state = record.state;
+  if (state == nullptr) {
+    const std::string name = StateName(number, record.file);
+    VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Get(name));
+    if (!bytes.has_value()) {
+      missing_ = name;
+      return state;
+    }
+    if (ComputeDigest(seed_, AsBytes(*bytes)) != record.file) {
+      return Status::Corruption("file " + name + " of the log: its digest is not that of record " +
+                                std::to_string(number));
+    }
+    Result<GroupRecord> whole = DecodeGroupRecord(seed_, number, *bytes);
+    if (!whole.ok()) return whole.status().WithContext("file " + name + " of the log");
+    const auto* snapshot = std::get_if<SnapshotRecord>(&whole->body);
+    if (snapshot == nullptr || snapshot->state == nullptr) {
+      return Status::Corruption("file " + name + " of the log is no snapshot");
+    }
+    state = snapshot->state;
+  }
+  if (state->next == number) return state;
+  return Status::Corruption(RecordName(number) + ": a snapshot of record " +
+                            std::to_string(state->next));
+}
+
+// Records first: whoever finds a snapshot finds its file, or that a newer one is there.
+Status GroupLog::RemoveBelow(uint64_t number) {
   VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
-  for (const uint64_t number : numbers) {  // rising
-    if (number >= state_.snapshot_before) break;
-    VARVE_RETURN_IF_ERROR(log_->Remove(number));
+  for (const uint64_t old : numbers) {  // rising
+    if (old >= number) break;
+    VARVE_RETURN_IF_ERROR(log_->Remove(old));
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> states, log_->Names(kStatesFolder));
+  for (const std::string& name : states) {
+    if (name >= StateNumber(number)) continue;
+    VARVE_RETURN_IF_ERROR(log_->Erase(std::string(kStatesFolder) + "/" + name));
   }
   return Status::Ok();
 }

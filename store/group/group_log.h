@@ -44,17 +44,24 @@ class GroupLog {
   // ok.
   Status Propose(const Proposal& propose);
 
-  // Refreshes until `look` gives something; nullopt when it has not within `timeout`, or when Hurry
-  // ends the wait before.
+  // Looks for new records until `look` gives something; nullopt when it has not within `timeout`,
+  // or when Hurry ends the wait before. Nothing new costs one look at one file. `longest`: pause
+  // between two looks.
   template <typename T>
   Result<std::optional<T>> Await(std::chrono::milliseconds timeout,
-                                 const std::function<std::optional<T>(const GroupState&)>& look);
+                                 const std::function<std::optional<T>(const GroupState&)>& look,
+                                 std::chrono::milliseconds longest = kLongestPause);
+  static constexpr std::chrono::milliseconds kLongestPause{20};
 
   // All waits, those that have begun too, end when so much time has passed.
   void Hurry(std::chrono::milliseconds left) {
     last_ = (std::chrono::steady_clock::now() + left).time_since_epoch();
   }
   bool is_hurried() const { return last_.load() != std::chrono::steady_clock::duration::max(); }
+
+  // For slots, and whoever looks at single files.
+  RecordLog* records() const { return log_.get(); }
+  uint64_t seed() const { return seed_; }
 
   // Removes what appends left that were cut short.
   Status RemoveDebris() { return log_->RemoveDebris(); }
@@ -66,7 +73,9 @@ class GroupLog {
 
  private:
   static void Sleep(std::chrono::milliseconds time);
-  void Pause(int* attempt) const;
+  void Pause(int* attempt, std::chrono::milliseconds longest) const;
+  void PauseAfterLosses(int losses) const;
+  Status Poll(int attempt);
   Status RefreshLocked();
   Status Reload();
   Result<bool> TryReload();
@@ -74,6 +83,10 @@ class GroupLog {
   Result<bool> IsGone(uint64_t number) const;
   Status Append(const GroupRecord& record);
   Status TakeSnapshotIfDue();
+  Result<SnapshotRecord> PutSnapshot() const;
+  Result<std::shared_ptr<const GroupState>> ReadSnapshot(uint64_t number,
+                                                         const SnapshotRecord& record);
+  Status RemoveBelow(uint64_t number);
 
   std::atomic<std::chrono::steady_clock::duration> last_ =
       std::chrono::steady_clock::duration::max();
@@ -82,17 +95,19 @@ class GroupLog {
   const uint64_t seed_;
   const PauseFunction pause_;
   GroupState state_;
+  std::string missing_;  // file that the last attempt to reload did not find
 };
 
 template <typename T>
 Result<std::optional<T>> GroupLog::Await(
     std::chrono::milliseconds timeout,
-    const std::function<std::optional<T>(const GroupState&)>& look) {
+    const std::function<std::optional<T>(const GroupState&)>& look,
+    std::chrono::milliseconds longest) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int attempt = 0;; Pause(&attempt)) {
+  for (int attempt = 0;; Pause(&attempt, longest)) {
     const auto now = std::chrono::steady_clock::now();
     const bool late = now >= deadline || now.time_since_epoch() >= last_.load();
-    VARVE_RETURN_IF_ERROR(Refresh());
+    VARVE_RETURN_IF_ERROR(late ? Refresh() : Poll(attempt));
     std::optional<T> found = With(look);
     if (found.has_value() || late) return found;
   }

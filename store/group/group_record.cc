@@ -18,9 +18,12 @@ constexpr char kMagic[8] = {'v', 'a', 'r', 'v', 'e', 'l', '\n', '\x1a'};
 constexpr size_t kHeaderBytes = 24;
 
 // The kinds are stored: the index of the type in RecordBody + 1. Never reorder these. Two have been
-// given a second one since.
+// given others since.
 constexpr uint8_t kIndexedCommit = 17;
 constexpr uint8_t kCrewSnapshot = 18;
+constexpr uint8_t kGatheredCommit = 19;
+constexpr uint8_t kSnapshotFile = 20;
+constexpr uint8_t kLastKind = kSnapshotFile;
 
 template <typename T>
 constexpr uint8_t IndexKind() {
@@ -43,8 +46,14 @@ template <typename T>
 uint8_t KindOf(const T&) {
   return IndexKind<T>();
 }
-uint8_t KindOf(const CommitRecord& r) { return r.has_index ? kIndexedCommit : kCommit; }
-uint8_t KindOf(const SnapshotRecord& r) { return r.state->version < 2 ? kSnapshot : kCrewSnapshot; }
+uint8_t KindOf(const CommitRecord& r) {
+  if (r.gathered.has_value()) return kGatheredCommit;
+  return r.has_index ? kIndexedCommit : kCommit;
+}
+uint8_t KindOf(const SnapshotRecord& r) {
+  if (r.state == nullptr) return kSnapshotFile;
+  return r.state->version < kVersionOfIndices ? kSnapshot : kCrewSnapshot;
+}
 
 Status Damaged(const std::string& what) { return Status::Corruption("record: " + what); }
 
@@ -150,6 +159,14 @@ void Pack(const CommitRecord& r, fb::GroupRecordT* out) {
   out->created_us = r.created_us;
   PackMetrics(r.metrics, out);
   out->tags = r.tags;
+  if (!r.gathered.has_value()) return;
+  const GroupTotals& totals = r.gathered->totals;
+  out->part = std::make_unique<fb::GroupPart>(PackPart({.root = r.gathered->members,
+                                                        .num_tensors = totals.num_tensors,
+                                                        .logical_bytes = totals.logical_bytes,
+                                                        .new_bytes = totals.new_bytes,
+                                                        .stored_bytes = totals.stored_bytes,
+                                                        .catalogue = {}}));
 }
 Status Unpack(const fb::GroupRecordT& in, CommitRecord* r) {
   *r = {.attempt = in.attempt,
@@ -157,7 +174,12 @@ Status Unpack(const fb::GroupRecordT& in, CommitRecord* r) {
         .created_us = in.created_us,
         .metrics = UnpackMetrics(in),
         .tags = in.tags,
-        .has_index = in.kind == kIndexedCommit};
+        .has_index = in.kind != kCommit};
+  if (in.kind != kGatheredCommit) return Status::Ok();
+  if (in.part == nullptr) return Damaged("names no parts");
+  const GroupPart sum = UnpackPart(*in.part);
+  r->gathered = {.members = sum.root, .totals = {}};
+  r->gathered->totals.Add(sum);
   return Status::Ok();
 }
 
@@ -255,11 +277,24 @@ Status Unpack(const fb::GroupRecordT& in, RemoveMemberRecord* r) {
   return Status::Ok();
 }
 
-void Pack(const SnapshotRecord& r, fb::GroupRecordT* out) { out->state = PackState(*r.state); }
+void Pack(const SnapshotRecord& r, fb::GroupRecordT* out) {
+  if (r.state == nullptr) {
+    out->digest = PackDigest(r.file);
+    return;
+  }
+  out->state = PackState(*r.state);
+  if (r.state->version >= kVersionOfSlots) out->version = r.state->version;
+}
 Status Unpack(const fb::GroupRecordT& in, SnapshotRecord* r) {
+  r->file = UnpackDigest(in.digest);
+  if (in.kind == kSnapshotFile) return Status::Ok();
   if (in.state == nullptr) return Damaged("a snapshot without a state");
-  VARVE_ASSIGN_OR_RETURN(GroupState state,
-                         UnpackState(*in.state, in.kind == kCrewSnapshot ? 2 : 1));
+  const uint32_t version =
+      in.kind == kSnapshot ? 1 : std::max<uint32_t>(in.version, kVersionOfIndices);
+  if (version > kGroupVersion) {
+    return Damaged("a snapshot of version " + std::to_string(version));
+  }
+  VARVE_ASSIGN_OR_RETURN(GroupState state, UnpackState(*in.state, version));
   r->state = std::make_shared<const GroupState>(std::move(state));
   return Status::Ok();
 }
@@ -269,7 +304,7 @@ template <size_t I = 0>
 Status UnpackBody(const fb::GroupRecordT& in, uint8_t kind, RecordBody* body) {
   if constexpr (I == std::variant_size_v<RecordBody>) {
     return Damaged("kind is " + std::to_string(in.kind) + ", expected 1 to " +
-                   std::to_string(kCrewSnapshot) + "; a newer varve may know it");
+                   std::to_string(kLastKind) + "; a newer varve may know it");
   } else {
     if (kind != I + 1) return UnpackBody<I + 1>(in, kind, body);
     return Unpack(in, &body->emplace<I>());
@@ -277,13 +312,27 @@ Status UnpackBody(const fb::GroupRecordT& in, uint8_t kind, RecordBody* body) {
 }
 
 Status UnpackBody(const fb::GroupRecordT& in, RecordBody* body) {
-  const uint8_t kind = in.kind == kIndexedCommit  ? kCommit
-                       : in.kind == kCrewSnapshot ? kSnapshot
-                                                  : in.kind;
-  return UnpackBody<0>(in, kind, body);
+  switch (in.kind) {
+    case kIndexedCommit:
+    case kGatheredCommit:
+      return UnpackBody<0>(in, kCommit, body);
+    case kCrewSnapshot:
+    case kSnapshotFile:
+      return UnpackBody<0>(in, kSnapshot, body);
+    default:
+      return UnpackBody<0>(in, in.kind, body);
+  }
 }
 
 }  // namespace
+
+Digest DigestOfMembers(const std::vector<MemberId>& members) {
+  std::string bytes;
+  for (const MemberId member : members) {
+    for (int i = 0; i < 8; ++i) bytes += static_cast<char>(member >> (8 * i));
+  }
+  return ComputeDigest(0, AsBytes(bytes));
+}
 
 void GroupTotals::Add(const GroupPart& part) {
   num_tensors += part.num_tensors;

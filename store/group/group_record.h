@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -21,8 +22,11 @@ namespace varve {
 
 struct GroupState;
 
-// 2: the log holds no parts of committed attempts, and catalogues are cut.
-inline constexpr uint32_t kGroupVersion = 2;
+// 2: the log holds no parts of committed attempts, and catalogues are cut. 3: nor those of open
+// ones, which are in slots; snapshots are files of their own.
+inline constexpr uint32_t kGroupVersion = 3;
+inline constexpr uint32_t kVersionOfIndices = 2;
+inline constexpr uint32_t kVersionOfSlots = 3;
 
 using MemberId = uint64_t;
 using AttemptId = uint64_t;  // from 1 upward, never used twice; 0 = none
@@ -58,6 +62,13 @@ struct GroupTotals {
   void Add(const GroupPart& part);
 };
 
+// The parts that rank 0 has gathered for a commit.
+struct GatheredParts {
+  Digest members;  // by rank
+  GroupTotals totals;
+};
+Digest DigestOfMembers(const std::vector<MemberId>& members);
+
 struct NamedAttempt {
   CheckpointId id;
   AttemptId attempt = 0;
@@ -82,7 +93,8 @@ struct BeginRecord {
   AttemptId base = 0;
   OnExisting on_existing = OnExisting::kError;
 };
-// The author's part of the attempt is durable.
+// The author's part of the attempt is durable. In groups of version 3 it is no record: the author's
+// slot holds it (slot.h).
 struct PreparedRecord {
   AttemptId attempt = 0;
   GroupPart part;
@@ -96,6 +108,9 @@ struct CommitRecord {
   // Kind 17, which groups of version 2 have: the catalogue is an index and holds what the log knew
   // of each part. Else kind 5: the log goes on to hold it.
   bool has_index = true;
+  // Kind 19, which groups of version 3 have: the ranks' members of now hold the parts; the log
+  // knows no more of them. It has an index.
+  std::optional<GatheredParts> gathered{};
 };
 struct AbortRecord {
   AttemptId attempt = 0;
@@ -139,9 +154,11 @@ struct RemoveMemberRecord {
   MemberId member = 0;
 };
 // The state before this record. What lies below the newest of these has no meaning. Kind 16 in
-// groups of version 1, else 18.
+// groups of version 1, 18 in those of version 2. In later ones it is 20 and names a file, in which
+// 18 is: those who follow the log need not read that.
 struct SnapshotRecord {
-  std::shared_ptr<const GroupState> state;
+  std::shared_ptr<const GroupState> state;  // null: in the file
+  Digest file{};
 };
 
 using RecordBody =

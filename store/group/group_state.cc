@@ -52,6 +52,13 @@ bool GroupState::IsCurrent(const Author& author) const {
   return author.epoch == epoch && it != ranks.end() && it->second == author.member;
 }
 
+std::vector<MemberId> GroupState::MembersOfRanks() const {
+  std::vector<MemberId> crew;
+  if (ranks.size() != num_ranks) return crew;
+  for (const auto& [rank, member] : ranks) crew.push_back(member);
+  return crew;
+}
+
 bool GroupState::IsInUse(MemberId member) const {
   const std::vector<MemberId>* last = nullptr;  // most have the crew of the one before
   return std::any_of(attempts.begin(), attempts.end(), [&](const auto& entry) {
@@ -147,7 +154,15 @@ void GroupState::Do(const Author& author, const PreparedRecord& r) {
 
 void GroupState::Do(const Author&, const CommitRecord& r) {
   const auto it = attempts.find(r.attempt);
-  if (it == attempts.end() || it->second.committed || it->second.parts.size() != num_ranks) return;
+  if (it == attempts.end() || it->second.committed) return;
+  std::vector<MemberId> gathered;
+  if (r.gathered.has_value()) {
+    gathered = MembersOfRanks();
+    // Another process goes on as one of the ranks since its part was gathered.
+    if (gathered.empty() || DigestOfMembers(gathered) != r.gathered->members) return;
+  } else if (it->second.parts.size() != num_ranks) {
+    return;
+  }
   const CheckpointId id = it->second.id;
   if (!MakeRoom(it->second)) {
     Abort(r.attempt, StatusCode::kAlreadyExists,
@@ -158,9 +173,13 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
   it->second.catalogue = r.catalogue;
   it->second.created_us = r.created_us;
   it->second.names = 1;
-  if (r.has_index) {
+  if (r.gathered.has_value()) {
+    it->second.crew_totals = r.gathered->totals;
+    SetCrew(std::move(gathered), &it->second);
+    version = std::max(version, kVersionOfSlots);
+  } else if (r.has_index) {
     GivePartsToIndex(&it->second);
-    version = std::max(version, 2u);
+    version = std::max(version, kVersionOfIndices);
   }
   GroupRun& run = runs[id.run];
   run.steps[id.step] = {
@@ -171,8 +190,13 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
 
 void GroupState::GivePartsToIndex(GroupAttempt* attempt) const {
   attempt->crew_totals = attempt->Totals();
-  attempt->crew.members = std::make_shared<const std::vector<MemberId>>(attempt->Members());
+  SetCrew(attempt->Members(), attempt);
+}
+
+// Instead of parts.
+void GroupState::SetCrew(std::vector<MemberId> crew, GroupAttempt* attempt) const {
   attempt->parts.clear();
+  attempt->crew.members = std::make_shared<const std::vector<MemberId>>(std::move(crew));
   for (auto other = attempts.rbegin(); other != attempts.rend(); ++other) {
     if (&other->second == attempt || !other->second.has_index()) continue;
     if (other->second.crew == attempt->crew) attempt->crew = other->second.crew;
@@ -350,7 +374,8 @@ void GroupState::Do(const Author&, const RemoveMemberRecord& r) {
   ++num_closed;
 }
 
-void GroupState::Do(const Author&, const SnapshotRecord&) {
+void GroupState::Do(const Author&, const SnapshotRecord& r) {
+  if (r.state == nullptr) version = std::max(version, kVersionOfSlots);
   snapshot_before = snapshot;
   snapshot = next;
 }

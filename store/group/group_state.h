@@ -117,6 +117,8 @@ struct GroupState {
   // Whether an author's records count: the newest instance of its rank in the current epoch, or a
   // command.
   bool IsCurrent(const Author& author) const;
+  // By rank; empty unless each rank of the epoch has one.
+  std::vector<MemberId> MembersOfRanks() const;
   // Whether an attempt holds part of its data there.
   bool IsInUse(MemberId member) const;
   // RUN~1, or the first of RUN~2, ... that is no run yet.
@@ -145,6 +147,7 @@ struct GroupState {
   void Abort(AttemptId attempt, StatusCode code, const std::string& message);
   bool MakeRoom(const GroupAttempt& attempt);
   void GivePartsToIndex(GroupAttempt* attempt) const;
+  void SetCrew(std::vector<MemberId> crew, GroupAttempt* attempt) const;
   void MoveSteps(const std::string& run, uint64_t first, const std::string& to);
   void TidyRun(const std::string& name, const std::set<uint64_t>& removed);
   void ReleaseName(AttemptId attempt);

@@ -40,6 +40,15 @@ Result<NamedAttempt> Resolve(const GroupState& state, const CheckpointId& id) {
   return NamedAttempt{id, step->attempt};
 }
 
+std::set<MemberId> MembersOf(const GroupState& state, const std::vector<NamedAttempt>& steps) {
+  std::set<MemberId> members;
+  for (const NamedAttempt& step : steps) {
+    const std::vector<MemberId> crew = state.FindAttempt(step.attempt)->Members();
+    members.insert(crew.begin(), crew.end());
+  }
+  return members;
+}
+
 constexpr std::optional<RecordBody> kDone = std::nullopt;
 
 // All but its tags.
@@ -375,9 +384,11 @@ Result<DropForecast> GroupStore::ForecastDrop(std::span<const CheckpointId> ids)
 Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
   DropReport report;
   std::optional<std::vector<NamedAttempt>> steps;
+  std::set<MemberId> members;  // that hold something of them
   VARVE_RETURN_IF_ERROR(Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
     if (!steps.has_value()) {
       VARVE_ASSIGN_OR_RETURN(steps, ResolveForDrop(state, ids));
+      members = MembersOf(state, *steps);
     }
     DropRecord record;
     for (const NamedAttempt& step : *steps) {
@@ -389,7 +400,7 @@ Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const Dro
   for (const NamedAttempt& step : *steps) report.dropped.push_back(step.id);
   const ReclaimOptions reclaim;
   report.reclaim.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
-  const Status swept = SweepMembers(options.reclaim ? &reclaim : nullptr, &report.reclaim);
+  const Status swept = SweepMembers(members, options.reclaim ? &reclaim : nullptr, &report.reclaim);
   if (!swept.ok()) {
     return swept.WithContext("the steps are dropped, but their space is not back");
   }
@@ -401,16 +412,20 @@ Result<ReclaimReport> GroupStore::Reclaim(const ReclaimOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   ReclaimReport report;
   report.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
-  VARVE_RETURN_IF_ERROR(SweepMembers(&options, &report));
+  std::set<MemberId> members;
+  VARVE_RETURN_IF_ERROR(log()->Refresh());
+  log()->With([&](const GroupState& state) {
+    for (const auto& [id, member] : state.members) members.insert(id);
+  });
+  VARVE_RETURN_IF_ERROR(SweepMembers(members, &options, &report));
   VARVE_RETURN_IF_ERROR(RemoveDebris(place_));
   report.disk_bytes_after = MeasureFolder(place_.root).allocated_bytes;
   return report;
 }
 
-Status GroupStore::SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* report) {
-  VARVE_RETURN_IF_ERROR(log()->Refresh());
-  const auto members = log()->With([](const GroupState& state) { return state.members; });
-  for (const auto& [id, member] : members) {
+Status GroupStore::SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
+                                ReclaimReport* report) {
+  for (const MemberId id : members) {
     if (own_.store == nullptr || id != author().member) {
       VARVE_RETURN_IF_ERROR(SweepOther(id, reclaim, report));
       continue;
@@ -439,6 +454,8 @@ Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
 // A member that a rank has open is swept by that rank.
 Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
                                  ReclaimReport* report) {
+  // Opening a store reads much before it comes to its lock.
+  if (IsMemberLocked(place_.root, member)) return Status::Ok();
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
   if (opened.status().code() == StatusCode::kLocked) return Status::Ok();
   if (opened.status().code() == StatusCode::kNotFound) {
@@ -453,14 +470,22 @@ Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
   return RemoveMemberIfUnused(place_, member, *std::move(opened));
 }
 
-Status GroupStore::SweepOwn() {
+void GroupStore::SweepLater() {
   const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
-  if (closed == closed_when_swept_) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const uint64_t dropped, SweepMember(place_, own_.store.get()));
-  if (dropped > 0) VARVE_RETURN_IF_ERROR(own_.store->Reclaim({}).status());
+  if (closed != closed_when_swept_) sweeper_.Ask();
+}
+
+Result<bool> GroupStore::SweepSomeOfOwn() {
+  constexpr uint64_t kDropsARound = 16;
+  const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
+  VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, own_.store.get(), kDropsARound));
+  dropped_since_reclaim_ += swept.dropped;
+  if (!swept.is_all) return true;
+  if (dropped_since_reclaim_ > 0) VARVE_RETURN_IF_ERROR(own_.store->Reclaim({}).status());
+  dropped_since_reclaim_ = 0;
   if (author().rank == 0) VARVE_RETURN_IF_ERROR(SweepCatalogues(place_));
   closed_when_swept_ = closed;
-  return Status::Ok();
+  return false;
 }
 
 Result<StoreStats> GroupStore::Stats() const {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "store/group/member.h"
 #include "store/group/pin_keeper.h"
 #include "store/group/rank_save.h"
+#include "store/group/sweeper.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -100,8 +102,10 @@ class GroupStore : public Store {
   Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
 
   Status AskCondition() const { return condition_ == nullptr ? Status::Ok() : condition_(); }
-  // After a save: drops from the own member what others have closed meanwhile.
-  Status SweepOwn();
+  // After a save: what others have closed meanwhile leaves the own member, on a thread of its own.
+  void SweepLater();
+  // Until it has.
+  void AwaitSweep() { sweeper_.Await(); }
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
@@ -116,11 +120,15 @@ class GroupStore : public Store {
              bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,
                                                   const StoreOptions& options, bool for_writing);
+  // A bounded part of the sweep of the own member; whether there is more.
+  Result<bool> SweepSomeOfOwn();
   Status RequireWriter() const;
   Result<std::vector<NamedAttempt>> ResolveForDrop(const GroupState& state,
                                                    std::span<const CheckpointId> ids) const;
-  // Sweeps each member whose lock is free and the own one, and removes members that nothing needs.
-  Status SweepMembers(const ReclaimOptions* reclaim, ReclaimReport* report);
+  // Sweeps each of these members whose lock is free, and the own one if it is among them, and
+  // removes those that nothing needs.
+  Status SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
+                      ReclaimReport* report);
   // By now. What is read of a member while another process removes it may be anything.
   Result<bool> WasRemoved(MemberId member) const;
   Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
@@ -141,9 +149,11 @@ class GroupStore : public Store {
   // Synchronise themselves.
   CoverageProof coverage_;
   std::atomic<uint64_t> closed_when_swept_{0};
+  uint64_t dropped_since_reclaim_ = 0;  // by the sweeper's thread alone
   AttemptsTaken taken_;
   mutable std::mutex readers_mutex_;
   mutable std::map<MemberId, std::shared_ptr<const StoreImpl>> readers_;
+  Sweeper sweeper_{[this] { return SweepSomeOfOwn(); }};  // ends before all it works on
 };
 
 // What the log says of a step. Precondition: it is there.

@@ -3,14 +3,15 @@
 // A save of a group, on one rank. The order that makes it safe:
 //   1. BEGIN is in the log: the attempt has its number, which no other will ever have;
 //   2. the rank's part is committed in its member, as a step of that number;
-//   3. the list of what is in it is a file, whose digest is in PREPARED, which is in the log;
-//   4. rank 0 has seen PREPARED of all ranks, and writes the catalogue of all parts;
+//   3. the list of what is in it is a file, whose digest is in the rank's slot;
+//   4. rank 0 has seen the slots of all ranks, and writes the catalogue of all parts;
 //   5. COMMIT is in the log.
 // The first record that says how the attempt ends decides, and every rank reads that back: COMMIT,
 // the ABORT of anyone who failed or waited too long, or the EPOCH of the next start.
 #include "store/group/group_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "store/chunk_source.h"
 #include "store/group/attempt_names.h"
@@ -88,7 +89,7 @@ class GroupWriter : public SourceWriter {
   Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
   Status NoteContents();
-  Result<Digest> WriteCatalogue(bool has_index);
+  Result<Digest> WriteCatalogue(const std::map<uint32_t, GroupPart>& parts, bool has_index);
   Status Decide();
 
   GroupStore* const store_;
@@ -130,7 +131,7 @@ Result<SaveReport> GroupWriter::Commit() {
   if (status.ok()) status = save_->AwaitOutcome();
   // Housekeeping: what fails now is done at the next save, or by a reclaim.
   PartFile(rank()).Remove().IgnoreError();
-  store_->SweepOwn().IgnoreError();
+  store_->SweepLater();
   if (!status.ok()) return status.WithContext("saving " + Name());
   report->id = id_;
   return report;
@@ -167,11 +168,8 @@ Status GroupWriter::Prepare(const SaveReport& report) {
 }
 
 // Of all parts.
-Result<Digest> GroupWriter::WriteCatalogue(bool has_index) {
-  const auto parts = store_->log()->With([&](const GroupState& state) {
-    const GroupAttempt* attempt = state.FindAttempt(attempt_);
-    return attempt == nullptr ? std::map<uint32_t, GroupPart>() : attempt->parts;
-  });
+Result<Digest> GroupWriter::WriteCatalogue(const std::map<uint32_t, GroupPart>& parts,
+                                           bool has_index) {
   if (parts.empty()) return Status::Aborted("the save was ended by another process");
   Catalogue whole;
   for (const auto& [rank, part] : parts) {
@@ -189,7 +187,7 @@ Result<Digest> GroupWriter::WriteCatalogue(bool has_index) {
 
 // Rank 0.
 Status GroupWriter::Decide() {
-  VARVE_RETURN_IF_ERROR(save_->AwaitAllPrepared());
+  VARVE_ASSIGN_OR_RETURN(const auto parts, save_->AwaitAllPrepared());
   if (IsMutated(Mutation::kSweepWithoutLook)) PauseLongForMutation();  // or it is seldom wrong
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   CommitRecord record{
@@ -198,9 +196,10 @@ Status GroupWriter::Decide() {
       .created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count(),
       .metrics = metrics_,
       .tags = tags_,
-      .has_index = store_->log()->With([](const GroupState& state) { return state.version >= 2; })};
-  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue(record.has_index));
-  return save_->Commit(record);
+      .has_index = store_->log()->With(
+          [](const GroupState& state) { return state.version >= kVersionOfIndices; })};
+  VARVE_ASSIGN_OR_RETURN(record.catalogue, WriteCatalogue(parts, record.has_index));
+  return save_->Commit(std::move(record));
 }
 
 void GroupWriter::Abandon() {

@@ -15,6 +15,7 @@
 #include "store/group/create_once.h"
 #include "store/group/mutation.h"
 #include "store/group/rank_save.h"
+#include "store/group/slot.h"
 #include "store/util.h"
 
 namespace varve {
@@ -161,6 +162,11 @@ std::optional<MemberId> ParseMember(const std::string& name) {
   return id;
 }
 
+bool IsMember(const GroupPlace& place, std::optional<MemberId> id) {
+  return id.has_value() &&
+         place.log->With([&](const GroupState& state) { return state.members.contains(*id); });
+}
+
 Result<std::vector<fs::path>> ListFolder(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -182,12 +188,19 @@ fs::path MemberFolder(const fs::path& root, MemberId member) {
   return MembersFolder(root) / MemberName(member);
 }
 
+bool IsMemberLocked(const fs::path& root, MemberId member) {
+  return IsLocked(MemberFolder(root, member));
+}
+
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
   auto opened = StoreImpl::OpenPath(folder, options, for_writing);
   // What RocksDB reads before it has the lock may change meanwhile, or go with the whole member.
-  for (int i = 0; for_writing && opened.status().code() == StatusCode::kIOError && i < 20; ++i) {
+  const auto may_pass = [](const Status& status) {
+    return status.code() == StatusCode::kIOError || status.code() == StatusCode::kCorruption;
+  };
+  for (int i = 0; for_writing && may_pass(opened.status()) && i < 20; ++i) {
     std::this_thread::sleep_for(10ms);
     opened = StoreImpl::OpenPath(folder, options, for_writing);
   }
@@ -217,8 +230,9 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     const bool is_best = id == candidates.front();
     auto opened = OpenPatiently(place, id, options.store, is_best ? kPatience : 0ms);
     if (!opened.ok()) {
-      // Locked, or gone: then this rank saves in another one. One that it had, that is there and cannot
-      // be opened is an error: else the rank would save all of its state anew without a word.
+      // Locked, or gone: then this rank saves in another one. One that it had, that is there and
+      // cannot be opened is an error: else the rank would save all of its state anew without a
+      // word.
       const StatusCode code = opened.status().code();
       const bool was_own = is_best && place.log->With([&](const GroupState& state) {
         const auto member = state.members.find(id);
@@ -257,7 +271,7 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
   return own;
 }
 
-Result<uint64_t> SweepMember(const GroupPlace& place, StoreImpl* member) {
+Result<Swept> SweepMember(const GroupPlace& place, StoreImpl* member, uint64_t at_most) {
   std::set<AttemptId> stale_roots;  // for the mistake below only
   if (IsMutated(Mutation::kStaleRoots)) {
     place.log->With([&](const GroupState& state) {
@@ -278,15 +292,17 @@ Result<uint64_t> SweepMember(const GroupPlace& place, StoreImpl* member) {
     }
     return ids;
   });
-  uint64_t dropped = 0;
+  Swept swept;
   for (const CheckpointId& id : closed) {
+    swept.is_all = swept.dropped < at_most;
+    if (!swept.is_all) break;
     const Status status = member->Drop({&id, 1}, {.reclaim = false}).status();
     if (status.code() == StatusCode::kFailedPrecondition) continue;
     if (status.code() == StatusCode::kNotFound) continue;  // another thread was first
     VARVE_RETURN_IF_ERROR(status);
-    ++dropped;
+    ++swept.dropped;
   }
-  return dropped;
+  return swept;
 }
 
 Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
@@ -303,6 +319,7 @@ Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
       }));
   if (!removed) return Status::Ok();
   store.reset();
+  VARVE_RETURN_IF_ERROR(place.log->records()->Erase(SlotName(member)));
   // Whoever opens it from here on finds that it is no member.
   return RemoveFolder(MemberFolder(place.root, member));
 }
@@ -316,13 +333,16 @@ Status RemoveDebris(const GroupPlace& place) {
   }
   // As with attempts: what is listed first and is no member afterwards was removed.
   VARVE_ASSIGN_OR_RETURN(const auto folders, ListFolder(MembersFolder(place.root)));
+  VARVE_ASSIGN_OR_RETURN(const auto slots, place.log->records()->Names(kSlotsFolder));
   VARVE_RETURN_IF_ERROR(place.log->Refresh());
   for (const fs::path& path : folders) {
-    const auto id = ParseMember(path.filename());
-    const bool is_member = id.has_value() && place.log->With([&](const GroupState& state) {
-      return state.members.contains(*id);
-    });
+    const bool is_member = IsMember(place, ParseMember(path.filename()));
     if (!is_member && !IsLocked(path)) VARVE_RETURN_IF_ERROR(RemoveFolder(path));
+  }
+  for (const std::string& name : slots) {
+    const auto id = ParseMember(name);
+    if (!id.has_value() || IsMember(place, id)) continue;
+    VARVE_RETURN_IF_ERROR(place.log->records()->Erase(SlotName(*id)));
   }
   return SweepCatalogues(place);
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -32,6 +33,8 @@ struct GroupPlace {
 
 std::filesystem::path MemberFolder(const std::filesystem::path& root, MemberId member);
 
+// Whether some process has it open for writing.
+bool IsMemberLocked(const std::filesystem::path& root, MemberId member);
 // Opens a member, which must have the seed of its group.
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing);
@@ -48,9 +51,14 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
 // The attempts that a member holds.
 Result<std::set<AttemptId>> HeldAttempts(const StoreImpl& member);
 
-// Drops the closed attempts from a member that is open for writing; those that a save of its own is
-// based on stay for the next time. Returns how many were dropped. Their space is for a Reclaim.
-Result<uint64_t> SweepMember(const GroupPlace& place, StoreImpl* member);
+// Drops the closed attempts from a member that is open for writing, `at_most` so many; those that a
+// save of its own is based on stay for the next time. Their space is for a Reclaim.
+struct Swept {
+  uint64_t dropped = 0;
+  bool is_all = true;
+};
+Result<Swept> SweepMember(const GroupPlace& place, StoreImpl* member,
+                          uint64_t at_most = std::numeric_limits<uint64_t>::max());
 
 // Removes a member of an earlier epoch that no attempt needs, unless it is locked. `store`: the
 // member, open for writing, or null when there is none in its folder.

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/posix_record_log.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include "store/group/create_once.h"
 #include "store/util.h"
@@ -31,6 +37,49 @@ std::optional<uint64_t> ParseName(const std::string& name) {
   if (name.size() != kDigits || error != std::errc() || stop != end) return std::nullopt;
   return number;
 }
+
+// A file that is replaced while others read it: opening it decides which one is read.
+class OpenFile {
+ public:
+  explicit OpenFile(const fs::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0 || ::fstat(fd_, &info_) != 0) error_ = errno;
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  int error() const { return error_; }
+  uint64_t size() const { return static_cast<uint64_t>(info_.st_size); }
+  // Of this very file: two that follow each other have different inodes.
+  std::string Stamp() const {
+    return std::to_string(info_.st_ino) + " " + std::to_string(info_.st_mtim.tv_sec) + "." +
+           std::to_string(info_.st_mtim.tv_nsec);
+  }
+  // nullopt: gone, as over a network it may.
+  Result<std::optional<std::string>> Read() const {
+    std::string bytes(size(), '\0');
+    size_t at = 0;
+    while (at < bytes.size()) {
+      const ssize_t n = ::read(fd_, bytes.data() + at, bytes.size() - at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == ESTALE) return std::optional<std::string>();
+      if (n < 0) return ErrnoStatus("read", path_, errno);
+      if (n == 0) break;
+      at += static_cast<size_t>(n);
+    }
+    bytes.resize(at);
+    return std::optional(std::move(bytes));
+  }
+
+ private:
+  const fs::path& path_;
+  const int fd_;
+  struct stat info_ {};
+  int error_ = 0;
+};
 
 class PosixRecordLog : public RecordLog {
  public:
@@ -67,17 +116,69 @@ class PosixRecordLog : public RecordLog {
       if (number.has_value() && *number >= from) numbers.push_back(*number);
     }
     if (error) return Status::IOError("cannot list " + folder_.string() + ": " + error.message());
-    // Whoever made them may not have come to syncing their names yet.
-    if (!numbers.empty()) VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
+    if (!numbers.empty()) VARVE_RETURN_IF_ERROR(Sync());
     std::sort(numbers.begin(), numbers.end());
     return numbers;
   }
 
+  Result<bool> Has(uint64_t number) const override {
+    const fs::path path = folder_ / NameOf(number);
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) return true;
+    if (errno == ENOENT) return false;
+    return ErrnoStatus("look at", path, errno);
+  }
+
+  // Whoever made them may not have come to syncing their names yet.
+  Status Sync() const override { return SyncFolder(folder_); }
+
   Status Remove(uint64_t number) override { return RemoveFile(folder_ / NameOf(number)); }
+
+  Status Put(std::string_view name, std::string_view bytes, bool durable) override {
+    const fs::path path = folder_ / name;
+    Status put = TryPut(path, bytes, durable);
+    if (put.code() != StatusCode::kNotFound) return put;
+    std::error_code error;
+    fs::create_directory(path.parent_path(), error);
+    if (error) return ErrnoStatus("create", path.parent_path(), error.value());
+    VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
+    return TryPut(path, bytes, durable);
+  }
+
+  Result<std::optional<std::string>> Get(std::string_view name, std::string* stamp) const override {
+    const fs::path path = folder_ / name;
+    const OpenFile file(path);
+    // ESTALE: over a network, of one that was replaced since it was looked up.
+    if (file.error() == ENOENT || file.error() == ESTALE) return std::optional<std::string>();
+    if (file.error() != 0) return ErrnoStatus("open", path, file.error());
+    if (stamp != nullptr && std::exchange(*stamp, file.Stamp()) == file.Stamp()) {
+      return std::optional<std::string>();
+    }
+    if (file.size() > kMaxRecordBytes) {
+      return Status::Corruption(path.string() + ": " + std::to_string(file.size()) +
+                                " bytes, expected at most " + std::to_string(kMaxRecordBytes));
+    }
+    return file.Read();
+  }
+
+  Result<std::vector<std::string>> Names(std::string_view folder) const override {
+    std::vector<std::string> names;
+    std::error_code error;
+    fs::directory_iterator it(folder_ / folder, error);
+    for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+      std::string name = it->path().filename();
+      if (!name.starts_with(kTemporaryPrefix)) names.push_back(std::move(name));
+    }
+    if (!error || error == std::errc::no_such_file_or_directory) return names;
+    return Status::IOError("cannot list " + (folder_ / folder).string() + ": " + error.message());
+  }
+
+  Status Erase(std::string_view name) override { return RemoveFile(folder_ / name); }
 
   Status RemoveDebris() override {
     std::error_code error;
-    for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
+    fs::recursive_directory_iterator it(folder_, error);
+    for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
       if (!it->path().filename().string().starts_with(kTemporaryPrefix)) continue;
       VARVE_RETURN_IF_ERROR(RemoveFile(it->path()));
     }
@@ -86,6 +187,14 @@ class PosixRecordLog : public RecordLog {
   }
 
  private:
+  static Status TryPut(const fs::path& path, std::string_view bytes, bool durable) {
+    TemporaryFile file(path.parent_path());
+    VARVE_RETURN_IF_ERROR(file.Write(bytes));
+    if (durable) VARVE_RETURN_IF_ERROR(file.Sync());
+    VARVE_RETURN_IF_ERROR(file.RenameTo(path));
+    return durable ? SyncFolder(path.parent_path()) : Status::Ok();
+  }
+
   static Status RemoveFile(const fs::path& path) {
     std::error_code error;
     fs::remove(path, error);

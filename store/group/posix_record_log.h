@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RecordLog in a folder: one file a record, its name the number in 20 digits.
+// A RecordLog in a folder: one file a record, its name the number in 20 digits. Named files lie in
+// folders below it, which are made with their first file.
 #pragma once
 
 #include <filesystem>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -30,14 +31,14 @@ std::string RankList(const std::vector<uint32_t>& ranks) {
   return text;
 }
 
-// Whose parts the attempt does not have.
-std::vector<uint32_t> MissingRanks(const GroupState& state, const GroupAttempt& attempt) {
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
-    if (!attempt.parts.contains(rank)) ranks.push_back(rank);
-  }
+std::vector<uint32_t> AllRanks(const GroupState& state) {
+  std::vector<uint32_t> ranks(state.num_ranks);
+  std::iota(ranks.begin(), ranks.end(), 0u);
   return ranks;
 }
+
+// As many as that may each look at all slots when a save goes wrong.
+constexpr uint32_t kMaxRanksThatLookAtAll = 256;
 
 // The newest step of the run, unless the caller names another; 0: none.
 Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) {
@@ -129,7 +130,24 @@ Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
   attempt_ = *begun;
   has_begun_ = true;
   taken_->Take(attempt_);
+  log_->With([&](const GroupState& state) {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt == nullptr || state.version < kVersionOfSlots) return;
+    slot_key_ = {log_->seed(), attempt_, attempt->nonce};
+    slots_.emplace(log_->records(), slot_key_);
+  });
   return attempt_;
+}
+
+// Rank 0 is one, and all wait for it. The others look together as often in a large group as in a
+// small one.
+std::chrono::milliseconds RankSave::LongestPause() const {
+  constexpr uint32_t kRanksPerMs = 16;
+  constexpr std::chrono::milliseconds kSecond(1000);
+  if (author_.rank == 0) return GroupLog::kLongestPause;
+  const uint32_t num_ranks = log_->With([](const GroupState& state) { return state.num_ranks; });
+  return std::clamp(std::chrono::milliseconds(num_ranks / kRanksPerMs), GroupLog::kLongestPause,
+                    kSecond);
 }
 
 // Who is gone is asked before the log is read once more: what they wrote last is seen.
@@ -137,33 +155,34 @@ Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& a
                                        const Look& look) {
   const auto begun = std::chrono::steady_clock::now();
   const std::string name = StepName(id_.run, id_.step);
-  std::vector<uint32_t> gone, ranks;
+  std::vector<uint32_t> gone;
   bool has_said_so = false;
   const Look look_or_give_up = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     std::optional<Result<AttemptId>> found = look(state);
     if (found.has_value()) return found;
-    ranks = awaited(state);
-    std::vector<uint32_t> lost;
-    std::set_intersection(ranks.begin(), ranks.end(), gone.begin(), gone.end(),
-                          std::back_inserter(lost));
+    const std::vector<uint32_t> lost =
+        gone.empty() ? std::vector<uint32_t>() : awaited(state, gone);
     if (!lost.empty()) {
       return Status::Aborted(
           RankList(lost) + " did not " + what + " " + name + ": " +
           (lost.size() == 1 ? "its connection is closed" : "their connections are closed"));
     }
     if (patience_.gone) gone = patience_.gone();
+    std::sort(gone.begin(), gone.end());
     if (has_said_so || std::chrono::steady_clock::now() - begun < patience_.says_so_after) {
       return std::nullopt;
     }
     has_said_so = true;
     std::fprintf(stderr, "varve: rank %u waits for %s to %s %s, and gives up after %lld ms\n",
-                 author_.rank, RankList(ranks).c_str(), what.c_str(), name.c_str(),
-                 static_cast<long long>(patience_.timeout.count()));
+                 author_.rank, RankList(awaited(state, AllRanks(state))).c_str(), what.c_str(),
+                 name.c_str(), static_cast<long long>(patience_.timeout.count()));
     return std::nullopt;
   };
-  VARVE_ASSIGN_OR_RETURN(const auto found,
-                         log_->Await<Result<AttemptId>>(patience_.timeout, look_or_give_up));
+  VARVE_ASSIGN_OR_RETURN(const auto found, log_->Await<Result<AttemptId>>(
+                                               patience_.timeout, look_or_give_up, LongestPause()));
   if (found.has_value()) return *found;
+  const auto ranks =
+      log_->With([&](const GroupState& state) { return awaited(state, AllRanks(state)); });
   return Status::Aborted(RankList(ranks) + " did not " + what + " " + name + " " + Waited());
 }
 
@@ -197,7 +216,9 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
     const Status status = CheckMayBegin(state, id_, options);
     return status.ok() ? std::nullopt : std::optional<Result<AttemptId>>(status);
   };
-  const Awaited rank_zero = [](const GroupState&) { return std::vector<uint32_t>{0}; };
+  const Awaited rank_zero = [](const GroupState&, const std::vector<uint32_t>& ranks) {
+    return ranks.empty() || ranks[0] != 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{0};
+  };
   Result<AttemptId> attempt = AwaitRanks("begin", rank_zero, look);
   is_over_ = is_over_ || (!attempt.ok() && attempt.status().code() != StatusCode::kIOError);
   return attempt;
@@ -206,6 +227,7 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
 Status RankSave::Prepare(const GroupPart& part) {
   is_over_ = true;
   part_ = part;
+  if (slots_.has_value()) return PrepareInSlot(part);
   VARVE_RETURN_IF_ERROR(
       ProposeAs(log_, author_, [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
         const GroupAttempt* attempt = state.FindAttempt(attempt_);
@@ -220,7 +242,32 @@ Status RankSave::Prepare(const GroupPart& part) {
   return Status::Ok();
 }
 
-Status RankSave::AwaitAllPrepared() {
+// A process that another has taken the place of must not say so, though rank 0 would not heed it.
+Status RankSave::PrepareInSlot(const GroupPart& part) {
+  VARVE_RETURN_IF_ERROR(log_->Refresh());
+  VARVE_RETURN_IF_ERROR(log_->With([&](const GroupState& state) -> Status {
+    const GroupAttempt* attempt = state.FindAttempt(attempt_);
+    if (attempt == nullptr) return WhyOver(state);
+    if (attempt->committed) return NotIn();
+    return state.IsCurrent(author_) ? Status::Ok() : Replaced(state, author_);
+  }));
+  return WriteSlot(log_->records(), slot_key_, author_, part);
+}
+
+// Of some ranks those whose parts the attempt does not have.
+std::vector<uint32_t> RankSave::Unprepared(const GroupState& state,
+                                           const std::vector<uint32_t>& ranks) {
+  if (slots_.has_value()) return slots_->Missing(state, ranks);
+  const GroupAttempt* attempt = state.FindAttempt(attempt_);
+  std::vector<uint32_t> missing;
+  for (const uint32_t rank : ranks) {
+    if (attempt == nullptr || !attempt->parts.contains(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
+Result<std::map<uint32_t, GroupPart>> RankSave::AwaitAllPrepared() {
+  std::map<uint32_t, GroupPart> parts;
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     const GroupAttempt* attempt = state.FindAttempt(attempt_);
     if (attempt == nullptr) return WhyOver(state);
@@ -228,21 +275,35 @@ Status RankSave::AwaitAllPrepared() {
       VARVE_RETURN_IF_ERROR(Outcome(state));
       return attempt_;
     }
+    if (slots_.has_value()) {
+      if (!state.IsCurrent(author_)) return Replaced(state, author_);
+      VARVE_ASSIGN_OR_RETURN(const bool has_all, slots_->Gather(state));
+      if (!has_all) return std::nullopt;
+      parts = slots_->parts();
+      return attempt_;
+    }
     if (attempt->parts.size() < state.num_ranks) return std::nullopt;
+    parts = attempt->parts;
     return attempt_;
   };
-  const Awaited awaited = [&](const GroupState& state) {
-    return MissingRanks(state, *state.FindAttempt(attempt_));
+  const Awaited awaited = [&](const GroupState& state, const std::vector<uint32_t>& ranks) {
+    return Unprepared(state, ranks);
   };
-  return AwaitRanks("save", awaited, look).status();
+  VARVE_RETURN_IF_ERROR(AwaitRanks("save", awaited, look).status());
+  return parts;
 }
 
-Status RankSave::Commit(const CommitRecord& record) {
+Status RankSave::Commit(CommitRecord record) {
+  if (slots_.has_value()) record.gathered = SumOf(slots_->parts());
   return ProposeAs(log_, author_,
                    [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
                      const GroupAttempt* attempt = state.FindAttempt(attempt_);
                      if (attempt == nullptr) return WhyOver(state);
                      if (attempt->committed) return std::optional<RecordBody>();
+                     if (record.gathered.has_value() &&
+                         DigestOfMembers(state.MembersOfRanks()) != record.gathered->members) {
+                       return Status::Aborted("another process goes on as one of the ranks");
+                     }
                      return std::optional<RecordBody>(record);
                    });
 }
@@ -266,10 +327,13 @@ Status RankSave::AwaitOutcome() {
     outcome = Outcome(state);
     return attempt_;
   };
-  const Awaited awaited = [&](const GroupState& state) {
-    std::vector<uint32_t> ranks = MissingRanks(state, *state.FindAttempt(attempt_));
-    if (ranks.empty() || ranks[0] != 0) ranks.insert(ranks.begin(), 0);
-    return ranks;
+  const Awaited awaited = [&](const GroupState& state, const std::vector<uint32_t>& ranks) {
+    const bool has_zero = !ranks.empty() && ranks[0] == 0;
+    const bool is_too_many = slots_.has_value() && ranks.size() > kMaxRanksThatLookAtAll;
+    std::vector<uint32_t> missing;
+    if (!is_too_many) missing = Unprepared(state, ranks);
+    if (has_zero && (missing.empty() || missing[0] != 0)) missing.insert(missing.begin(), 0);
+    return missing;
   };
   const Status waited = AwaitRanks("finish", awaited, look).status();
   if (outcome.has_value()) return *outcome;
@@ -287,8 +351,14 @@ Status RankSave::WhyOver(const GroupState& state) const {
 Status RankSave::Outcome(const GroupState& state) const {
   VARVE_RETURN_IF_ERROR(OutcomeOf(state, attempt_));
   const GroupAttempt* attempt = state.FindAttempt(attempt_);
-  if (attempt == nullptr) return is_in_ ? Status::Ok() : Dropped();
+  if (attempt == nullptr) return is_in_ || MustBeIn(state) ? Status::Ok() : Dropped();
   return HasMyPart(*attempt) ? Status::Ok() : NotIn();
+}
+
+// Of an attempt that was committed. Whoever is its rank's process now was it all the time since it
+// joined, and a commit takes the slots of those alone.
+bool RankSave::MustBeIn(const GroupState& state) const {
+  return slots_.has_value() && part_.has_value() && state.IsCurrent(author_);
 }
 
 // Once the parts are in the index, the log has only their members; a member saves once in an

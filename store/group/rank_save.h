@@ -8,10 +8,14 @@
 // in the log is this rank's own because its number or its step is: an attempt is when it has the
 // rank's nonce, or was begun while the rank was current, and a part is when it is the one that was
 // prepared.
+//
+// In groups of version 3 a rank says in its slot that it is prepared, and rank 0 gathers the slots:
+// nobody but rank 0 appends to the log in a save that goes well. Before, it was a record of each.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "store/group/group_log.h"
+#include "store/group/slot.h"
 #include "varve/options.h"
 
 namespace varve {
@@ -78,9 +83,10 @@ class RankSave {
   // Says that this rank's part is durable. The error of whoever gave up the save; kAborted when it
   // goes on with the part of another process.
   Status Prepare(const GroupPart& part);
-  // kAborted names the ranks that did not come.
-  Status AwaitAllPrepared();
-  Status Commit(const CommitRecord& record);
+  // The parts of all ranks. kAborted names those that did not come.
+  Result<std::map<uint32_t, GroupPart>> AwaitAllPrepared();
+  // Of what AwaitAllPrepared gave. kAborted: another process goes on as one of the ranks since.
+  Status Commit(CommitRecord record);
   // Ends the attempt unless it has ended. AwaitOutcome says how.
   Status GiveUp(const Status& why);
   // Ok: the attempt is committed, with the part that this rank has prepared. An attempt that is not
@@ -90,15 +96,21 @@ class RankSave {
  private:
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
-  // Why an attempt that is open no more is not this rank's; never ok.
   // The attempt, or why there is none.
   using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
-  using Awaited = std::function<std::vector<uint32_t>(const GroupState&)>;
+  // Of some ranks, rising, those that it waits for.
+  using Awaited =
+      std::function<std::vector<uint32_t>(const GroupState&, const std::vector<uint32_t>&)>;
   // Until `look` gives something. kAborted names those whom it waits for in vain.
   Result<AttemptId> AwaitRanks(const std::string& what, const Awaited& awaited, const Look& look);
+  std::chrono::milliseconds LongestPause() const;
+  Status PrepareInSlot(const GroupPart& part);
+  std::vector<uint32_t> Unprepared(const GroupState& state, const std::vector<uint32_t>& ranks);
+  // Why an attempt that is open no more is not this rank's; never ok.
   Status WhyOver(const GroupState& state) const;
   Status Outcome(const GroupState& state) const;
   bool HasMyPart(const GroupAttempt& attempt) const;
+  bool MustBeIn(const GroupState& state) const;
   Status NotIn() const;
   Status Dropped() const;
   std::string Waited() const;
@@ -114,6 +126,9 @@ class RankSave {
   bool is_over_ = false;
   std::optional<GroupPart> part_;
   bool is_in_ = false;  // the log has shown the part in the attempt
+  // Once it has begun, in groups of version 3.
+  SlotKey slot_key_;
+  std::optional<SlotGatherer> slots_;
 };
 
 }  // namespace varve

@@ -49,8 +49,12 @@ class GroupLogTest : public ::testing::Test {
  protected:
   std::unique_ptr<RecordLog> MakeRecordLog() { return MakePosixRecordLog(folder_.path()); }
   GroupLog MakeLog() { return GroupLog(MakeRecordLog(), kSeed); }
-  size_t NumFiles() const {
-    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {}));
+  size_t NumFiles(const std::string& in = "") const {
+    size_t files = 0;
+    for (const auto& entry : fs::directory_iterator(folder_.path() / in)) {
+      files += entry.is_regular_file() ? 1 : 0;
+    }
+    return files;
   }
   fs::path File(uint64_t number) const {
     std::string name = std::to_string(number);
@@ -184,7 +188,19 @@ class LossyLog : public RecordLog {
   }
   Result<std::optional<std::string>> Read(uint64_t n) const override { return log_->Read(n); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override { return log_->List(from); }
+  Result<bool> Has(uint64_t number) const override { return log_->Has(number); }
+  Status Sync() const override { return log_->Sync(); }
   Status Remove(uint64_t number) override { return log_->Remove(number); }
+  Status Put(std::string_view name, std::string_view bytes, bool durable) override {
+    return log_->Put(name, bytes, durable);
+  }
+  Result<std::optional<std::string>> Get(std::string_view name, std::string* stamp) const override {
+    return log_->Get(name, stamp);
+  }
+  Result<std::vector<std::string>> Names(std::string_view folder) const override {
+    return log_->Names(folder);
+  }
+  Status Erase(std::string_view name) override { return log_->Erase(name); }
   Status RemoveDebris() override { return log_->RemoveDebris(); }
 
  private:
@@ -208,11 +224,66 @@ TEST_F(GroupLogTest, SnapshotsKeepItShort) {
   constexpr uint64_t kEpochs = 5 * GroupLog::kSnapshotInterval;
   AppendEpochs(&log, kEpochs);
   EXPECT_LE(NumFiles(), 2 * GroupLog::kSnapshotInterval + 2);
+  EXPECT_EQ(NumFiles("states"), 2u);
   GroupLog other = MakeLog();
   VARVE_ASSERT_OK(other.Refresh());
   EXPECT_EQ(EpochOf(other), kEpochs);
   EXPECT_EQ(log.With([](const GroupState& s) { return s; }),
             other.With([](const GroupState& s) { return s; }));
+}
+
+// The newest one that was taken, which is a file.
+TEST_F(GroupLogTest, ADamagedSnapshotIsNamed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, GroupLog::kSnapshotInterval + 2);
+  const fs::path state = fs::directory_iterator(folder_.path() / "states")->path();
+  const std::string name = state.filename();
+  const auto expect_damage = [&](const std::string& what) {
+    GroupLog other = MakeLog();
+    EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, what));
+  };
+  fs::copy_file(state, folder_.path() / "states" / "copy");
+  std::fstream(state, std::ios::in | std::ios::out | std::ios::binary).seekp(40).put('x');
+  expect_damage("states/" + name + " of the log: its digest");
+  fs::resize_file(state, 0);
+  expect_damage("its digest");
+  fs::remove(state);
+  expect_damage("states/" + name);
+  VARVE_ASSERT_OK(log.Refresh());  // who follows the log needs none
+  fs::rename(folder_.path() / "states" / "copy", state);
+  GroupLog other = MakeLog();
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), GroupLog::kSnapshotInterval + 2);
+}
+
+// What a process leaves that was killed between a snapshot's file and its record.
+TEST_F(GroupLogTest, FilesOfSnapshotsThatWereNotTakenGo) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  VARVE_ASSERT_OK(MakeRecordLog()->Put("states/00000000000000000004.0123", "lost", true));
+  std::ofstream(folder_.path() / "states" / "tmp-0123") << "half";
+  AppendEpochs(&log, 4 * GroupLog::kSnapshotInterval);
+  VARVE_ASSERT_OK(MakeRecordLog()->RemoveDebris());
+  EXPECT_EQ(NumFiles("states"), 2u);
+  GroupLog other = MakeLog();
+  VARVE_ASSERT_OK(other.Refresh());
+  EXPECT_EQ(EpochOf(other), EpochOf(log));
+}
+
+TEST_F(GroupLogTest, NamedFilesAreReplacedWhole) {
+  const auto log = MakeRecordLog();
+  EXPECT_THAT(log->Names("slots").value(), IsEmpty());
+  EXPECT_EQ(log->Get("slots/a").value(), std::nullopt);
+  VARVE_EXPECT_OK(log->Put("slots/a", "one", false));
+  VARVE_EXPECT_OK(log->Put("slots/a", "", true));
+  EXPECT_EQ(log->Get("slots/a").value(), "");
+  VARVE_EXPECT_OK(log->Put("slots/a", "three", false));
+  EXPECT_EQ(log->Get("slots/a").value(), "three");
+  EXPECT_THAT(log->Names("slots").value(), ElementsAre("a"));
+  VARVE_EXPECT_OK(log->Erase("slots/a"));
+  VARVE_EXPECT_OK(log->Erase("slots/a"));
+  EXPECT_THAT(log->Names("slots").value(), IsEmpty());
+  EXPECT_THAT(log->List(1).value(), IsEmpty());  // folders are no records
 }
 
 TEST_F(GroupLogTest, OneWhoSleptThroughASnapshotReadsOn) {
@@ -294,7 +365,8 @@ TEST(GroupFileTest, DamageAndNewerVersionsAreToldApart) {
     return ReadGroupFile(folder.path());
   };
   EXPECT_THAT(read_with(0, 'x'), FailsWith(StatusCode::kCorruption, "bad magic"));
-  EXPECT_THAT(read_with(8, 3), FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
+  EXPECT_THAT(read_with(8, kGroupVersion + 1),
+              FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
   EXPECT_THAT(read_with(33, 'x'), FailsWith(StatusCode::kCorruption, "checksum"));
   fs::resize_file(path, 20);
   EXPECT_THAT(ReadGroupFile(folder.path()), FailsWith(StatusCode::kCorruption, "20 bytes"));

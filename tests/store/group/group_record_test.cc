@@ -23,7 +23,7 @@ Body RoundTrip(const Body& body) {
 TEST(GroupRecordTest, EveryKindSurvives) {
   const NamedAttempt step{{"main", 10}, 5};
   EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).num_ranks, 5u);
-  EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).version, 2u);
+  EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5}).version, kGroupVersion);
   EXPECT_EQ(RoundTrip(EpochRecord{3, 4, 5, 0}).version, 1u);  // as older programs wrote it
   EXPECT_EQ(RoundTrip(OwnRecord{"host"}).host, "host");
   const BeginRecord begin = RoundTrip(BeginRecord{5, 6, {"main", 10}, 4, OnExisting::kFork});
@@ -38,6 +38,16 @@ TEST(GroupRecordTest, EveryKindSurvives) {
   EXPECT_EQ(commit.tags.size(), 1u);
   EXPECT_TRUE(commit.has_index);
   EXPECT_FALSE(RoundTrip(CommitRecord{5, {1, 2}, -3, {}, {}, false}).has_index);
+  CommitRecord gathered{5, {1, 2}, -3, {}, {}};
+  EXPECT_FALSE(RoundTrip(gathered).gathered.has_value());
+  gathered.gathered = {.members = {8, 9}, .totals = {1, 2, 3, 4}};
+  const CommitRecord read = RoundTrip(gathered);
+  EXPECT_TRUE(read.has_index);
+  EXPECT_EQ(read.gathered->members, (Digest{8, 9}));
+  EXPECT_EQ(read.gathered->totals, (GroupTotals{1, 2, 3, 4}));
+  const SnapshotRecord snapshot = RoundTrip(SnapshotRecord{nullptr, {5, 6}});
+  EXPECT_EQ(snapshot.state, nullptr);
+  EXPECT_EQ(snapshot.file, (Digest{5, 6}));
   EXPECT_EQ(RoundTrip(AbortRecord{5, StatusCode::kIOError, "disk"}).code, StatusCode::kIOError);
   EXPECT_EQ(RoundTrip(DropRecord{{step, step}}).steps.at(1), step);
   EXPECT_EQ(RoundTrip(TagRecord{step, "t"}).step, step);

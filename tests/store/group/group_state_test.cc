@@ -111,6 +111,39 @@ TEST(GroupStateTest, ACommitWithAnIndexKeepsTotalsAndMembersOnly) {
   EXPECT_FALSE(group.state.IsInUse(kMembers[2]));
 }
 
+// What slots have said is in the index; the log knows the members of now, and the sums.
+TEST(GroupStateTest, ACommitOfGatheredPartsTakesTheMembersOfNow) {
+  Group group;
+  group.Start(2);
+  const AttemptId attempt = group.Begin({"main", 10});
+  CommitRecord commit{.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}};
+  commit.gathered = {.members = DigestOfMembers({kMembers[0], kMembers[1]}),
+                     .totals = {7, 6, 5, 4}};
+  // Another process goes on as rank 1 since its part was gathered.
+  group.Do({group.state.epoch, 1, kMembers[2]}, OwnRecord{"host"});
+  EXPECT_TRUE(group.Do(group.Rank(0), commit).IsOpen(attempt));
+  group.Do(group.Rank(1), OwnRecord{"host"});
+  EXPECT_TRUE(group.Do(group.Rank(1), commit).IsOpen(attempt));  // not rank 0
+  EXPECT_TRUE(group.Do(group.Rank(0), commit).IsCommitted(attempt));
+  const GroupAttempt& found = *group.state.FindAttempt(attempt);
+  EXPECT_TRUE(found.has_index());
+  EXPECT_EQ(found.Totals(), commit.gathered->totals);
+  EXPECT_THAT(found.Members(), ElementsAre(kMembers[0], kMembers[1]));
+}
+
+TEST(GroupStateTest, GatheredPartsAreOfAllRanks) {
+  Group group;
+  group.Do({}, EpochRecord{1, 1, 2});
+  group.Do(group.Rank(0), OwnRecord{"host"});
+  const AttemptId attempt = group.Begin({"main", 10});
+  CommitRecord commit{.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}};
+  for (const std::vector<MemberId>& members :
+       {std::vector<MemberId>{}, std::vector<MemberId>{kMembers[0]}}) {
+    commit.gathered = {.members = DigestOfMembers(members), .totals = {}};
+    EXPECT_TRUE(group.Do(group.Rank(0), commit).IsOpen(attempt));
+  }
+}
+
 // Rank 0 looks again after each append; another rank may have joined and given up before that.
 TEST(GroupStateTest, RankZeroBeginsAnAttemptOnce) {
   Group group;

@@ -280,9 +280,11 @@ TEST_F(GroupStoreTest, WhatARankThatIsGoneHasSavedCounts) {
   VARVE_ASSERT_OK(writer.status());
   const std::vector<TestTensor> content = ContentOf(0, 10);
   for (const TestTensor& tensor : content) VARVE_ASSERT_OK((*writer)->Put(tensor.view()));
-  const auto is_there = first->log()->Await<bool>(kTimeout, [](const GroupState& state) {
-    const bool has_part = state.attempts.rbegin()->second.parts.contains(1);
-    return has_part ? std::optional(true) : std::nullopt;
+  const GroupLog* const log = first->log();
+  const auto is_there = first->log()->Await<bool>(kTimeout, [log](const GroupState& state) {
+    const auto& [number, attempt] = *state.attempts.rbegin();
+    SlotGatherer slots(log->records(), {log->seed(), number, attempt.nonce});
+    return slots.Missing(state, {1}).empty() ? std::optional(true) : std::nullopt;
   });
   ASSERT_TRUE(is_there.value().has_value());
   VARVE_EXPECT_OK((*writer)->Commit().status());
@@ -439,6 +441,7 @@ TEST_F(GroupStoreTest, DropsReachAllMembers) {
   SaveAll(5);  // the ranks sweep their members
   for (uint32_t rank = 0; rank < 2; ++rank) {
     auto* const store = static_cast<GroupStore*>(ranks_[rank].get());
+    store->AwaitSweep();
     EXPECT_EQ(HeldAttempts(*store->own_member()).value().size(), 3u);
   }
   ExpectHolds(*ranks_[0], 4, 2);
