@@ -13,6 +13,7 @@
 #include "store/regions.h"
 #include "store/sharded_reader.h"
 #include "store/store_impl.h"
+#include "store/strided_copy.h"
 #include "store/trainer_state.h"
 #include "store/util.h"
 
@@ -55,10 +56,12 @@ void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
   const DType dtype = job.part->record.dtype;
   const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
   std::byte* const out = job.part->request->out.data();
-  job.part->overlap.ForEachRun(job.Elements(), [&](const CopyRun& run) {
-    std::memcpy(out + BytesOf(dtype, run.target),
-                chunk.data() + (BytesOf(dtype, run.source) - chunk_begin),
-                BytesOf(dtype, run.length));
+  job.part->overlap.ForEachBlock(job.Elements(), [&](const CopyBlock& block) {
+    CopyRuns(chunk.data() + (BytesOf(dtype, block.source) - chunk_begin),
+             static_cast<int64_t>(BytesOf(dtype, block.source_step)),
+             out + BytesOf(dtype, block.target),
+             static_cast<int64_t>(BytesOf(dtype, block.target_step)), BytesOf(dtype, block.length),
+             static_cast<int64_t>(block.count));
   });
 }
 
@@ -66,27 +69,16 @@ void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
 std::span<std::byte> DirectTarget(const ChunkJob& job) {
   const TensorRecord& record = job.part->record;
   const uint64_t bytes = record.ChunkBytes(job.chunk);
-  const Range all = job.Elements();
-  if (BytesOf(record.dtype, job.part->overlap.Count(all)) != bytes) return {};
-  std::span<std::byte> target;
-  job.part->overlap.ForEachRun(all, [&](const CopyRun& run) {
-    if (BytesOf(record.dtype, run.length) == bytes) {
-      target = job.part->request->out.subspan(BytesOf(record.dtype, run.target), bytes);
-    }
-  });
-  return target;
+  const auto run = job.part->overlap.FindFirstRun(job.Elements());
+  if (!run.has_value() || BytesOf(record.dtype, run->length) != bytes) return {};
+  return job.part->request->out.subspan(BytesOf(record.dtype, run->target), bytes);
 }
 
 // Elements of less than a byte can be moved by whole bytes only.
 Status CheckWholeBytes(const Part& part) {
   const auto bits = static_cast<uint64_t>(DTypeBits(part.record.dtype));
   if (bits % 8 == 0) return Status::Ok();
-  bool whole = true;
-  part.overlap.ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
-    whole = whole && run.source * bits % 8 == 0 && run.target * bits % 8 == 0 &&
-            run.length * bits % 8 == 0;
-  });
-  if (whole) return Status::Ok();
+  if (part.overlap.IsOnWholeBytes(bits)) return Status::Ok();
   return Status::InvalidArgument(part.where + ": a slice of " +
                                  std::string(DTypeName(part.record.dtype)) +
                                  " elements must begin and end on whole bytes");

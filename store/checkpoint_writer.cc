@@ -14,6 +14,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "store/disjoint.h"
 #include "store/frame_totals.h"
 #include "store/gather.h"
 #include "store/guarded.h"
@@ -91,18 +92,19 @@ Status CheckGeometry(std::span<const SaveTensor* const> shards) {
 
 // Shards of equal layouts have equal bytes: which of them is read makes no difference.
 Status CheckReplicas(std::span<const SaveTensor* const> shards) {
+  std::vector<const ShardLayout*> layouts;
+  for (const SaveTensor* shard : shards) layouts.push_back(&*shard->record.layout);
+  const std::vector<size_t> originals = FindOriginals(layouts);
   for (size_t i = 1; i < shards.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) {
-      if (*shards[i]->record.layout != *shards[k]->record.layout) continue;
-      const auto same = [](const ChunkRef& a, const ChunkRef& b) { return a.digest == b.digest; };
-      if (std::equal(shards[i]->refs.begin(), shards[i]->refs.end(), shards[k]->refs.begin(),
-                     shards[k]->refs.end(), same)) {
-        break;  // and so equal to all replicas before it
-      }
-      return Status::InvalidArgument(ShardName(*shards[k]) + " and " + ShardName(*shards[i]) +
-                                     " are replicas, " + ToString(*shards[i]->record.layout) +
-                                     ", but differ");
+    const SaveTensor& original = *shards[originals[i]];
+    const auto same = [](const ChunkRef& a, const ChunkRef& b) { return a.digest == b.digest; };
+    if (std::equal(shards[i]->refs.begin(), shards[i]->refs.end(), original.refs.begin(),
+                   original.refs.end(), same)) {
+      continue;
     }
+    return Status::InvalidArgument(ShardName(original) + " and " + ShardName(*shards[i]) +
+                                   " are replicas, " + ToString(*shards[i]->record.layout) +
+                                   ", but differ");
   }
   return Status::Ok();
 }
@@ -612,12 +614,7 @@ Status ValidateWholeBytes(const TensorView& view) {
   const auto bits = static_cast<uint64_t>(DTypeBits(view.dtype));
   if (bits % 8 == 0) return Status::Ok();
   const Overlap overlap(*view.layout, ShardLayout::Whole(view.layout->global_shape));
-  bool is_whole = true;
-  overlap.ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
-    is_whole = is_whole && run.source * bits % 8 == 0 && run.target * bits % 8 == 0 &&
-               run.length * bits % 8 == 0;
-  });
-  if (is_whole) return Status::Ok();
+  if (overlap.IsOnWholeBytes(bits)) return Status::Ok();
   return Status::InvalidArgument("its layout " + ToString(*view.layout) +
                                  " cuts it within a byte, in which several " +
                                  std::string(DTypeName(view.dtype)) +

@@ -42,14 +42,14 @@ Range WindowOf(const ShardLayout& layout) {
   return {std::min(layout.flat->begin, size), std::min(layout.flat->end, size)};
 }
 
-// Indices of an axis whose subtrees of `stride` places, the first one at `base`, reach into a window;
-// and those that lie within it.
-Range Touching(int64_t base, int64_t stride, const Range& window) {
+// Indices of an axis whose subtrees of `stride` places, the first one at `base`, reach into a
+// window; and those that lie within it.
+Range IndicesTouching(int64_t base, int64_t stride, const Range& window) {
   const int64_t begin = std::max<int64_t>(window.begin - base, 0);
   const int64_t end = std::max<int64_t>(window.end - base, 0);
   return {begin / stride, (end + stride - 1) / stride};
 }
-Range Within(int64_t base, int64_t stride, const Range& window) {
+Range IndicesWithin(int64_t base, int64_t stride, const Range& window) {
   const int64_t begin = std::max<int64_t>(window.begin - base, 0);
   const int64_t end = std::max<int64_t>(window.end - base, 0);
   return {(begin + stride - 1) / stride, end / stride};
@@ -117,24 +117,27 @@ std::vector<Overlap::Interval> Overlap::FindIntervals(const std::vector<Segment>
   return intervals;
 }
 
-// The last axis, when both have all of it in the same order, is one with the axis before it.
+// An axis of which both have all, in the same order, is one with the axis before it.
 void Overlap::JoinContiguous(const std::vector<int64_t>& source_shape,
                              const std::vector<int64_t>& target_shape) {
-  int64_t length = 1;  // of what is joined so far
-  while (axes_.size() > 1) {
-    const std::vector<Interval>& last = axes_.back().intervals;
-    const size_t i = axes_.size() - 2;
-    if (source_shape[i] != target_shape[i]) break;
-    if (last.size() != 1 || last[0].length != length * source_shape[i]) break;
-    length = last[0].length;
-    axes_.pop_back();
-    Axis& axis = axes_.back();
-    for (Interval& interval : axis.intervals) {
-      interval.source *= length;
-      interval.target *= length;
-      interval.length *= length;
+  int64_t joined = 1;  // places of what axis i has taken in
+  for (size_t i = axes_.size() - 1; i > 0; --i) {
+    const Axis& whole = axes_[i];
+    const int64_t size = joined * source_shape[i - 1];
+    joined = 1;
+    if (source_shape[i - 1] != target_shape[i - 1]) continue;
+    if (whole.intervals.size() != 1 || whole.intervals[0].length != size) continue;
+    joined = size;
+    Axis& before = axes_[i - 1];
+    for (Interval& interval : before.intervals) {
+      interval.source *= size;
+      interval.target *= size;
+      interval.length *= size;
     }
-    axis.source_stride = axis.target_stride = axis.common_below = 1;
+    before.source_stride = whole.source_stride;
+    before.target_stride = whole.target_stride;
+    before.common_below = whole.common_below;
+    axes_.erase(axes_.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 
@@ -153,29 +156,67 @@ uint64_t Overlap::Count(Range source) const {
   return static_cast<uint64_t>(CountFrom(0, 0, 0, Clip(source)));
 }
 
-void Overlap::ForEachRun(Range source, const std::function<void(const CopyRun&)>& use) const {
-  if (!axes_.empty()) WalkFrom(0, 0, 0, Clip(source), use);
+bool Overlap::IsOnWholeBytes(uint64_t bits) const {
+  bool is_whole = true;
+  ForEachBlock(kEverywhere, [&](const CopyBlock& block) {
+    // Elements fill whole bytes in groups of 1, 2, 4 or 8: of some numbers all are multiples of
+    // that when what they have together is.
+    uint64_t places = block.source | block.target | block.length;
+    if (block.count > 1) places |= block.source_step | block.target_step;
+    is_whole = is_whole && places * bits % 8 == 0;
+  });
+  return is_whole;
+}
+
+std::optional<CopyRun> Overlap::FindFirstRun(Range source) const {
+  if (axes_.empty()) return std::nullopt;
+  return FirstFrom(0, 0, 0, Clip(source));
+}
+
+std::optional<CopyRun> Overlap::FirstFrom(size_t i, int64_t source, int64_t target,
+                                          const Windows& windows) const {
+  const Axis& axis = axes_[i];
+  for (const Interval& interval : axis.intervals) {
+    const int64_t s = source + interval.source * axis.source_stride;
+    const int64_t t = target + interval.target * axis.target_stride;
+    const Range touching = Touching(interval, axis, s, t, windows);
+    if (i + 1 == axes_.size() && touching.begin < touching.end) return RunAt(s, t, touching);
+    if (i + 1 == axes_.size()) continue;
+    for (int64_t k = touching.begin; k < touching.end; ++k) {
+      const std::optional<CopyRun> run =
+          FirstFrom(i + 1, s + k * axis.source_stride, t + k * axis.target_stride, windows);
+      if (run.has_value()) return run;
+    }
+  }
+  return std::nullopt;
+}
+
+Range Overlap::Touching(const Interval& interval, const Axis& axis, int64_t s, int64_t t,
+                        const Windows& windows) {
+  return Intersect({0, interval.length},
+                   Intersect(IndicesTouching(s, axis.source_stride, windows.source),
+                             IndicesTouching(t, axis.target_stride, windows.target)));
+}
+
+Range Overlap::Within(const Range& touching, const Axis& axis, int64_t s, int64_t t,
+                      const Windows& windows) {
+  return Intersect(touching, Intersect(IndicesWithin(s, axis.source_stride, windows.source),
+                                       IndicesWithin(t, axis.target_stride, windows.target)));
 }
 
 // `source` and `target` are the places of the first element below.
-int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target,
-                           const Windows& windows) const {
+int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target, const Windows& windows) const {
   const Axis& axis = axes_[i];
   int64_t count = 0;
   for (const Interval& interval : axis.intervals) {
     const int64_t s = source + interval.source * axis.source_stride;
     const int64_t t = target + interval.target * axis.target_stride;
-    const Range all{0, interval.length};
-    const Range touching =
-        Intersect(all, Intersect(Touching(s, axis.source_stride, windows.source),
-                                 Touching(t, axis.target_stride, windows.target)));
+    const Range touching = Touching(interval, axis, s, t, windows);
     if (i + 1 == axes_.size()) {
       count += touching.end - touching.begin;
       continue;
     }
-    const Range within =
-        Intersect(touching, Intersect(Within(s, axis.source_stride, windows.source),
-                                      Within(t, axis.target_stride, windows.target)));
+    const Range within = Within(touching, axis, s, t, windows);
     const int64_t inner = within.end - within.begin;
     count += inner * axis.common_below;
     for (int64_t k = touching.begin; k < touching.end; ++k) {
@@ -185,28 +226,6 @@ int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target,
     }
   }
   return count;
-}
-
-void Overlap::WalkFrom(size_t i, int64_t source, int64_t target, const Windows& windows,
-                       const std::function<void(const CopyRun&)>& use) const {
-  const Axis& axis = axes_[i];
-  for (const Interval& interval : axis.intervals) {
-    const int64_t s = source + interval.source * axis.source_stride;
-    const int64_t t = target + interval.target * axis.target_stride;
-    const Range touching = Intersect(
-        {0, interval.length}, Intersect(Touching(s, axis.source_stride, windows.source),
-                                        Touching(t, axis.target_stride, windows.target)));
-    if (i + 1 == axes_.size()) {
-      if (touching.begin == touching.end) continue;
-      use({static_cast<uint64_t>(s + touching.begin - source_base_),
-           static_cast<uint64_t>(t + touching.begin - target_base_),
-           static_cast<uint64_t>(touching.end - touching.begin)});
-      continue;
-    }
-    for (int64_t k = touching.begin; k < touching.end; ++k) {
-      WalkFrom(i + 1, s + k * axis.source_stride, t + k * axis.target_stride, windows, use);
-    }
-  }
 }
 
 }  // namespace varve

@@ -6,9 +6,10 @@
 // A plain value; const functions from any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "varve/shard_layout.h"
@@ -23,6 +24,17 @@ struct CopyRun {
   bool operator==(const CopyRun&) const = default;
 };
 
+// `count` runs of `length` elements each; the steps are from one run to the next on either side,
+// and mean nothing where there is one run.
+struct CopyBlock {
+  uint64_t source = 0;
+  uint64_t target = 0;
+  uint64_t length = 0;
+  uint64_t count = 1;
+  uint64_t source_step = 0;
+  uint64_t target_step = 0;
+};
+
 class Overlap {
  public:
   static constexpr Range kEverywhere{0, INT64_MAX};
@@ -33,8 +45,22 @@ class Overlap {
   // Elements in common; and those of them at local places [begin, end) of the source.
   uint64_t Count() const { return Count(kEverywhere); }
   uint64_t Count(Range source) const;
-  // Calls `use` for each run, by rising source; none reaches out of `source`.
-  void ForEachRun(Range source, const std::function<void(const CopyRun&)>& use) const;
+  // Calls `use(const CopyRun&)` for each run, by rising source; none reaches out of `source`.
+  template <typename Use>
+  void ForEachRun(Range source, Use&& use) const {
+    if (!axes_.empty()) WalkFrom(0, 0, 0, Clip(source), use);
+  }
+  // The same runs, those of equal length and distance together: `use(const CopyBlock&)`. For
+  // copies, as the cost of finding a run is more than that of copying a short one. In the same
+  // order each time, but not by rising source.
+  template <typename Use>
+  void ForEachBlock(Range source, Use&& use) const {
+    if (!axes_.empty()) WalkBlocks(0, 0, 0, Clip(source), use);
+  }
+  // Whether each run begins and ends on whole bytes of both sides, where an element has `bits`.
+  bool IsOnWholeBytes(uint64_t bits) const;
+  // The first run that ForEachRun would give, without looking for the others.
+  std::optional<CopyRun> FindFirstRun(Range source) const;
 
  private:
   // Indices in common on one axis, as local indices of both; by rising `source`.
@@ -60,14 +86,101 @@ class Overlap {
                       const std::vector<int64_t>& target_shape);
   Windows Clip(Range source) const;
   int64_t CountFrom(size_t axis, int64_t source, int64_t target, const Windows& windows) const;
+  // The indices of an interval that reach into both windows; and those that lie within both.
+  static Range Touching(const Interval& interval, const Axis& axis, int64_t s, int64_t t,
+                        const Windows& windows);
+  static Range Within(const Range& touching, const Axis& axis, int64_t s, int64_t t,
+                      const Windows& windows);
+  std::optional<CopyRun> FirstFrom(size_t axis, int64_t source, int64_t target,
+                                   const Windows& windows) const;
+  CopyRun RunAt(int64_t s, int64_t t, const Range& touching) const {
+    return {static_cast<uint64_t>(s + touching.begin - source_base_),
+            static_cast<uint64_t>(t + touching.begin - target_base_),
+            static_cast<uint64_t>(touching.end - touching.begin)};
+  }
+  template <typename Use>
   void WalkFrom(size_t axis, int64_t source, int64_t target, const Windows& windows,
-                const std::function<void(const CopyRun&)>& use) const;
+                Use& use) const;
+  template <typename Use>
+  void WalkBlocks(size_t axis, int64_t source, int64_t target, const Windows& windows,
+                  Use& use) const;
+  template <typename Use>
+  void UseRows(int64_t source, int64_t target, int64_t rows, const Axis& axis, Use& use) const;
 
-  std::vector<Axis> axes_;  // slowest first; the last one is walked in runs; none: nothing in common
+  std::vector<Axis>
+      axes_;  // slowest first; the last one is walked in runs; none: nothing in common
   int64_t source_base_ = 0;  // of the flat ranges in the products
   int64_t target_base_ = 0;
   Range source_window_;
   Range target_window_;
 };
+
+template <typename Use>
+void Overlap::WalkFrom(size_t i, int64_t source, int64_t target, const Windows& windows,
+                       Use& use) const {
+  const Axis& axis = axes_[i];
+  for (const Interval& interval : axis.intervals) {
+    const int64_t s = source + interval.source * axis.source_stride;
+    const int64_t t = target + interval.target * axis.target_stride;
+    const Range touching = Touching(interval, axis, s, t, windows);
+    if (i + 1 < axes_.size()) {
+      for (int64_t k = touching.begin; k < touching.end; ++k) {
+        WalkFrom(i + 1, s + k * axis.source_stride, t + k * axis.target_stride, windows, use);
+      }
+    } else if (touching.begin < touching.end) {
+      use(RunAt(s, t, touching));
+    }
+  }
+}
+
+template <typename Use>
+void Overlap::WalkBlocks(size_t i, int64_t source, int64_t target, const Windows& windows,
+                         Use& use) const {
+  const auto use_run = [&](const CopyRun& run) {
+    use(CopyBlock{.source = run.source, .target = run.target, .length = run.length});
+  };
+  if (i + 1 == axes_.size()) return WalkFrom(i, source, target, windows, use_run);
+  const Axis& axis = axes_[i];
+  for (const Interval& interval : axis.intervals) {
+    const int64_t s = source + interval.source * axis.source_stride;
+    const int64_t t = target + interval.target * axis.target_stride;
+    const Range touching = Touching(interval, axis, s, t, windows);
+    Range whole{touching.end, touching.end};  // rows that no window cuts
+    if (i + 2 == axes_.size()) whole = Within(touching, axis, s, t, windows);
+    if (whole.begin >= whole.end) whole = {touching.end, touching.end};
+    for (int64_t k = touching.begin; k < touching.end; ++k) {
+      if (k == whole.begin) {
+        UseRows(s + k * axis.source_stride, t + k * axis.target_stride, whole.end - k, axis, use);
+        k = whole.end;
+        if (k == touching.end) break;
+      }
+      WalkBlocks(i + 1, s + k * axis.source_stride, t + k * axis.target_stride, windows, use);
+    }
+  }
+}
+
+// Neighbouring rows of the last axis, of which all that is in common is wanted. Where a row is in
+// several intervals, few rows are taken at a time, so that they are still in the cache for the
+// next.
+template <typename Use>
+void Overlap::UseRows(int64_t source, int64_t target, int64_t rows, const Axis& axis,
+                      Use& use) const {
+  constexpr int64_t kElementsAtATime = 4096;
+  const std::vector<Interval>& intervals = axes_.back().intervals;
+  const int64_t most =
+      intervals.size() == 1 ? rows : std::max<int64_t>(8, kElementsAtATime / axis.source_stride);
+  for (int64_t row = 0; row < rows; row += most) {
+    for (const Interval& interval : intervals) {
+      use(CopyBlock{.source = static_cast<uint64_t>(source + row * axis.source_stride +
+                                                    interval.source - source_base_),
+                    .target = static_cast<uint64_t>(target + row * axis.target_stride +
+                                                    interval.target - target_base_),
+                    .length = static_cast<uint64_t>(interval.length),
+                    .count = static_cast<uint64_t>(std::min(most, rows - row)),
+                    .source_step = static_cast<uint64_t>(axis.source_stride),
+                    .target_step = static_cast<uint64_t>(axis.target_stride)});
+    }
+  }
+}
 
 }  // namespace varve

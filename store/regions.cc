@@ -2,50 +2,43 @@
 #include "store/regions.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
+#include "store/disjoint.h"
 #include "store/overlap.h"
 
 namespace varve {
 namespace {
 
-bool IsLess(const Segment& a, const Segment& b) {
-  return std::tie(a.begin, a.length, a.is_padding) < std::tie(b.begin, b.length, b.is_padding);
-}
-
-// Any order, to find equal ones.
-bool IsLess(const ShardLayout& a, const ShardLayout& b) {
-  const auto flat = [](const ShardLayout& layout) {
-    return layout.flat.has_value() ? std::pair(layout.flat->begin, layout.flat->end)
-                                   : std::pair<int64_t, int64_t>(-1, -1);
-  };
-  if (flat(a) != flat(b)) return flat(a) < flat(b);
-  return std::lexicographical_compare(
-      a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(),
-      [](const std::vector<Segment>& x, const std::vector<Segment>& y) {
-        return std::lexicographical_compare(
-            x.begin(), x.end(), y.begin(), y.end(),
-            [](const Segment& p, const Segment& q) { return IsLess(p, q); });
-      });
+std::vector<const ShardLayout*> PointersTo(std::span<const ShardLayout> shards) {
+  std::vector<const ShardLayout*> pointers;
+  pointers.reserve(shards.size());
+  for (const ShardLayout& layout : shards) pointers.push_back(&layout);
+  return pointers;
 }
 
 // The first of each set of replicas, by rising index.
 std::vector<size_t> FindDistinct(std::span<const ShardLayout> shards) {
-  const auto less = [](const ShardLayout* a, const ShardLayout* b) { return IsLess(*a, *b); };
-  std::set<const ShardLayout*, decltype(less)> seen(less);
+  const std::vector<size_t> originals = FindOriginals(PointersTo(shards));
   std::vector<size_t> distinct;
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (seen.insert(&shards[i]).second) distinct.push_back(i);
+    if (originals[i] == i) distinct.push_back(i);
   }
   return distinct;
 }
 
-// What is wrong with these shards as the parts of a region; empty: nothing.
-std::string FindFault(std::span<const ShardLayout> shards, const std::vector<size_t>& parts,
-                      uint64_t found, const ShardLayout& region) {
+std::optional<int64_t> CountDisjoint(std::span<const ShardLayout> shards,
+                                     const std::vector<size_t>& parts) {
+  std::vector<const ShardLayout*> pointers;
+  pointers.reserve(parts.size());
+  for (const size_t i : parts) pointers.push_back(&shards[i]);
+  return CountDisjoint(pointers);
+}
+
+// The first two parts that overlap, as a fault; empty: none do. All pairs are compared, which is
+// for those who know already that there is such a pair.
+std::string FindOverlap(std::span<const ShardLayout> shards, const std::vector<size_t>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
       const uint64_t twice = Overlap(shards[parts[k]], shards[parts[i]]).Count();
@@ -53,6 +46,16 @@ std::string FindFault(std::span<const ShardLayout> shards, const std::vector<siz
       return "its shards " + ToString(shards[parts[k]]) + " and " + ToString(shards[parts[i]]) +
              " overlap in " + std::to_string(twice) + " elements and are no replicas";
     }
+  }
+  return "";
+}
+
+// What is wrong with these shards as the parts of a region; empty: nothing.
+std::string FindFault(std::span<const ShardLayout> shards, const std::vector<size_t>& parts,
+                      uint64_t found, const ShardLayout& region) {
+  if (!CountDisjoint(shards, parts).has_value()) {
+    const std::string overlap = FindOverlap(shards, parts);
+    if (!overlap.empty()) return overlap;
   }
   const auto wanted = static_cast<uint64_t>(region.NumHeld());
   if (found == wanted) return "";
@@ -75,6 +78,16 @@ std::pair<std::vector<size_t>, uint64_t> FindHolders(std::span<const ShardLayout
 
 }  // namespace
 
+bool AreWhole(std::span<const ShardLayout* const> distinct) {
+  if (distinct.empty()) return false;
+  const ShardLayout& first = *distinct[0];
+  return std::all_of(distinct.begin(), distinct.end(),
+                     [&](const ShardLayout* layout) {
+                       return layout->global_shape == first.global_shape;
+                     }) &&
+         CountDisjoint(distinct) == first.NumGlobal();
+}
+
 Status ProveCoverage(std::span<const ShardLayout> shards) {
   for (const ShardLayout& layout : shards) {
     if (layout.global_shape == shards[0].global_shape) continue;
@@ -82,6 +95,7 @@ Status ProveCoverage(std::span<const ShardLayout> shards) {
                                    ToString(layout) + " are of different global shapes");
   }
   const ShardLayout all = ShardLayout::Whole(shards[0].global_shape);
+  if (CountDisjoint(shards, FindDistinct(shards)) == all.NumGlobal()) return Status::Ok();
   const auto [parts, found] = FindHolders(shards, all);
   const std::string fault = FindFault(shards, parts, found, all);
   return fault.empty() ? Status::Ok() : Status::InvalidArgument(fault);

@@ -20,6 +20,8 @@ namespace varve {
 // in replicas, which have equal layouts. All layouts are valid and canonical. kInvalidArgument says
 // which shards (by their index) overlap, or how many elements none holds.
 Status ProveCoverage(std::span<const ShardLayout> shards);
+// The same without words, of layouts no two of which are equal.
+bool AreWhole(std::span<const ShardLayout* const> distinct);
 
 // The indices of the shards that a region is put together from: of replicas the first. The region is
 // valid. kInvalidArgument: another global shape; kCorruption: as for ProveCoverage, in the region.

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "store/strided_copy.h"
+
 namespace varve {
 
 // The axes of a tensor with all that can be walked as one taken together, so that equal places have
@@ -33,16 +35,7 @@ class Strides {
               std::span<std::byte> dense) const;
 
  private:
-  struct Axis {
-    int64_t size;
-    int64_t stride;
-    auto operator<=>(const Axis&) const = default;
-  };
-  // Calls `use(offset, stride, n)`, in elements, for each run along the last axis.
-  template <typename Use>
-  void ForEachRun(int64_t first, int64_t count, Use use) const;
-
-  std::vector<Axis> axes_;  // slowest first; none for a tensor of one element or none
+  std::vector<StridedAxis> axes_;  // slowest first; none for a tensor of one element or none
 };
 
 }  // namespace varve

@@ -2,9 +2,12 @@
 #include "store/group/coverage_proof.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "store/disjoint.h"
 #include "store/regions.h"
 #include "store/util.h"
 
@@ -29,17 +32,17 @@ void Append(const ShardLayout& layout, std::string* bytes) {
   Append(layout.flat ? layout.flat->end : -1, bytes);
 }
 
-// Of all that the proof depends on. It stays in this process, so the machine's byte order will do.
-Digest DigestOfLayouts(std::span<const CatalogueShard> shards) {
-  std::string bytes;
+// Of all that the proof of one tensor depends on, which is neither its name nor the ranks: tensors
+// that are cut alike are proven once. It stays in this process, so the machine's byte order will
+// do.
+Digest DigestOfLayouts(std::span<const CatalogueShard> shards, std::string* bytes) {
+  bytes->clear();
   for (const CatalogueShard& shard : shards) {
-    Append(static_cast<int64_t>(shard.name.size()), &bytes);
-    bytes += shard.name;
-    Append(static_cast<int64_t>(shard.dtype), &bytes);
-    Append(shard.layout.has_value() ? 1 : 0, &bytes);
-    if (shard.layout.has_value()) Append(*shard.layout, &bytes);
+    Append(static_cast<int64_t>(shard.dtype), bytes);
+    Append(shard.layout.has_value() ? 1 : 0, bytes);
+    if (shard.layout.has_value()) Append(*shard.layout, bytes);
   }
-  return ComputeDigest(0, AsBytes(bytes));
+  return ComputeDigest(0, AsBytes(*bytes));
 }
 
 std::string OfRank(const CatalogueShard& shard) {
@@ -60,46 +63,53 @@ std::string WhoHolds(std::span<const CatalogueShard> shards, std::span<const siz
   return text;
 }
 
-// Of one tensor, whose shards begin at `first`. Appends for each the first that it is a replica of.
-Status ProveWhole(std::span<const CatalogueShard> shards, size_t first,
-                  std::vector<size_t>* originals) {
+// Of one tensor. Returns for each shard the first that it is a replica of.
+Result<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> shards) {
+  std::vector<size_t> originals(shards.size());
+  std::iota(originals.begin(), originals.end(), size_t{0});
   const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };
-  const bool are_apart = std::none_of(shards.begin(), shards.end(), has_layout);
-  std::vector<ShardLayout> layouts;
-  std::vector<size_t> indices;  // of these layouts
-  for (size_t i = 0; i < shards.size(); ++i) {
-    originals->push_back(first + i);
-    if (are_apart) continue;
-    const CatalogueShard& shard = shards[i];
+  if (std::none_of(shards.begin(), shards.end(), has_layout)) return originals;
+  std::vector<const ShardLayout*> all;
+  for (const CatalogueShard& shard : shards) {
     if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) {
       return Status::InvalidArgument("its shards are of different dtypes, or without layout: " +
                                      OfRank(shards[0]) + " and " + OfRank(shard));
     }
-    const auto same = std::find(layouts.begin(), layouts.end(), *shard.layout);
-    if (same != layouts.end()) {
-      originals->back() = indices[static_cast<size_t>(same - layouts.begin())];
-      continue;
-    }
-    layouts.push_back(*shard.layout);
-    indices.push_back(first + i);
+    all.push_back(&*shard.layout);
   }
-  if (are_apart) return Status::Ok();
-  const Status whole = ProveCoverage(layouts);
-  if (whole.ok()) return whole;
-  for (size_t& index : indices) index -= first;
-  return {whole.code(), std::string(whole.message()) + WhoHolds(shards, indices)};
+  originals = FindOriginals(all);
+  std::vector<const ShardLayout*> distinct;
+  std::vector<size_t> indices;  // of these
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (originals[i] != i) continue;
+    distinct.push_back(all[i]);
+    indices.push_back(i);
+  }
+  if (AreWhole(distinct)) return originals;
+  std::vector<ShardLayout> layouts;
+  for (const ShardLayout* layout : distinct) layouts.push_back(*layout);
+  const Status whole = ProveCoverage(layouts);  // which says what is wrong
+  if (whole.ok()) return originals;
+  return Status(whole.code(), std::string(whole.message()) + WhoHolds(shards, indices));
 }
 
-Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards) {
+// The originals of all tensors, through `prove`.
+template <typename Prove>
+Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards, Prove prove) {
   constexpr size_t kShown = 5;
   std::vector<size_t> originals;
+  originals.reserve(shards.size());
   Status first_fault;
   std::string text;  // of all faults
   size_t num_faults = 0;
   for (size_t begin = 0, end = 0; begin < shards.size(); begin = end) {
     while (end < shards.size() && shards[end].name == shards[begin].name) ++end;
-    const Status whole = ProveWhole(shards.subspan(begin, end - begin), begin, &originals);
-    if (whole.ok()) continue;
+    const Result<const std::vector<size_t>*> found = prove(shards.subspan(begin, end - begin));
+    if (found.ok()) {
+      for (const size_t i : **found) originals.push_back(begin + i);
+      continue;
+    }
+    const Status& whole = found.status();
     if (num_faults == 0) first_fault = whole;
     if (++num_faults > kShown) continue;
     text += (num_faults == 1 ? "tensor " : "\ntensor ") + shards[begin].name + ": " +
@@ -125,13 +135,25 @@ Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const s
 
 Status CoverageProof::Prove(const Catalogue& catalogue) {
   const std::lock_guard lock(mutex_);
-  const Digest layouts = DigestOfLayouts(catalogue.shards);
-  if (proven_ != layouts) {
-    ++num_proofs_;
-    VARVE_ASSIGN_OR_RETURN(originals_, ProveAll(catalogue.shards));
-    proven_ = layouts;
-  }
-  return CompareReplicas(catalogue.shards, originals_);
+  std::map<Digest, std::vector<size_t>> proven;
+  std::string bytes;
+  bool is_new = false;
+  const auto prove =
+      [&](std::span<const CatalogueShard> tensor) -> Result<const std::vector<size_t>*> {
+    const Digest layouts = DigestOfLayouts(tensor, &bytes);
+    const auto seen = proven.find(layouts);
+    if (seen != proven.end()) return &seen->second;
+    const auto known = proven_.find(layouts);
+    if (known != proven_.end()) return &proven.emplace(layouts, known->second).first->second;
+    is_new = true;
+    VARVE_ASSIGN_OR_RETURN(std::vector<size_t> originals, ProveWhole(tensor));
+    return &proven.emplace(layouts, std::move(originals)).first->second;
+  };
+  const Result<std::vector<size_t>> originals = ProveAll(catalogue.shards, prove);
+  if (is_new) ++num_proofs_;
+  VARVE_RETURN_IF_ERROR(originals.status());
+  proven_ = std::move(proven);
+  return CompareReplicas(catalogue.shards, *originals);
 }
 
 uint64_t CoverageProof::num_proofs() const {

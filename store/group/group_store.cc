@@ -149,6 +149,25 @@ Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId m
   return reader;
 }
 
+Result<std::optional<AttemptId>> GroupStore::FindNewestOwn() const {
+  VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*own_.store));
+  return log()->With([&](const GroupState& state) {
+    const auto is_committed = [&](AttemptId number) {
+      const GroupAttempt* found = state.FindAttempt(number);
+      return found != nullptr && found->committed;
+    };
+    const auto newest = std::find_if(held.rbegin(), held.rend(), is_committed);
+    return newest == held.rend() ? std::nullopt : std::optional(*newest);
+  });
+}
+
+Result<std::vector<TensorInfo>> GroupStore::ListOwnShards() const {
+  VARVE_ASSIGN_OR_RETURN(const std::optional<AttemptId> newest, FindNewestOwn());
+  if (!newest.has_value()) return std::vector<TensorInfo>();
+  VARVE_ASSIGN_OR_RETURN(const auto part, own_.store->OpenShards(kMemberRun, *newest));
+  return part->ListShards();
+}
+
 Result<std::vector<RunInfo>> GroupStore::ListRuns() const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
   return log()->With([](const GroupState& state) {

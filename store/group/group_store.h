@@ -101,6 +101,10 @@ class GroupStore : public Store {
   // A member to read from; the rank's own, or one opened beside its writer, which is kept.
   Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
 
+  // The newest committed attempt that the own member holds a part of; and the shards of that part.
+  Result<std::optional<AttemptId>> FindNewestOwn() const;
+  Result<std::vector<TensorInfo>> ListOwnShards() const;
+
   Status AskCondition() const { return condition_ == nullptr ? Status::Ok() : condition_(); }
   // After a save: what others have closed meanwhile leaves the own member, on a thread of its own.
   void SweepLater();

@@ -219,16 +219,8 @@ Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId at
     const GroupAttempt* found = state.FindAttempt(attempt);
     return found == nullptr ? AttemptId{0} : found->base;
   });
-  std::optional<uint64_t> parent;
-  if (member.RequireStep({std::string(kMemberRun), base}).ok()) return parent = base;
-  VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(member));
-  store.log()->With([&](const GroupState& state) {
-    for (const AttemptId number : held) {
-      const GroupAttempt* found = state.FindAttempt(number);
-      if (found != nullptr && found->committed) parent = number;
-    }
-  });
-  return parent;
+  if (member.RequireStep({std::string(kMemberRun), base}).ok()) return std::optional(base);
+  return store.FindNewestOwn();
 }
 
 // `is_again`: it may hold what was stored before something else failed.

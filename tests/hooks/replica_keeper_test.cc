@@ -97,5 +97,37 @@ TEST(ReplicaKeeperTest, RulesThatDifferFailOnAllRanks) {
   EXPECT_THAT(errors, ::testing::Each(errors[0]));
 }
 
+// The names of what a rank saves of a state.
+std::vector<std::string> NamesOf(const TrainingState& part) {
+  std::vector<std::string> names;
+  for (const StateTensor& tensor : part.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+// Also when they were not in the list in between, as a trainer may save its optimizer seldom.
+TEST(ReplicaKeeperTest, TensorsStayWithTheRankThatSavedThemBefore) {
+  OnRanks(2, [](int, RankGroup* group) {
+    ReplicaKeeper keeper(group, {}, nullptr, 1);
+    TestTrainer few, more;
+    for (int64_t i = 0; i < 6; ++i) {
+      few.Add({.name = "t" + std::to_string(i), .shape = {40 + i}}, 1);
+      more.Add({.name = "t" + std::to_string(i), .shape = {40 + i}}, 1);
+    }
+    more.Add({.name = "large", .shape = {48}}, 1);
+    more.Add({.name = "s", .shape = {3}}, 1);
+    const auto first = keeper.Plan(few.state);
+    VARVE_ASSERT_OK(first.status());
+    const auto second = keeper.Plan(more.state);
+    VARVE_ASSERT_OK(second.status());
+    EXPECT_THAT(NamesOf(*second), ::testing::IsSupersetOf(NamesOf(*first)));
+    TestTrainer one;
+    one.Add({.name = "other", .shape = {9}}, 1);
+    VARVE_ASSERT_OK(keeper.Plan(one.state).status());
+    const auto again = keeper.Plan(more.state);
+    VARVE_ASSERT_OK(again.status());
+    EXPECT_EQ(NamesOf(*again), NamesOf(*second));
+  });
+}
+
 }  // namespace
 }  // namespace varve::testing

@@ -337,6 +337,130 @@ TEST(ReplicaPlanTest, PartsOfHugeTensorsCountForWhatTheyAre) {
   EXPECT_THAT(Writes(held, plan, 2), ElementsAre(std::pair("small", "[0, 1000)")));
 }
 
+// The lists of a save after one with this plan.
+Lists After(Lists held, const ReplicaPlan& plan) {
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    for (size_t i = 0; i < held[rank].size(); ++i) held[rank][i].had = plan.writes[rank][i];
+  }
+  return held;
+}
+
+// Bytes that ranks save and have not saved before.
+uint64_t Moved(const Lists& held, const ReplicaPlan& plan) {
+  uint64_t moved = 0;
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    for (size_t i = 0; i < held[rank].size(); ++i) {
+      const Range range = plan.writes[rank][i].value_or(Range{});
+      const Range had = held[rank][i].had.value_or(Range{});
+      const int64_t begin = std::max(range.begin, had.begin), end = std::min(range.end, had.end);
+      const int64_t known = std::max<int64_t>(end - begin, 0);
+      const auto bits = static_cast<uint64_t>(DTypeBits(held[rank][i].dtype));
+      moved += static_cast<uint64_t>(range.end - range.begin - known) * bits / 8;
+    }
+  }
+  return moved;
+}
+
+uint64_t Most(const Lists& held, const ReplicaPlan& plan) {
+  const std::vector<uint64_t> loads = Loads(held, plan);
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+Lists Forgotten(Lists held) {
+  for (auto& tensors : held) {
+    for (HeldTensor& tensor : tensors) tensor.had.reset();
+  }
+  return held;
+}
+
+void ExpectBalanced(const Lists& held, const ReplicaPlan& plan) {
+  const Lists scratch = Forgotten(held);
+  EXPECT_LE(Most(held, plan), Most(scratch, PlanReplicas(scratch)) * 3 / 2);
+}
+
+TEST(StickyPlanTest, TheSameListsHaveTheSamePlan) {
+  const Lists held(4, Model(6));
+  const ReplicaPlan plan = PlanReplicas(held);
+  EXPECT_EQ(PlanReplicas(After(held, plan)).writes, plan.writes);
+}
+
+TEST(StickyPlanTest, ANewTensorMovesNoOther) {
+  const Lists before(4, Model(6));
+  const ReplicaPlan plan = PlanReplicas(before);
+  Lists held = After(before, plan);
+  // The largest of all, so that a plan from scratch gives it out first.
+  const HeldTensor added = Held("a.head", ShardLayout::Whole({50257, 770}));
+  for (auto& tensors : held) tensors.push_back(added);
+  const ReplicaPlan next = PlanReplicas(held);
+  ExpectWhole(held, next);
+  ExpectBalanced(held, next);
+  EXPECT_EQ(Moved(held, next), added.Bytes());
+  // What it is for: a plan from scratch moves others, too.
+  const ReplicaPlan scratch = PlanReplicas(Forgotten(held));
+  EXPECT_GT(Moved(held, scratch), 2 * added.Bytes());
+}
+
+TEST(StickyPlanTest, WhatARankLeavesIsGivenOutAndNothingElse) {
+  const Lists before(4, Model(6));
+  const ReplicaPlan plan = PlanReplicas(before);
+  Lists held = After(before, plan);
+  const uint64_t orphaned = Loads(before, plan)[1];
+  held.erase(held.begin() + 1);
+  const ReplicaPlan next = PlanReplicas(held);
+  ExpectWhole(held, next);
+  ExpectBalanced(held, next);
+  EXPECT_EQ(Moved(held, next), orphaned);
+}
+
+TEST(StickyPlanTest, NewRanksTakeTheirShare) {
+  const Lists before(4, Model(12));
+  Lists held = After(before, PlanReplicas(before));
+  held.resize(8, Model(12));
+  const ReplicaPlan next = PlanReplicas(held);
+  ExpectWhole(held, next);
+  ExpectBalanced(held, next);
+  uint64_t all = 0;
+  for (const uint64_t load : Loads(held, next)) {
+    EXPECT_GT(load, 0u);
+    all += load;
+  }
+  EXPECT_LT(Moved(held, next), all * 2 / 3);
+}
+
+TEST(StickyPlanTest, OneRankThatHadAllKeepsWhatItMay) {
+  Lists held(4, Model(6));
+  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout.NumLocal()};
+  const ReplicaPlan next = PlanReplicas(held);
+  ExpectWhole(held, next);
+  ExpectBalanced(held, next);
+  EXPECT_GE(Loads(held, next)[2] * 4, Most(held, next) * 2);
+}
+
+TEST(StickyPlanTest, WhateverRanksSayTheyHadAllIsSavedOnce) {
+  std::mt19937 random(9);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };
+  for (int round = 0; round < 200; ++round) {
+    Lists held(static_cast<size_t>(1 + below(6)));
+    for (int64_t i = 0; i < 12; ++i) {
+      const HeldTensor tensor =
+          Held("t" + std::to_string(i), ShardLayout::Whole({1 + below(4) * 9'000'000}));
+      for (auto& tensors : held) {
+        if (below(4) == 0 && &tensors != &held[0]) continue;
+        tensors.push_back(tensor);
+        tensors.back().can_cut = below(8) > 0;
+        const int64_t n = tensor.layout.NumLocal();
+        const int64_t begin = below(2) * below(n), end = begin + 1 + below(n - begin);
+        if (below(3) > 0) tensors.back().had = Range{begin, below(2) == 0 ? n : end};
+      }
+    }
+    const ReplicaPlan plan = PlanReplicas(held);
+    ExpectWhole(held, plan);
+    ExpectBalanced(held, plan);
+    const Lists after = After(held, plan);
+    ExpectWhole(after, PlanReplicas(after));
+  }
+}
+
 TEST(ReplicaRulesTest, AreTheSameOnAllRanks) {
   Lists held(3, {Held("bn", ShardLayout::Whole({5})), Held("w", ShardLayout::Whole({4}))});
   for (auto& tensors : held) tensors[0].replicas = Replicas::kTakeLowest;

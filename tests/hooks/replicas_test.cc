@@ -148,6 +148,22 @@ TEST_F(ReplicasTest, Row15_WhatDidNotChangeIsSharedWhateverTheOrder) {
   ExpectLoads(2, 2, [](int) { return Replicated(1); });
 }
 
+// A new job knows from the member stores who has what.
+TEST_F(ReplicasTest, ANewTensorInANewJobMovesNoOther) {
+  const auto make = [](bool has_head) {
+    TestTrainer trainer = Replicated(1);
+    const std::vector<int64_t> shape = {200, 120};  // the largest
+    if (has_head) trainer.Add({.name = "head", .shape = shape}, Values("head", shape));
+    return trainer;
+  };
+  SaveAll(3, {1}, [&](int, uint64_t) { return make(false); });
+  SaveAll(3, {2}, [&](int, uint64_t) { return make(true); });
+  uint64_t added = 0;
+  for (const uint64_t bytes : new_bytes_) added += bytes;
+  EXPECT_EQ(added, 200u * 120 * 4);
+  ExpectLoads(2, 2, [&](int) { return make(true); });
+}
+
 TEST_F(ReplicasTest, Row15_LargeTensorsAreCutAmongTheRanks) {
   const std::vector<int64_t> shape = {3, 3'000'000};  // 34 MiB
   const std::vector<std::byte> bytes = RandomTensor("w", DType::kF32, shape, 1).bytes;

@@ -110,6 +110,64 @@ std::vector<CopyRun> RunsOf(const ShardLayout& source, const ShardLayout& target
   return runs;
 }
 
+// The runs of blocks by rising source.
+std::vector<CopyRun> RunsOfBlocks(const Overlap& overlap, Range window) {
+  std::vector<CopyRun> runs;
+  overlap.ForEachBlock(window, [&](const CopyBlock& block) {
+    for (uint64_t i = 0; i < block.count; ++i) {
+      runs.push_back({block.source + i * block.source_step, block.target + i * block.target_step,
+                      block.length});
+    }
+  });
+  std::sort(runs.begin(), runs.end(),
+            [](const CopyRun& a, const CopyRun& b) { return a.source < b.source; });
+  return runs;
+}
+
+TEST(OverlapTest, BlocksAreTheSameRuns) {
+  RandomLayouts random(11);
+  size_t most = 0;  // runs of a block
+  for (int round = 0; round < 4000; ++round) {
+    const std::vector<int64_t> shape = random.Shape();
+    const ShardLayout source = random.Layout(shape), target = random.Layout(shape);
+    const int64_t begin = random.Below(source.NumLocal() + 2);
+    const Range window{begin, round % 2 == 0 ? INT64_MAX : begin + random.Below(20)};
+    const Overlap overlap(source, target);
+    std::vector<CopyRun> runs;
+    overlap.ForEachRun(window, [&](const CopyRun& run) { runs.push_back(run); });
+    ASSERT_EQ(RunsOfBlocks(overlap, window), runs)
+        << ToString(source) << " to " << ToString(target);
+    ASSERT_EQ(overlap.FindFirstRun(window),
+              runs.empty() ? std::nullopt : std::optional(runs.front()));
+    overlap.ForEachBlock(window,
+                         [&](const CopyBlock& block) { most = std::max(most, block.count); });
+    for (const uint64_t bits : {4, 6, 8}) {
+      bool is_whole = true;
+      overlap.ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
+        for (const uint64_t n : {run.source, run.target, run.length}) {
+          is_whole = is_whole && n * bits % 8 == 0;
+        }
+      });
+      ASSERT_EQ(overlap.IsOnWholeBytes(bits), is_whole)
+          << ToString(source) << " to " << ToString(target);
+    }
+  }
+  EXPECT_GE(most, 6u);
+}
+
+// The cost of a cut by columns is that of its blocks, not of its runs.
+TEST(OverlapTest, ColumnsAreFewBlocks) {
+  ShardLayout column = ShardLayout::Whole({1 << 20, 2, 16});
+  column.axes[2] = {{3, 1}};
+  const Overlap overlap(column, ShardLayout::Whole({1 << 20, 2, 16}));
+  size_t blocks = 0;
+  overlap.ForEachBlock(Overlap::kEverywhere, [&](const CopyBlock& block) {
+    ++blocks;
+    EXPECT_EQ(block.count, uint64_t{2} << 20);
+  });
+  EXPECT_EQ(blocks, 1u);
+}
+
 TEST(OverlapTest, WholeAxesAreJoinedToOneRun) {
   ShardLayout rows = ShardLayout::Whole({64, 3, 5});
   rows.axes[0] = {{8, 16}};

@@ -13,6 +13,7 @@
 #include "codec/digest.h"
 #include "store/overlap.h"
 #include "store/regions.h"
+#include "store/strided_copy.h"
 #include "store/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange_plan.h"
@@ -25,10 +26,6 @@ constexpr uint64_t kSeed = 0;
 
 using Round = std::vector<ExchangeItem>;
 using Message = std::vector<std::byte>;
-
-void Append(std::span<const std::byte> bytes, Message* to) {
-  to->insert(to->end(), bytes.begin(), bytes.end());
-}
 
 class Exchange {
  public:
@@ -74,13 +71,15 @@ class Exchange {
   Result<std::vector<Message>> Send(const Round& round);
   Message Pack(const Round& round, uint32_t to) const;
   Status Receive(const Round& round, const std::vector<Message>& received);
-  // Copies between an item's bytes and a region's, as `copy(of_item, of_region, bytes)` says.
-  template <typename Copy>
-  void ForEachRun(const ExchangeItem& item, uint32_t region, Copy copy) const {
+  // What an item and a region have in common, in bytes: `use(const CopyBlock&)`, on all ranks in
+  // one order.
+  template <typename Use>
+  void ForEachBlock(const ExchangeItem& item, uint32_t region, Use use) const {
     const auto element = static_cast<uint64_t>(DTypeBits(shards_[item.shard].dtype)) / 8;
     Overlap(item.layout, plan_.regions[region])
-        .ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) {
-          copy(run.source * element, run.target * element, run.length * element);
+        .ForEachBlock(Overlap::kEverywhere, [&](const CopyBlock& block) {
+          use(CopyBlock{block.source * element, block.target * element, block.length * element,
+                        block.count, block.source_step * element, block.target_step * element});
         });
   }
 
@@ -195,8 +194,12 @@ Message Exchange::Pack(const Round& round, uint32_t to) const {
     for (const ExchangeItem::Consumer& consumer : item.consumers) {
       if (consumer.rank != to) continue;
       if (message.empty()) message.resize(sizeof(Digest));
-      ForEachRun(item, consumer.region, [&](uint64_t from, uint64_t, uint64_t n) {
-        Append(bytes.subspan(from, n), &message);
+      ForEachBlock(item, consumer.region, [&](const CopyBlock& block) {
+        const size_t at = message.size();
+        message.resize(at + block.length * block.count);
+        CopyRuns(bytes.data() + block.source, static_cast<int64_t>(block.source_step),
+                 message.data() + at, static_cast<int64_t>(block.length), block.length,
+                 static_cast<int64_t>(block.count));
       });
     }
   }
@@ -244,11 +247,14 @@ Status Exchange::Receive(const Round& round, const std::vector<Message>& receive
       const std::span<const std::byte> message = received[item.reader];
       size_t& at = used[item.reader];
       bool fits = true;
-      ForEachRun(item, consumer.region, [&](uint64_t, uint64_t to, uint64_t n) {
+      std::byte* const out = requests_[request_of_[consumer.wanted]].out.data();
+      ForEachBlock(item, consumer.region, [&](const CopyBlock& block) {
+        const uint64_t n = block.length * block.count;
         fits = fits && at + n <= message.size();
         if (!fits) return;
-        std::memcpy(requests_[request_of_[consumer.wanted]].out.data() + to, message.data() + at,
-                    n);
+        CopyRuns(message.data() + at, static_cast<int64_t>(block.length), out + block.target,
+                 static_cast<int64_t>(block.target_step), block.length,
+                 static_cast<int64_t>(block.count));
         at += n;
       });
       if (fits) continue;

@@ -36,7 +36,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
         failure_is_fatal_(options.failure_is_fatal),
         devices_(options.devices),
         ranks_(ranks),
-        replicas_(ranks, options.replicas, options.devices.get(), SaveThreads(options)),
+        replicas_(ranks, options.replicas, options.devices.get(), SaveThreads(options),
+                  [this] { return store_->ListOwnShards(); }),
         verdict_(std::move(verdict)),
         store_(&static_cast<GroupStore&>(own_->store())) {}
   ~GroupCheckpointer() override {

@@ -110,6 +110,8 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.tied_to = from->Text();
   tensor.can_cut = from->Number() != 0;
   tensor.replicas = static_cast<Replicas>(from->Number());
+  const int64_t begin = from->Number(), end = from->Number();
+  if (begin >= 0) tensor.had = Range{begin, end};
   return tensor;
 }
 
@@ -151,6 +153,8 @@ std::string EncodeHeld(std::span<const HeldTensor> tensors) {
     to.Text(tensor.tied_to);
     to.Number(tensor.can_cut ? 1 : 0);
     to.Number(static_cast<int64_t>(tensor.replicas));
+    to.Number(tensor.had ? tensor.had->begin : -1);
+    to.Number(tensor.had ? tensor.had->end : -1);
   }
   return to.Take();
 }
@@ -164,6 +168,8 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
     valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.replicas >= Replicas{} &&
             tensor.replicas <= Replicas::kKeepPerRank && ValidateLayout(tensor.layout).ok() &&
             Canonical(tensor.layout) == tensor.layout;
+    if (!valid || !tensor.had.has_value()) continue;
+    valid = tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal();
   }
   if (valid) return tensors;
   return Status::Corruption(

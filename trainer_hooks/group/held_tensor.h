@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct HeldTensor {
   std::string tied_to;       // the first name of this memory in the rank's list; empty: its own
   bool can_cut = false;      // a flat range of it lies in the trainer's memory in one piece
   Replicas replicas = Replicas::kMustBeEqual;
+  // The elements of the local tensor that the rank's store has already, of an earlier step.
+  std::optional<Range> had{};
   bool operator==(const HeldTensor&) const = default;
 
   uint64_t Bytes() const;

@@ -36,10 +36,10 @@ std::optional<Range> FindPart(const ShardLayout& weight, const ShardLayout& mast
   const Overlap overlap(master, weight);
   const int64_t count = master.NumHeld();
   if (count == 0 || overlap.Count() != static_cast<uint64_t>(count)) return std::nullopt;
-  std::optional<int64_t> first;
-  overlap.ForEachRun({0, 1}, [&](const CopyRun& run) { first = static_cast<int64_t>(run.target); });
+  const std::optional<CopyRun> first = overlap.FindFirstRun({0, 1});
   if (!first.has_value()) return std::nullopt;
-  const Range part{*first, *first + count};
+  const auto begin = static_cast<int64_t>(first->target);
+  const Range part{begin, begin + count};
   const bool is_all =
       part.end <= weight.NumLocal() &&
       Overlap(master, CutLayout(weight, part)).Count() == static_cast<uint64_t>(count);
@@ -48,12 +48,16 @@ std::optional<Range> FindPart(const ShardLayout& weight, const ShardLayout& mast
 
 class Planner {
  public:
-  explicit Planner(std::span<const std::vector<HeldTensor>> held)
-      : held_(held), load_(held.size()), by_name_(held.size()) {
+  // A part stays where it was while its rank has no more than `most_kept` bytes to save.
+  Planner(std::span<const std::vector<HeldTensor>> held, uint64_t most_kept)
+      : held_(held), most_kept_(most_kept), load_(held.size()), by_name_(held.size()) {
     for (const auto& tensors : held) plan_.writes.emplace_back(tensors.size());
   }
 
-  ReplicaPlan Plan() && {
+  // Of the busiest rank, once planned.
+  uint64_t MostLoad() const { return *std::max_element(load_.begin(), load_.end()); }
+
+  ReplicaPlan Plan() {
     FindGroups();
     for (const Group& group : groups_) {
       if (group.holders.size() > 1) plan_.groups.push_back({group.holders});
@@ -63,6 +67,8 @@ class Planner {
       for (const Group& group : groups_) {
         if (group.stage == stage) PlanGroup(group);
       }
+      for (const Rest& rest : rests_) Spread(rest);
+      rests_.clear();
     }
     return std::move(plan_);
   }
@@ -70,12 +76,28 @@ class Planner {
  private:
   static constexpr int kNumStages = 5;
 
+  // What nobody keeps of a group.
+  struct Rest {
+    const Group* group;
+    std::vector<Range> ranges;
+  };
+
   void FindGroups();
   int StageOf(const Group& group) const;
   void PlanGroup(const Group& group);
   bool FollowTied(const Group& group);
   bool FollowMaster(const Group& group);
-  void Spread(const Group& group);
+  bool CanCut(const Group& group) const;
+  std::vector<Range> CutAnew(const Group& group) const;
+  void Keep(const Group& group);
+  void Spread(const Rest& rest);
+  bool TakeFree(const Rest& rest);
+  void Widen(const Rest& rest);
+  static uint64_t BytesOf(const Group& group, const Range& range);
+  // What has a master there, or is tied, costs nothing.
+  bool CountsFor(const Holder& holder) const {
+    return !HasMaster(holder) && TensorOf(holder).tied_to.empty();
+  }
   void Assign(const Group& group, const Holder& holder, const Range& range);
 
   const HeldTensor& TensorOf(const Holder& holder) const {
@@ -95,9 +117,11 @@ class Planner {
   }
 
   const std::span<const std::vector<HeldTensor>> held_;
+  const uint64_t most_kept_;
   std::vector<uint64_t> load_;  // bytes that each rank saves
   std::vector<std::map<std::string, uint32_t>> by_name_;
   std::vector<Group> groups_;  // largest first
+  std::vector<Rest> rests_;    // of this stage
   ReplicaPlan plan_;
 };
 
@@ -141,7 +165,7 @@ void Planner::PlanGroup(const Group& group) {
   const bool lowest = group.tensor->replicas == Replicas::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
   if (FollowTied(group) || FollowMaster(group)) return;
-  Spread(group);
+  Keep(group);
 }
 
 // What is tied on all ranks alike is saved where, and as, its first name is.
@@ -162,7 +186,6 @@ bool Planner::FollowTied(const Group& group) {
 // The parts of the master that the holders save make all of the tensor: it is cut in the same way.
 bool Planner::FollowMaster(const Group& group) {
   const ShardLayout& layout = group.tensor->layout;
-  const bool has_padding = layout.NumHeld() != layout.NumLocal();
   std::vector<std::pair<Range, Holder>> parts;
   for (const Holder& holder : group.holders) {
     const auto master = FindBeside(holder, TensorOf(holder).derived_from);
@@ -170,8 +193,7 @@ bool Planner::FollowMaster(const Group& group) {
     const auto part = FindPart(layout, CutLayout(TensorOf(*master).layout, *WriteOf(*master)));
     if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
   }
-  // Padding is restored as it was only from a shard of the very same layout, so that is not cut.
-  if (parts.size() > 1 && (!group.can_cut || has_padding)) return false;
+  if (parts.size() > 1 && !CanCut(group)) return false;
   std::sort(parts.begin(), parts.end(),
             [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
   int64_t end = 0;
@@ -184,32 +206,106 @@ bool Planner::FollowMaster(const Group& group) {
   return true;
 }
 
-// To the holders that have least to save; cut at chunks when it is large.
-void Planner::Spread(const Group& group) {
+// Padding is restored as it was only from a shard of the very same layout, so that is not cut.
+bool Planner::CanCut(const Group& group) const {
+  const ShardLayout& layout = group.tensor->layout;
+  return group.can_cut && layout.NumHeld() == layout.NumLocal();
+}
+
+// At chunks, when it is large.
+std::vector<Range> Planner::CutAnew(const Group& group) const {
   const HeldTensor& tensor = *group.tensor;
   const int64_t elements = tensor.layout.NumLocal();
-  const bool has_padding = tensor.layout.NumHeld() != elements;
   uint64_t parts = 1;
-  if (group.can_cut && !has_padding) {
+  if (CanCut(group)) {
     parts = std::clamp<uint64_t>(group.bytes / kMinPartBytes, 1, group.holders.size());
   }
   const int64_t chunk = ElementsPerChunk(tensor.dtype);
   const int64_t chunks = (elements + chunk - 1) / chunk;
   const auto n = static_cast<int64_t>(parts);
-  std::vector<Holder> holders = group.holders;
+  std::vector<Range> ranges;
+  for (int64_t i = 0; i < n; ++i) {
+    ranges.push_back({chunks * i / n * chunk, std::min(chunks * (i + 1) / n * chunk, elements)});
+  }
+  return ranges;
+}
+
+// Parts that holders have saved before stay theirs. What is left of the group goes to `rests_`.
+void Planner::Keep(const Group& group) {
+  const int64_t elements = group.tensor->layout.NumLocal();
+  std::vector<std::pair<Range, Holder>> had;
+  for (const Holder& holder : group.holders) {
+    const Range part = TensorOf(holder).had.value_or(Range{});
+    const bool fits = CanCut(group) || part == Range{0, elements};
+    if (part.begin < part.end && fits) had.emplace_back(part, holder);
+  }
+  std::stable_sort(had.begin(), had.end(), [](const auto& a, const auto& b) {
+    return a.first.begin < b.first.begin;  // then by rank
+  });
+  Rest rest{&group, {}};
+  int64_t end = 0;  // of what is given out
+  bool is_any_kept = false;
+  for (const auto& [part, holder] : had) {
+    if (part.begin < end) continue;  // a part of it is another's by now
+    if (CountsFor(holder) && load_[holder.rank] + BytesOf(group, part) > most_kept_) continue;
+    if (end < part.begin) rest.ranges.push_back({end, part.begin});
+    Assign(group, holder, part);
+    is_any_kept = true;
+    end = part.end;
+  }
+  if (!is_any_kept) {
+    rest.ranges = CutAnew(group);
+  } else if (end < elements) {
+    rest.ranges.push_back({end, elements});
+  }
+  if (!rest.ranges.empty()) rests_.push_back(std::move(rest));
+}
+
+// To the holders that have least to save.
+void Planner::Spread(const Rest& rest) {
+  if (!TakeFree(rest)) Widen(rest);
+}
+
+// Too few are without a part of the group, so whoever has a part beside a range takes that, too.
+// There is one: ranges lie between kept parts, and where none is kept there are no more than
+// holders.
+void Planner::Widen(const Rest& rest) {
+  for (const Range& range : rest.ranges) {
+    std::optional<Holder> least;
+    for (const Holder& holder : rest.group->holders) {
+      const std::optional<Range>& part = WriteOf(holder);
+      const bool is_beside =
+          part.has_value() && (part->end == range.begin || part->begin == range.end);
+      if (!is_beside) continue;
+      if (!least.has_value() || load_[holder.rank] < load_[least->rank]) least = holder;
+    }
+    std::optional<Range>& part = WriteOf(*least);
+    part = Range{std::min(part->begin, range.begin), std::max(part->end, range.end)};
+    if (CountsFor(*least)) load_[least->rank] += BytesOf(*rest.group, range);
+  }
+}
+
+// One range each, by those that have no part of the group. False when there are not so many.
+bool Planner::TakeFree(const Rest& rest) {
+  std::vector<Holder> holders;
+  for (const Holder& holder : rest.group->holders) {
+    if (!WriteOf(holder).has_value()) holders.push_back(holder);
+  }
+  if (holders.size() < rest.ranges.size()) return false;
   std::stable_sort(holders.begin(), holders.end(),
                    [&](const Holder& a, const Holder& b) { return load_[a.rank] < load_[b.rank]; });
-  for (int64_t i = 0; i < n; ++i) {
-    const Range range{chunks * i / n * chunk, std::min(chunks * (i + 1) / n * chunk, elements)};
-    Assign(group, holders[static_cast<size_t>(i)], range);
-  }
+  for (size_t i = 0; i < rest.ranges.size(); ++i) Assign(*rest.group, holders[i], rest.ranges[i]);
+  return true;
+}
+
+uint64_t Planner::BytesOf(const Group& group, const Range& range) {
+  const auto bits = static_cast<uint64_t>(DTypeBits(group.tensor->dtype));
+  return static_cast<uint64_t>(range.end - range.begin) * bits / 8;
 }
 
 void Planner::Assign(const Group& group, const Holder& holder, const Range& range) {
   WriteOf(holder) = range;
-  if (HasMaster(holder) || !TensorOf(holder).tied_to.empty()) return;  // costs nothing
-  const auto bits = static_cast<uint64_t>(DTypeBits(group.tensor->dtype));
-  load_[holder.rank] += static_cast<uint64_t>(range.end - range.begin) * bits / 8;
+  if (CountsFor(holder)) load_[holder.rank] += BytesOf(group, range);
 }
 
 std::string_view RuleName(Replicas replicas) {
@@ -254,7 +350,17 @@ Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
 }
 
 ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held) {
-  return Planner(held).Plan();
+  Planner scratch(held, 0);
+  ReplicaPlan plan = scratch.Plan();
+  const uint64_t most = held.empty() ? 0 : scratch.MostLoad();
+  const bool has_past = std::any_of(held.begin(), held.end(), [](const auto& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [](const HeldTensor& tensor) { return tensor.had.has_value(); });
+  });
+  if (!has_past) return plan;
+  Planner sticky(held, most + most / 4);
+  ReplicaPlan kept = sticky.Plan();
+  return sticky.MostLoad() <= most + most / 2 ? std::move(kept) : std::move(plan);
 }
 
 }  // namespace varve

@@ -2,11 +2,16 @@
 //
 // Who saves what. Ranks that hold the same part of a tensor hold replicas of it, which are saved
 // once: whole by one of them, or cut into flat ranges, one a rank. The plan is a pure function of
-// what all ranks hold, so it stays the same from save to save, and what did not change is shared.
+// what all ranks hold and have saved before, so all ranks plan alike, and it stays the same from
+// save to save: what did not change is shared.
 //
 //   - A rank that saves a part of a master saves the same part of its weight, which then costs
 //     nothing: the store derives it, and never looks into the store of another rank for that.
 //   - What is tied is saved by the same rank, once.
+//   - A part stays with the rank whose store has it already (HeldTensor::had), so that a change of
+//   one
+//     tensor moves no other, unless that rank would have over 5/4 of what the busiest rank has in a
+//     plan from scratch. No rank ever has over 3/2 of that.
 //   - All else goes, largest first, to the rank that has least to save.
 #pragma once
 

@@ -42,16 +42,19 @@ Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
 }
 
 Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
-  const std::string list = EncodeHeld(held);
-  const Digest digest = ComputeDigest(0, AsBytes(list));
+  const Digest digest = ComputeDigest(0, AsBytes(EncodeHeld(held)));
   VARVE_ASSIGN_OR_RETURN(auto digests, ranks_->AllGather(std::as_bytes(std::span(&digest, 1))));
   if (digests == known_) return Status::Ok();
+  owned_.Recall(&held);
+  const std::string list = EncodeHeld(held);
   VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(list)));
   Result<std::vector<std::vector<HeldTensor>>> all = DecodeAll(lists);
   VARVE_RETURN_IF_ERROR(Agree(ranks_, all.status()));  // else some would plan, and some not
   VARVE_RETURN_IF_ERROR(CompareRules(*all));           // on all ranks alike
   held_ = *std::move(all);
   plan_ = PlanReplicas(held_);
+  const auto rank = static_cast<size_t>(ranks_->rank());
+  owned_.Learn(held_[rank], plan_.writes[rank]);
   known_ = std::move(digests);
   return Status::Ok();
 }

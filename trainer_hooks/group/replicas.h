@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer_hooks/device_places.h"
+#include "trainer_hooks/group/owned_parts.h"
 #include "trainer_hooks/group/replica_digests.h"
 #include "trainer_hooks/group/replica_plan.h"
 #include "varve/rank_group.h"
@@ -17,10 +18,14 @@ namespace varve {
 
 class ReplicaKeeper {
  public:
-  // `ranks` and `devices`, which may be null, must outlive it.
+  // `ranks` and `devices`, which may be null, must outlive it. `stored` may be null, too.
   ReplicaKeeper(RankGroup* ranks, std::vector<ReplicaRule> rules, DeviceTensorSource* devices,
-                int num_threads)
-      : ranks_(ranks), rules_(std::move(rules)), devices_(devices), num_threads_(num_threads) {}
+                int num_threads, OwnedParts::ListStored stored = nullptr)
+      : ranks_(ranks),
+        rules_(std::move(rules)),
+        devices_(devices),
+        num_threads_(num_threads),
+        owned_(std::move(stored)) {}
 
   // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
   // when that has changed for one of them. An error of one rank is that of all.
@@ -50,6 +55,7 @@ class ReplicaKeeper {
   const std::vector<ReplicaRule> rules_;
   DeviceTensorSource* const devices_;
   const int num_threads_;
+  OwnedParts owned_;
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<HeldTensor>> held_;  // of each rank
   ReplicaPlan plan_;
