@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "store/group/coverage_faults.h"
 #include "store/regions.h"
 #include "store/util.h"
 
@@ -42,27 +43,9 @@ Digest DigestOfLayouts(std::span<const CatalogueShard> shards) {
   return ComputeDigest(0, AsBytes(bytes));
 }
 
-std::string OfRank(const CatalogueShard& shard) {
-  return "that of rank " + std::to_string(shard.rank);
-}
-
-// "; rank 0 holds [0:5, :] of [8, 3], rank 1 ...": of each layout the lowest rank, so that it is
-// seen whose part is missing or there twice.
-std::string WhoHolds(std::span<const CatalogueShard> shards, std::span<const size_t> indices) {
-  constexpr size_t kShown = 16;
-  std::string text;
-  for (size_t i = 0; i < std::min(indices.size(), kShown); ++i) {
-    const CatalogueShard& shard = shards[indices[i]];
-    text += (i == 0 ? "; rank " : ", rank ") + std::to_string(shard.rank) + " holds " +
-            ToString(*shard.layout);
-  }
-  if (indices.size() > kShown) text += ", and " + std::to_string(indices.size() - kShown) + " more";
-  return text;
-}
-
-// Of one tensor, whose shards begin at `first`. Appends for each the first that it is a replica of.
-Status ProveWhole(std::span<const CatalogueShard> shards, size_t first,
-                  std::vector<size_t>* originals) {
+// Whether one tensor is whole, whose shards begin at `first`. Appends for each the first that it is
+// a replica of.
+bool IsWhole(std::span<const CatalogueShard> shards, size_t first, std::vector<size_t>* originals) {
   const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };
   const bool are_apart = std::none_of(shards.begin(), shards.end(), has_layout);
   std::vector<ShardLayout> layouts;
@@ -72,8 +55,7 @@ Status ProveWhole(std::span<const CatalogueShard> shards, size_t first,
     if (are_apart) continue;
     const CatalogueShard& shard = shards[i];
     if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) {
-      return Status::InvalidArgument("its shards are of different dtypes, or without layout: " +
-                                     OfRank(shards[0]) + " and " + OfRank(shard));
+      return false;
     }
     const auto same = std::find(layouts.begin(), layouts.end(), *shard.layout);
     if (same != layouts.end()) {
@@ -83,42 +65,20 @@ Status ProveWhole(std::span<const CatalogueShard> shards, size_t first,
     layouts.push_back(*shard.layout);
     indices.push_back(first + i);
   }
-  if (are_apart) return Status::Ok();
-  const Status whole = ProveCoverage(layouts);
-  if (whole.ok()) return whole;
-  for (size_t& index : indices) index -= first;
-  return {whole.code(), std::string(whole.message()) + WhoHolds(shards, indices)};
+  return are_apart || ProveCoverage(layouts).ok();
 }
 
 Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards) {
-  constexpr size_t kShown = 5;
   std::vector<size_t> originals;
-  Status first_fault;
-  std::string text;  // of all faults
-  size_t num_faults = 0;
+  std::vector<TensorShards> broken;
   for (size_t begin = 0, end = 0; begin < shards.size(); begin = end) {
     while (end < shards.size() && shards[end].name == shards[begin].name) ++end;
-    const Status whole = ProveWhole(shards.subspan(begin, end - begin), begin, &originals);
-    if (whole.ok()) continue;
-    if (num_faults == 0) first_fault = whole;
-    if (++num_faults > kShown) continue;
-    text += (num_faults == 1 ? "tensor " : "\ntensor ") + shards[begin].name + ": " +
-            std::string(whole.message());
+    if (!IsWhole(shards.subspan(begin, end - begin), begin, &originals)) {
+      broken.emplace_back(begin, end);
+    }
   }
-  if (num_faults == 0) return originals;
-  if (num_faults > kShown) text += "\nand " + std::to_string(num_faults - kShown) + " tensors more";
-  return Status(first_fault.code(), text);
-}
-
-Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const size_t> originals) {
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const CatalogueShard& original = shards[originals[i]];
-    if (shards[i].content == original.content || originals[i] == i) continue;
-    return Status::InvalidArgument("tensor " + shards[i].name + ": " + OfRank(original) + " and " +
-                                   OfRank(shards[i]) + " are replicas, " +
-                                   ToString(*shards[i].layout) + ", but differ");
-  }
-  return Status::Ok();
+  if (broken.empty()) return originals;
+  return CoverageError(shards, broken);
 }
 
 }  // namespace
