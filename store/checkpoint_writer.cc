@@ -448,6 +448,7 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   VARVE_RETURN_IF_ERROR(
       batch.Commit(store_->database(), store_->incoming(), pipeline->files()->paths()));
   store_->NoteCommit(counts.births_with_dead());
+  warnings_.insert(warnings_.end(), counts.damage().begin(), counts.damage().end());
   return Status::Ok();
 }
 

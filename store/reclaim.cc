@@ -106,8 +106,13 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
     if (parsed->birth > file.last.birth) break;
     if (parsed->block.has_value()) continue;
-    VARVE_ASSIGN_OR_RETURN(const BirthRecord* birth, counts->Birth(parsed->birth));
-    births.emplace_back(parsed->birth, birth->chunks);
+    const Result<const BirthRecord*> birth = counts->Birth(parsed->birth);
+    if (!birth.ok()) {  // what is not known lives
+      if (birth.status().code() != StatusCode::kCorruption) return birth.status();
+      ++use.live_chunks;
+      continue;
+    }
+    births.emplace_back(parsed->birth, (*birth)->chunks);
   }
   VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading births"));
   for (const auto& [birth, chunks] : births) {
@@ -116,12 +121,13 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const Database& database,
     const uint32_t end =
         birth == file.last.birth ? std::min(chunks, file.last.ordinal + 1) : chunks;
     for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
-      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts->ChunkCount({birth, ordinal}));
-      if (count == 0) continue;
-      if ((count & kDeadBit) == 0) {
+      const Result<uint32_t> count = counts->ChunkCount({birth, ordinal});
+      if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+      if (count.ok() && *count == 0) continue;
+      if (!count.ok() || (*count & kDeadBit) == 0) {
         ++use.live_chunks;
       } else {
-        use.dead_bytes += count & kMaxCount;
+        use.dead_bytes += *count & kMaxCount;
         use.dead.push_back({birth, ordinal});
       }
     }
@@ -322,12 +328,15 @@ Status StoreImpl::ReclaimLocked(bool all, ReclaimReport* report) {
   for (const uint64_t birth : births_with_dead_) {
     const Result<const BirthRecord*> record = counts.Birth(birth);
     if (!record.ok()) {
-      if (record.status().code() == StatusCode::kNotFound) continue;  // deleted with its last list
+      const StatusCode code = record.status().code();
+      // Deleted with its last list; or damaged, and then it stays as it is.
+      if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) continue;
       return record.status();
     }
     for (uint32_t ordinal = 0; ordinal < (*record)->chunks; ++ordinal) {
-      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount({birth, ordinal}));
-      if (count == 0 || (count & kDeadBit) == 0) continue;
+      const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+      if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+      if (!count.ok() || *count == 0 || (*count & kDeadBit) == 0) continue;
       if (kept_dead.contains({birth, ordinal})) {
         still_dead.insert(birth);
       } else {
@@ -375,8 +384,8 @@ Result<std::set<uint64_t>> StoreImpl::FindBirthsWithDead() const {
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
         if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
-        if (record.live_chunks < record.chunks) births.insert(parsed->birth);
+        const Result<BirthRecord> record = DecodeBirthRecord(value);
+        if (!record.ok() || record->live_chunks < record->chunks) births.insert(parsed->birth);
         return Status::Ok();
       }));
   return births;
@@ -389,8 +398,9 @@ Result<uint64_t> StoreImpl::PendingBytes() const {
         const auto parsed = keys::ParseCounts(key);
         if (!parsed.has_value()) return Status::Corruption("a malformed key in family counts");
         if (parsed->kind != Counted::kChunk) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, DecodeCounts(value));
-        for (const uint32_t count : counts) {
+        const Result<std::vector<uint32_t>> counts = DecodeCounts(value);
+        if (!counts.ok()) return Status::Ok();  // of a damaged block nothing is given back
+        for (const uint32_t count : *counts) {
           if ((count & kDeadBit) != 0) pending += count & kMaxCount;
         }
         return Status::Ok();

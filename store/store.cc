@@ -238,9 +238,10 @@ Status StoreImpl::SweepOrphans() {
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
         if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
+        const Result<BirthRecord> record = DecodeBirthRecord(value);  // a damaged one keeps its files
         births.insert(parsed->birth);
-        if (record.live_chunks < record.chunks) births_with_dead_.insert(parsed->birth);
+        const bool has_dead = record.ok() && record->live_chunks < record->chunks;
+        if (has_dead) births_with_dead_.insert(parsed->birth);
         return Status::Ok();
       }));
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
