@@ -22,6 +22,7 @@
 #include "store/regions.h"
 #include "store/root_digest.h"
 #include "store/save_pipeline.h"
+#include "store/shard_faults.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
 #include "store/util.h"
@@ -75,19 +76,18 @@ std::string ShardName(const SaveTensor& shard) { return "shard " + std::to_strin
 // Together they are one tensor, and all of it.
 Status CheckGeometry(std::span<const SaveTensor* const> shards) {
   std::vector<ShardLayout> layouts;
+  std::vector<ShardHolder> holders;
   for (const SaveTensor* shard : shards) {
-    if (!shard->record.layout.has_value()) {
-      return Status::InvalidArgument(ShardName(*shard) + " has no layout, others have");
-    }
-    if (shard->dtype != shards[0]->dtype) {
-      return Status::InvalidArgument(ShardName(*shard) + " is " +
-                                     std::string(DTypeName(shard->dtype)) + ", " +
-                                     ShardName(*shards[0]) + " " +
-                                     std::string(DTypeName(shards[0]->dtype)));
-    }
-    layouts.push_back(*shard->record.layout);
+    const auto& layout = shard->record.layout;
+    if (layout.has_value() && shard->dtype == shards[0]->dtype) layouts.push_back(*layout);
+    holders.push_back({shard->shard, shard->dtype, layout.has_value() ? &*layout : nullptr});
   }
-  return ProveCoverage(layouts);
+  if (layouts.size() == shards.size() && ProveCoverage(layouts).ok()) return Status::Ok();
+  std::string text;
+  for (const std::string& fault : FindShardFaults(holders, "shard").texts) {
+    text += (text.empty() ? "" : "; ") + fault;
+  }
+  return Status::InvalidArgument(text.empty() ? "its shards make no whole tensor" : text);
 }
 
 // Shards of equal layouts have equal bytes: which of them is read makes no difference.
@@ -349,6 +349,9 @@ Result<std::optional<TensorRecord>> CheckpointWriterImpl::FindParent(
 Status CheckpointWriterImpl::CheckShards(
     Status (*check)(std::span<const SaveTensor* const>)) const {
   if (is_partial_) return Status::Ok();
+  constexpr size_t kShown = 20;
+  size_t num_faults = 0;
+  std::string text;
   for (auto it = by_name_.begin(); it != by_name_.end();) {
     const std::string& name = it->first.first;
     std::vector<const SaveTensor*> shards;
@@ -359,9 +362,12 @@ Status CheckpointWriterImpl::CheckShards(
     }
     if (!has_layouts) continue;
     const Status status = check(shards);
-    if (!status.ok()) return status.WithContext("tensor " + name);
+    if (status.ok() || ++num_faults > kShown) continue;
+    text += (text.empty() ? "tensor " : "\ntensor ") + name + ": " + std::string(status.message());
   }
-  return Status::Ok();
+  if (num_faults == 0) return Status::Ok();
+  if (num_faults > kShown) text += "\nand " + std::to_string(num_faults - kShown) + " tensors more";
+  return Status::InvalidArgument(text);
 }
 
 void CheckpointWriterImpl::FindParents() {
@@ -443,6 +449,7 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   }
   VARVE_RETURN_IF_ERROR(store_->CommitCounted(batch, counts, pipeline->files()->paths()));
   store_->NoteCommit();
+  warnings_.insert(warnings_.end(), counts.damage().begin(), counts.damage().end());
   return Status::Ok();
 }
 

@@ -99,8 +99,8 @@ Status DeadSpace::Load(const Database& database) {
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
         if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
-        Note(parsed->birth, &record);
+        const Result<BirthRecord> record = DecodeBirthRecord(value);
+        record.ok() ? Note(parsed->birth, &*record) : NoteUnknown(parsed->birth);
         ++num_births_visited_;
         return Status::Ok();
       });
@@ -150,11 +150,15 @@ Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
     const auto& [birth, of_birth] = *live;
     ++num_births_visited_;
     uint64_t frames = of_birth.frames;
-    if (birth == before || birth == after) {  // a part of it lies in the neighbour
+    const bool is_in_two = birth == before || birth == after;  // a part lies in the neighbour
+    if (is_in_two && of_birth.frames != kUnknown) {
       const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
       const uint64_t end =
           birth == file.last.birth ? uint64_t{file.last.ordinal} + 1 : of_birth.stored;
-      VARVE_ASSIGN_OR_RETURN(frames, counts->CountLive(birth, begin, end));
+      const Result<uint64_t> counted = counts->CountLive(birth, begin, end);
+      const bool is_damaged = counted.status().code() == StatusCode::kCorruption;
+      if (!counted.ok() && !is_damaged) return counted.status();
+      if (counted.ok()) frames = *counted;  // else all of it is taken to live
     }
     file.live_frames += frames;
     file.live_bytes += frames == of_birth.frames

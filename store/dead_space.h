@@ -45,6 +45,8 @@ class DeadSpace {
  public:
   // The record of a birth is this from now on; nullptr: it is gone.
   void Note(uint64_t birth, const BirthRecord* record);
+  // Its record is damaged: of the files in which it lies all is taken to live.
+  void NoteUnknown(uint64_t birth) { SetLive(birth, {UINT32_MAX, kUnknown, 0}); }
   // Starts anew with no birth: whoever calls it notes all that have a record.
   void Begin();
   // Starts anew with the records that the database has.
@@ -66,6 +68,7 @@ class DeadSpace {
   uint64_t num_births_visited() const { return num_births_visited_; }
 
  private:
+  static constexpr uint32_t kUnknown = UINT32_MAX;  // more than a file can have
   struct Live {
     uint32_t stored = 0;  // frames that it ever stored
     uint32_t frames = 0;

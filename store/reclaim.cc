@@ -98,17 +98,22 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& bir
   for (const uint64_t birth : births) {
     const Result<const BirthRecord*> found = counts->Birth(birth);
     if (found.status().code() == StatusCode::kNotFound) continue;  // a drop took its last list
+    if (found.status().code() == StatusCode::kCorruption) {        // what is not known lives
+      ++use.live_chunks;
+      continue;
+    }
     VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, found);
     const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
     const uint32_t end =
         birth == file.last.birth ? std::min(record->chunks, file.last.ordinal + 1) : record->chunks;
     for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
-      VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts->ChunkCount({birth, ordinal}));
-      if (count == 0) continue;
-      if ((count & kDeadBit) == 0) {
+      const Result<uint32_t> count = counts->ChunkCount({birth, ordinal});
+      if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+      if (count.ok() && *count == 0) continue;
+      if (!count.ok() || (*count & kDeadBit) == 0) {
         ++use.live_chunks;
       } else {
-        use.dead_bytes += count & kMaxCount;
+        use.dead_bytes += *count & kMaxCount;
         use.dead.push_back({birth, ordinal});
       }
     }
@@ -256,8 +261,9 @@ Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
     for (const uint64_t birth : dead_space_.Leftovers()) {
       VARVE_ASSIGN_OR_RETURN(const BirthRecord* record, counts.Birth(birth));
       for (uint32_t ordinal = 0; ordinal < record->chunks; ++ordinal) {
-        VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount({birth, ordinal}));
-        if ((count & kDeadBit) != 0) gone.push_back({birth, ordinal});
+        const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+        if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+        if (count.ok() && (*count & kDeadBit) != 0) gone.push_back({birth, ordinal});
       }
     }
   }
@@ -343,8 +349,9 @@ Result<uint64_t> StoreImpl::PendingBytes() const {
         const auto parsed = keys::ParseCounts(key);
         if (!parsed.has_value()) return Status::Corruption("a malformed key in family counts");
         if (parsed->kind != Counted::kChunk) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const std::vector<uint32_t> counts, DecodeCounts(value));
-        for (const uint32_t count : counts) {
+        const Result<std::vector<uint32_t>> counts = DecodeCounts(value);
+        if (!counts.ok()) return Status::Ok();  // of a damaged block nothing is given back
+        for (const uint32_t count : *counts) {
           if ((count & kDeadBit) != 0) pending += count & kMaxCount;
         }
         return Status::Ok();

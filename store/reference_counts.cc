@@ -25,9 +25,9 @@ Result<uint64_t> CountKeys(const Database& database, Family family, std::string_
   return keys;
 }
 
-// A record is walked, and memory taken, by its counts. Each chunk and list that it counts is on disk, or has
-// an entry in a block of counts that says that it is gone; else the record lies. Twice as many are let pass,
-// so that a lost file is found as what it is.
+// A record is walked, and memory taken, by its counts. Each chunk and list that it counts is on
+// disk, or has an entry in a block of counts that says that it is gone; else the record lies. Twice
+// as many are let pass, so that a lost file is found as what it is.
 Status CheckPlausible(const Database& database, uint64_t birth, const BirthRecord& record) {
   if (record.chunks <= kSmallBirth && record.lists <= kSmallBirth) return Status::Ok();
   const auto count = [&](Family family, const std::string& first_key) {
@@ -45,10 +45,10 @@ Status CheckPlausible(const Database& database, uint64_t birth, const BirthRecor
       kSmallBirth + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
   const uint64_t most_lists = kSmallBirth + 2 * (list_blocks * kCountsPerBlock + lists);
   if (record.chunks <= most_chunks && record.lists <= most_lists) return Status::Ok();
-  return Status::Corruption("birth " + std::to_string(birth) + ": says " +
-                            std::to_string(record.chunks) + " chunks and " +
-                            std::to_string(record.lists) + " lists, but what is on disk holds at most " +
-                            std::to_string(most_chunks) + " and " + std::to_string(most_lists));
+  return Status::Corruption(
+      "birth " + std::to_string(birth) + ": says " + std::to_string(record.chunks) +
+      " chunks and " + std::to_string(record.lists) + " lists, but what is on disk holds at most " +
+      std::to_string(most_chunks) + " and " + std::to_string(most_lists));
 }
 
 }  // namespace
@@ -96,15 +96,15 @@ Result<ReferenceCounts::BirthEntry*> ReferenceCounts::FindBirth(uint64_t birth) 
   if (!value.has_value()) {
     return Status::NotFound("birth " + std::to_string(birth) + " has no record");
   }
-  VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(*value));
-  VARVE_RETURN_IF_ERROR(CheckPlausible(*database_, birth, record));
-  return &births_.emplace(birth, BirthEntry{record, false, false}).first->second;
+  const Result<BirthRecord> record = DecodeBirthRecord(*value);
+  if (!record.ok()) return record.status().WithContext("birth " + std::to_string(birth));
+  VARVE_RETURN_IF_ERROR(CheckPlausible(*database_, birth, *record));
+  return &births_.emplace(birth, BirthEntry{*record, false, false}).first->second;
 }
 
 Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t number) {
   VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(birth));
-  const uint32_t stored =
-      kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
+  const uint32_t stored = kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
   if (number >= stored) {
     return Status::Corruption(Describe(birth, kind, number) + ": its birth stored only " +
                               std::to_string(stored));
@@ -116,7 +116,9 @@ Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t 
     VARVE_ASSIGN_OR_RETURN(const auto value,
                            database_->Get(Family::kCounts, keys::Counts(birth, kind, block)));
     if (value.has_value()) {
-      VARVE_ASSIGN_OR_RETURN(loaded.counts, DecodeCounts(*value));
+      Result<std::vector<uint32_t>> counts = DecodeCounts(*value);
+      if (!counts.ok()) return counts.status().WithContext("birth " + std::to_string(birth));
+      loaded.counts = *std::move(counts);
     }
     loaded.counts.resize(std::min(kCountsPerBlock, stored - block * kCountsPerBlock), 1);
     it = blocks_.emplace(BlockKey{birth, kind, block}, std::move(loaded)).first;
@@ -129,18 +131,21 @@ Result<const BirthBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
   const auto it = birth_blocks_.find({address.birth, number});
   if (it != birth_blocks_.end()) return &it->second;
   BirthBlock block;
-  VARVE_ASSIGN_OR_RETURN(
-      const auto value, database_->Get(Family::kBirths, keys::BirthBlock(address.birth, number)));
+  VARVE_ASSIGN_OR_RETURN(const auto value,
+                         database_->Get(Family::kBirths, keys::BirthBlock(address.birth, number)));
   if (value.has_value()) {
-    VARVE_ASSIGN_OR_RETURN(block, DecodeBirthBlock(*value));
+    Result<BirthBlock> decoded = DecodeBirthBlock(*value);
+    if (!decoded.ok()) {
+      return decoded.status().WithContext("birth " + std::to_string(address.birth));
+    }
+    block = *std::move(decoded);
   }
   return &birth_blocks_.emplace(std::pair{address.birth, number}, std::move(block)).first->second;
 }
 
 Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
   VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(address));
-  const auto edge =
-      std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
+  const auto edge = std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
   if (edge == block->edges.end() || edge->ordinal != address.ordinal) return nullptr;
   if (edge->base >= address) {
     return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
@@ -168,19 +173,19 @@ Status ReferenceCounts::AddToTotals(const Frame& frame, BirthEntry* entry) {
 Status ReferenceCounts::TakeFromTotals(const Frame& frame, BirthEntry* entry) {
   BirthRecord& record = entry->record;
   entry->changed = true;
-  bool enough =
-      record.live_chunks > 0 && record.live[static_cast<size_t>(frame.predictor)].Take(
-                                    {1, frame.raw_bytes, frame.stored_bytes});
+  bool enough = record.live_chunks > 0;
+  if (enough) --record.live_chunks;
+  enough = enough && record.live[static_cast<size_t>(frame.predictor)].Take(
+                         {1, frame.raw_bytes, frame.stored_bytes});
   if (enough && record.live_coders.has_value()) {
     VARVE_ASSIGN_OR_RETURN(const CoderTotals planes, PlanesOf(frame));
     for (size_t c = 0; c < planes.size(); ++c) enough &= (*record.live_coders)[c].Take(planes[c]);
   }
   if (!enough) {
-    return Status::Corruption("birth " + std::to_string(frame.address.birth) +
-                              " has fewer live bytes than " +
-                              Describe(frame.address.birth, Counted::kChunk, frame.address.ordinal));
+    return Status::Corruption(
+        "birth " + std::to_string(frame.address.birth) + " has fewer live bytes than " +
+        Describe(frame.address.birth, Counted::kChunk, frame.address.ordinal));
   }
-  --record.live_chunks;
   return Status::Ok();
 }
 
@@ -209,6 +214,28 @@ Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
 
 Status ReferenceCounts::AddChunk(const ChunkRef& ref) { return AddFrame(FrameOf(ref)); }
 
+void ReferenceCounts::NoteDamage(const std::string& what) {
+  constexpr size_t kMaxNoted = 100;
+  const bool is_known = std::find(damage_.begin(), damage_.end(), what) != damage_.end();
+  if (!is_known && damage_.size() < kMaxNoted) damage_.push_back(what);
+}
+
+bool ReferenceCounts::NoteIfDamaged(const Status& status) {
+  if (status.code() != StatusCode::kCorruption) return false;
+  NoteDamage(std::string(status.message()) + "; what it counts is kept");
+  return true;
+}
+
+bool HasReadableCount(const Database& database, ChunkAddress address) {
+  const auto record = database.Get(Family::kBirths, keys::Birth(address.birth));
+  if (!record.ok() || !record->has_value()) return false;
+  const Result<BirthRecord> birth = DecodeBirthRecord(**record);
+  if (!birth.ok() || address.ordinal >= birth->chunks) return false;
+  const auto block = database.Get(Family::kCounts, keys::Counts(address.birth, Counted::kChunk,
+                                                                address.ordinal / kCountsPerBlock));
+  return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
+}
+
 // A frame that comes back to life names its base again, and so on down the chain.
 Status ReferenceCounts::AddFrame(const Frame& frame) {
   std::optional<Frame> next = frame;
@@ -223,11 +250,14 @@ Status ReferenceCounts::AddFrame(const Frame& frame) {
 
 Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
   const auto [birth, number] = frame.address;
-  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
+  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  if (!known.ok() && NoteIfDamaged(known.status())) return false;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
   blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
   if (*count == 0) {
-    if (!entry->is_new) return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
+    if (!entry->is_new)
+      return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
     *count = 1;
     return false;
   }
@@ -248,7 +278,9 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
 }
 
 Status ReferenceCounts::AddList(ListAddress list) {
-  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(list.birth, Counted::kList, list.number));
+  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  if (!known.ok() && NoteIfDamaged(known.status())) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(list.birth));
   if (*count == 0 && !entry->is_new) {
     return Status::NotFound(Describe(list.birth, Counted::kList, list.number) + " is gone");
@@ -264,7 +296,9 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
   while (next.has_value()) {
     VARVE_ASSIGN_OR_RETURN(const bool died, ReleaseOne(*next, batch));
     if (!died) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(next->address));
+    const Result<const BaseEdge*> found = FindEdge(next->address);
+    if (!found.ok() && NoteIfDamaged(found.status())) return Status::Ok();  // its base stays
+    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, found);
     next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
   }
   return Status::Ok();
@@ -272,23 +306,27 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
 
 Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch) {
   const auto [birth, number] = frame.address;
-  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(birth, Counted::kChunk, number));
+  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  if (!known.ok() && NoteIfDamaged(known.status())) return false;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0 || (*count & kDeadBit) != 0) {
-    return Status::Corruption(Describe(birth, Counted::kChunk, number) +
-                              " is released more often than it is named");
+    NoteDamage(Describe(birth, Counted::kChunk, number) +
+               " is released more often than it is named");
+    return false;
   }
   blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
   if (--*count > 0) return false;
   *count = kDeadBit | frame.stored_bytes;
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
-  VARVE_RETURN_IF_ERROR(TakeFromTotals(frame, entry));
+  const Status taken = TakeFromTotals(frame, entry);
+  if (!taken.ok() && !NoteIfDamaged(taken)) return taken;  // totals are for people
   births_with_dead_.insert(birth);
   if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
   return true;
 }
 
-// The last to name a frame may be a derived chunk, which has another digest; then the frame tells. One
-// that cannot be read keeps its entry in the index: that is a hint, and costs only space.
+// The last to name a frame may be a derived chunk, which has another digest; then the frame tells.
+// One that cannot be read keeps its entry in the index: that is a hint, and costs only space.
 std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
   if (frame.digest.has_value()) return frame.digest;
   rocksdb::PinnableSlice bytes;
@@ -298,10 +336,13 @@ std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
 }
 
 Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
-  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, Count(list.birth, Counted::kList, list.number));
+  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  if (!known.ok() && NoteIfDamaged(known.status())) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0) {
-    return Status::Corruption(Describe(list.birth, Counted::kList, list.number) +
-                              " is released more often than it is named");
+    NoteDamage(Describe(list.birth, Counted::kList, list.number) +
+               " is released more often than it is named");
+    return Status::Ok();
   }
   blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
   if (--*count > 0) return Status::Ok();
@@ -315,10 +356,11 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
   }
   batch->Delete(Family::kLists, key);
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(list.birth));
-  if (entry->record.live_lists == 0) {
-    return Status::Corruption("birth " + std::to_string(list.birth) + " has no live list left");
+  if (entry->record.live_lists > 0) {
+    --entry->record.live_lists;
+  } else {
+    NoteDamage("birth " + std::to_string(list.birth) + " has no live list left");
   }
-  --entry->record.live_lists;
   entry->changed = true;
   for (const ChunkRef& ref : *refs) {
     if (ref.NamesFrame()) VARVE_RETURN_IF_ERROR(ReleaseFrame(FrameOf(ref), batch));
@@ -415,8 +457,9 @@ Result<bool> ReferenceCounts::NothingLeft(uint64_t birth, const BirthRecord& rec
   if (record.live_chunks > 0 || record.live_lists > 0) return false;
   // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
   for (uint32_t i = record.chunks; i > 0; --i) {
-    VARVE_ASSIGN_OR_RETURN(const uint32_t count, ChunkCount({birth, i - 1}));
-    if (count != 0) return false;  // dead, and its frame is still on disk
+    const Result<uint32_t> count = ChunkCount({birth, i - 1});
+    // Dead, and its frame is still on disk; or not known.
+    if (!count.ok() || *count != 0) return false;
   }
   return true;
 }

@@ -29,6 +29,10 @@ namespace varve {
 inline constexpr uint32_t kDeadBit = uint32_t{1} << 31;
 inline constexpr uint32_t kMaxCount = kDeadBit - 1;
 
+// Whether the records that count a chunk can be read. One whose count is not known may be dead, and
+// its bases gone: it is shared with a step that names it, and with nobody else.
+bool HasReadableCount(const Database& database, ChunkAddress address);
+
 // A stored block of counts: little-endian, entries beyond the last stored one are 1.
 Result<std::vector<uint32_t>> DecodeCounts(std::string_view value);
 std::string EncodeCounts(std::vector<uint32_t> counts);
@@ -43,13 +47,16 @@ class ReferenceCounts {
   Status AddBirth(uint64_t birth, const BirthRecord& record, const BirthBlock& frames);
 
   // One more reference. A dead chunk that is still on disk comes back to life, with its bases.
-  // kNotFound when it is gone.
+  // kNotFound when it is gone. Of a count that cannot be read nothing is changed here and below:
+  // what it counts is never released, and it is noted as damage. The caller knows then that a step
+  // that nobody drops meanwhile names the chunk, or the list.
   Status AddChunk(const ChunkRef& ref);
   Status AddList(ListAddress list);
 
-  // One reference less. The last one of a list deletes it and releases its chunks; the last one of a
-  // chunk marks it dead and releases its base. kCorruption when there was none to take. The chunks of a
-  // list that is missing or malformed stay: it is noted as damage.
+  // One reference less. The last one of a list deletes it and releases its chunks; the last one of
+  // a chunk marks it dead and releases its base. The chunks of a list that is missing or malformed
+  // stay, and so does the base of a frame of which none is known, or a count that has nothing to
+  // take: damage.
   Status ReleaseList(ListAddress list, CommitBatch* batch);
 
   // Reclaim: the frame has left the disk; and the birth with its counts, once nothing is left of it.
@@ -66,9 +73,9 @@ class ReferenceCounts {
   // frames on disk waits for reclaim.
   Status WriteTo(CommitBatch* batch);
 
-  // Records that could not be read and were released all the same: what they named stays counted, so
-  // nothing that others need is lost, and its space is not given back.
-  void NoteDamage(const std::string& what) { damage_.push_back(what); }
+  // Records that could not be read and were released, or counted, all the same. What they name or
+  // count stays: nothing that others need is lost, and its space is not given back.
+  void NoteDamage(const std::string& what);
   const std::vector<std::string>& damage() const { return damage_; }
 
   // Births that have dead chunks because of this commit.
@@ -97,6 +104,8 @@ class ReferenceCounts {
   };
 
   Result<uint32_t*> Count(uint64_t birth, Counted kind, uint32_t number);
+  // True: the error says that a record is damaged, which has been noted.
+  bool NoteIfDamaged(const Status& status);
   Result<BirthEntry*> FindBirth(uint64_t birth);
   Result<const BirthBlock*> FindBlock(ChunkAddress address);
   Result<const BaseEdge*> FindEdge(ChunkAddress address);

@@ -11,6 +11,7 @@
 #include "codec/rounded_copy.h"
 #include "store/gather.h"
 #include "store/low_priority.h"
+#include "store/reference_counts.h"
 #include "store/util.h"
 
 namespace varve {
@@ -275,6 +276,7 @@ bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
   rocksdb::PinnableSlice frame;
   const Result<FrameInfo> info = PinFrame(*address, &frame);
   if (!info.ok() || info->digest != ref.digest || info->raw_bytes != ref.raw_bytes) return false;
+  if (!HasReadableCount(*store_->database(), *address)) return false;
   // Its bases must stay as well: a drop may take the last reference of all of them meanwhile.
   std::optional<ChunkAddress> base = info->base;
   for (int depth = 1; base.has_value(); ++depth) {

@@ -252,9 +252,13 @@ Status StoreImpl::SweepOrphans() {
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseBirth(key);
         if (!parsed.has_value() || parsed->block.has_value()) return Status::Ok();
-        VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
+        const Result<BirthRecord> record = DecodeBirthRecord(value);  // a damaged one keeps its files
         births.insert(parsed->birth);
-        dead_space_.Note(parsed->birth, &record);
+        if (record.ok()) {
+          dead_space_.Note(parsed->birth, &*record);
+        } else {
+          dead_space_.NoteUnknown(parsed->birth);
+        }
         return Status::Ok();
       }));
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "store/disjoint.h"
+#include "store/group/coverage_faults.h"
 #include "store/regions.h"
 #include "store/util.h"
 
@@ -45,90 +47,42 @@ Digest DigestOfLayouts(std::span<const CatalogueShard> shards, std::string* byte
   return ComputeDigest(0, AsBytes(*bytes));
 }
 
-std::string OfRank(const CatalogueShard& shard) {
-  return "that of rank " + std::to_string(shard.rank);
-}
-
-// "; rank 0 holds [0:5, :] of [8, 3], rank 1 ...": of each layout the lowest rank, so that it is
-// seen whose part is missing or there twice.
-std::string WhoHolds(std::span<const CatalogueShard> shards, std::span<const size_t> indices) {
-  constexpr size_t kShown = 16;
-  std::string text;
-  for (size_t i = 0; i < std::min(indices.size(), kShown); ++i) {
-    const CatalogueShard& shard = shards[indices[i]];
-    text += (i == 0 ? "; rank " : ", rank ") + std::to_string(shard.rank) + " holds " +
-            ToString(*shard.layout);
-  }
-  if (indices.size() > kShown) text += ", and " + std::to_string(indices.size() - kShown) + " more";
-  return text;
-}
-
-// Of one tensor. Returns for each shard the first that it is a replica of.
-Result<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> shards) {
+// Of one tensor: for each shard the first that it is a replica of. nullopt: it is not whole.
+std::optional<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> shards) {
   std::vector<size_t> originals(shards.size());
   std::iota(originals.begin(), originals.end(), size_t{0});
   const auto has_layout = [](const CatalogueShard& shard) { return shard.layout.has_value(); };
   if (std::none_of(shards.begin(), shards.end(), has_layout)) return originals;
   std::vector<const ShardLayout*> all;
   for (const CatalogueShard& shard : shards) {
-    if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) {
-      return Status::InvalidArgument("its shards are of different dtypes, or without layout: " +
-                                     OfRank(shards[0]) + " and " + OfRank(shard));
-    }
+    if (!shard.layout.has_value() || shard.dtype != shards[0].dtype) return std::nullopt;
     all.push_back(&*shard.layout);
   }
   originals = FindOriginals(all);
   std::vector<const ShardLayout*> distinct;
-  std::vector<size_t> indices;  // of these
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (originals[i] != i) continue;
-    distinct.push_back(all[i]);
-    indices.push_back(i);
+    if (originals[i] == i) distinct.push_back(all[i]);
   }
-  if (AreWhole(distinct)) return originals;
-  std::vector<ShardLayout> layouts;
-  for (const ShardLayout* layout : distinct) layouts.push_back(*layout);
-  const Status whole = ProveCoverage(layouts);  // which says what is wrong
-  if (whole.ok()) return originals;
-  return Status(whole.code(), std::string(whole.message()) + WhoHolds(shards, indices));
+  return AreWhole(distinct) ? std::optional(std::move(originals)) : std::nullopt;
 }
 
 // The originals of all tensors, through `prove`.
 template <typename Prove>
 Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards, Prove prove) {
-  constexpr size_t kShown = 5;
   std::vector<size_t> originals;
   originals.reserve(shards.size());
-  Status first_fault;
-  std::string text;  // of all faults
-  size_t num_faults = 0;
+  std::vector<TensorShards> broken;
   for (size_t begin = 0, end = 0; begin < shards.size(); begin = end) {
     while (end < shards.size() && shards[end].name == shards[begin].name) ++end;
-    const Result<const std::vector<size_t>*> found = prove(shards.subspan(begin, end - begin));
-    if (found.ok()) {
-      for (const size_t i : **found) originals.push_back(begin + i);
-      continue;
+    const std::vector<size_t>* const found = prove(shards.subspan(begin, end - begin));
+    if (found == nullptr) {
+      broken.emplace_back(begin, end);
+    } else {
+      for (const size_t i : *found) originals.push_back(begin + i);
     }
-    const Status& whole = found.status();
-    if (num_faults == 0) first_fault = whole;
-    if (++num_faults > kShown) continue;
-    text += (num_faults == 1 ? "tensor " : "\ntensor ") + shards[begin].name + ": " +
-            std::string(whole.message());
   }
-  if (num_faults == 0) return originals;
-  if (num_faults > kShown) text += "\nand " + std::to_string(num_faults - kShown) + " tensors more";
-  return Status(first_fault.code(), text);
-}
-
-Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const size_t> originals) {
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const CatalogueShard& original = shards[originals[i]];
-    if (shards[i].content == original.content || originals[i] == i) continue;
-    return Status::InvalidArgument("tensor " + shards[i].name + ": " + OfRank(original) + " and " +
-                                   OfRank(shards[i]) + " are replicas, " +
-                                   ToString(*shards[i].layout) + ", but differ");
-  }
-  return Status::Ok();
+  if (broken.empty()) return originals;
+  return CoverageError(shards, broken);
 }
 
 }  // namespace
@@ -138,16 +92,16 @@ Status CoverageProof::Prove(const Catalogue& catalogue) {
   std::map<Digest, std::vector<size_t>> proven;
   std::string bytes;
   bool is_new = false;
-  const auto prove =
-      [&](std::span<const CatalogueShard> tensor) -> Result<const std::vector<size_t>*> {
+  const auto prove = [&](std::span<const CatalogueShard> tensor) -> const std::vector<size_t>* {
     const Digest layouts = DigestOfLayouts(tensor, &bytes);
     const auto seen = proven.find(layouts);
     if (seen != proven.end()) return &seen->second;
     const auto known = proven_.find(layouts);
     if (known != proven_.end()) return &proven.emplace(layouts, known->second).first->second;
     is_new = true;
-    VARVE_ASSIGN_OR_RETURN(std::vector<size_t> originals, ProveWhole(tensor));
-    return &proven.emplace(layouts, std::move(originals)).first->second;
+    std::optional<std::vector<size_t>> originals = ProveWhole(tensor);
+    if (!originals.has_value()) return nullptr;
+    return &proven.emplace(layouts, *std::move(originals)).first->second;
   };
   const Result<std::vector<size_t>> originals = ProveAll(catalogue.shards, prove);
   if (is_new) ++num_proofs_;

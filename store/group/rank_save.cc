@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "store/number_list.h"
 #include "store/util.h"
 
 namespace varve {
@@ -22,13 +23,6 @@ Status Replaced(const GroupState& state, const Author& author) {
   return Status::Aborted("rank " + std::to_string(author.rank) + " of epoch " +
                          std::to_string(author.epoch) + " has been replaced; the job is in epoch " +
                          std::to_string(state.epoch));
-}
-
-// "rank 2", "ranks 2, 3".
-std::string RankList(const std::vector<uint32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  return text;
 }
 
 std::vector<uint32_t> AllRanks(const GroupState& state) {
@@ -164,7 +158,7 @@ Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& a
         gone.empty() ? std::vector<uint32_t>() : awaited(state, gone);
     if (!lost.empty()) {
       return Status::Aborted(
-          RankList(lost) + " did not " + what + " " + name + ": " +
+          NumberList("rank", lost) + " did not " + what + " " + name + ": " +
           (lost.size() == 1 ? "its connection is closed" : "their connections are closed"));
     }
     if (patience_.gone) gone = patience_.gone();
@@ -174,8 +168,8 @@ Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& a
     }
     has_said_so = true;
     std::fprintf(stderr, "varve: rank %u waits for %s to %s %s, and gives up after %lld ms\n",
-                 author_.rank, RankList(awaited(state, AllRanks(state))).c_str(), what.c_str(),
-                 name.c_str(), static_cast<long long>(patience_.timeout.count()));
+                 author_.rank, NumberList("rank", awaited(state, AllRanks(state))).c_str(),
+                 what.c_str(), name.c_str(), static_cast<long long>(patience_.timeout.count()));
     return std::nullopt;
   };
   VARVE_ASSIGN_OR_RETURN(const auto found, log_->Await<Result<AttemptId>>(
@@ -183,7 +177,8 @@ Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& a
   if (found.has_value()) return *found;
   const auto ranks =
       log_->With([&](const GroupState& state) { return awaited(state, AllRanks(state)); });
-  return Status::Aborted(RankList(ranks) + " did not " + what + " " + name + " " + Waited());
+  return Status::Aborted(NumberList("rank", ranks) + " did not " + what + " " + name + " " +
+                         Waited());
 }
 
 Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {

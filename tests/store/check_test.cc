@@ -36,9 +36,6 @@ class CheckTest : public InternalsTest {
     EXPECT_THAT(report->errors, Contains(HasSubstr(text)));
   }
 
-  std::string Value(Family family, const std::string& key) {
-    return database()->Get(family, key).value().value();
-  }
   // The value with its last byte of `text` changed.
   std::string Damaged(Family family, const std::string& key, std::string_view text) {
     std::string value = Value(family, key);
@@ -207,12 +204,10 @@ TEST_F(CheckTest, CountsThatNothingOnDiskHolds) {
   record.stored_bytes = uint64_t{1} << 60;
   Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
   ExpectError("birth 1: says 4294967295 chunks and 1 lists, but what is on disk holds at most");
-  EXPECT_THAT(DropSteps({4}), FailsWith(StatusCode::kCorruption, "birth 1: says 4294967295 chunks"));
   record = sound;
   record.lists = UINT32_MAX;
   Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
   ExpectError("birth 1: says 2 chunks and 4294967295 lists, but what is on disk holds at most");
-  EXPECT_THAT(DropSteps({4}), FailsWith(StatusCode::kCorruption, "4294967295 lists"));
   Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(sound));
   VARVE_ASSERT_OK(DropSteps({4}));
   ExpectSound();

@@ -96,5 +96,94 @@ TEST_F(DamagedParentTest, ASharedListStays) {
   ExpectDrops("tensor other of step 2");
 }
 
+// A record that counts references. What it counts is shared as before, by steps that name it, and
+// kept when they go.
+class DamagedCountsTest : public DamagedParentTest {
+ protected:
+  // Saves, drops and reclaims go on and say what they could not read; what other steps hold stays,
+  // and so it is after the store has been opened again.
+  void ExpectGoesOn(const std::string& warning) {
+    for (const bool opened_again : {false, true}) {
+      if (opened_again) Reopen();
+      const uint64_t step = opened_again ? 4 : 3;
+      const auto saved = Save(step, {changed_, other_});
+      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      EXPECT_THAT(saved->warnings, ElementsAre(HasSubstr(warning)));
+      const CheckpointId id{"main", step - 1};
+      const auto report = store_->Drop({&id, 1});
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_THAT(report->warnings, ElementsAre(HasSubstr(warning)));
+      VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+      ExpectHolds(1, {weights_, other_});
+      ExpectHolds(step, {changed_, other_});
+    }
+    const CheckpointId rest[] = {{"main", 1}, {"main", 4}};
+    VARVE_ASSERT_OK(store_->Drop(rest).status());
+    EXPECT_TRUE(store_->ListCheckpoints("main")->empty());
+  }
+};
+
+TEST_F(DamagedCountsTest, MalformedBirth) {
+  Change(Family::kBirths, keys::Birth(2), "nonsense");
+  ExpectGoesOn("birth 2: birth record: not a well-formed flatbuffer; what it counts is kept");
+}
+
+// What step 1 brought is shared by all steps.
+TEST_F(DamagedCountsTest, MalformedBirthOfAnOlderStep) {
+  Change(Family::kBirths, keys::Birth(1), "nonsense");
+  ExpectGoesOn("birth 1: birth record: not a well-formed flatbuffer");
+}
+
+TEST_F(DamagedCountsTest, MalformedCountsOfLists) {
+  Change(Family::kCounts, keys::Counts(2, Counted::kList, 0), "odd");
+  ExpectGoesOn("birth 2: counts record: 3 bytes");
+}
+
+TEST_F(DamagedCountsTest, MalformedCountsOfChunks) {
+  const TestTensor third = Drifted(changed_, 5);
+  Change(Family::kCounts, keys::Counts(2, Counted::kChunk, 0), "odd");
+  const auto saved = Save(3, {third, other_});  // deltas of chunks whose count is not known
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  const CheckpointId id{"main", 2};
+  const auto report = store_->Drop({&id, 1});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("birth 2: counts record: 3 bytes")));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  ExpectHolds(1, {weights_, other_});
+  ExpectHolds(3, {third, other_});
+}
+
+TEST_F(DamagedCountsTest, ABirthThatSaysWhatCannotBe) {
+  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(2))).value();
+  record.chunks = UINT32_MAX;
+  record.stored_bytes = uint64_t{1} << 60;
+  Change(Family::kBirths, keys::Birth(2), EncodeBirthRecord(record));
+  ExpectGoesOn("birth 2: says 4294967295 chunks and");
+}
+
+// The edge from a delta to its base: the base stays when the delta goes.
+TEST_F(DamagedCountsTest, MalformedEdges) {
+  ASSERT_FALSE(Value(Family::kBirths, keys::BirthBlock(2, 0)).empty());
+  Change(Family::kBirths, keys::BirthBlock(2, 0), "nonsense");
+  const CheckpointId id{"main", 2};
+  const auto report = store_->Drop({&id, 1});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->warnings, ::testing::Contains(HasSubstr("birth 2: ")));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  ExpectHolds(1, {weights_, other_});
+}
+
+// A chunk whose count is not known may be dead, and its base gone: what the index says of it is not
+// believed.
+TEST_F(DamagedCountsTest, NothingElseIsSharedWithIt) {
+  Change(Family::kCounts, keys::Counts(2, Counted::kChunk, 0), "odd");
+  TestTensor other_name = changed_;
+  other_name.name = "of another name";
+  const auto saved = Save(3, {other_name, other_});
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  EXPECT_GT(saved->new_bytes, 0u);
+  ExpectHolds(3, {other_name, other_});
+}
+
 }  // namespace
 }  // namespace varve::testing

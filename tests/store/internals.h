@@ -26,6 +26,10 @@ class InternalsTest : public StoreTest {
     return keys;
   }
 
+  std::string Value(Family family, const std::string& key) {
+    return database()->Get(family, key).value().value();
+  }
+
   // Every family that a store without steps leaves empty.
   void ExpectNoKeys() {
     for (const Family family : {Family::kSteps, Family::kState, Family::kTensors, Family::kLists,

@@ -197,13 +197,13 @@ TEST_F(ShardsTest, ShardsOfOneTensorAgree) {
   auto writer = store_->Begin(1).value();
   VARVE_ASSERT_OK(PutShard(writer.get(), f32, halves[0], f32.bytes, 0));
   VARVE_ASSERT_OK(PutShard(writer.get(), bf16, halves[1], bf16.bytes, 1));
-  EXPECT_THAT(writer->Commit(), FailsWith(StatusCode::kInvalidArgument, "shard 1 is BF16"));
+  EXPECT_THAT(writer->Commit(), FailsWith(StatusCode::kInvalidArgument, "shard 0 as F32, shard 1 as BF16"));
   writer = store_->Begin(1).value();
   VARVE_ASSERT_OK(PutShard(writer.get(), f32, halves[0], f32.bytes, 0));
   TensorView plain = f32.view();
   plain.shard = 1;
   VARVE_ASSERT_OK(writer->Put(plain));
-  EXPECT_THAT(writer->Commit(), FailsWith(StatusCode::kInvalidArgument, "shard 1 has no layout"));
+  EXPECT_THAT(writer->Commit(), FailsWith(StatusCode::kInvalidArgument, "shard 0 with one, shard 1 without a layout"));
 }
 
 TEST_F(ShardsTest, PutSaysWhatIsWrongWithALayout) {

@@ -106,12 +106,60 @@ TEST(CoverageProofTest, AllFaultsAreToldWithTheRanks) {
   for (const uint32_t rank : {1, 3}) Of(&catalogue, "a", rank) = Rows("a", rank, 5, kRows - 1);
   for (const uint32_t rank : {0, 1}) Of(&catalogue, "b", rank) = Rows("b", rank, 0, 2);
   const Status status = proof.Prove(catalogue);
-  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
-                                "tensor a: its shards hold 21 of the 24 elements"));
   EXPECT_THAT(status,
               FailsWith(StatusCode::kInvalidArgument,
-                        "rank 0 holds [0:5, :] of [8, 3], rank 1 holds [5:7, :] of [8, 3]"));
-  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor b: its shards hold 6 of"));
+                        "tensor a: its shards hold 21 of the 24 elements of [8, 3]: no rank "
+                        "holds [7:8, :]; beside it ranks 1, 3 hold [5:7, :] of [8, 3]\n"));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                "tensor b: its shards hold 6 of the 24 elements of [8, 3]: no rank "
+                                "holds [2:8, :]; beside it ranks 0, 1 hold [0:2, :] of [8, 3]; "
+                                "ranks 2, 3 save nothing of it"));
+}
+
+TEST(CoverageProofTest, AHoleIsExpectedOfTheRanksThatHoldItOfATensorCutAlike) {
+  Catalogue catalogue;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    const int64_t begin = 2 * rank;
+    if (rank != 2) catalogue.shards.push_back(Rows("layer.1.w", rank, begin, begin + 2));
+    catalogue.shards.push_back(Rows("layer.0.w", rank, begin, begin + 2));
+  }
+  catalogue.Sort();
+  EXPECT_THAT(CoverageProof().Prove(catalogue),
+              FailsWith(StatusCode::kInvalidArgument,
+                        "no rank holds [4:6, :]; beside it rank 1 holds [2:4, :] of [8, 3], rank 3 "
+                        "holds [6:8, :] of [8, 3]; rank 2 holds this region of tensor layer.0.w, "
+                        "which is cut alike"));
+}
+
+TEST(CoverageProofTest, AnOverlapNamesThePairOfRanksAndTheRegionAndAHoleBehindItToo) {
+  Catalogue catalogue;
+  catalogue.shards = {Rows("w", 0, 0, 4), Rows("w", 1, 3, 7), Rows("w", 2, 0, 4)};
+  EXPECT_THAT(CoverageProof().Prove(catalogue),
+              FailsWith(StatusCode::kInvalidArgument,
+                        "tensor w: its shards [0:4, :] of [8, 3] of ranks 0, 2 and [3:7, :] of [8, "
+                        "3] of rank 1 overlap in 3 elements and are no replicas: both hold [3:4, "
+                        ":]; no rank holds [7:8, :]; beside it rank 1 holds [3:7, :]"));
+}
+
+TEST(CoverageProofTest, AllReplicasThatDifferAreTold) {
+  CoverageProof proof;
+  Catalogue catalogue = FourRanks();
+  Of(&catalogue, "a", 3).content.lo ^= 1;
+  Of(&catalogue, "b", 1).content.lo ^= 1;
+  const Status status = proof.Prove(catalogue);
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor a: that of rank 1 and"));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor b: that of rank 0 and"));
+}
+
+TEST(CoverageProofTest, OfVeryManyBrokenTensorsTheNamesAreTold) {
+  Catalogue catalogue;
+  for (int i = 0; i < 300; ++i) {
+    catalogue.shards.push_back(Rows("w" + std::to_string(1000 + i), 0, 0, 4));
+  }
+  const Status status = CoverageProof().Prove(catalogue);
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor w1019: its shards hold 12"));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "and likewise w1020, w1021, "));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, ", w1219, and 80 tensors more"));
 }
 
 TEST(CoverageProofTest, Row15_ReplicasAreComparedEveryTime) {
@@ -133,7 +181,12 @@ TEST(CoverageProofTest, ShardsWithAndWithoutLayoutMakeNoTensor) {
   Catalogue catalogue = FourRanks();
   Of(&catalogue, "a", 1).layout.reset();
   EXPECT_THAT(proof.Prove(catalogue),
-              FailsWith(StatusCode::kInvalidArgument, "of rank 0 and that of rank 1"));
+              FailsWith(StatusCode::kInvalidArgument,
+                        "tensor a: its shards are held by ranks 0, 2, 3 with one, rank 1 without "
+                        "a layout"));
+  Of(&catalogue, "a", 1) = Of(&catalogue, "a", 3);
+  Of(&catalogue, "a", 3).dtype = DType::kBF16;
+  EXPECT_THAT(proof.Prove(catalogue), FailsWith(StatusCode::kInvalidArgument, "rank 3 as BF16"));
 }
 
 }  // namespace
