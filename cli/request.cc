@@ -2,8 +2,9 @@
 #include "cli/request.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/json.h"
 #include "cli/print.h"
@@ -13,19 +14,32 @@
 namespace varve::cli {
 namespace {
 
-bool IsListed(const Store& store, const CheckpointId& id) {
-  const auto steps = store.ListCheckpoints(id.run);
-  return steps.ok() && std::any_of(steps->begin(), steps->end(), [&](const CheckpointInfo& info) {
-           return info.id.step == id.step;
-         });
-}
+// The steps of runs, each of which is listed once, however many of its steps are looked for.
+class Listed {
+ public:
+  explicit Listed(const Store& store) : store_(store) {}
+  bool Has(const CheckpointId& id) {
+    const auto [it, is_new] = steps_.try_emplace(id.run);
+    if (is_new) {
+      const auto found = store_.ListCheckpoints(id.run);
+      if (!found.ok()) return false;
+      for (const CheckpointInfo& info : *found) it->second.insert(info.id.step);
+    }
+    return it->second.contains(id.step);
+  }
+
+ private:
+  const Store& store_;
+  std::map<std::string, std::set<uint64_t>> steps_;
+};
 
 // Damaged ones are, too: they can be dropped.
 Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
+  Listed listed(store);
   std::vector<std::string> missing;
   for (const CheckpointId& id : ids) {
     const Status status = store.OpenCheckpoint(id.run, id.step).status();
-    if (status.ok() || IsListed(store, id)) continue;
+    if (status.ok() || listed.Has(id)) continue;
     if (status.code() == StatusCode::kNotFound) {
       missing.push_back(status.message());
     } else {

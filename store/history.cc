@@ -20,7 +20,7 @@
 namespace varve {
 namespace {
 
-using Shards = std::vector<StoredShard>;  // of one tensor, by number
+using Shards = std::vector<StoredShard>;  // of one tensor, by rising number
 
 bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk &&
@@ -28,9 +28,8 @@ bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
 }
 
 const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
-  const auto it = std::find_if(shards.begin(), shards.end(),
-                               [&](const StoredShard& shard) { return shard.number == number; });
-  return it == shards.end() ? nullptr : &*it;
+  const auto it = std::ranges::lower_bound(shards, number, {}, &StoredShard::number);
+  return it == shards.end() || it->number != number ? nullptr : &*it;
 }
 
 struct ChangedChunk {
@@ -81,14 +80,14 @@ struct LoggedShard {
   StoredShard stored;
   std::vector<ChunkList> lists;
 };
-using LoggedTensor = std::vector<LoggedShard>;  // all its shards
+using LoggedTensor = std::vector<LoggedShard>;  // all its shards, by rising number
 
 // What a shard can be compared with, chunk by chunk; may be null.
 const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
-  const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
-    return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
-  });
-  return it == before.end() ? nullptr : &*it;
+  const auto number = [](const LoggedShard& other) { return other.stored.number; };
+  const auto it = std::ranges::lower_bound(before, shard.number, {}, number);
+  if (it == before.end() || it->stored.number != shard.number) return nullptr;
+  return SameGeometry(it->stored.record, shard.record) ? &*it : nullptr;
 }
 
 Result<LoggedTensor> ReadTensor(const Shards& shards, const LoggedTensor& before) {
