@@ -99,9 +99,15 @@ std::string Note(const Cost& cost) {
   return text;
 }
 
+// The size of a row, unless --sizes says another.
+uint64_t SizeOf(const Flags& flags, uint64_t full, uint64_t quick) {
+  if (!flags.sizes.empty()) return flags.sizes[0];
+  return flags.quick ? quick : full;
+}
+
 // Ranks that save nothing, 200 times.
 int LogRow(const Flags& flags) {
-  const uint32_t num_ranks = flags.quick ? 4 : 1024;
+  const auto num_ranks = static_cast<uint32_t>(SizeOf(flags, 1024, 4));
   const int num_saves = flags.quick ? 3 : 200;
   Workplace place(flags.folder);
   const LogCosts costs = RunLog(place.NewPath("log"), num_ranks, num_saves);
@@ -145,7 +151,7 @@ int JudgeRow(const Curves& curves, const std::vector<Limit>& limits) {
 }
 
 int TensorsRow(const Flags& flags) {
-  const uint64_t n = flags.quick ? 100 : 1'000'000;
+  const uint64_t n = SizeOf(flags, 1'000'000, 100);
   Curves curves("tensors");
   MeasureTensors(MakePlan(flags, {n}), &curves);
   std::printf("%llu tensors of 128 bytes\n", static_cast<unsigned long long>(n));
@@ -160,7 +166,7 @@ int TensorsRow(const Flags& flags) {
 }
 
 int StepsRow(const Flags& flags) {
-  const uint64_t n = flags.quick ? 20 : 100'000;
+  const uint64_t n = SizeOf(flags, 100'000, 20);
   Curves curves("steps");
   MeasureSteps(MakePlan(flags, {n}), 100, &curves);
   std::printf("%llu steps of 100 tensors\n", static_cast<unsigned long long>(n));
@@ -174,7 +180,7 @@ int StepsRow(const Flags& flags) {
 }
 
 int WaitsRow(const Flags& flags) {
-  const uint64_t mib = flags.quick ? 64 : 4096;
+  const uint64_t mib = SizeOf(flags, 4096, 64);
   const double interval = flags.quick ? 0.01 : 1;
   const int num_saves = flags.quick ? 3 : 15;
   Rows rows;
@@ -201,7 +207,8 @@ int Main(int argc, char** argv) {
   Flags flags;
   app.add_option("--folder", flags.folder, "Where stores are made; removed at the end");
   app.add_option("--axis", flags.axes, "Only these axes");
-  app.add_option("--sizes", flags.sizes, "Their sizes, in place of the usual ones");
+  app.add_option("--sizes", flags.sizes,
+                 "Their sizes, or that of the row, in place of the usual ones");
   app.add_option("--json", flags.json, "Writes the curves to this file, too");
   app.add_option("--row", flags.row, "A row of must_show, 2 to 5")->check(CLI::Range(2, 5));
   app.add_flag("--quick", flags.quick, "Small sizes, which show that it runs");
