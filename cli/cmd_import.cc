@@ -204,12 +204,8 @@ Result<SaveReport> Save(const Context& context, const ImportSource& source,
 std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string& run,
                                            const ImportPlan& plan) {
   if (plan.on_existing != OnExisting::kReplace) return std::nullopt;
-  const auto steps = store.ListCheckpoints(run);
-  if (!steps.ok()) return std::nullopt;  // there is no such run
-  for (const CheckpointInfo& info : *steps) {
-    if (info.id.step == *plan.step) return info;
-  }
-  return std::nullopt;
+  const auto there = store.OpenCheckpoint(run, *plan.step);
+  return there.ok() ? std::optional((*there)->info()) : std::nullopt;
 }
 
 // Tags belong to the number of a step and metrics to what was saved, so the one stay and the others

@@ -40,16 +40,12 @@ std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors, const std::s
   return entries;
 }
 
-nlohmann::ordered_json ToArray(const std::vector<LsEntry>& entries) {
-  auto array = nlohmann::ordered_json::array();
-  for (const LsEntry& entry : entries) {
-    array.push_back({{"name", entry.first.name},
-                     {"dtype", DTypeName(entry.first.dtype)},
-                     {"shape", entry.first.shape},
-                     {"shards", entry.num_shards},
-                     {"logical_bytes", entry.logical_bytes}});
-  }
-  return array;
+nlohmann::ordered_json ToObject(const LsEntry& entry) {
+  return {{"name", entry.first.name},
+          {"dtype", DTypeName(entry.first.dtype)},
+          {"shape", entry.first.shape},
+          {"shards", entry.num_shards},
+          {"logical_bytes", entry.logical_bytes}};
 }
 
 std::string ToText(const std::vector<LsEntry>& entries) {
@@ -75,7 +71,11 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   if (!tensors.ok()) return tensors.status();
   const std::vector<LsEntry> entries = Gather(*tensors, options.glob);
   if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
-  context.json() ? context.PrintJson(ToArray(entries)) : context.PrintText(ToText(entries));
+  if (context.json()) {
+    context.PrintJsonArray(entries.size(), [&](size_t i) { return ToObject(entries[i]); });
+  } else {
+    context.PrintText(ToText(entries));
+  }
   return {};
 }
 

@@ -33,12 +33,6 @@ Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const std::str
   return all;
 }
 
-nlohmann::ordered_json ToArray(const std::vector<CheckpointInfo>& steps) {
-  auto array = nlohmann::ordered_json::array();
-  for (const CheckpointInfo& info : steps) array.push_back(ToJson(info));
-  return array;
-}
-
 std::string ToText(const std::vector<CheckpointInfo>& steps) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"step", kRight},
@@ -59,7 +53,11 @@ std::string ToText(const std::vector<CheckpointInfo>& steps) {
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
   const auto steps = ListSteps(store, options.run);
   if (!steps.ok()) return steps.status();
-  context.json() ? context.PrintJson(ToArray(*steps)) : context.PrintText(ToText(*steps));
+  if (context.json()) {
+    context.PrintJsonArray(steps->size(), [&](size_t i) { return ToJson((*steps)[i]); });
+  } else {
+    context.PrintText(ToText(*steps));
+  }
   return {};
 }
 

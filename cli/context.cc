@@ -13,6 +13,27 @@
 #include "varve/store.h"
 
 namespace varve::cli {
+namespace {
+
+std::string Dump(const nlohmann::ordered_json& value) {
+  // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  // A terminal would obey some of the characters that JSON need not escape.
+  static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  return value.dump(2, ' ', /*ensure_ascii=*/is_terminal, kReplace);
+}
+
+// One level deeper. A string of JSON has no line ends of its own.
+std::string Indented(std::string_view text) {
+  std::string indented;
+  for (const char c : text) {
+    indented += c;
+    if (c == '\n') indented += "  ";
+  }
+  return indented;
+}
+
+}  // namespace
 
 void Context::AddGlobalOptions(CLI::App* app) {
   app->add_option("-s,--store", store_path_, "Folder of the store")
@@ -69,11 +90,17 @@ Outcome Context::WithAdvice(Outcome outcome) const {
 }
 
 void Context::PrintJson(const nlohmann::ordered_json& value) const {
-  // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  // A terminal would obey some of the characters that JSON need not escape.
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-  PrintText(value.dump(2, ' ', /*ensure_ascii=*/is_terminal, kReplace) + "\n");
+  PrintText(Dump(value) + "\n");
+}
+
+void Context::PrintJsonArray(
+    size_t count, const std::function<nlohmann::ordered_json(size_t index)>& element) const {
+  if (count == 0) return PrintJson(nlohmann::ordered_json::array());
+  for (size_t i = 0; i < count; ++i) {
+    PrintText(i == 0 ? "[\n  " : ",\n  ");
+    PrintText(Indented(Dump(element(i))));
+  }
+  PrintText("\n]\n");
 }
 
 void Context::PrintText(std::string_view text) const {

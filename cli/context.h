@@ -64,6 +64,10 @@ class Context {
 
   // The result of a verb on standard output: as JSON in the one case, as text in the other.
   void PrintJson(const nlohmann::ordered_json& value) const;
+  // An array of `count` elements as PrintJson writes it, made and written one after the other: its
+  // memory is that of one, however many there are.
+  void PrintJsonArray(size_t count,
+                      const std::function<nlohmann::ordered_json(size_t index)>& element) const;
   void PrintText(std::string_view text) const;
   // A remark for people on standard error; nothing with --quiet.
   void Note(std::string_view text) const;

@@ -29,6 +29,16 @@ std::filesystem::path DbPath(const std::filesystem::path& store) {
   return (error ? store : canonical) / "db";
 }
 
+size_t CountFiles(const std::filesystem::path& folder) {
+  std::error_code error;  // then as few as can be found
+  size_t num_files = 0;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    ++num_files;
+  }
+  return num_files;
+}
+
 // All table files stay open (a reader must keep what the writer unlinks), so the soft limit of
 // descriptors, often 1,024, is raised as far as this process may.
 void RaiseDescriptorLimit() {
@@ -269,7 +279,7 @@ Status Database::VerifyTableFile(const std::filesystem::path& file) {
 
 Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::path& path) {
   RaiseDescriptorLimit();
-  const rocksdb::DBOptions options = MakeDbOptions();
+  const rocksdb::DBOptions options = MakeDbOptions(CountFiles(DbPath(path)));
   VARVE_ASSIGN_OR_RETURN(const auto families,
                          FindFamilies(path, options, MakeFamilyOptions(nullptr)));
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
@@ -435,7 +445,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   for_writing_ = for_writing;
   path_ = path;
   filter_ = std::make_shared<DeadChunkFilterFactory>();
-  db_options_ = MakeDbOptions();
+  db_options_ = MakeDbOptions(CountFiles(DbPath(path)));
   family_options_ = MakeFamilyOptions(filter_);
   const std::string db_path = DbPath(path).string();
   if (for_writing) {

@@ -20,7 +20,7 @@
 namespace varve {
 namespace {
 
-using Shards = std::vector<StoredShard>;  // of one tensor, by number
+using Shards = std::vector<StoredShard>;  // of one tensor, by rising number
 
 bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk &&

@@ -320,7 +320,6 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
   VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
   const Status taken = TakeFromTotals(frame, entry);
   if (!taken.ok() && !NoteIfDamaged(taken)) return taken;  // totals are for people
-  births_with_dead_.insert(birth);
   if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
   return true;
 }

@@ -79,7 +79,6 @@ class ReferenceCounts {
   const std::vector<std::string>& damage() const { return damage_; }
 
   // Births that have dead chunks because of this commit.
-  const std::set<uint64_t>& births_with_dead() const { return births_with_dead_; }
   // Calls `visit` with each birth whose record changes by this commit; nullptr: WriteTo deletes it.
   void VisitChanged(
       const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const;
@@ -128,7 +127,6 @@ class ReferenceCounts {
   std::map<BlockKey, Block> blocks_;
   std::map<uint64_t, BirthEntry> births_;
   std::map<std::pair<uint64_t, uint32_t>, BirthBlock> birth_blocks_;
-  std::set<uint64_t> births_with_dead_;
   std::set<uint64_t> deleted_births_;
   std::vector<std::string> damage_;
 };

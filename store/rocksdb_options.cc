@@ -5,10 +5,16 @@
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
+#include <algorithm>
 #include <cstdarg>
 
 namespace varve {
 namespace {
+
+// Each open, and each look of a reader at what is new, starts its threads for every family, however
+// few files it has: for some files that takes longer than opening them.
+constexpr size_t kFilesPerOpeningThread = 128;
+constexpr size_t kMaxOpeningThreads = 16;
 
 // RocksDB's own log would be a file on the store's disk, and a full disk then aborts the process.
 // What matters in it comes back as a Status, so nothing is kept.
@@ -104,11 +110,13 @@ void DeadChunkFilterFactory::SetPredicate(std::shared_ptr<const IsDead> is_dead)
   is_dead_ = std::move(is_dead);
 }
 
-rocksdb::DBOptions MakeDbOptions() {
+rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   rocksdb::DBOptions options;
   options.info_log = std::make_shared<SilentLogger>();
   options.allow_fallocate = false;
   options.max_open_files = -1;
+  options.max_file_opening_threads =
+      static_cast<int>(std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));
   options.max_background_jobs = 2;
   options.max_total_wal_size = 1 << 20;
   options.max_manifest_file_size = 4 << 20;  // read in full at each open

@@ -47,7 +47,8 @@ class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
   std::shared_ptr<const IsDead> is_dead_;  // guarded by mutex_
 };
 
-rocksdb::DBOptions MakeDbOptions();
+// Of a database with about so many files.
+rocksdb::DBOptions MakeDbOptions(size_t num_files = 0);
 // The options of each family, in the order of Family.
 std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
     std::shared_ptr<DeadChunkFilterFactory> filter);

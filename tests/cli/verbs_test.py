@@ -88,6 +88,24 @@ class VerbsTest(verb_case.VerbCase):
         self.assertRegex(self.varve("runs").stdout, r"\nmain +2\n")
         self.assertIn("metrics           acc=nan loss=2.5\n", self.varve("show", 1).stdout)
 
+    def test_an_array_is_one_json_value_with_an_element_at_a_time(self):
+        self.varve("init")
+        self.assertEqual(self.varve("--json", "steps").stdout, "[]\n")
+        self.save(1, "--tag", "a\\n", "--tag", "b")
+        self.save(2)
+        for words in (["steps"], ["ls", "1"], ["ls", "1", "x*"]):
+            text = self.varve("--json", *words).stdout
+            value = harness.json.loads(text)
+            self.assertEqual(text, harness.json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def test_what_is_missing_of_many_steps_is_named(self):
+        for step in (1, 2):
+            self.save(step)
+        done = self.varve("drop", 1, 7, 2, 8, "other@9", expect=harness.NO_STEP)
+        for name in ("step 7", "step 8", "no run other"):
+            self.assertIn(name, done.stderr)
+        self.assertEqual(self.steps(), [("main", 1), ("main", 2)])
+
     def test_a_step_can_be_named_in_every_way(self):
         self.save(1, "--metric", "loss=2", "--tag", "first")
         self.save(2, "--metric", "loss=1")

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "tests/store/store_fixture.h"
 
@@ -90,6 +91,35 @@ TEST_F(HistoryTest, DiffSortsTensorsByWhatBecameOfThem) {
   EXPECT_EQ(only_w->changed.size(), 1);
   EXPECT_THAT(only_w->added, IsEmpty());
   EXPECT_THAT(store_->Diff({"main", 1}, {"main", 9}), FailsWith(StatusCode::kNotFound, "step 9"));
+}
+
+// Numbers have gaps; some are there only before, or only after.
+TEST_F(HistoryTest, ShardsAreComparedWithThoseOfTheirNumber) {
+  const auto save = [&](uint64_t step, const std::map<uint32_t, float>& shards) {
+    std::vector<TestTensor> tensors;
+    for (const auto& [number, value] : shards) tensors.push_back(Floats("w", {value}));
+    const auto writer = store_->Begin(step).value();
+    size_t i = 0;
+    for (const auto& [number, value] : shards) {
+      TensorView view = tensors[i++].view();
+      view.shard = number;
+      VARVE_ASSERT_OK(writer->Put(view));
+    }
+    VARVE_ASSERT_OK(writer->Commit().status());
+  };
+  save(1, {{1, 1}, {4, 4}, {6, 6}, {9, 9}});
+  save(2, {{0, 0}, {1, 1}, {4, 5}, {9, 9}, {12, 12}});
+  const auto diff = store_->Diff({"main", 1}, {"main", 2});
+  ASSERT_TRUE(diff.ok()) << diff.status().ToString();
+  std::vector<std::pair<uint32_t, bool>> changed;
+  for (const TensorDiff& shard : diff->changed) changed.emplace_back(shard.shard, shard.reshaped);
+  EXPECT_THAT(changed, ElementsAre(std::pair(0u, true), std::pair(4u, false), std::pair(12u, true),
+                                   std::pair(6u, true)));
+  const auto log = store_->Log("main", "w");
+  ASSERT_TRUE(log.ok()) << log.status().ToString();
+  ASSERT_EQ(log->size(), 2u);
+  EXPECT_EQ((*log)[1].num_chunks, 5u);
+  EXPECT_EQ((*log)[1].changed_chunks, 3u);  // 0, 4 and 12
 }
 
 TEST_F(HistoryTest, DiffComparesValues) {

@@ -6,6 +6,7 @@
 #include "store/commit_batch.h"
 #include "store/database.h"
 #include "store/record.h"
+#include "store/rocksdb_options.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -24,6 +25,14 @@ TEST_F(OpenTest, CreateTakesOnlyAFolderOfItsOwn) {
   EXPECT_THAT(Store::Open(foreign), FailsWith(StatusCode::kNotFound, "no varve store"));
   EXPECT_THAT(Store::OpenForReading(folder_.path() / "nowhere"),
               FailsWith(StatusCode::kNotFound, "no varve store"));
+}
+
+// RocksDB starts them for each family at each open, also where there is nothing to open.
+TEST(OpenThreadsTest, FollowTheFiles) {
+  EXPECT_EQ(MakeDbOptions().max_file_opening_threads, 1);
+  EXPECT_EQ(MakeDbOptions(200).max_file_opening_threads, 1);
+  EXPECT_EQ(MakeDbOptions(1'000).max_file_opening_threads, 7);
+  EXPECT_EQ(MakeDbOptions(1'000'000).max_file_opening_threads, 16);
 }
 
 TEST_F(OpenTest, CreateThatWasCutShortIsMadeAnew) {

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long a trainer's commit takes while its store is put in order. The trainer saves next to
+// nothing, so that a commit is short unless it waits; half of the bytes of its store are dead, in
+// files whose other half lives, so that there is work.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "bench/measure.h"
+#include "bench/scale/axes.h"
+#include "bench/scale/tiny_state.h"
+#include "bench/state.h"
+#include "bench/workplace.h"
+
+namespace varve::bench {
+namespace {
+
+constexpr uint64_t kStepMiB = 16;  // a step, of which half dies
+constexpr uint64_t kMiBytes = uint64_t{1} << 20;
+
+constexpr int kLocked = 11;  // exit code of the command
+
+struct Old {
+  std::vector<std::byte> dies, lives;
+};
+
+// Run "old" has steps of two tensors, of which the second is in run "kept", too. The trainer is
+// "main".
+void Fill(Store* store, uint64_t mib) {
+  const std::vector<int64_t> shape = {static_cast<int64_t>(kStepMiB * kMiBytes / 8)};
+  Old old{std::vector<std::byte>(kStepMiB * kMiBytes / 2),
+          std::vector<std::byte>(kStepMiB * kMiBytes / 2)};
+  for (uint64_t step = 0; step < std::max<uint64_t>(2, mib / kStepMiB); ++step) {
+    FillNoise(Mix(1, step), old.dies);
+    FillNoise(Mix(2, step), old.lives);
+    for (const char* run : {"old", "kept"}) {
+      const auto writer = Must(store->Begin(step, {.run = run}));
+      if (run == std::string("old")) {
+        Require(writer->Put({.name = "dies", .shape = shape, .data = old.dies.data()}));
+      }
+      Require(writer->Put({.name = "lives", .shape = shape, .data = old.lives.data()}));
+      Must(writer->Commit());
+    }
+  }
+}
+
+void DropOld(Store* store, bool reclaim) {
+  std::vector<CheckpointId> ids;
+  for (const CheckpointInfo& info : Must(store->ListCheckpoints("old"))) ids.push_back(info.id);
+  ids.pop_back();
+  Must(store->Drop(ids, {.reclaim = reclaim}));
+}
+
+void Work(const Plan& plan, Beside beside, const std::string& path, Store* store) {
+  switch (beside) {
+    case Beside::kNothing:
+      break;
+    case Beside::kForget:
+      RunProgram({plan.varve, "-s", path, "forget", "--run", "old", "--keep-last", "1"});
+      break;
+    case Beside::kReclaim:
+      // It needs the lock, which the trainer has.
+      RunProgram({plan.varve, "-s", path, "reclaim", "--all"}, kLocked);
+      break;
+    case Beside::kCheck:
+      RunProgram({plan.varve, "-s", path, "check", "--read-data"});
+      break;
+    case Beside::kOwnForget:
+      DropOld(store, true);
+      break;
+    case Beside::kOwnReclaim:
+      Must(store->Reclaim({.all = true}));
+      break;
+    case Beside::kOwnCheck:
+      Must(store->Check({.read_data = true}));
+      break;
+  }
+}
+
+}  // namespace
+
+const char* NameOf(Beside beside) {
+  constexpr const char* kNames[] = {"nothing",
+                                    "varve forget",
+                                    "varve reclaim --all",
+                                    "varve check --read-data",
+                                    "Drop, of its own",
+                                    "Reclaim of all, of its own",
+                                    "Check of data, of its own"};
+  return kNames[static_cast<int>(beside)];
+}
+
+std::vector<double> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
+                                 int num_saves) {
+  Workplace place(plan.folder);
+  const auto path = place.NewPath("waits");
+  const auto store = Must(Store::Create(path));
+  Fill(store.get(), mib);
+  if (beside == Beside::kReclaim || beside == Beside::kOwnReclaim) DropOld(store.get(), false);
+  place.Settle();
+
+  std::atomic<bool> is_done{false};
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(2 * interval));
+    Work(plan, beside, path, store.get());
+    is_done = true;
+  });
+  TinyState state(64, 3);
+  std::vector<double> waits;
+  for (uint64_t step = 1; !is_done || waits.size() < static_cast<size_t>(num_saves); ++step) {
+    state.Change(step, step % 8, 8);
+    waits.push_back(Seconds([&] { state.Save(store.get(), step); }));
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval));
+  }
+  other.join();
+  return waits;
+}
+
+}  // namespace varve::bench
