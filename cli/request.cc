@@ -2,9 +2,8 @@
 #include "cli/request.h"
 
 #include <CLI/CLI.hpp>
-#include <map>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/json.h"
 #include "cli/print.h"
@@ -14,34 +13,19 @@
 namespace varve::cli {
 namespace {
 
-// Which steps there are, read once a run and only of runs that are asked for.
-class ListedSteps {
- public:
-  explicit ListedSteps(const Store* store) : store_(store) {}
-
-  bool Contains(const CheckpointId& id) {
-    auto it = runs_.find(id.run);
-    if (it == runs_.end()) {
-      it = runs_.emplace(id.run, std::set<uint64_t>()).first;
-      const auto steps = store_->ListCheckpoints(id.run);
-      if (!steps.ok()) return false;
-      for (const CheckpointInfo& info : *steps) it->second.insert(info.id.step);
-    }
-    return it->second.contains(id.step);
-  }
-
- private:
-  const Store* const store_;
-  std::map<std::string, std::set<uint64_t>> runs_;
-};
+bool IsListed(const Store& store, const CheckpointId& id) {
+  const auto steps = store.ListCheckpoints(id.run);
+  return steps.ok() && std::any_of(steps->begin(), steps->end(), [&](const CheckpointInfo& info) {
+           return info.id.step == id.step;
+         });
+}
 
 // Damaged ones are, too: they can be dropped.
 Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
   std::vector<std::string> missing;
-  ListedSteps listed(&store);
   for (const CheckpointId& id : ids) {
     const Status status = store.OpenCheckpoint(id.run, id.step).status();
-    if (status.ok() || listed.Contains(id)) continue;
+    if (status.ok() || IsListed(store, id)) continue;
     if (status.code() == StatusCode::kNotFound) {
       missing.push_back(status.message());
     } else {

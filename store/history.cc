@@ -28,8 +28,9 @@ bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
 }
 
 const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
-  const auto it = std::ranges::lower_bound(shards, number, {}, &StoredShard::number);
-  return it == shards.end() || it->number != number ? nullptr : &*it;
+  const auto it = std::find_if(shards.begin(), shards.end(),
+                               [&](const StoredShard& shard) { return shard.number == number; });
+  return it == shards.end() ? nullptr : &*it;
 }
 
 struct ChangedChunk {
@@ -80,14 +81,14 @@ struct LoggedShard {
   StoredShard stored;
   std::vector<ChunkList> lists;
 };
-using LoggedTensor = std::vector<LoggedShard>;  // all its shards, by number
+using LoggedTensor = std::vector<LoggedShard>;  // all its shards
 
 // What a shard can be compared with, chunk by chunk; may be null.
 const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
-  const auto number = [](const LoggedShard& other) { return other.stored.number; };
-  const auto it = std::ranges::lower_bound(before, shard.number, {}, number);
-  const bool is_there = it != before.end() && it->stored.number == shard.number;
-  return is_there && SameGeometry(it->stored.record, shard.record) ? &*it : nullptr;
+  const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
+    return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
+  });
+  return it == before.end() ? nullptr : &*it;
 }
 
 Result<LoggedTensor> ReadTensor(const Shards& shards, const LoggedTensor& before) {

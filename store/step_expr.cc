@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
-#include <utility>
 
 #include "varve/retention.h"
 #include "varve/store.h"
@@ -123,10 +121,9 @@ Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts) {
   std::vector<CheckpointId> ids;
-  std::set<std::pair<std::string, uint64_t>> seen;
   for (const std::string& text : texts) {
     VARVE_ASSIGN_OR_RETURN(CheckpointId id, ResolveStep(store, text));
-    if (seen.emplace(id.run, id.step).second) ids.push_back(std::move(id));
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(std::move(id));
   }
   return ids;
 }
