@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A full disk (a small tmpfs) during save, drop and open: clear errors, and nothing committed is lost."""
 
+import json
+import os
+import pathlib
+import struct
 import sys
+import tempfile
 import unittest
 
 import harness
@@ -62,6 +67,19 @@ class FullDiskTest(unittest.TestCase):
             tool.must("save 6 6")
         self.assertEqual(harness.check(self.store)["steps"], 2)
         self.assertGreaterEqual((self.store / "RESERVE").stat().st_blocks * 512, 8 * harness.MIB)
+
+    def test_the_command_says_what_makes_room(self):
+        with harness.StoreTool(self.store, TENSOR_BYTES) as tool:
+            tool.must("save 0 0")
+        with tempfile.TemporaryDirectory() as other:
+            source = pathlib.Path(other) / "large.safetensors"
+            header = json.dumps({"w": {"dtype": "U8", "shape": [DISK_MIB * harness.MIB],
+                                       "data_offsets": [0, DISK_MIB * harness.MIB]}}).encode()
+            source.write_bytes(struct.pack("<Q", len(header)) + header + os.urandom(DISK_MIB * harness.MIB))
+            done = harness.varve(self.store, "import", source, "--step", 1, expect=harness.FAILED)
+        self.assert_clear(done.stderr)
+        self.assertIn("nothing that was saved is lost: varve drop and varve forget make room", done.stderr)
+        harness.varve(self.store, "drop", "0")
 
     def test_the_command_drops_with_no_byte_free(self):
         with harness.StoreTool(self.store, TENSOR_BYTES) as tool:
