@@ -8,6 +8,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,6 +27,13 @@ class CommitBatch {
   void Put(Family family, std::string key, std::string value);
   void Delete(Family family, std::string key);
 
+  // Entries of a family that are too many to be held: Commit calls `make`, once and on any thread,
+  // while it writes them. They come by rising key, there is at least one, and they replace changes
+  // of the same keys. Once a family.
+  using Emit = std::function<Status(std::string_view key, std::string_view value)>;
+  using Make = std::function<Status(const Emit& emit)>;
+  void PutSorted(Family family, Make make);
+
   bool empty() const;
   uint64_t num_bytes() const { return num_bytes_; }
 
@@ -36,8 +44,16 @@ class CommitBatch {
                 std::span<const std::filesystem::path> chunk_files) const;
 
  private:
-  std::map<std::string, std::optional<std::string>> changes_[kNumFamilies];
-  uint64_t num_bytes_ = 0;  // of keys and values, about
+  struct Changes {
+    std::map<std::string, std::optional<std::string>> held;
+    Make make;
+    bool empty() const { return held.empty() && make == nullptr; }
+  };
+  static Status WriteTable(const Database& database, Family family,
+                           const std::filesystem::path& path, const Changes& changes);
+
+  Changes changes_[kNumFamilies];
+  uint64_t num_bytes_ = 0;  // of keys and values that are held, about
 };
 
 }  // namespace varve
