@@ -222,7 +222,7 @@ Status Checker::CheckTensors() {
         if (it->second != record->content) {
           Error(where + ": its content digest is not that of another tensor with the same lists");
         }
-        AppendToRoot(parsed->name, parsed->shard, *record, &current_root_);
+        AppendToRoot(parsed->name, parsed->shard, record->View(), &current_root_);
         return Status::Ok();
       }));
   if (current_.has_value()) FinishStep(*current_);

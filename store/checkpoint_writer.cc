@@ -5,16 +5,19 @@
 //   2. new chunks are encoded, written to files of their own and synced (SavePipeline);
 //   3. under the commit mutex every shared chunk and list is counted once more, so that nothing
 //      that a drop took away meanwhile is referred to;
-//   4. records, lists and counts are written to files and synced, and one ingest makes these and the
+//   4. records, lists and counts are written to files and synced, and one ingest makes these and
+//   the
 //      chunk files visible at once (CommitBatch).
 // A crash before the end of 4 leaves files in incoming/, which the next open removes.
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
-#include "store/disjoint.h"
+#include "codec/digest_stream.h"
+#include "store/cursor.h"
 #include "store/frame_totals.h"
 #include "store/gather.h"
 #include "store/guarded.h"
@@ -22,6 +25,7 @@
 #include "store/regions.h"
 #include "store/root_digest.h"
 #include "store/save_pipeline.h"
+#include "store/save_tensor.h"
 #include "store/shard_faults.h"
 #include "store/store_impl.h"
 #include "store/trainer_state.h"
@@ -30,34 +34,12 @@
 namespace varve {
 namespace {
 
+// What of the root digest's text is held at a time.
+constexpr size_t kRootBytes = size_t{64} << 10;
+
 constexpr size_t kMaxItemBytes = size_t{64} << 20;
 constexpr uint32_t kElementsPerChunk = 262144;
 constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
-
-std::unique_ptr<SaveTensor> MakeTensor(const TensorView& view) {
-  auto tensor = std::make_unique<SaveTensor>();
-  tensor->name = view.name;
-  tensor->shard = view.shard;
-  tensor->dtype = view.dtype;
-  tensor->shape.assign(view.shape.begin(), view.shape.end());
-  tensor->derived_from = view.derived_from;
-  tensor->record.dtype = view.dtype;
-  tensor->record.shape = tensor->shape;
-  tensor->record.elements_per_chunk = ElementsPerChunk(view.dtype);
-  tensor->record.alias_of = view.alias_of;
-  tensor->record.derived_from = view.derived_from;
-  tensor->record.role = view.role;
-  if (view.layout != nullptr) tensor->record.layout = Canonical(*view.layout);
-  return tensor;
-}
-
-// Digest of a tensor's content: of its chunks' digests in order.
-Digest ContentDigest(uint64_t seed, const std::vector<ChunkRef>& refs) {
-  std::string all;
-  all.reserve(16 * refs.size());
-  for (const ChunkRef& ref : refs) all += keys::Index(ref.digest);
-  return ComputeDigest(seed, AsBytes(all));
-}
 
 // What a save stored, all of it alive.
 BirthRecord MakeBirth(const SaveTotals& totals, uint32_t num_lists) {
@@ -78,9 +60,9 @@ Status CheckGeometry(std::span<const SaveTensor* const> shards) {
   std::vector<ShardLayout> layouts;
   std::vector<ShardHolder> holders;
   for (const SaveTensor* shard : shards) {
-    const auto& layout = shard->record.layout;
-    if (layout.has_value() && shard->dtype == shards[0]->dtype) layouts.push_back(*layout);
-    holders.push_back({shard->shard, shard->dtype, layout.has_value() ? &*layout : nullptr});
+    const ShardLayout* const layout = shard->layout;
+    if (layout != nullptr && shard->dtype == shards[0]->dtype) layouts.push_back(*layout);
+    holders.push_back({shard->shard, shard->dtype, layout});
   }
   if (layouts.size() == shards.size() && ProveCoverage(layouts).ok()) return Status::Ok();
   std::string text;
@@ -92,19 +74,12 @@ Status CheckGeometry(std::span<const SaveTensor* const> shards) {
 
 // Shards of equal layouts have equal bytes: which of them is read makes no difference.
 Status CheckReplicas(std::span<const SaveTensor* const> shards) {
-  std::vector<const ShardLayout*> layouts;
-  for (const SaveTensor* shard : shards) layouts.push_back(&*shard->record.layout);
-  const std::vector<size_t> originals = FindOriginals(layouts);
-  for (size_t i = 1; i < shards.size(); ++i) {
-    const SaveTensor& original = *shards[originals[i]];
-    const auto same = [](const ChunkRef& a, const ChunkRef& b) { return a.digest == b.digest; };
-    if (std::equal(shards[i]->refs.begin(), shards[i]->refs.end(), original.refs.begin(),
-                   original.refs.end(), same)) {
-      continue;
-    }
-    return Status::InvalidArgument(ShardName(original) + " and " + ShardName(*shards[i]) +
-                                   " are replicas, " + ToString(*shards[i]->record.layout) +
-                                   ", but differ");
+  std::unordered_map<const ShardLayout*, const SaveTensor*> originals;  // equal layouts are one
+  for (const SaveTensor* shard : shards) {
+    const SaveTensor& original = *originals.try_emplace(shard->layout, shard).first->second;
+    if (shard->content == original.content) continue;
+    return Status::InvalidArgument(ShardName(original) + " and " + ShardName(*shard) +
+                                   " are replicas, " + ToString(*shard->layout) + ", but differ");
   }
   return Status::Ok();
 }
@@ -122,7 +97,8 @@ class CheckpointWriterImpl : public SourceWriter {
 
   Status Put(const TensorView& view) override;
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override;
-  Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override;
+  void FindParents() override;
+  Result<std::vector<Digest>> ParentDigests(std::string_view name, uint32_t shard) override;
   uint64_t digest_seed() const override { return store_->digest_seed(); }
   void SetPartial() override { is_partial_ = true; }
   void SetCondition(std::function<Status()> may_commit) override {
@@ -130,6 +106,8 @@ class CheckpointWriterImpl : public SourceWriter {
   }
   void SetCodec(Codec codec) override { options_.codec = codec; }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
+  Digest root() const override { return root_; }
+  std::vector<Digest> contents() const override;
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
   Status SetTrainerState(const TrainerState& state) override;
   Status SetTopology(const Topology& topology) override;
@@ -140,18 +118,17 @@ class CheckpointWriterImpl : public SourceWriter {
 
  private:
   Status RequireOpen() const;
-  Status Add(std::unique_ptr<SaveTensor> tensor);
+  Status Add(const TensorView& view, std::shared_ptr<ChunkSource> source);
   Status PinParent(RunId run);
-  Result<std::optional<TensorRecord>> FindParent(const SaveTensor& tensor) const;
-  void FindParents();
+  Status FindParent(Cursor* records, SaveTensor* tensor);
   Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
-  void LinkSources();
+  std::vector<SaveTensor*> LinkSources();
   Status CommitPipeline(SavePipeline* pipeline);
   Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,
                  CommitBatch* batch);
   Status ResolveRun(CommitBatch* batch, RunId* run);
-  Status CountReferences(uint32_t num_lists, const SavePipeline& pipeline, ReferenceCounts* counts);
-  uint32_t MakeLists(CommitBatch* batch);
+  Status CountReferences(const SavePipeline& pipeline, ReferenceCounts* counts);
+  void PutChunks(const SavePipeline& pipeline, CommitBatch* batch);
   void PutTensors(StepKey key, CommitBatch* batch);
   void PutState(StepKey key, CommitBatch* batch);
   void PutStep(StepKey key, std::optional<StepKey> parent, const SavePipeline& pipeline,
@@ -167,8 +144,8 @@ class CheckpointWriterImpl : public SourceWriter {
   uint64_t birth_ = 0;
   std::optional<StepKey> parent_;  // pinned
 
-  std::vector<std::unique_ptr<SaveTensor>> tensors_;
-  std::map<std::pair<std::string, uint32_t>, SaveTensor*> by_name_;
+  SaveTensors tensors_;
+  std::vector<SaveTensor*> sorted_;           // once parents are looked for
   std::map<std::string, std::string> items_;  // encoded
   std::string trainer_state_;
   std::string topology_;
@@ -179,10 +156,7 @@ class CheckpointWriterImpl : public SourceWriter {
   bool is_partial_ = false;
   std::function<Status()> may_commit_;
   std::vector<std::string> warnings_;
-
-  // Lists of this save that are shared with the parent, and refs of those that are new.
-  std::vector<ListAddress> shared_lists_;
-  std::vector<const ChunkRef*> new_list_refs_;
+  Digest root_;  // once the pipeline has run
 };
 
 Status CheckpointWriterImpl::Begin() {
@@ -239,30 +213,28 @@ Status CheckpointWriterImpl::RequireOpen() const {
 Status CheckpointWriterImpl::Put(const TensorView& view) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/true));
-  auto tensor = MakeTensor(view);
-  if (!IsDense(view.shape, view.strides)) tensor->strides.assign(view.strides.begin(), view.strides.end());
-  tensor->data = static_cast<const std::byte*>(view.data);
-  return Add(std::move(tensor));
+  return Add(view, nullptr);
 }
 
 Status CheckpointWriterImpl::PutSource(const TensorView& view,
                                        std::shared_ptr<ChunkSource> source) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/false));
-  auto tensor = MakeTensor(view);
-  tensor->chunks = std::move(source);
-  return Add(std::move(tensor));
+  TensorView dense = view;
+  dense.data = nullptr;
+  dense.strides = {};
+  return Add(dense, std::move(source));
 }
 
-Status CheckpointWriterImpl::Add(std::unique_ptr<SaveTensor> tensor) {
-  tensor->record.birth = birth_;
-  if (!by_name_.try_emplace({tensor->name, tensor->shard}, tensor.get()).second) {
-    return Status::InvalidArgument("tensor " + tensor->name + " shard " +
-                                   std::to_string(tensor->shard) +
+Status CheckpointWriterImpl::Add(const TensorView& view, std::shared_ptr<ChunkSource> source) {
+  SaveTensor* const tensor = tensors_.Add(view);
+  if (tensor == nullptr) {
+    return Status::InvalidArgument("tensor " + std::string(view.name) + " shard " +
+                                   std::to_string(view.shard) +
                                    " was put twice into one checkpoint");
   }
-  logical_bytes_ += tensor->record.LogicalBytes();
-  tensors_.push_back(std::move(tensor));
+  tensor->chunks = std::move(source);
+  logical_bytes_ += tensor->Geometry().LogicalBytes();
   return Status::Ok();
 }
 
@@ -314,11 +286,11 @@ Result<SaveReport> CheckpointWriterImpl::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   SavePipeline pipeline(store_, birth_, options_);
   const Status status = Guarded("committing", [&]() -> Status {
+    if (sorted_.size() != tensors_.size()) FindParents();
     VARVE_RETURN_IF_ERROR(CheckShards(CheckGeometry));
-    FindParents();
-    LinkSources();
-    VARVE_RETURN_IF_ERROR(pipeline.Run(&tensors_));
+    VARVE_RETURN_IF_ERROR(pipeline.Run(LinkSources(), &tensors_));
     VARVE_RETURN_IF_ERROR(CheckShards(CheckReplicas));
+    root_ = RootDigest();
     if (may_commit_ != nullptr) VARVE_RETURN_IF_ERROR(may_commit_());
     return CommitPipeline(&pipeline);
   });
@@ -327,22 +299,18 @@ Result<SaveReport> CheckpointWriterImpl::Commit() {
   return MakeReport(pipeline);
 }
 
-// The tensor's record one step ago; nullopt when it had another dtype or cut, or was not there.
-Result<std::optional<TensorRecord>> CheckpointWriterImpl::FindParent(
-    const SaveTensor& tensor) const {
-  std::optional<TensorRecord> parent;
-  if (!parent_.has_value()) return parent;
-  VARVE_ASSIGN_OR_RETURN(
-      const auto value,
-      store_->database()->Get(Family::kTensors, keys::Tensor(*parent_, tensor.name, tensor.shard)));
-  if (!value.has_value()) return parent;
-  Result<TensorRecord> record = DecodeTensorRecord(*value);
-  if (!record.ok()) return record.status().WithContext("tensor " + tensor.name);
-  if (record->dtype == tensor.dtype &&
-      record->elements_per_chunk == tensor.record.elements_per_chunk) {
-    parent = *std::move(record);
+// Learns the tensor's lists of one step ago, if it was there and had this dtype and cut.
+Status CheckpointWriterImpl::FindParent(Cursor* records, SaveTensor* tensor) {
+  VARVE_ASSIGN_OR_RETURN(const auto value,
+                         records->Find(keys::Tensor(*parent_, tensor->name, tensor->shard)));
+  if (!value.has_value()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const TensorRecord record, DecodeTensorRecord(*value));
+  if (record.dtype != tensor->dtype || record.elements_per_chunk != tensor->elements_per_chunk) {
+    return Status::Ok();
   }
-  return parent;
+  tensor->parent_lists = tensors_.Keep(record.lists);
+  tensor->parent_chunks = record.NumChunks();
+  return Status::Ok();
 }
 
 // Calls `check` with the shards of each tensor that has layouts.
@@ -352,72 +320,85 @@ Status CheckpointWriterImpl::CheckShards(
   constexpr size_t kShown = 20;
   size_t num_faults = 0;
   std::string text;
-  for (auto it = by_name_.begin(); it != by_name_.end();) {
-    const std::string& name = it->first.first;
-    std::vector<const SaveTensor*> shards;
+  std::vector<const SaveTensor*> shards;
+  for (auto it = sorted_.begin(); it != sorted_.end();) {
+    const std::string_view name = (*it)->name;
+    shards.clear();
     bool has_layouts = false;
-    for (; it != by_name_.end() && it->first.first == name; ++it) {
-      shards.push_back(it->second);
-      has_layouts = has_layouts || it->second->record.layout.has_value();
+    for (; it != sorted_.end() && (*it)->name == name; ++it) {
+      shards.push_back(*it);
+      has_layouts = has_layouts || (*it)->layout != nullptr;
     }
     if (!has_layouts) continue;
     const Status status = check(shards);
     if (status.ok() || ++num_faults > kShown) continue;
-    text += (text.empty() ? "tensor " : "\ntensor ") + name + ": " + std::string(status.message());
+    text += (text.empty() ? "tensor " : "\ntensor ") + std::string(name) + ": " +
+            std::string(status.message());
   }
   if (num_faults == 0) return Status::Ok();
   if (num_faults > kShown) text += "\nand " + std::to_string(num_faults - kShown) + " tensors more";
   return Status::InvalidArgument(text);
 }
 
+// One pass over the records of the parent, however many there are: both are in the order of names.
 void CheckpointWriterImpl::FindParents() {
-  for (const auto& tensor : tensors_) {
-    auto parent = FindParent(*tensor);
-    if (parent.ok()) {
-      tensor->parent = *std::move(parent);
-    } else {
-      warnings_.push_back(ParentWarning(tensor->name, parent.status()));
-    }
+  sorted_ = tensors_.Sorted();
+  if (!parent_.has_value()) return;
+  Cursor records(store_->database(), Family::kTensors);
+  for (SaveTensor* const tensor : sorted_) {
+    const Status found = FindParent(&records, tensor);
+    if (found.ok()) continue;
+    const Status named = found.WithContext("tensor " + std::string(tensor->name));
+    warnings_.push_back(ParentWarning(tensor->name, named));
   }
 }
 
-Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(const TensorView& view) const {
-  VARVE_RETURN_IF_ERROR(ValidateView(view, /*has_data=*/false));
-  // One that cannot be read is as good as none; the commit warns of it.
-  const auto parent = FindParent(*MakeTensor(view));
+Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(std::string_view name,
+                                                                uint32_t shard) {
   std::vector<Digest> digests;
-  if (!parent.ok() || !parent->has_value()) return digests;
-  for (size_t i = 0; i < (*parent)->lists.size(); ++i) {
-    const auto refs = store_->ReadList(**parent, i);
+  SaveTensor* const tensor = tensors_.Find(name, shard);
+  if (tensor == nullptr) return Status::NotFound("tensor " + std::string(name) + " was not put");
+  // One that cannot be read is as good as none; the commit warns of it.
+  for (size_t i = 0; i < tensor->parent_lists.size(); ++i) {
+    const auto refs =
+        store_->ReadList(tensor->parent_lists[i], tensor->parent_chunks - i * kChunksPerList);
     if (!refs.ok()) return std::vector<Digest>();
     for (const ChunkRef& ref : *refs) digests.push_back(ref.digest);
   }
+  tensor->are_parents_known = tensor->parent_chunks == tensor->Geometry().NumChunks();
   return digests;
 }
 
-// Connects derived tensors with their sources, and puts each behind its source: it is placed first, and
-// its bytes are needed no longer than that.
-void CheckpointWriterImpl::LinkSources() {
+// Connects derived tensors with their sources, and gives them in an order that has each behind its
+// source: it is placed first, and its bytes are needed no longer than that.
+std::vector<SaveTensor*> CheckpointWriterImpl::LinkSources() {
   const bool may_derive = store_->options().codec != Codec::kNone;
-  for (const auto& tensor : tensors_) {
-    const auto it = by_name_.find({tensor->derived_from, tensor->shard});
-    if (!may_derive || it == by_name_.end()) continue;
-    const SaveTensor* source = it->second;
-    const bool narrow = tensor->dtype == DType::kBF16 || tensor->dtype == DType::kF16;
+  std::vector<std::pair<const SaveTensor*, SaveTensor*>> derived;
+  for (SaveTensor& tensor : tensors_.all()) {
+    if (!may_derive || tensor.derived_from().empty()) continue;
+    SaveTensor* const source = tensors_.Find(tensor.derived_from(), tensor.shard);
+    const bool narrow = tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
     // Chunks are compared one by one, so shapes make no difference, nor padding behind the source.
-    if (narrow && source->dtype == DType::kF32 && source->strides.empty() &&
-        tensor->strides.empty() && source->record.NumChunks() == tensor->record.NumChunks()) {
-      tensor->source = source;
+    if (source != nullptr && narrow && source->dtype == DType::kF32 && source->strides().empty() &&
+        tensor.strides().empty() &&
+        source->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
+      tensor.source = source;
+      derived.emplace_back(source, &tensor);
     }
   }
-  std::unordered_map<const SaveTensor*, size_t> place;
-  for (size_t i = 0; i < tensors_.size(); ++i) place[tensors_[i].get()] = i;
-  std::stable_sort(tensors_.begin(), tensors_.end(), [&](const auto& a, const auto& b) {
-    const auto key = [&](const SaveTensor* t) {
-      return std::pair(place[t->source != nullptr ? t->source : t], t->source != nullptr);
-    };
-    return key(a.get()) < key(b.get());
-  });
+  std::ranges::stable_sort(derived, std::less<>(), [](const auto& pair) { return pair.first; });
+  std::vector<SaveTensor*> order;
+  order.reserve(tensors_.size());
+  for (SaveTensor& tensor : tensors_.all()) {
+    if (tensor.source != nullptr) continue;
+    order.push_back(&tensor);
+    const SaveTensor* const source = &tensor;
+    for (const auto& [of, copy] : std::ranges::equal_range(
+             derived, source, std::less<>(), [](const auto& pair) { return pair.first; })) {
+      order.push_back(copy);
+    }
+  }
+  return order;
 }
 
 Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
@@ -430,17 +411,14 @@ Status CheckpointWriterImpl::CommitPipeline(SavePipeline* pipeline) {
   if (existing.has_value() && options_.on_existing == OnExisting::kError) {
     return Status::AlreadyExists("another writer has committed it meanwhile");
   }
-  const uint32_t num_lists = MakeLists(&batch);
   // References are added before any is released: what both steps share must not die in between.
-  VARVE_RETURN_IF_ERROR(CountReferences(num_lists, *pipeline, &counts));
+  VARVE_RETURN_IF_ERROR(CountReferences(*pipeline, &counts));
   std::optional<StepKey> parent = parent_;
   if (existing.has_value()) {
     VARVE_RETURN_IF_ERROR(GiveWay(key, &parent, &counts, &batch));
   }
-  for (const auto& [digest, ordinal] : pipeline->new_chunks()) {
-    batch.Put(Family::kIndex, keys::Index(digest), EncodeAddress({birth_, ordinal}));
-  }
   VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+  PutChunks(*pipeline, &batch);
   PutTensors(key, &batch);
   PutState(key, &batch);
   PutStep(key, parent, *pipeline, &batch);
@@ -492,58 +470,69 @@ Status CheckpointWriterImpl::ResolveRun(CommitBatch* batch, RunId* run) {
   return Status::Ok();
 }
 
-// Cuts every tensor's references into lists. A list that is the parent's to the last entry is named
-// again; others are written under this birth.
-uint32_t CheckpointWriterImpl::MakeLists(CommitBatch* batch) {
-  uint32_t number = 0;
-  for (const auto& tensor : tensors_) {
-    tensor->record.lists.clear();
-    tensor->record.content = ContentDigest(store_->digest_seed(), tensor->refs);
-    const auto& refs = tensor->refs;
-    const auto& old = tensor->parent_refs;
-    for (size_t first = 0; first < refs.size(); first += kChunksPerList) {
-      const size_t n = std::min<size_t>(kChunksPerList, refs.size() - first);
-      const size_t old_n = first < old.size() ? std::min<size_t>(kChunksPerList, old.size() - first)
-                                              : 0;
-      if (n == old_n && std::equal(refs.begin() + static_cast<ptrdiff_t>(first),
-                                   refs.begin() + static_cast<ptrdiff_t>(first + n),
-                                   old.begin() + static_cast<ptrdiff_t>(first))) {
-        tensor->record.lists.push_back(tensor->parent->lists[first / kChunksPerList]);
-        shared_lists_.push_back(tensor->record.lists.back());
-        continue;
-      }
-      const ListAddress list{birth_, number++};
-      const std::vector<ChunkRef> part(refs.begin() + static_cast<ptrdiff_t>(first),
-                                       refs.begin() + static_cast<ptrdiff_t>(first + n));
-      batch->Put(Family::kLists, keys::List(list), EncodeChunkList(part));
-      for (size_t i = first; i < first + n; ++i) {
-        if (refs[i].NamesFrame()) new_list_refs_.push_back(&refs[i]);
-      }
-      tensor->record.lists.push_back(list);
-    }
-  }
-  return number;
-}
-
-Status CheckpointWriterImpl::CountReferences(uint32_t num_lists, const SavePipeline& pipeline,
+Status CheckpointWriterImpl::CountReferences(const SavePipeline& pipeline,
                                              ReferenceCounts* counts) {
+  const auto num_lists = static_cast<uint32_t>(pipeline.new_lists().size());
   if (num_lists > 0 || pipeline.totals().chunks > 0) {
     const BirthRecord birth = MakeBirth(pipeline.totals(), num_lists);
     VARVE_RETURN_IF_ERROR(counts->AddBirth(birth_, birth, pipeline.frames()));
   }
-  for (uint32_t i = 0; i < num_lists; ++i) {
-    VARVE_RETURN_IF_ERROR(counts->AddList({birth_, i}));
+  for (const SaveTensor& tensor : tensors_.all()) {
+    for (const ListAddress& list : tensor.lists) VARVE_RETURN_IF_ERROR(counts->AddList(list));
   }
-  for (const ListAddress& list : shared_lists_) VARVE_RETURN_IF_ERROR(counts->AddList(list));
-  for (const ChunkRef* ref : new_list_refs_) VARVE_RETURN_IF_ERROR(counts->AddChunk(*ref));
+  const auto& chunks = pipeline.new_chunks();
+  for (uint32_t ordinal = 0; ordinal < chunks.size(); ++ordinal) {
+    const SavePipeline::NewChunk& chunk = chunks[ordinal];
+    const ChunkRef ref{.digest = chunk.digest,
+                       .predictor = chunk.predictor,
+                       .raw_bytes = chunk.raw_bytes,
+                       .stored_bytes = chunk.stored_bytes,
+                       .address = {birth_, ordinal}};
+    for (uint32_t i = 0; i < chunk.num_refs; ++i) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
+  }
+  for (const ChunkRef& ref : pipeline.old_refs()) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
   return Status::Ok();
 }
 
-void CheckpointWriterImpl::PutTensors(StepKey key, CommitBatch* batch) {
-  for (const auto& tensor : tensors_) {
-    batch->Put(Family::kTensors, keys::Tensor(key, tensor->name, tensor->shard),
-               EncodeTensorRecord(tensor->record));
+// New lists, and the index of new chunks. `pipeline` must outlive the batch.
+void CheckpointWriterImpl::PutChunks(const SavePipeline& pipeline, CommitBatch* batch) {
+  if (pipeline.new_lists().size() > 0) {
+    batch->PutSorted(Family::kLists, [&pipeline, birth = birth_](const CommitBatch::Emit& emit) {
+      uint32_t number = 0;
+      return pipeline.new_lists().ForEach([&](std::string_view value) {
+        return emit(keys::List({birth, number++}), value);
+      });
+    });
   }
+  const auto& chunks = pipeline.new_chunks();
+  if (chunks.empty()) return;
+  batch->PutSorted(Family::kIndex, [&chunks, birth = birth_](const CommitBatch::Emit& emit) {
+    std::vector<uint32_t> order(chunks.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto key = [&](uint32_t ordinal) {
+      const Digest& digest = chunks[ordinal].digest;
+      return std::pair(digest.hi, digest.lo);
+    };
+    std::ranges::sort(order, {}, [&](uint32_t i) { return std::pair(key(i), i); });
+    for (size_t i = 0; i < order.size(); ++i) {
+      // Of several with one digest, which differ then, the last.
+      if (i + 1 < order.size() && key(order[i]) == key(order[i + 1])) continue;
+      VARVE_RETURN_IF_ERROR(
+          emit(keys::Index(chunks[order[i]].digest), EncodeAddress({birth, order[i]})));
+    }
+    return Status::Ok();
+  });
+}
+
+void CheckpointWriterImpl::PutTensors(StepKey key, CommitBatch* batch) {
+  if (sorted_.empty()) return;
+  batch->PutSorted(Family::kTensors, [this, key](const CommitBatch::Emit& emit) {
+    for (const SaveTensor* tensor : sorted_) {
+      VARVE_RETURN_IF_ERROR(emit(keys::Tensor(key, tensor->name, tensor->shard),
+                                 EncodeTensorRecord(tensor->Record(birth_))));
+    }
+    return Status::Ok();
+  });
 }
 
 void CheckpointWriterImpl::PutState(StepKey key, CommitBatch* batch) {
@@ -568,18 +557,30 @@ void CheckpointWriterImpl::PutStep(StepKey key, std::optional<StepKey> parent,
   record.logical_bytes = logical_bytes_;
   record.new_bytes = pipeline.totals().raw_bytes;
   record.stored_bytes = pipeline.totals().stored_bytes;
-  record.root = RootDigest();
+  record.root = root_;
   record.metrics = metrics_;
   batch->Put(Family::kSteps, keys::Step(key), EncodeStepRecord(record));
 }
 
 // docs/format.md, "Root digest".
 Digest CheckpointWriterImpl::RootDigest() const {
-  std::string all;
-  for (const auto& [name, tensor] : by_name_) {
-    AppendToRoot(name.first, name.second, tensor->record, &all);
+  DigestStream root(store_->digest_seed());
+  std::string text;
+  for (const SaveTensor* tensor : sorted_) {
+    AppendToRoot(tensor->name, tensor->shard, tensor->Record(birth_), &text);
+    if (text.size() < kRootBytes) continue;
+    root.Add(AsBytes(text));
+    text.clear();
   }
-  return ComputeDigest(store_->digest_seed(), AsBytes(all));
+  root.Add(AsBytes(text));
+  return root.Get();
+}
+
+std::vector<Digest> CheckpointWriterImpl::contents() const {
+  std::vector<Digest> contents;
+  contents.reserve(sorted_.size());
+  for (const SaveTensor* tensor : sorted_) contents.push_back(tensor->content);
+  return contents;
 }
 
 SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const {
@@ -633,33 +634,33 @@ Status ValidateWholeBytes(const TensorView& view) {
 
 Status ValidateView(const TensorView& view, bool has_data) {
   VARVE_RETURN_IF_ERROR(ValidateName("tensor name", view.name));
-  const std::string tensor = "tensor " + std::string(view.name);
+  const auto tensor = [&] { return "tensor " + std::string(view.name); };
   if (DTypeBits(view.dtype) == 0) {
-    return Status::InvalidArgument(tensor + ": dtype " +
+    return Status::InvalidArgument(tensor() + ": dtype " +
                                    std::to_string(static_cast<int>(view.dtype)) + " is unknown");
   }
   const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
-  if (!bytes.ok()) return bytes.status().WithContext(tensor);
+  if (!bytes.ok()) return bytes.status().WithContext(tensor());
   if (view.shard == kAllShards) {
-    return Status::InvalidArgument(tensor + ": shard number " + std::to_string(view.shard) +
+    return Status::InvalidArgument(tensor() + ": shard number " + std::to_string(view.shard) +
                                    " is reserved");
   }
   if (view.layout != nullptr) {
     Status layout = ValidateViewLayout(view);
     // What another store has already is copied as it is.
     if (layout.ok() && has_data) layout = ValidateWholeBytes(view);
-    if (!layout.ok()) return layout.WithContext(tensor);
+    if (!layout.ok()) return layout.WithContext(tensor());
   }
   if (has_data && *bytes > 0 && view.data == nullptr) {
-    return Status::InvalidArgument(tensor + ": data is null, expected " + std::to_string(*bytes) +
+    return Status::InvalidArgument(tensor() + ": data is null, expected " + std::to_string(*bytes) +
                                    " bytes");
   }
   if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
-    return Status::InvalidArgument(tensor + ": " + std::to_string(view.strides.size()) +
+    return Status::InvalidArgument(tensor() + ": " + std::to_string(view.strides.size()) +
                                    " strides for " + std::to_string(view.shape.size()) + " axes");
   }
   if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
-    return Status::InvalidArgument(tensor + ": " + std::string(DTypeName(view.dtype)) +
+    return Status::InvalidArgument(tensor() + ": " + std::string(DTypeName(view.dtype)) +
                                    " tensors must be dense");
   }
   return Status::Ok();

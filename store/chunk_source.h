@@ -30,6 +30,9 @@ class ChunkSource {
   // The digest of chunk `i`, with the store's seed, when it is known without its bytes. A chunk that
   // the store has is then shared without being read.
   virtual std::optional<Digest> KnownDigest(uint64_t i) const = 0;
+  // True when it knows every chunk to be that of the step which the save is compared with, as
+  // ParentDigests has told it.
+  virtual bool AreUnchanged() const { return false; }
   // The raw bytes of chunk `i`: in memory of the source that stays until the end of the save, or in
   // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this one,
   // or the save verifies what it shares; then kNotFound says that the bytes are not at hand, and the
@@ -48,9 +51,13 @@ class SourceWriter : public CheckpointWriter {
   // As Put; `view.data` and `view.strides` have no meaning. Chunks are cut as the store cuts them
   // (ElementsPerChunk of the dtype).
   virtual Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) = 0;
-  // The digests of this tensor's chunks in the step that the save is compared with, which is pinned;
-  // empty when it has no such tensor that is cut the same way and can be read.
-  virtual Result<std::vector<Digest>> ParentDigests(const TensorView& view) const = 0;
+  // Looks up all tensors in the step that the save is compared with, which is pinned. Once they are
+  // put; what nobody has looked up, Commit does.
+  virtual void FindParents() = 0;
+  // After FindParents: the digests of a tensor's chunks in that step; empty when it has no such
+  // tensor that is cut the same way and can be read. Commit relies on them where the tensor's source
+  // says that nothing of it has changed, and reads its lists no more.
+  virtual Result<std::vector<Digest>> ParentDigests(std::string_view name, uint32_t shard) = 0;
   virtual uint64_t digest_seed() const = 0;
   // The checkpoint has more shards elsewhere: those here need not make whole tensors.
   virtual void SetPartial() = 0;
@@ -61,6 +68,10 @@ class SourceWriter : public CheckpointWriter {
   virtual void SetCodec(Codec codec) = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
+  // What Commit has stored: the root digest, and the content digest of each tensor, by name, then
+  // shard.
+  virtual Digest root() const = 0;
+  virtual std::vector<Digest> contents() const = 0;
 };
 
 // kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at view.data.

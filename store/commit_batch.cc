@@ -14,18 +14,11 @@
 namespace varve {
 namespace {
 
-Status WriteTable(const Database& database, Family family, const std::filesystem::path& path,
-                  const std::map<std::string, std::optional<std::string>>& changes) {
-  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
-  const rocksdb::Options options = database.FileOptions(family);
-  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
-                                /*invalidate_page_cache=*/false);
-  rocksdb::Status status = writer.Open(path.string());
-  for (auto it = changes.begin(); status.ok() && it != changes.end(); ++it) {
-    status = it->second.has_value() ? writer.Put(it->first, *it->second) : writer.Delete(it->first);
-  }
-  if (status.ok()) status = writer.Finish();  // syncs
-  return FromRocksDb(status, "writing " + path.string());
+using Held = std::map<std::string, std::optional<std::string>>;
+
+rocksdb::Status Write(const Held::value_type& change, rocksdb::SstFileWriter* writer) {
+  const auto& [key, value] = change;
+  return value.has_value() ? writer->Put(key, *value) : writer->Delete(key);
 }
 
 struct Table {
@@ -60,14 +53,49 @@ Status Ingest(Database* database, const FilesByFamily& files) {
 
 }  // namespace
 
+Status CommitBatch::WriteTable(const Database& database, Family family,
+                               const std::filesystem::path& path, const Changes& changes) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
+  const rocksdb::Options options = database.FileOptions(family);
+  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
+                                /*invalidate_page_cache=*/false);
+  const auto named = [&](const rocksdb::Status& status) {
+    return status.ok() ? Status::Ok() : FromRocksDb(status, "writing " + path.string());
+  };
+  VARVE_RETURN_IF_ERROR(named(writer.Open(path.string())));
+  auto next = changes.held.begin();
+  const auto write_below = [&](std::string_view key) {
+    rocksdb::Status status;
+    for (; status.ok() && next != changes.held.end() && next->first < key; ++next) {
+      status = Write(*next, &writer);
+    }
+    if (next != changes.held.end() && next->first == key) ++next;
+    return status;
+  };
+  const Emit emit = [&](std::string_view key, std::string_view value) {
+    rocksdb::Status status = write_below(key);
+    if (status.ok()) status = writer.Put({key.data(), key.size()}, {value.data(), value.size()});
+    return named(status);
+  };
+  if (changes.make != nullptr) VARVE_RETURN_IF_ERROR(changes.make(emit));
+  for (; next != changes.held.end(); ++next) {
+    VARVE_RETURN_IF_ERROR(named(Write(*next, &writer)));
+  }
+  return named(writer.Finish());  // syncs
+}
+
+void CommitBatch::PutSorted(Family family, Make make) {
+  changes_[static_cast<int>(family)].make = std::move(make);
+}
+
 void CommitBatch::Put(Family family, std::string key, std::string value) {
   num_bytes_ += key.size() + value.size();
-  changes_[static_cast<int>(family)].insert_or_assign(std::move(key), std::move(value));
+  changes_[static_cast<int>(family)].held.insert_or_assign(std::move(key), std::move(value));
 }
 
 void CommitBatch::Delete(Family family, std::string key) {
   num_bytes_ += key.size();
-  changes_[static_cast<int>(family)].insert_or_assign(std::move(key), std::nullopt);
+  changes_[static_cast<int>(family)].held.insert_or_assign(std::move(key), std::nullopt);
 }
 
 void CommitBatch::Add(std::unique_ptr<TableStream> stream) {

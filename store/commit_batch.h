@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,13 @@ class CommitBatch {
   // key, and so do those of streams added later.
   void Add(std::unique_ptr<TableStream> stream);
 
+  // Entries of a family that are too many to be held: Commit calls `make`, once and on any thread,
+  // while it writes them. They come by rising key, there is at least one, and they replace changes
+  // of the same keys. Once a family.
+  using Emit = std::function<Status(std::string_view key, std::string_view value)>;
+  using Make = std::function<Status(const Emit& emit)>;
+  void PutSorted(Family family, Make make);
+
   bool empty() const;
   uint64_t num_bytes() const { return num_bytes_; }  // in memory: those of streams do not count
 
@@ -43,9 +51,17 @@ class CommitBatch {
                 std::span<const std::filesystem::path> chunk_files) const;
 
  private:
-  std::map<std::string, std::optional<std::string>> changes_[kNumFamilies];
+  struct Changes {
+    std::map<std::string, std::optional<std::string>> held;
+    Make make;
+    bool empty() const { return held.empty() && make == nullptr; }
+  };
+  static Status WriteTable(const Database& database, Family family,
+                           const std::filesystem::path& path, const Changes& changes);
+
+  Changes changes_[kNumFamilies];
   std::vector<std::unique_ptr<TableStream>> streams_;
-  uint64_t num_bytes_ = 0;  // of keys and values, about
+  uint64_t num_bytes_ = 0;  // of keys and values that are held, about
 };
 
 }  // namespace varve

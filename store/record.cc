@@ -183,39 +183,57 @@ Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value) {
   return refs;
 }
 
-uint64_t TensorRecord::NumElements() const {
+ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk) {
   uint64_t n = 1;
-  for (int64_t d : shape) n *= static_cast<uint64_t>(d);
-  return n;
+  for (const int64_t d : shape) n *= static_cast<uint64_t>(d);
+  return {n, dtype, elements_per_chunk};
 }
 
-uint64_t TensorRecord::LogicalBytes() const {
-  return NumElements() * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+uint64_t ChunkGeometry::LogicalBytes() const {
+  return num_elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
-uint64_t TensorRecord::NumChunks() const {
-  return (NumElements() + elements_per_chunk - 1) / elements_per_chunk;
+uint64_t ChunkGeometry::NumChunks() const {
+  return (num_elements + elements_per_chunk - 1) / elements_per_chunk;
 }
 
-uint64_t TensorRecord::ChunkOffset(uint64_t i) const {
+uint64_t ChunkGeometry::ChunkOffset(uint64_t i) const {
   return i * (uint64_t{elements_per_chunk} * static_cast<uint64_t>(DTypeBits(dtype)) / 8);
 }
 
-uint64_t TensorRecord::ChunkBytes(uint64_t i) const {
+uint64_t ChunkGeometry::ChunkBytes(uint64_t i) const {
   return std::min(ChunkOffset(i + 1), LogicalBytes()) - ChunkOffset(i);
 }
 
-std::string EncodeTensorRecord(const TensorRecord& record) {
+TensorRecordView TensorRecord::View() const {
+  return {.birth = birth,
+          .dtype = dtype,
+          .elements_per_chunk = elements_per_chunk,
+          .shape = shape,
+          .content = content,
+          .lists = lists,
+          .alias_of = alias_of,
+          .derived_from = derived_from,
+          .role = role,
+          .layout = layout.has_value() ? &*layout : nullptr};
+}
+
+std::string EncodeTensorRecord(const TensorRecordView& record) {
   FlatBufferBuilder builder(256);
   std::vector<fb::ListAddress> lists;
+  lists.reserve(record.lists.size());
   for (const ListAddress& list : record.lists) lists.emplace_back(list.birth, list.number);
-  const auto shape = builder.CreateVector(record.shape);
+  const auto shape = builder.CreateVector(record.shape.data(), record.shape.size());
   const auto list_offset = builder.CreateVectorOfStructs(lists);
   flatbuffers::Offset<flatbuffers::String> alias, derived;
-  if (!record.alias_of.empty()) alias = builder.CreateString(record.alias_of);
-  if (!record.derived_from.empty()) derived = builder.CreateString(record.derived_from);
+  if (!record.alias_of.empty()) {
+    alias = builder.CreateString(record.alias_of.data(), record.alias_of.size());
+  }
+  if (!record.derived_from.empty()) {
+    derived = builder.CreateString(record.derived_from.data(), record.derived_from.size());
+  }
   flatbuffers::Offset<fb::ShardLayout> layout;
-  if (record.layout.has_value()) layout = EncodeLayout(*record.layout, &builder);
+  if (record.layout != nullptr) layout = EncodeLayout(*record.layout, &builder);
   const fb::Digest content = ToFb(record.content);
   return Finish(&builder,
                 fb::CreateTensorRecord(builder, record.birth, static_cast<uint8_t>(record.dtype),

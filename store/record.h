@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,35 @@ struct ChunkRef {
 std::string EncodeChunkList(const std::vector<ChunkRef>& refs);
 Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value);
 
+// How a tensor is cut into chunks.
+struct ChunkGeometry {
+  uint64_t num_elements = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+
+  uint64_t LogicalBytes() const;
+  uint64_t NumChunks() const;
+  // Raw bytes of chunk `i`, and where it begins in the tensor.
+  uint64_t ChunkBytes(uint64_t i) const;
+  uint64_t ChunkOffset(uint64_t i) const;
+};
+// Of a tensor of a valid shape.
+ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk);
+
+// What a tensor's record says, where its parts lie elsewhere.
+struct TensorRecordView {
+  uint64_t birth = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+  std::span<const int64_t> shape;
+  Digest content;
+  std::span<const ListAddress> lists;
+  std::string_view alias_of;
+  std::string_view derived_from;
+  TensorRole role = TensorRole::kOther;
+  const ShardLayout* layout = nullptr;  // canonical; its local shape is `shape`
+};
+
 struct TensorRecord {
   uint64_t birth = 0;
   DType dtype = DType::kF32;
@@ -57,14 +87,18 @@ struct TensorRecord {
   TensorRole role = TensorRole::kOther;
   std::optional<ShardLayout> layout;  // canonical; its local shape is `shape`
 
-  uint64_t NumElements() const;
-  uint64_t LogicalBytes() const;
-  uint64_t NumChunks() const;
-  // Raw bytes of chunk `i`, and where it begins in the tensor.
-  uint64_t ChunkBytes(uint64_t i) const;
-  uint64_t ChunkOffset(uint64_t i) const;
+  ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
+  uint64_t NumElements() const { return Geometry().num_elements; }
+  uint64_t LogicalBytes() const { return Geometry().LogicalBytes(); }
+  uint64_t NumChunks() const { return Geometry().NumChunks(); }
+  uint64_t ChunkBytes(uint64_t i) const { return Geometry().ChunkBytes(i); }
+  uint64_t ChunkOffset(uint64_t i) const { return Geometry().ChunkOffset(i); }
+  TensorRecordView View() const;  // as long as this does not change
 };
-std::string EncodeTensorRecord(const TensorRecord& record);
+std::string EncodeTensorRecord(const TensorRecordView& record);
+inline std::string EncodeTensorRecord(const TensorRecord& record) {
+  return EncodeTensorRecord(record.View());
+}
 // Checks shape, sizes, chunk geometry and that the number of lists fits the number of chunks.
 Result<TensorRecord> DecodeTensorRecord(std::string_view value);
 

@@ -78,7 +78,6 @@ class ReferenceCounts {
   void NoteDamage(const std::string& what);
   const std::vector<std::string>& damage() const { return damage_; }
 
-  // Births that have dead chunks because of this commit.
   // Calls `visit` with each birth whose record changes by this commit; nullptr: WriteTo deletes it.
   void VisitChanged(
       const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const;

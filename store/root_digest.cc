@@ -5,14 +5,14 @@
 
 namespace varve {
 
-void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecord& record,
+void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView& record,
                   std::string* root) {
   root->append(name);
   root->push_back('\0');
   *root += keys::RunPrefix(shard);
   root->push_back(static_cast<char>(record.dtype));
   for (const int64_t d : record.shape) *root += EncodeNumber(static_cast<uint64_t>(d));
-  if (record.layout.has_value()) *root += ToString(*record.layout);
+  if (record.layout != nullptr) *root += ToString(*record.layout);
   *root += keys::Index(record.content);
 }
 

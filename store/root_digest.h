@@ -12,7 +12,7 @@
 namespace varve {
 
 // Appends what the root digest hashes of one shard.
-void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecord& record,
+void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView& record,
                   std::string* root);
 
 }  // namespace varve

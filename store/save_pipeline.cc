@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "codec/rounded_copy.h"
+#include "store/cursor.h"
 #include "store/gather.h"
 #include "store/low_priority.h"
 #include "store/reference_counts.h"
@@ -21,30 +22,63 @@ namespace {
 // frame, RocksDB's copy of that, and slack.
 constexpr uint64_t kBytesInFlightPerRawByte = 4;
 constexpr uint64_t kTypicalChunkBytes = uint64_t{1} << 20;
+// Chunks that go through the stages together: as many as are small next to one of typical size.
+// Going through costs as much for a few bytes as for a MiB.
+constexpr uint64_t kJobBytes = uint64_t{64} << 10;
+constexpr size_t kJobPieces = 256;
 
 }  // namespace
 
-std::string ParentWarning(const std::string& tensor, const Status& status) {
-  return "tensor " + tensor + " is stored anew, as it cannot be read in the step before: " +
-         status.message();
+std::string ParentWarning(std::string_view tensor, const Status& status) {
+  return "tensor " + std::string(tensor) +
+         " is stored anew, as it cannot be read in the step before: " + status.message();
 }
 
-// One chunk in flight.
-struct SavePipeline::Job {
+// One chunk in flight, or a tensor that goes through as a whole because its source knows that no
+// chunk of it has changed.
+struct SavePipeline::Piece {
   SaveTensor* tensor = nullptr;
   uint64_t chunk = 0;
+  bool is_whole = false;
   std::span<const std::byte> raw;
   std::vector<std::byte> gathered;
   bool is_new = false;
   bool is_rounded_copy = false;
-  const ChunkRef* repeated = nullptr;  // the equal chunk placed earlier in this save
+  const ChunkRef* source = nullptr;  // the chunk that it is the rounded copy of
+  std::optional<uint32_t> repeated;  // the ordinal of an equal chunk, placed earlier in this save
   std::vector<std::byte> frame;
   std::optional<BaseEdge> edge;
 
-  ChunkRef& ref() const { return tensor->refs[chunk]; }
+  ChunkRef& ref() const { return tensor->flight->refs[chunk]; }
   const ChunkRef* parent() const {
-    return chunk < tensor->parent_refs.size() ? &tensor->parent_refs[chunk] : nullptr;
+    const auto& refs = tensor->flight->parent_refs;
+    return chunk < refs.size() ? &refs[chunk] : nullptr;
   }
+};
+
+struct SavePipeline::Job {
+  std::vector<Piece> pieces;  // those beyond the number keep their buffers for later
+  size_t num_pieces = 0;
+  uint64_t bytes = 0;
+};
+
+// The lists of parents, which follow one another where a whole state is saved again and again.
+class SavePipeline::ParentLists {
+ public:
+  explicit ParentLists(const StoreImpl* store) : store_(store) {}
+
+  Result<std::vector<ChunkRef>> Read(const SaveTensor& tensor, size_t index) {
+    // For one alone a search costs less than a cursor.
+    if (num_read_++ == 1) cursor_.emplace(store_->database(), Family::kLists);
+    const ListAddress list = tensor.parent_lists[index];
+    return store_->ReadList(list, tensor.parent_chunks - index * kChunksPerList,
+                            cursor_.has_value() ? &*cursor_ : nullptr);
+  }
+
+ private:
+  const StoreImpl* const store_;
+  std::optional<Cursor> cursor_;
+  int num_read_ = 0;
 };
 
 // What a thread reuses.
@@ -74,9 +108,14 @@ void SavePipeline::Fail(const Status& status) {
   failed_ = true;
 }
 
-Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
+Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep) {
   tensors_ = tensors;
-  for (const auto& tensor : *tensors) total_bytes_ += tensor->record.LogicalBytes();
+  keep_ = keep;
+  for (SaveTensor* const tensor : tensors) {
+    total_bytes_ += tensor->Geometry().LogicalBytes();
+    ++tensor->num_users;
+    if (tensor->source != nullptr) ++tensor->source->num_users;
+  }
   tbb::enumerable_thread_specific<Worker> workers;
   const uint64_t budget = store_->options().pipeline_budget_bytes;
   const auto in_flight = static_cast<size_t>(
@@ -87,188 +126,227 @@ Status SavePipeline::Run(std::vector<std::unique_ptr<SaveTensor>>* tensors) {
   tbb::task_arena arena(num_threads_, low_priority_ ? static_cast<unsigned>(num_threads_) : 1);
   std::optional<LowPriorityHelpers> helpers;
   if (low_priority_) helpers.emplace(&arena, num_threads_ - 1);
+  const auto examine = [&](Job* job) {
+    Worker* const worker = &workers.local();
+    return ForEachPiece(job, [&](Piece* piece) { Examine(piece, worker); });
+  };
+  const auto encode = [&](Job* job) {
+    Worker* const worker = &workers.local();
+    return ForEachPiece(job, [&](Piece* piece) { Encode(piece, worker); });
+  };
   arena.execute([&] {
     tbb::parallel_pipeline(
         in_flight,
         tbb::make_filter<void, Job*>(in_order,
                                      [&](tbb::flow_control& control) -> Job* {
-                                       Job* job = failed_ ? nullptr : NextJob();
+                                       Job* const job = failed_ ? nullptr : NextJob();
                                        if (job == nullptr) control.stop();
                                        return job;
                                      }) &
-            tbb::make_filter<Job*, Job*>(parallel,
-                                         [&](Job* job) {
-                                           if (!failed_) Examine(job, &workers.local());
-                                           return job;
-                                         }) &
-            tbb::make_filter<Job*, Job*>(in_order,
-                                         [&](Job* job) {
-                                           if (!failed_) Place(job);
-                                           return job;
-                                         }) &
-            tbb::make_filter<Job*, Job*>(parallel,
-                                         [&](Job* job) {
-                                           if (!failed_) Encode(job, &workers.local());
-                                           return job;
-                                         }) &
+            tbb::make_filter<Job*, Job*>(parallel, examine) &
+            tbb::make_filter<Job*, Job*>(
+                in_order,
+                [&](Job* job) { return ForEachPiece(job, [&](Piece* piece) { Place(piece); }); }) &
+            tbb::make_filter<Job*, Job*>(parallel, encode) &
             tbb::make_filter<Job*, void>(in_order, [&](Job* job) {
-              if (!failed_) Write(job);
-              if (job->tensor->chunks != nullptr) job->tensor->chunks->Done(job->chunk);
-              Report(*job);
+              for (size_t i = 0; i < job->num_pieces; ++i) {
+                if (!failed_) Write(&job->pieces[i]);
+                Finish(&job->pieces[i]);
+              }
               const std::lock_guard lock(mutex_);
               idle_.push_back(job);
             }));
   });
+  placed_ = {};
   if (failed_) return error_;
   return files_.Finish();
 }
 
-SavePipeline::Job* SavePipeline::NextJob() {
-  while (next_tensor_ < tensors_->size() &&
-         next_chunk_ == (*tensors_)[next_tensor_]->record.NumChunks()) {
-    ++next_tensor_;
-    next_chunk_ = 0;
-  }
-  if (next_tensor_ == tensors_->size()) return nullptr;
-  SaveTensor* const tensor = (*tensors_)[next_tensor_].get();
-  if (next_chunk_ == 0) {
-    LoadParent(tensor);
-    tensor->refs.resize(tensor->record.NumChunks());
-  }
-  Job* job = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      job = idle_.back();
-      idle_.pop_back();
-    }
-  }
-  if (job == nullptr) job = jobs_.emplace_back(std::make_unique<Job>()).get();
-  job->tensor = tensor;
-  job->chunk = next_chunk_++;
-  job->is_new = job->is_rounded_copy = false;
-  job->repeated = nullptr;
-  job->edge.reset();
+template <typename Stage>
+SavePipeline::Job* SavePipeline::ForEachPiece(Job* job, const Stage& stage) {
+  for (size_t i = 0; i < job->num_pieces && !failed_; ++i) stage(&job->pieces[i]);
   return job;
 }
 
+SavePipeline::Job* SavePipeline::NextJob() {
+  Job* const job = TakeIdleJob();
+  job->num_pieces = 0;
+  job->bytes = 0;
+  ParentLists lists(store_);
+  while (job->num_pieces < kJobPieces && AddNextPiece(job, &lists)) {
+  }
+  return job->num_pieces > 0 ? job : nullptr;
+}
+
+SavePipeline::Job* SavePipeline::TakeIdleJob() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      Job* const job = idle_.back();
+      idle_.pop_back();
+      return job;
+    }
+  }
+  return jobs_.emplace_back(std::make_unique<Job>()).get();
+}
+
+// False: there are no more, or the next is too large to go with others. So only the first piece of
+// a job ever has large buffers.
+bool SavePipeline::AddNextPiece(Job* job, ParentLists* lists) {
+  while (next_tensor_ < tensors_.size() &&
+         next_chunk_ == tensors_[next_tensor_]->Geometry().NumChunks()) {
+    if (next_chunk_ == 0)
+      tensors_[next_tensor_]->content = ComputeDigest(store_->digest_seed(), {});
+    ++next_tensor_;
+    next_chunk_ = 0;
+  }
+  if (next_tensor_ == tensors_.size()) return false;
+  SaveTensor* const tensor = tensors_[next_tensor_];
+  const bool is_whole = next_chunk_ == 0 && !verify_sharing_ && tensor->are_parents_known &&
+                        tensor->chunks->AreUnchanged();
+  const uint64_t bytes = is_whole ? 0 : tensor->Geometry().ChunkBytes(next_chunk_);
+  if (job->num_pieces > 0 && job->bytes + bytes > kJobBytes) return false;
+  job->bytes += bytes;
+  if (next_chunk_ == 0 && !is_whole) LoadParent(tensor, lists);
+  if (job->num_pieces == job->pieces.size()) job->pieces.emplace_back();
+  Piece* const piece = &job->pieces[job->num_pieces++];
+  piece->tensor = tensor;
+  piece->is_whole = is_whole;
+  piece->chunk = next_chunk_++;
+  if (is_whole) next_chunk_ = tensor->Geometry().NumChunks();
+  piece->is_new = piece->is_rounded_copy = false;
+  piece->source = nullptr;
+  piece->repeated.reset();
+  piece->edge.reset();
+  return true;
+}
+
 // A last step that cannot be read is no reason to lose this save: the tensor is stored as if it were new.
-void SavePipeline::LoadParent(SaveTensor* tensor) {
-  const size_t num_lists = tensor->parent.has_value() ? tensor->parent->lists.size() : 0;
-  for (size_t i = 0; i < num_lists; ++i) {
-    Result<std::vector<ChunkRef>> refs = store_->ReadList(*tensor->parent, i);
+void SavePipeline::LoadParent(SaveTensor* tensor, ParentLists* lists) {
+  tensor->flight = std::make_unique<SaveTensor::Flight>();
+  tensor->flight->refs.resize(tensor->Geometry().NumChunks());
+  std::vector<ChunkRef>* const parent_refs = &tensor->flight->parent_refs;
+  for (size_t i = 0; i < tensor->parent_lists.size(); ++i) {
+    Result<std::vector<ChunkRef>> refs = lists->Read(*tensor, i);
     if (!refs.ok()) {
       warnings_.push_back(ParentWarning(tensor->name, refs.status()));
-      tensor->parent.reset();
-      tensor->parent_refs.clear();
+      tensor->parent_lists = {};
+      parent_refs->clear();
       return;
     }
-    std::move(refs->begin(), refs->end(), std::back_inserter(tensor->parent_refs));
+    if (parent_refs->empty()) {
+      *parent_refs = *std::move(refs);
+    } else {
+      std::move(refs->begin(), refs->end(), std::back_inserter(*parent_refs));
+    }
   }
 }
 
-void SavePipeline::Examine(Job* job, Worker* worker) {
-  const SaveTensor& t = *job->tensor;
-  ChunkRef& ref = job->ref();
-  ref.raw_bytes = static_cast<uint32_t>(t.record.ChunkBytes(job->chunk));
-  if (SharesKnown(job, worker)) return;
-  if (const Status fetched = FetchRaw(job); !fetched.ok()) {
-    return Fail(fetched.WithContext("tensor " + t.name));
+void SavePipeline::Examine(Piece* piece, Worker* worker) {
+  if (piece->is_whole) return;
+  const SaveTensor& t = *piece->tensor;
+  ChunkRef& ref = piece->ref();
+  ref.raw_bytes = static_cast<uint32_t>(t.Geometry().ChunkBytes(piece->chunk));
+  if (SharesKnown(piece, worker)) return;
+  if (const Status fetched = FetchRaw(piece); !fetched.ok()) {
+    return Fail(fetched.WithContext("tensor " + std::string(t.name)));
   }
-  ref.digest = ComputeDigest(store_->digest_seed(), job->raw);
+  ref.digest = ComputeDigest(store_->digest_seed(), piece->raw);
   if (t.chunks != nullptr) {
-    if (const Status learned = t.chunks->Learn(job->chunk, ref.digest); !learned.ok()) {
-      return Fail(learned.WithContext("tensor " + t.name));
+    if (const Status learned = t.chunks->Learn(piece->chunk, ref.digest); !learned.ok()) {
+      return Fail(learned.WithContext("tensor " + std::string(t.name)));
     }
   }
-  if (SharesParent(job, worker)) return;
-  if (job->raw.size() <= kMaxInlineBytes) {
+  if (SharesParent(piece, worker)) return;
+  if (piece->raw.size() <= kMaxInlineBytes) {
     ref.kind = ChunkKind::kInline;
-    ref.literal = AsString(job->raw);
+    ref.literal = AsString(piece->raw);
     return;
   }
   const auto element_bytes = std::clamp<size_t>(static_cast<size_t>(DTypeBits(t.dtype)) / 8, 1, 8);
-  if (IsConstant(job->raw, element_bytes)) {
+  if (IsConstant(piece->raw, element_bytes)) {
     ref.kind = ChunkKind::kConstant;
-    ref.literal = AsString(job->raw.first(element_bytes));
+    ref.literal = AsString(piece->raw.first(element_bytes));
     return;
   }
   if (t.source != nullptr) {
-    const Result<bool> rounded = EqualsRoundedSource(*job, worker);
-    if (!rounded.ok()) return Fail(rounded.status().WithContext("tensor " + t.derived_from));
-    job->is_rounded_copy = *rounded;
-    if (job->is_rounded_copy) return;
+    const Result<bool> rounded = EqualsRoundedSource(*piece, worker);
+    if (!rounded.ok())
+      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from())));
+    piece->is_rounded_copy = *rounded;
+    if (piece->is_rounded_copy) return;
   }
-  job->is_new = !SharesIndexed(job, worker);
+  piece->is_new = !SharesIndexed(piece, worker);
 }
 
 // A chunk whose digest its source knows need not be read when the store has it.
-bool SavePipeline::SharesKnown(Job* job, Worker* worker) {
-  const SaveTensor& t = *job->tensor;
+bool SavePipeline::SharesKnown(Piece* piece, Worker* worker) {
+  const SaveTensor& t = *piece->tensor;
   if (t.chunks == nullptr || verify_sharing_) return false;
-  const std::optional<Digest> digest = t.chunks->KnownDigest(job->chunk);
+  const std::optional<Digest> digest = t.chunks->KnownDigest(piece->chunk);
   if (!digest.has_value()) return false;
-  job->ref().digest = *digest;
-  job->raw = {};
-  return SharesParent(job, worker) || SharesIndexed(job, worker);
+  piece->ref().digest = *digest;
+  piece->raw = {};
+  return SharesParent(piece, worker) || SharesIndexed(piece, worker);
 }
 
-Status SavePipeline::FetchRaw(Job* job) const {
-  const SaveTensor& t = *job->tensor;
-  const uint64_t offset = t.record.ChunkOffset(job->chunk);
-  const uint64_t bytes = t.record.ChunkBytes(job->chunk);
+Status SavePipeline::FetchRaw(Piece* piece) const {
+  const SaveTensor& t = *piece->tensor;
+  const ChunkGeometry geometry = t.Geometry();
+  const uint64_t offset = geometry.ChunkOffset(piece->chunk);
+  const uint64_t bytes = geometry.ChunkBytes(piece->chunk);
   if (t.chunks != nullptr) {
-    VARVE_ASSIGN_OR_RETURN(job->raw, t.chunks->Read(job->chunk, &job->gathered));
-    if (job->raw.size() == bytes) return Status::Ok();
-    return Status::Corruption("chunk " + std::to_string(job->chunk) + " has " +
-                              std::to_string(job->raw.size()) + " bytes, expected " +
+    VARVE_ASSIGN_OR_RETURN(piece->raw, t.chunks->Read(piece->chunk, &piece->gathered));
+    if (piece->raw.size() == bytes) return Status::Ok();
+    return Status::Corruption("chunk " + std::to_string(piece->chunk) + " has " +
+                              std::to_string(piece->raw.size()) + " bytes, expected " +
                               std::to_string(bytes));
   }
-  if (t.strides.empty()) {
-    job->raw = {t.data + offset, bytes};
+  if (t.strides().empty()) {
+    piece->raw = {t.data + offset, bytes};
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
-    job->gathered.resize(bytes);
-    Gather(t.shape, t.strides, t.data, offset / element_bytes, bytes / element_bytes, element_bytes,
-           job->gathered.data());
-    job->raw = job->gathered;
+    piece->gathered.resize(bytes);
+    Gather(t.shape, t.strides(), t.data, offset / element_bytes, bytes / element_bytes,
+           element_bytes, piece->gathered.data());
+    piece->raw = piece->gathered;
   }
   return Status::Ok();
 }
 
 // Both tensors are dense and cut at the same elements; only the last chunk may have more of them in
 // the source.
-Result<bool> SavePipeline::EqualsRoundedSource(const Job& job, Worker* worker) const {
-  const SaveTensor& t = *job.tensor;
+Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worker) const {
+  const SaveTensor& t = *piece.tensor;
   const SaveTensor& from = *t.source;
-  if (from.record.ChunkBytes(job.chunk) != 2 * job.raw.size()) return false;
+  if (from.Geometry().ChunkBytes(piece.chunk) != 2 * piece.raw.size()) return false;
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
-    const auto read = from.chunks->Read(job.chunk, &worker->compared);
+    const auto read = from.chunks->Read(piece.chunk, &worker->compared);
     if (read.status().code() == StatusCode::kNotFound) return false;
     if (!read.ok()) return read.status();
     source = *read;
   } else {
-    source = {from.data + 2 * t.record.ChunkOffset(job.chunk), 2 * job.raw.size()};
+    source = {from.data + 2 * t.Geometry().ChunkOffset(piece.chunk), 2 * piece.raw.size()};
   }
-  return source.size() == 2 * job.raw.size() && IsRoundedCopy(t.dtype, source, job.raw);
+  return source.size() == 2 * piece.raw.size() && IsRoundedCopy(t.dtype, source, piece.raw);
 }
 
-bool SavePipeline::SharesParent(Job* job, Worker* worker) {
-  const ChunkRef* parent = job->parent();
-  if (parent == nullptr || parent->digest != job->ref().digest ||
-      parent->raw_bytes != job->ref().raw_bytes ||
-      (verify_sharing_ && !SameBytes(*parent, job->tensor->dtype, job->raw, worker))) {
+bool SavePipeline::SharesParent(Piece* piece, Worker* worker) {
+  const ChunkRef* parent = piece->parent();
+  if (parent == nullptr || parent->digest != piece->ref().digest ||
+      parent->raw_bytes != piece->ref().raw_bytes ||
+      (verify_sharing_ && !SameBytes(*parent, piece->tensor->dtype, piece->raw, worker))) {
     return false;
   }
-  job->ref() = *parent;
+  piece->ref() = *parent;
   return true;
 }
 
 // Looks the digest up in the index, which is only a hint: the frame it points to must be there and
 // must name the same digest. The commit checks once more that it is alive.
-bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
-  ChunkRef& ref = job->ref();
+bool SavePipeline::SharesIndexed(Piece* piece, Worker* worker) {
+  ChunkRef& ref = piece->ref();
   const auto value = store_->database()->Get(Family::kIndex, keys::Index(ref.digest));
   if (!value.ok() || !value->has_value()) return false;
   const std::optional<ChunkAddress> address = DecodeAddress(**value);
@@ -290,7 +368,7 @@ bool SavePipeline::SharesIndexed(Job* job, Worker* worker) {
   known.address = *address;
   known.predictor = info->predictor;
   known.stored_bytes = static_cast<uint32_t>(frame.size());
-  if (verify_sharing_ && !SameBytes(known, job->tensor->dtype, job->raw, worker)) return false;
+  if (verify_sharing_ && !SameBytes(known, piece->tensor->dtype, piece->raw, worker)) return false;
   ref = known;
   return true;
 }
@@ -316,26 +394,33 @@ bool SavePipeline::PinForSave(uint64_t birth) {
   return true;
 }
 
-void SavePipeline::Place(Job* job) {
-  ChunkRef& ref = job->ref();
-  if (job->is_rounded_copy) {
-    // The source chunk was placed before; Write fills in where.
-    if (job->tensor->source->refs[job->chunk].kind == ChunkKind::kStored) {
+void SavePipeline::Place(Piece* piece) {
+  if (piece->is_whole) return;
+  ChunkRef& ref = piece->ref();
+  if (piece->is_rounded_copy) {
+    // The source chunk was placed before; Write fills in where. A source that went through as a
+    // whole has no references.
+    const SaveTensor::Flight* const source = piece->tensor->source->flight.get();
+    if (source != nullptr && source->refs[piece->chunk].kind == ChunkKind::kStored) {
       ref.kind = ChunkKind::kDerived;
-      job->repeated = &job->tensor->source->refs[job->chunk];
+      piece->source = &source->refs[piece->chunk];
       return;
     }
-    job->is_rounded_copy = false;
-    job->is_new = true;
+    piece->is_rounded_copy = false;
+    piece->is_new = true;
   }
-  if (!job->is_new) return;
-  const auto [it, is_first] = placed_.try_emplace(ref.digest, job->tensor, job->chunk);
+  if (!piece->is_new) return;
+  const Placed placed{.ordinal = next_ordinal_,
+                      .raw_bytes = ref.raw_bytes,
+                      .tensor = piece->tensor,
+                      .chunk = piece->chunk};
+  const auto [it, is_first] = placed_.try_emplace(ref.digest, placed);
   if (!is_first) {
-    const ChunkRef& earlier = it->second.first->refs[it->second.second];
+    const Placed& earlier = it->second;
     if (earlier.raw_bytes == ref.raw_bytes &&
-        (!verify_sharing_ || EqualsPlaced(*it->second.first, it->second.second, job->raw))) {
-      job->is_new = false;
-      job->repeated = &earlier;
+        (!verify_sharing_ || EqualsPlaced(*earlier.tensor, earlier.chunk, piece->raw))) {
+      piece->is_new = false;
+      piece->repeated = earlier.ordinal;
       return;
     }
   }
@@ -353,27 +438,28 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
     return again.ok() && again->size() == raw.size() &&
            std::memcmp(again->data(), raw.data(), raw.size()) == 0;
   }
-  return tensor.strides.empty() && tensor.record.ChunkBytes(chunk) == raw.size() &&
-         std::memcmp(tensor.data + tensor.record.ChunkOffset(chunk), raw.data(), raw.size()) == 0;
+  return tensor.strides().empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
+         std::memcmp(tensor.data + tensor.Geometry().ChunkOffset(chunk), raw.data(), raw.size()) ==
+             0;
 }
 
 // Offers the same chunk of the last step as a base; where its chain has grown as long as it may,
 // the keyframe at the chain's end, so that chains turn into stars.
-void SavePipeline::Encode(Job* job, Worker* worker) {
-  if (!job->is_new) return;
+void SavePipeline::Encode(Piece* piece, Worker* worker) {
+  if (!piece->is_new) return;
   const StoreOptions& options = store_->options();
-  EncodeInput input{.raw = job->raw,
-                    .dtype = job->tensor->dtype,
-                    .digest = job->ref().digest,
+  EncodeInput input{.raw = piece->raw,
+                    .dtype = piece->tensor->dtype,
+                    .digest = piece->ref().digest,
                     .codec = codec_,
                     .max_depth = options.max_delta_depth,
                     .max_path_ratio = options.max_path_ratio};
   std::vector<StoredChunk> chain;
   FrameBase base;
-  const ChunkRef* parent = job->parent();
+  const ChunkRef* parent = piece->parent();
   const bool wants_base = codec_ == Codec::kAuto || codec_ == Codec::kMax;
   if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
-      parent->raw_bytes == job->raw.size() && parent->address.birth < birth_) {
+      parent->raw_bytes == piece->raw.size() && parent->address.birth < birth_) {
     Result<std::vector<StoredChunk>> read =
         store_->chunk_reader().ReadChain(parent->address, &worker->scratch);
     // A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
@@ -399,38 +485,49 @@ void SavePipeline::Encode(Job* job, Worker* worker) {
             .depth = chosen.info.depth,
             .path_bytes = chosen.info.path_bytes};
     input.base = &base;
-    job->edge = BaseEdge{.ordinal = job->ref().address.ordinal,
-                         .base = address,
-                         .base_digest = chosen.info.digest,
-                         .base_raw_bytes = chosen.info.raw_bytes,
-                         .base_stored_bytes = chosen.frame_bytes,
-                         .base_predictor = chosen.info.predictor};
+    piece->edge = BaseEdge{.ordinal = piece->ref().address.ordinal,
+                           .base = address,
+                           .base_digest = chosen.info.digest,
+                           .base_raw_bytes = chosen.info.raw_bytes,
+                           .base_stored_bytes = chosen.frame_bytes,
+                           .base_predictor = chosen.info.predictor};
   }
-  if (const Status encoded = worker->encoder.Encode(input, &job->frame); !encoded.ok()) {
-    Fail(encoded.WithContext("tensor " + job->tensor->name));
+  if (const Status encoded = worker->encoder.Encode(input, &piece->frame); !encoded.ok()) {
+    Fail(encoded.WithContext("tensor " + std::string(piece->tensor->name)));
   }
 }
 
-void SavePipeline::Write(Job* job) {
-  ChunkRef& ref = job->ref();
-  if (job->repeated != nullptr) {
-    const ChunkRef& other = *job->repeated;  // written before: chunks come in order
-    ref.address = other.address;
-    ref.stored_bytes = other.stored_bytes;
-    ref.predictor = other.predictor;
-    if (ref.kind != ChunkKind::kDerived) ref.kind = other.kind;
+void SavePipeline::Write(Piece* piece) {
+  if (piece->is_whole) return;
+  ChunkRef& ref = piece->ref();
+  // What these name was written before: chunks come in order.
+  if (piece->source != nullptr) {
+    ref.address = piece->source->address;
+    ref.stored_bytes = piece->source->stored_bytes;
+    ref.predictor = piece->source->predictor;
     return;
   }
-  if (!job->is_new) return;
-  const Result<FrameInfo> info = ParseFrame(job->frame);
-  const Result<PlaneUses> planes = ParsePlanes(job->frame);
+  if (piece->repeated.has_value()) {
+    const NewChunk& other = new_chunks_[*piece->repeated];
+    ref.kind = ChunkKind::kStored;
+    ref.address = {birth_, *piece->repeated};
+    ref.stored_bytes = other.stored_bytes;
+    ref.predictor = other.predictor;
+    return;
+  }
+  if (!piece->is_new) return;
+  const Result<FrameInfo> info = ParseFrame(piece->frame);
+  const Result<PlaneUses> planes = ParsePlanes(piece->frame);
   Status status = info.ok() ? planes.status() : info.status();
-  if (status.ok()) status = files_.Add(ref.address, job->frame);
-  if (!status.ok()) return Fail(status.WithContext("tensor " + job->tensor->name));
+  if (status.ok()) status = files_.Add(ref.address, piece->frame);
+  if (!status.ok()) return Fail(status.WithContext("tensor " + std::string(piece->tensor->name)));
   ref.predictor = info->predictor;
-  ref.stored_bytes = static_cast<uint32_t>(job->frame.size());
-  if (info->base.has_value()) frames_.edges.push_back(*job->edge);
-  new_chunks_.emplace_back(ref.digest, ref.address.ordinal);
+  ref.stored_bytes = static_cast<uint32_t>(piece->frame.size());
+  if (info->base.has_value()) frames_.edges.push_back(*piece->edge);
+  new_chunks_.push_back({.digest = ref.digest,
+                         .raw_bytes = ref.raw_bytes,
+                         .stored_bytes = ref.stored_bytes,
+                         .predictor = ref.predictor});
   ++totals_.chunks;
   totals_.raw_bytes += ref.raw_bytes;
   totals_.stored_bytes += ref.stored_bytes;
@@ -451,9 +548,70 @@ void SavePipeline::NotePlanes(const ChunkRef& ref, const PlaneUses& uses) {
   for (size_t c = 0; c < planes.size(); ++c) totals_.by_coder[c].Add(planes[c]);
 }
 
-void SavePipeline::Report(const Job& job) {
+// The save needs the chunk no more, nor the tensor if it was its last.
+void SavePipeline::Finish(Piece* piece) {
+  SaveTensor* const tensor = piece->tensor;
+  const uint64_t end = piece->is_whole ? tensor->Geometry().NumChunks() : piece->chunk + 1;
+  for (uint64_t i = piece->chunk; tensor->chunks != nullptr && i < end; ++i)
+    tensor->chunks->Done(i);
+  Report(*piece);
+  if (failed_ || end < tensor->Geometry().NumChunks()) return;
+  digests_.clear();
+  if (piece->is_whole) {
+    for (uint64_t i = 0; i < end; ++i) {
+      digests_ += keys::Index(tensor->chunks->KnownDigest(i).value_or(Digest{}));
+    }
+    tensor->lists = tensor->parent_lists;
+  } else {
+    for (const ChunkRef& ref : tensor->flight->refs) digests_ += keys::Index(ref.digest);
+    MakeLists(tensor);
+  }
+  tensor->content = ComputeDigest(store_->digest_seed(), AsBytes(digests_));
+  LetGo(tensor);
+  if (tensor->source != nullptr) LetGo(tensor->source);
+}
+
+void SavePipeline::LetGo(SaveTensor* tensor) {
+  if (--tensor->num_users == 0) tensor->flight.reset();
+}
+
+// Cuts a tensor's references into lists. A list that is the parent's to the last entry is named
+// again; others are written under this birth.
+void SavePipeline::MakeLists(SaveTensor* tensor) {
+  const auto& refs = tensor->flight->refs;
+  const auto& old = tensor->flight->parent_refs;
+  const auto part = [](const std::vector<ChunkRef>& all, size_t first) {
+    const std::span<const ChunkRef> rest = std::span(all).subspan(std::min(first, all.size()));
+    return rest.first(std::min<size_t>(kChunksPerList, rest.size()));
+  };
+  lists_.clear();
+  for (size_t first = 0; first < refs.size(); first += kChunksPerList) {
+    const bool is_shared = std::ranges::equal(part(refs, first), part(old, first));
+    lists_.push_back(is_shared ? tensor->parent_lists[first / kChunksPerList]
+                               : AddList(part(refs, first)));
+  }
+  const bool are_parents = std::ranges::equal(lists_, tensor->parent_lists);
+  tensor->lists = are_parents ? tensor->parent_lists : keep_->Keep(lists_);
+}
+
+ListAddress SavePipeline::AddList(std::span<const ChunkRef> refs) {
+  const ListAddress list{birth_, static_cast<uint32_t>(new_lists_.size())};
+  new_lists_.Add(EncodeChunkList({refs.begin(), refs.end()}));
+  for (const ChunkRef& ref : refs) {
+    if (!ref.NamesFrame()) continue;
+    if (ref.address.birth == birth_) {
+      ++new_chunks_[ref.address.ordinal].num_refs;
+    } else {
+      old_refs_.push_back(ref);
+    }
+  }
+  return list;
+}
+
+void SavePipeline::Report(const Piece& piece) {
   if (progress_ == nullptr) return;
-  done_bytes_ += job.ref().raw_bytes;
+  const ChunkGeometry geometry = piece.tensor->Geometry();
+  done_bytes_ += piece.is_whole ? geometry.LogicalBytes() : geometry.ChunkBytes(piece.chunk);
   const auto now = std::chrono::steady_clock::now();
   if (now - reported_ < std::chrono::milliseconds(100)) return;
   reported_ = now;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From tensors in memory to chunk references and files of new chunks: digest, share, encode, write,
-// on all cores, with a bounded number of chunks in flight. Nothing here is visible to anybody; the
-// commit is checkpoint_writer.cc's. Thread rule: one thread a pipeline.
+// From tensors in memory to lists of chunks and files of new chunks: digest, share, encode, write,
+// on all cores, with a bounded number of chunks in flight. Small chunks go through the stages
+// together. What is left of a tensor when its last chunk has come through are its lists. Nothing
+// here is visible to anybody; the commit is checkpoint_writer.cc's. Thread rule: one thread a
+// pipeline.
 #pragma once
 
 #include <chrono>
@@ -10,39 +12,23 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "store/chunk_files.h"
 #include "store/chunk_source.h"
+#include "store/packed_values.h"
 #include "store/record.h"
+#include "store/save_tensor.h"
 #include "store/store_impl.h"
 #include "varve/checkpoint.h"
 
 namespace varve {
 
-// A tensor on its way into the store.
-struct SaveTensor {
-  std::string name;
-  uint32_t shard = 0;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::vector<int64_t> strides;  // elements; empty = dense
-  const std::byte* data = nullptr;
-  std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
-  std::string derived_from;
-  const SaveTensor* source = nullptr;  // of derived_from, when it can be one
-
-  TensorRecord record;  // geometry is set before the pipeline runs, lists after it
-  // The same tensor one step ago, when it was cut the same way and can be read.
-  std::optional<TensorRecord> parent;
-  std::vector<ChunkRef> parent_refs;
-  std::vector<ChunkRef> refs;  // the result, one a chunk
-};
-
 // That a tensor could not be compared with the step before.
-std::string ParentWarning(const std::string& tensor, const Status& status);
+std::string ParentWarning(std::string_view tensor, const Status& status);
 
 struct SaveTotals {
   uint32_t chunks = 0;  // new frames
@@ -57,8 +43,9 @@ class SavePipeline {
   SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options);
   ~SavePipeline();
 
-  // Fills `refs` of every tensor. A derived tensor must come after its source.
-  Status Run(std::vector<std::unique_ptr<SaveTensor>>* tensors);
+  // Fills `content` and `lists` of every tensor, which `keep` keeps. A derived tensor must come
+  // after its source.
+  Status Run(std::span<SaveTensor* const> tensors, SaveTensors* keep);
 
   const SaveTotals& totals() const { return totals_; }
   // The deltas and the planes of all new frames.
@@ -66,37 +53,64 @@ class SavePipeline {
   ChunkFiles* files() { return &files_; }
   // What could not be read of the last step.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // Digest and address of every new frame, for the index.
-  const std::vector<std::pair<Digest, uint32_t>>& new_chunks() const { return new_chunks_; }
+  // Every new frame, by ordinal.
+  struct NewChunk {
+    Digest digest;
+    uint32_t raw_bytes = 0;
+    uint32_t stored_bytes = 0;
+    uint32_t num_refs = 0;  // of new lists
+    Predictor predictor = Predictor::kRaw;
+  };
+  const std::vector<NewChunk>& new_chunks() const { return new_chunks_; }
+  // Every new list, by number, encoded.
+  const PackedValues& new_lists() const { return new_lists_; }
+  // References of new lists to frames of earlier saves.
+  const std::vector<ChunkRef>& old_refs() const { return old_refs_; }
 
  private:
+  struct Piece;
   struct Job;
   struct Worker;
+  class ParentLists;
   struct DigestHash {
     size_t operator()(const Digest& d) const { return static_cast<size_t>(d.lo); }
   };
+  struct Placed {
+    uint32_t ordinal = 0;
+    uint32_t raw_bytes = 0;
+    const SaveTensor* tensor = nullptr;
+    uint64_t chunk = 0;
+  };
 
   // The stages, in order. Serial ones run on one thread at a time, in the order of the chunks.
-  Job* NextJob();                            // serial
-  void Examine(Job* job, Worker* worker);    // parallel: digest; unchanged, literal, known or new
-  void Place(Job* job);                      // serial: derived, repeated within the save, ordinal
-  void Encode(Job* job, Worker* worker);     // parallel
-  void Write(Job* job);                      // serial
+  Job* NextJob();                              // serial
+  void Examine(Piece* piece, Worker* worker);  // parallel: digest; unchanged, literal, known or new
+  void Place(Piece* piece);                    // serial: derived, repeated within the save, ordinal
+  void Encode(Piece* piece, Worker* worker);   // parallel
+  void Write(Piece* piece);                    // serial
   void NotePlanes(const ChunkRef& ref, const PlaneUses& uses);
-  void Report(const Job& job);               // serial, after Write
+  void Finish(Piece* piece);        // serial, after Write
+  void Report(const Piece& piece);  // the same
 
-  void LoadParent(SaveTensor* tensor);
-  Status FetchRaw(Job* job) const;
-  bool SharesKnown(Job* job, Worker* worker);
-  Result<bool> EqualsRoundedSource(const Job& job, Worker* worker) const;
-  bool SharesParent(Job* job, Worker* worker);
-  bool SharesIndexed(Job* job, Worker* worker);
+  template <typename Stage>
+  Job* ForEachPiece(Job* job, const Stage& stage);
+  Job* TakeIdleJob();
+  bool AddNextPiece(Job* job, ParentLists* lists);
+  void LoadParent(SaveTensor* tensor, ParentLists* lists);
+  Status FetchRaw(Piece* piece) const;
+  bool SharesKnown(Piece* piece, Worker* worker);
+  Result<bool> EqualsRoundedSource(const Piece& piece, Worker* worker) const;
+  bool SharesParent(Piece* piece, Worker* worker);
+  bool SharesIndexed(Piece* piece, Worker* worker);
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);
   bool PinForSave(uint64_t birth);
   // The frame at an address, its birth pinned until the end of the save.
   Result<FrameInfo> PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame);
   static bool EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                            std::span<const std::byte> raw);
+  void MakeLists(SaveTensor* tensor);
+  ListAddress AddList(std::span<const ChunkRef> refs);
+  static void LetGo(SaveTensor* tensor);
   void Fail(const Status& status);
 
   StoreImpl* const store_;
@@ -108,17 +122,22 @@ class SavePipeline {
   const Progress progress_;
   ChunkFiles files_;
 
-  std::vector<std::unique_ptr<SaveTensor>>* tensors_ = nullptr;
-  size_t next_tensor_ = 0;  // of NextJob
+  std::span<SaveTensor* const> tensors_;
+  SaveTensors* keep_ = nullptr;  // of Write
+  size_t next_tensor_ = 0;       // of NextJob
   uint64_t next_chunk_ = 0;
-  uint32_t next_ordinal_ = 0;  // of Place
-  std::unordered_map<Digest, std::pair<SaveTensor*, uint64_t>, DigestHash> placed_;  // of Place
-  SaveTotals totals_;                                                               // of Write
+  uint32_t next_ordinal_ = 0;                              // of Place
+  std::unordered_map<Digest, Placed, DigestHash> placed_;  // of Place
+  SaveTotals totals_;                                      // of Write
   BirthBlock frames_;
-  uint64_t done_bytes_ = 0;                                                         // of Report
+  std::vector<NewChunk> new_chunks_;
+  PackedValues new_lists_;
+  std::vector<ChunkRef> old_refs_;
+  std::vector<ListAddress> lists_;  // of the tensor that is finished
+  std::string digests_;             // the same
+  uint64_t done_bytes_ = 0;         // of Report
   uint64_t total_bytes_ = 0;
   std::chrono::steady_clock::time_point reported_;
-  std::vector<std::pair<Digest, uint32_t>> new_chunks_;
   std::vector<std::string> warnings_;  // of NextJob
 
   std::atomic<bool> failed_{false};

@@ -15,6 +15,7 @@
 #include <random>
 #include <system_error>
 
+#include "store/cursor.h"
 #include "store/group/group_store.h"
 #include "store/guarded.h"
 #include "store/store_impl.h"
@@ -379,16 +380,25 @@ Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
   return std::optional<StepRecord>(*std::move(record));
 }
 
-Result<std::vector<ChunkRef>> StoreImpl::ReadList(const TensorRecord& record, size_t index) const {
-  const ListAddress list = record.lists[index];
-  const std::string name = "list " + std::to_string(list.birth) + "/" + std::to_string(list.number);
-  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, keys::List(list)));
-  if (!value.has_value()) return Status::Corruption(name + " is missing");
+Result<std::vector<ChunkRef>> StoreImpl::ReadList(ListAddress list, uint64_t chunks,
+                                                  Cursor* lists) const {
+  const auto name = [&] {
+    return "list " + std::to_string(list.birth) + "/" + std::to_string(list.number);
+  };
+  const std::string key = keys::List(list);
+  std::optional<std::string> alone;
+  std::optional<std::string_view> value;
+  if (lists != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(value, lists->Find(key));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(alone, database_->Get(Family::kLists, key));
+    value = alone;
+  }
+  if (!value.has_value()) return Status::Corruption(name() + " is missing");
   VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> refs, DecodeChunkList(*value));
-  const uint64_t expected =
-      std::min<uint64_t>(kChunksPerList, record.NumChunks() - index * kChunksPerList);
+  const uint64_t expected = std::min<uint64_t>(kChunksPerList, chunks);
   if (refs.size() == expected) return refs;
-  return Status::Corruption(name + " names " + std::to_string(refs.size()) + " chunks, expected " +
+  return Status::Corruption(name() + " names " + std::to_string(refs.size()) + " chunks, expected " +
                             std::to_string(expected));
 }
 

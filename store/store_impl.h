@@ -36,6 +36,7 @@
 
 namespace varve {
 
+class Cursor;
 class DropForecaster;
 
 class StoreImpl : public Store {
@@ -122,7 +123,12 @@ class StoreImpl : public Store {
 
   // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length than
   // the tensor's geometry says.
-  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const;
+  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const {
+    return ReadList(record.lists[index], record.NumChunks() - index * kChunksPerList);
+  }
+  // The same of a list that holds the first of so many `chunks`. `lists`: reads by this.
+  Result<std::vector<ChunkRef>> ReadList(ListAddress list, uint64_t chunks,
+                                         Cursor* lists = nullptr) const;
   // Applies the requests that wait in the inbox, oldest first, and answers them. One that cannot be read
   // stays, holds up no other, and its error is returned.
   Status ApplyInbox();

@@ -56,6 +56,10 @@ class Stage::Source : public ChunkSource {
     const Chunk& c = chunk(i);
     return c.where == Where::kUnchanged ? std::optional(c.digest) : std::nullopt;
   }
+  bool AreUnchanged() const override {
+    return std::ranges::all_of(named_->memory->chunks,
+                               [](const Chunk& c) { return c.where == Where::kUnchanged; });
+  }
   Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
     const Chunk& c = chunk(i);
     if (c.where == Where::kStaged) {
@@ -115,12 +119,10 @@ Status Stage::BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer) {
   return devices_->BeginDigests(seed, device_bytes_, std::move(trainer));
 }
 
-Status Stage::LearnParents(const SourceWriter& writer) {
+Status Stage::LearnParents(SourceWriter* writer) {
+  writer->FindParents();
   for (const auto& named : named_) {
-    const StateTensor& tensor = named->tensor;
-    VARVE_ASSIGN_OR_RETURN(
-        auto digests,
-        writer.ParentDigests({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape}));
+    VARVE_ASSIGN_OR_RETURN(auto digests, writer->ParentDigests(named->tensor.name, /*shard=*/0));
     named->memory->parents.push_back(std::move(digests));
   }
   return Status::Ok();

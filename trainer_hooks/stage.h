@@ -6,11 +6,12 @@
 //   Stage stage(&memory, devices);
 //   stage.Add(tensors);
 //   stage.BeginDigests(seed, trainer);       // of what lies on devices
-//   stage.LearnParents(writer);
+//   stage.PutInto(&writer);
+//   stage.LearnParents(&writer);
 //   stage.Work();                            // on several threads: what lies on the host
 //   stage.CopyFromDevices();
 //   stage.AwaitCopied();                     // every chunk is digested and, if new, copied
-//   PutInto(writer); writer->Commit();       // on another thread, after AwaitArrived
+//   writer.Commit();                         // on another thread, after AwaitArrived
 //   stage.AwaitReleased();                   // the trainer may change its tensors
 //
 // Chunks are taken from the last to the first. When the memory is full, the rest, which the save
@@ -51,8 +52,12 @@ class Stage {
   // As DeviceTensorSource::BeginDigests. Once, at any time before CopyFromDevices.
   Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   bool has_begun_digests() const { return has_begun_digests_; }
-  // Looks up what `writer` will be compared with.
-  Status LearnParents(const SourceWriter& writer);
+  // Puts all tensors, which are read when it commits; that is after AwaitCopied. May be called for
+  // several writers, one after the other, when everything that changed is copied. The stage must
+  // outlive the writer.
+  Status PutInto(SourceWriter* writer);
+  // Looks up what the first writer will be compared with; after PutInto.
+  Status LearnParents(SourceWriter* writer);
 
   // Digests and copies chunks until none is left to begin with. What has no memory for that fails
   // the save; nothing is thrown.
@@ -64,9 +69,6 @@ class Stage {
   Status AwaitCopied();
   // Returns when what is on its way has arrived, or will never.
   Status AwaitArrived();
-  // Puts all tensors; call after AwaitCopied. May be called for several writers, one after the
-  // other, when everything that changed is copied. The stage must outlive the writer.
-  Status PutInto(SourceWriter* writer);
   // Returns when nothing of the trainer's memory will be read any more.
   void AwaitReleased();
   // Ends AwaitReleased, whatever is left, and what Work does with chunks: the save has failed or is

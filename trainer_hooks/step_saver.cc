@@ -58,7 +58,8 @@ Status StepSaver::Begin(SaveJob* job) {
     digest_seed_ = job->writer->digest_seed();
     VARVE_RETURN_IF_ERROR(BeginDigests(job));
   }
-  return job->stage.LearnParents(*job->writer);
+  VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
+  return job->stage.LearnParents(job->writer.get());
 }
 
 Status StepSaver::BeginDigests(SaveJob* job) {
@@ -175,13 +176,13 @@ Result<SaveReport> StepSaver::CommitStaged(SaveJob* job, const SaveOptions& opti
   for (int attempt = 1;; ++attempt) {
     const auto start = Clock::now();
     job->metrics.attempts = attempt;
-    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
     const Status space = CheckSpace(*job);
     Result<SaveReport> report = space.ok() ? job->writer->Commit() : Result<SaveReport>(space);
     attempt_seconds_ = SecondsSince(start);
     // What was not staged may have changed since.
     if (!job->stage.is_all_staged() || !ShouldRetry(report.status(), attempt)) return report;
     VARVE_ASSIGN_OR_RETURN(job->writer, BeginWriter(*job, options));
+    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
   }
 }
 

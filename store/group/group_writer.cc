@@ -39,8 +39,9 @@ class GroupWriter : public SourceWriter {
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override {
     return Note(view, inner()->PutSource(view, std::move(source)));
   }
-  Result<std::vector<Digest>> ParentDigests(const TensorView& view) const override {
-    return inner()->ParentDigests(view);
+  void FindParents() override { inner()->FindParents(); }
+  Result<std::vector<Digest>> ParentDigests(std::string_view name, uint32_t shard) override {
+    return inner()->ParentDigests(name, shard);
   }
   uint64_t digest_seed() const override { return inner()->digest_seed(); }
   void SetPartial() override {}  // each member holds a part
@@ -49,6 +50,8 @@ class GroupWriter : public SourceWriter {
   }
   void SetCodec(Codec codec) override { inner()->SetCodec(codec); }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
+  Digest root() const override { return inner()->root(); }
+  std::vector<Digest> contents() const override { return inner()->contents(); }
 
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override {
     VARVE_RETURN_IF_ERROR(ValidateGroupItem(name));
@@ -88,7 +91,7 @@ class GroupWriter : public SourceWriter {
   // Remembers a tensor that the member's writer has taken.
   Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
-  Status NoteContents();
+  void NoteContents();
   Result<Digest> WriteCatalogue(const std::map<uint32_t, GroupPart>& parts, bool has_index);
   Status Decide();
 
@@ -139,26 +142,21 @@ Result<SaveReport> GroupWriter::Commit() {
 
 // What the member has stored, so that replicas of different ranks can be compared. `part_` is in
 // the order of a list.
-Status GroupWriter::NoteContents() {
-  VARVE_ASSIGN_OR_RETURN(const auto reader,
-                         store_->own_member()->OpenCheckpoint(kMemberRun, attempt_));
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> stored, reader->ListShards());
+void GroupWriter::NoteContents() {
+  const std::vector<Digest> stored = inner()->contents();
   for (size_t i = 0; i < part_.shards.size() && i < stored.size(); ++i) {
-    part_.shards[i].content = {stored[i].content[0], stored[i].content[1]};
+    part_.shards[i].content = stored[i];
   }
-  return Status::Ok();
 }
 
 // The part is durable: says so.
 Status GroupWriter::Prepare(const SaveReport& report) {
-  VARVE_ASSIGN_OR_RETURN(const auto step,
-                         store_->own_member()->RequireStep({std::string(kMemberRun), attempt_}));
   part_.Sort();
-  VARVE_RETURN_IF_ERROR(NoteContents());
+  NoteContents();
   if (IsMutated(Mutation::kForgetShard) && rank() == 1)
     part_.shards.erase(part_.shards.begin() + 1);
   GroupPart part{.member = store_->author().member,
-                 .root = step.second.root,
+                 .root = inner()->root(),
                  .num_tensors = report.num_tensors,
                  .logical_bytes = report.logical_bytes,
                  .new_bytes = report.new_bytes,
