@@ -89,7 +89,8 @@ void RestoreOfColumns(benchmark::State& state) {
   Workplace place("bench-stores");
   StoreOptions options;
   options.num_threads = 1;
-  const auto store = Must(Store::Create(place.NewPath("columns"), {.digest_seed = {}, .store = options}));
+  const auto store =
+      Must(Store::Create(place.NewPath("columns"), {.digest_seed = {}, .store = options}));
   const auto writer = Must(store->Begin(1, {.codec = Codec::kNone}));
   std::vector<std::vector<std::byte>> memory;
   for (int64_t rank = 0; rank < kRanks; ++rank) {

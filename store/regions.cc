@@ -7,6 +7,7 @@
 
 #include "store/disjoint.h"
 #include "store/overlap.h"
+#include "store/strided_copy.h"
 
 namespace varve {
 namespace {
@@ -157,10 +158,9 @@ void FillPadding(const ReadRequest& request, const ShardLayout& region) {
     std::fill(request.out.begin(), request.out.end(), std::byte{0});
     return;
   }
-  for (size_t i = 0; i + request.padding.size() <= request.out.size();
-       i += request.padding.size()) {
-    std::copy(request.padding.begin(), request.padding.end(), request.out.data() + i);
-  }
+  const size_t element = request.padding.size();
+  CopyRuns(request.padding.data(), 0, request.out.data(), static_cast<int64_t>(element), element,
+           static_cast<int64_t>(request.out.size() / element));
 }
 
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards) {
