@@ -66,9 +66,10 @@ rocksdb::ColumnFamilyOptions MetadataFamilyOptions(const std::shared_ptr<rocksdb
 
 rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterFactory> filter) {
   rocksdb::BlockBasedTableOptions table;
-  // A cache that keeps nothing: a frame lies in it while somebody reads it, and only from there does
-  // RocksDB give it out without a copy.
-  table.block_cache = rocksdb::NewLRUCache(/*capacity=*/1, /*num_shard_bits=*/0);
+  // A cache that keeps no large frame: it lies there while somebody reads it, and only from there does
+  // RocksDB give it out without a copy. Of small frames a hundred share a block, which the next
+  // read finds.
+  table.block_cache = rocksdb::NewLRUCache(/*capacity=*/256 << 10, /*num_shard_bits=*/0);
   table.block_size = 16 << 10;
   // A frame that does not fit begins a block of its own: who reads the short last chunk of a shard
   // does not read a large neighbour with it.

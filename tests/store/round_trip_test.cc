@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is put in comes out: every type, every awkward size, shape, stride and name.
+#include <algorithm>
+#include <fstream>
+
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -217,6 +220,35 @@ TEST_F(RoundTripTest, StateItemsMetricsAndTags) {
   EXPECT_EQ(store_->FindTag("main", "golden").value(), 5u);
   VARVE_ASSERT_OK(DropSteps({5}));
   EXPECT_THAT(store_->FindTag("main", "golden"), FailsWith(StatusCode::kNotFound, "golden"));
+}
+
+// A block of a hundred frames is read once, not once for each.
+TEST_F(RoundTripTest, SmallFramesShareTheReadOfTheirBlock) {
+  const auto bytes_read = [] {  // by calls of this process
+    std::ifstream io("/proc/self/io");
+    std::string key;
+    uint64_t bytes = 0;
+    io >> key >> bytes;
+    return bytes;
+  };
+  std::vector<TestTensor> tensors;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    tensors.push_back(RandomTensor("t" + std::to_string(i), DType::kF32, {32}, i));
+  }
+  VARVE_ASSERT_OK(Save(1, tensors).status());
+  Reopen();
+  std::vector<std::byte> out(128 * tensors.size());
+  std::vector<ReadRequest> requests;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    requests.push_back({.name = tensors[i].name, .out = std::span(out).subspan(128 * i, 128)});
+  }
+  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  const uint64_t before = bytes_read();
+  VARVE_ASSERT_OK(reader->ReadMany(requests));
+  EXPECT_LE(bytes_read() - before, uint64_t{2} << 20);  // each its own block: 16 MB
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(std::span(out).subspan(128 * i, 128), tensors[i].bytes)) << i;
+  }
 }
 
 }  // namespace
