@@ -196,7 +196,9 @@ TEST_F(ManyTensorsTest, ATensorTakesAFewHundredBytes) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LE(put, 300 * n);
     // A small save does not outweigh the caches that the first of a store fills.
-    if (IsFullSize()) EXPECT_LE(saved, 512 * n);
+    if (IsFullSize()) {
+      EXPECT_LE(saved, 512 * n);
+    }
 #endif
   }
 }
