@@ -24,6 +24,7 @@ struct HeldTensor {
   std::string tied_to;       // the first name of this memory in the rank's list; empty: its own
   bool can_cut = false;      // a flat range of it lies in the trainer's memory in one piece
   Replicas replicas = Replicas::kMustBeEqual;
+  TensorRole role = TensorRole::kOther;
   bool operator==(const HeldTensor&) const = default;
 
   uint64_t Bytes() const;
