@@ -116,6 +116,24 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
                             "found; put it back, or take the store from a backup");
 }
 
+// Of a table file RocksDB may say the size that it should have for the one that it has, another name, or
+// none: so the files are looked at.
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
+                 const Database& database) {
+  constexpr size_t kMaxNamed = 3;
+  if (!status.IsCorruption()) return OpenError(status, store);
+  const auto lost = database.FindLostTables();
+  if (!lost.ok() || lost->empty()) return OpenError(status, store);
+  std::string all;
+  for (size_t i = 0; i < std::min(lost->size(), kMaxNamed); ++i) {
+    all += (i > 0 ? "; " : "") + (*lost)[i].what;
+  }
+  if (lost->size() > kMaxNamed) {
+    all += "; and " + std::to_string(lost->size() - kMaxNamed) + " more";
+  }
+  return Status::Corruption("opening the database in " + store.string() + ": " + all);
+}
+
 // Ours in the order of Family, then those that we do not know: they must be opened, too.
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
     const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
@@ -385,7 +403,7 @@ Status Database::OpenWriter() {
   const rocksdb::Status status =
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
-  if (!status.ok()) return OpenError(status, path_);
+  if (!status.ok()) return OpenError(status, path_, *this);
   Adopt(raw, handles);
   RemoveEmptyLogs(path_);
   return Status::Ok();
@@ -462,7 +480,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   // The second path is for RocksDB's log, which we replaced; nothing is written there.
   const rocksdb::Status status =
       rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
-  if (!status.ok()) return OpenError(status, path);
+  if (!status.ok()) return OpenError(status, path, *this);
   Adopt(raw, handles);
   return FindLost();
 }

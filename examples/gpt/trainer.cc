@@ -344,13 +344,32 @@ varve::TrainingState Trainer::StateToSave() const {
   return saved;
 }
 
+// What was imported from the files of others knows nothing of this trainer's schedule, text and
+// generator: the training goes on with those of the flags. True: the state has such a generator.
+bool Trainer::AdoptForeignState() {
+  varve::TrainerState& state = state_.trainer;
+  auto schedule = ScheduleState(options_.schedule);
+  schedule[kLr] = 0.0;
+  const bool is_untouched = state.lr_scheduler == schedule;  // the checkpoint has no trainer state
+  if (!is_untouched && !state.lr_scheduler.empty()) return true;
+  if (state.global_step > 0) schedule[kLr] = options_.schedule.At(state.global_step);
+  state.lr_scheduler = schedule;
+  const auto data = DataState(text_, options_.seed);
+  const bool knows_data = std::any_of(data.begin(), data.end(), [&](const auto& entry) {
+    return state.extra.contains(entry.first);
+  });
+  if (!knows_data) state.extra.insert(data.begin(), data.end());
+  return !state.rng.empty();
+}
+
 varve::Status Trainer::Resume(const Loaded& loaded) {
+  const bool has_generator = AdoptForeignState() && loaded.generator;
   const varve::TrainerState& state = state_.trainer;
   auto schedule = ScheduleState(options_.schedule);
   schedule[kLr] = state.global_step == 0 ? 0 : options_.schedule.At(state.global_step);
   VARVE_RETURN_IF_ERROR(CheckSame("the schedule", schedule, state.lr_scheduler));
   VARVE_RETURN_IF_ERROR(CheckSame("the data", DataState(text_, options_.seed), state.extra));
-  if (loaded.generator) {
+  if (has_generator) {
     VARVE_ASSIGN_OR_RETURN(rng_, ParseRng(state));
   } else {
     rng_.seed(varve::DerivedSeed(state.consumed_samples, 0));  // all ranks draw the same

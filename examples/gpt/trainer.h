@@ -84,7 +84,8 @@ class Trainer {
   varve::TrainingState StateToSave() const;
 
   // Call after something was loaded into the state. kInvalidArgument names what differs from this
-  // trainer's own schedule or data, or is malformed; the trainer is of no use then.
+  // trainer's own schedule or data, or is malformed; the trainer is of no use then. A state that
+  // says nothing of a schedule, as an imported one, gets this trainer's.
   struct Loaded {
     bool optimizer = true;  // else the masters are made from the weights
     bool generator = true;  // else a new one begins, from what the run has consumed
@@ -96,6 +97,7 @@ class Trainer {
   std::span<float> SliceOf(std::span<float> all) {
     return all.subspan(slice_.begin, slice_.size());
   }
+  bool AdoptForeignState();
   void InitWeights();
   std::vector<float> DrawWhole(const Param& param);
   void ListTensors();

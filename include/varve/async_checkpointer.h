@@ -57,6 +57,9 @@ enum class Replicas {
   // not. A Restore by as many ranks gives each its own back; LoadOptions::rank_states says what
   // other ranks get.
   kKeepPerRank,
+  // As kMustBeEqual, but padding does not count: replicas that differ there alone are one, and the padding
+  // of any of them is saved. Not for tensors on devices: those must be equal.
+  kEqualButPadding,
 };
 struct ReplicaRule {
   std::string glob;  // of tensor names

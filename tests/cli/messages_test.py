@@ -65,6 +65,21 @@ class MessagesTest(VerbCase):
         done = harness.varve(store, "get", 1, "w", expect=harness.DAMAGED)
         self.assertIn("varve check lists all damage, and docs/operations.md says what to do", done.stderr)
 
+    def test_a_cut_or_lost_table_file_is_named_with_its_sizes(self):
+        largest = max(self.store.rglob("*.sst"), key=lambda file: file.stat().st_size)
+        bytes_of_it = largest.stat().st_size
+        for kept in (None, 0, 500):
+            store = self.folder / f"with-{kept}"
+            harness.shutil.copytree(self.store, store)
+            table = store / largest.relative_to(self.store)
+            table.unlink() if kept is None else os.truncate(table, kept)
+            found = f"is missing, expected {bytes_of_it} bytes" if kept is None else \
+                    f"has {kept} bytes, expected {bytes_of_it}"
+            for arguments in (["tag", 1, "t"], ["check"], ["get", 1, "w"]):
+                done = harness.varve(store, *arguments, expect=harness.DAMAGED)
+                self.assertIn(f"table file {table} of family chunks {found}", done.stdout + done.stderr, arguments)
+                self.assertNotIn(".ldb", done.stderr)
+
     def test_no_folder_is_not_no_store(self):
         gone = harness.varve(self.folder / "gone", "steps", expect=harness.NO_STORE).stderr
         self.assertIn("there is no such folder", gone)

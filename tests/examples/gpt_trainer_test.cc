@@ -200,6 +200,33 @@ TEST_F(ResumeChecksTest, RefusesAMalformedGenerator) {
   EXPECT_EQ(Resume(SmallOptions(), SmallText()).code(), varve::StatusCode::kInvalidArgument);
 }
 
+// As `varve import` leaves it: the metadata of a safetensors file, and the step.
+TEST_F(ResumeChecksTest, TakesAnImportedStateWithItsOwnScheduleDataAndGenerator) {
+  saved_ = {.global_step = 40, .consumed_samples = 160, .extra = {{"safetensors.format", "pt"}}};
+  Trainer trainer(SmallOptions(), SmallText());
+  const varve::TrainerState fresh = trainer.state()->trainer;
+  trainer.state()->trainer = saved_;
+  const varve::Status status = trainer.Resume({.optimizer = false});
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  const varve::TrainerState& state = trainer.state()->trainer;
+  EXPECT_EQ(state.global_step, 40);
+  EXPECT_EQ(state.lr_scheduler.at("lr"), varve::StateValue(SmallOptions().schedule.At(40)));
+  EXPECT_EQ(state.extra.at("safetensors.format"), varve::StateValue("pt"));
+  EXPECT_EQ(state.extra.at("text_hash"), fresh.extra.at("text_hash"));
+  ASSERT_EQ(state.rng.size(), 1u);
+  EXPECT_NE(state.rng[0].state, fresh.rng[0].state);
+  saved_ = state;
+  EXPECT_TRUE(Resume(SmallOptions(), SmallText()).ok());  // what it saves next is its own
+}
+
+// A file without metadata has no trainer state: the hooks set the step alone.
+TEST_F(ResumeChecksTest, TakesTheStepOfAnImportWithoutState) {
+  Trainer trainer(SmallOptions(), SmallText());
+  trainer.state()->trainer.global_step = 40;
+  const varve::Status status = trainer.Resume({.optimizer = false});
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
 TEST(ValidateOptionsTest, NamesWhatIsWrong) {
   TrainerOptions options = SmallOptions();
   EXPECT_TRUE(ValidateOptions(options, SmallText()).ok());

@@ -472,16 +472,32 @@ TEST(ReplicaRulesTest, AreTheSameOnAllRanks) {
 
   Lists first = held;
   first[0][0].replicas = Replicas::kMustBeEqual;
-  EXPECT_THAT(CompareRules(first),
-              FailsWith(StatusCode::kInvalidArgument,
-                        "tensor bn: the rule for its replicas is kMustBeEqual on rank 0 and "
-                        "kTakeLowest on rank 1; CheckpointerOptions::replicas must be the same"));
+  EXPECT_THAT(
+      CompareRules(first),
+      FailsWith(StatusCode::kInvalidArgument,
+                "tensor bn: the rule for its replicas is kMustBeEqual on rank 0 and "
+                "kTakeLowest on ranks 1, 2; CheckpointerOptions::replicas must be the same"));
   Lists last = held;
   last[2][1].replicas = Replicas::kKeepPerRank;
   EXPECT_THAT(CompareRules(last),
               FailsWith(StatusCode::kInvalidArgument,
-                        "tensor w: the rule for its replicas is kMustBeEqual on rank 0 and "
+                        "tensor w: the rule for its replicas is kMustBeEqual on ranks 0, 1 and "
                         "kKeepPerRank on rank 2"));
+}
+
+TEST(ReplicaRulesTest, RanksThatDisagreeOnRoleOrMasterAreTold) {
+  Lists held(3, {Held("b", ShardLayout::Whole({5})), Held("w", ShardLayout::Whole({4}))});
+  held[1][1].derived_from = "master.w";  // ranks 0 and 2 have no part of the master
+  VARVE_EXPECT_OK(CompareRules(held));
+  held[2][1].derived_from = "master.v";
+  held[0][0].role = TensorRole::kParameter;
+  const Status status = CompareRules(held);
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                "tensor b: its role is parameter on rank 0 and other on ranks 1, "
+                                "2; StateTensor::role must be the same on all ranks\n"));
+  EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                "tensor w: its master is master.w on rank 1 and master.v on rank "
+                                "2; StateTensor::derived_from must be"));
 }
 
 TEST(ReplicaRulesTest, HoldForAllPartsOfATensor) {

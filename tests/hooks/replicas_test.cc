@@ -348,7 +348,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
 }
 
 // A vocabulary of 5 rows, padded to 6, of which all ranks have a replica.
-TEST_F(ReplicasTest, ReplicasThatMayDifferInPaddingAloneSaySo) {
+TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
   const auto make = [&](int rank) {
@@ -358,29 +358,80 @@ TEST_F(ReplicasTest, ReplicasThatMayDifferInPaddingAloneSaySo) {
     trainer.Add({.name = "wte", .shape = {6, 4}, .layout = layout}, BytesOf(values));
     return trainer;
   };
-  Run(
-      2,
-      [&](int rank, AsyncCheckpointer* checkpointer) {
-        const TestTrainer trainer = make(rank);
-        EXPECT_THAT(checkpointer->Save(1, trainer.state),
-                    FailsWith(StatusCode::kInvalidArgument,
-                              "hold replicas that differ, perhaps in their padding alone, which is "
-                              "saved, too: fill it alike, or let Replicas::kTakeLowest"));
-        checkpointer->Close().IgnoreError();
-      });
-  Run(
-      2,
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    const TestTrainer trainer = make(rank);
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                FailsWith(StatusCode::kInvalidArgument,
+                          "hold replicas that differ in their padding alone, which is saved, "
+                          "too: fill it alike, or let Replicas::kEqualButPadding"));
+    checkpointer->Close().IgnoreError();
+  });
+  Run(2,
       [&](int rank, AsyncCheckpointer* checkpointer) {
         const TestTrainer trainer = make(rank);
         VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
         VARVE_ASSERT_OK(checkpointer->Wait());
         EXPECT_THAT(checkpointer->last_metrics()->warnings,
-                    ElementsAre(HasSubstr("perhaps in their padding alone")));
+                    ElementsAre(HasSubstr("differ in their padding alone")));
         TestTrainer into = make(7);
         VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
         EXPECT_EQ(into.Bytes("wte"), make(0).Bytes("wte"));
       },
       {.replicas = {{"wte", Replicas::kTakeLowest}}});
+}
+
+// By rule padding does not count; elements do, in dense tensors and in strided ones.
+TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
+  ShardLayout layout = ShardLayout::Whole({5, 4});
+  layout.axes[0].push_back({.length = 1, .is_padding = true});
+  const CheckpointerOptions options{.replicas = {{"w*", Replicas::kEqualButPadding}}};
+  const auto make = [&](int rank, bool is_strided) {
+    TestTrainer trainer;
+    std::vector<float> values(is_strided ? 48 : 24, 1);
+    for (size_t i = 0; i < values.size() / 6; ++i) values[values.size() / 6 * 5 + i] += rank;
+    trainer.Add({.name = "wte",
+                 .shape = {6, 4},
+                 .strides = is_strided ? std::vector<int64_t>{8, 2} : std::vector<int64_t>{},
+                 .layout = layout},
+                BytesOf(values));
+    return trainer;
+  };
+  for (const bool is_strided : {false, true}) {
+    const uint64_t step = is_strided ? 2 : 1;
+    Run(
+        3,
+        [&](int rank, AsyncCheckpointer* checkpointer) {
+          TestTrainer trainer = make(rank, is_strided);
+          VARVE_ASSERT_OK(checkpointer->Save(step, trainer.state).status());
+          VARVE_ASSERT_OK(checkpointer->Wait());
+          EXPECT_THAT(checkpointer->last_metrics()->warnings, ::testing::IsEmpty());
+          if (rank == 1) trainer.memory[0][3] ^= std::byte{1};  // an element
+          EXPECT_THAT(checkpointer->Save(9, trainer.state),
+                      FailsWith(StatusCode::kInvalidArgument,
+                                "ranks 1, 2 and rank 0 hold replicas that differ"));
+        },
+        options);
+    ShardLayout whole = ShardLayout::Whole({5, 4});
+    TestTrainer into;
+    into.Add({.name = "wte", .shape = {5, 4}, .layout = whole}, BytesOf(std::vector<float>(20, 7)));
+    const auto store = Store::OpenForReading(root()).value();
+    const auto reader = store->OpenCheckpoint("main", step).value();
+    VARVE_ASSERT_OK(LoadState(*reader, {}, &into.state).status());
+    EXPECT_EQ(into.Values<float>("wte"), std::vector<float>(20, 1));
+  }
+}
+
+TEST_F(ReplicasTest, AllThatDifferIsTold) {
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = Replicated(1);
+    if (rank == 1) {
+      for (const size_t i : {0u, 3u}) trainer.memory[i][0] ^= std::byte{1};
+    }
+    const Status status = checkpointer->Save(1, trainer.state).status();
+    EXPECT_THAT(status,
+                FailsWith(StatusCode::kInvalidArgument, "tensor wte, [:, :] of [210, 100]"));
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, "tensor fc, [:, :] of [150, 100]"));
+  });
 }
 
 TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {

@@ -110,6 +110,7 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.tied_to = from->Text();
   tensor.can_cut = from->Number() != 0;
   tensor.replicas = static_cast<Replicas>(from->Number());
+  tensor.role = static_cast<TensorRole>(from->Number());
   const int64_t begin = from->Number(), end = from->Number();
   if (begin >= 0) tensor.had = Range{begin, end};
   return tensor;
@@ -130,6 +131,7 @@ std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const Rep
     h.dtype = tensor.dtype;
     h.layout = Canonical(tensor.layout.value_or(ShardLayout::Whole(tensor.shape)));
     h.derived_from = tensor.derived_from;
+    h.role = tensor.role;
     h.can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0;
     h.replicas = FindRule(rules, tensor.name);
     if (h.Bytes() == 0) continue;
@@ -153,6 +155,7 @@ std::string EncodeHeld(std::span<const HeldTensor> tensors) {
     to.Text(tensor.tied_to);
     to.Number(tensor.can_cut ? 1 : 0);
     to.Number(static_cast<int64_t>(tensor.replicas));
+    to.Number(static_cast<int64_t>(tensor.role));
     to.Number(tensor.had ? tensor.had->begin : -1);
     to.Number(tensor.had ? tensor.had->end : -1);
   }
@@ -166,7 +169,8 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
   bool valid = from.ok() && EncodeHeld(tensors) == bytes;  // there is one way to write a list
   for (const HeldTensor& tensor : tensors) {
     valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.replicas >= Replicas{} &&
-            tensor.replicas <= Replicas::kKeepPerRank && ValidateLayout(tensor.layout).ok() &&
+            tensor.replicas <= Replicas::kEqualButPadding &&
+            static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(tensor.layout).ok() &&
             Canonical(tensor.layout) == tensor.layout;
     if (!valid || !tensor.had.has_value()) continue;
     valid = tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal();

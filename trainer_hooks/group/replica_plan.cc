@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "store/chunk_source.h"
+#include "store/number_list.h"
 #include "store/overlap.h"
 
 namespace varve {
@@ -316,8 +317,40 @@ std::string_view RuleName(Replicas replicas) {
       return "kTakeLowest";
     case Replicas::kKeepPerRank:
       return "kKeepPerRank";
+    case Replicas::kEqualButPadding:
+      return "kEqualButPadding";
   }
   return "a rule that is none";
+}
+
+// What ranks say of a name, in the order of the ranks.
+using ByValue = std::vector<std::pair<std::string, std::vector<uint32_t>>>;
+
+// The names of which ranks say different things by `value`.
+std::map<std::string_view, ByValue> FindDisagreements(std::span<const std::vector<HeldTensor>> held,
+                                                      std::string (*value)(const HeldTensor&)) {
+  std::map<std::string_view, std::string> first;
+  std::map<std::string_view, ByValue> found;
+  for (const auto& tensors : held) {
+    for (const HeldTensor& tensor : tensors) {
+      std::string its = value(tensor);
+      if (its.empty()) continue;
+      const auto [it, is_new] = first.try_emplace(tensor.name, its);
+      if (it->second != its) found[tensor.name];
+    }
+  }
+  for (uint32_t rank = 0; !found.empty() && rank < held.size(); ++rank) {
+    for (const HeldTensor& tensor : held[rank]) {
+      const auto it = found.find(tensor.name);
+      const std::string its = value(tensor);
+      if (it == found.end() || its.empty()) continue;
+      auto place = std::find_if(it->second.begin(), it->second.end(),
+                                [&](const auto& entry) { return entry.first == its; });
+      if (place == it->second.end()) place = it->second.insert(place, {its, {}});
+      if (place->second.empty() || place->second.back() != rank) place->second.push_back(rank);
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -331,22 +364,38 @@ ShardLayout CutLayout(const ShardLayout& layout, const Range& range) {
 }
 
 Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
-  std::map<std::string_view, std::pair<uint32_t, Replicas>> rules;  // as the lowest rank has them
-  for (uint32_t rank = 0; rank < held.size(); ++rank) {
-    for (const HeldTensor& tensor : held[rank]) {
-      const auto [it, is_new] = rules.try_emplace(tensor.name, rank, tensor.replicas);
-      const auto& [lowest, rule] = it->second;
-      if (rule == tensor.replicas) continue;
-      std::string text = "tensor " + tensor.name + ": the rule for its replicas is ";
-      text += RuleName(rule);
-      text += " on rank " + std::to_string(lowest) + " and ";
-      text += RuleName(tensor.replicas);
-      text += " on rank " + std::to_string(rank) +
-              "; CheckpointerOptions::replicas must be the same on all ranks";
-      return Status::InvalidArgument(text);
+  // What ranks may not say differently of one name, and what to do about it.
+  struct Trait {
+    std::string_view name, mend;
+    std::string (*value)(const HeldTensor&);  // empty: it says nothing
+  };
+  static constexpr Trait kTraits[] = {
+      {"the rule for its replicas", "CheckpointerOptions::replicas",
+       [](const HeldTensor& t) { return std::string(RuleName(t.replicas)); }},
+      {"its role", "StateTensor::role",
+       [](const HeldTensor& t) { return std::string(TensorRoleName(t.role)); }},
+      // A rank that has no part of the master need not name it.
+      {"its master", "StateTensor::derived_from",
+       [](const HeldTensor& t) { return t.derived_from; }},
+  };
+  constexpr size_t kShown = 20;
+  size_t num_faults = 0;
+  std::string text;
+  for (const Trait& trait : kTraits) {
+    for (const auto& [name, by_value] : FindDisagreements(held, trait.value)) {
+      if (++num_faults > kShown) continue;
+      text += (text.empty() ? "tensor " : "\ntensor ") + std::string(name) + ": ";
+      text += std::string(trait.name) + " is ";
+      for (size_t i = 0; i < by_value.size(); ++i) {
+        text += (i > 0 ? " and " : "") + by_value[i].first + " on " +
+                NumberList("rank", by_value[i].second);
+      }
+      text += "; " + std::string(trait.mend) + " must be the same on all ranks";
     }
   }
-  return Status::Ok();
+  if (num_faults == 0) return Status::Ok();
+  if (num_faults > kShown) text += "\nand " + std::to_string(num_faults - kShown) + " more";
+  return Status::InvalidArgument(text);
 }
 
 ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held) {

@@ -41,8 +41,9 @@ struct ReplicaPlan {
   std::vector<ReplicaGroup> groups;
 };
 
-// kInvalidArgument names a tensor that is held under different rules, and where. For one name there
-// is one rule, whatever parts of it the ranks hold.
+// kInvalidArgument lists the tensors of which ranks say different things, and which ranks: for one
+// name there is one rule, one role and one master (which ranks may leave out), whatever parts of it
+// they hold.
 Status CompareRules(std::span<const std::vector<HeldTensor>> held);
 
 // `held[r]` is the list of rank r, under the same rules on all ranks. Valid layouts only; the order

@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "store/number_list.h"
 #include "store/util.h"
 #include "trainer_hooks/group/agree.h"
+#include "trainer_hooks/group/held_digest.h"
 #include "trainer_hooks/group/rank_part.h"
 
 namespace varve {
 namespace {
-
-std::string RankList(const std::vector<uint32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  return text;
-}
 
 Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
     std::span<const std::vector<std::byte>> lists) {
@@ -29,6 +26,10 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
     all.push_back(*std::move(decoded));
   }
   return all;
+}
+
+bool HasPadding(const HeldTensor& tensor) {
+  return tensor.layout.NumHeld() < tensor.layout.NumLocal();
 }
 
 }  // namespace
@@ -83,6 +84,7 @@ Status ReplicaKeeper::Prepare(const TrainingState& state) {
 }
 
 void ReplicaKeeper::Begin(const TrainingState& state) {
+  tensors_ = state.tensors;
   digests_ = std::make_unique<ReplicaDigests>(Replicated(state), devices_, num_threads_);
 }
 
@@ -91,15 +93,16 @@ Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
   const Result<std::vector<Digest>> mine = digests_->Finish();
   VARVE_RETURN_IF_ERROR(Agree(ranks_, mine.status()));
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(*mine))));
-  return CompareAll(all, warnings);
+  VARVE_ASSIGN_OR_RETURN(std::vector<Difference> differences, FindDifferences(all));
+  VARVE_RETURN_IF_ERROR(LookAtPadding(&differences));
+  return Judge(differences, warnings);
 }
 
 // `digests[r]` are those of rank r, one for each group that it is in, in the order of the groups.
-Status ReplicaKeeper::CompareAll(const std::vector<std::vector<std::byte>>& digests,
-                                 std::vector<std::string>* warnings) const {
+Result<std::vector<ReplicaKeeper::Difference>> ReplicaKeeper::FindDifferences(
+    const std::vector<std::vector<std::byte>>& digests) const {
   std::vector<size_t> used(digests.size());  // bytes
-  std::string fault;
-  size_t num_faults = 0;
+  std::vector<Difference> differences;
   for (const ReplicaGroup& group : plan_.groups) {
     std::vector<Digest> found;
     for (const ReplicaGroup::Holder& holder : group.holders) {
@@ -112,30 +115,96 @@ Status ReplicaKeeper::CompareAll(const std::vector<std::vector<std::byte>>& dige
       std::memcpy(&digest, of_rank.data() + used[holder.rank], sizeof digest);
       used[holder.rank] += sizeof digest;
     }
-    std::vector<uint32_t> others;
+    Difference difference{.group = &group};
     for (size_t i = 1; i < found.size(); ++i) {
-      if (found[i] != found[0]) others.push_back(group.holders[i].rank);
+      if (found[i] != found[0]) difference.others.push_back(group.holders[i].rank);
     }
-    if (others.empty()) continue;
-    const ReplicaGroup::Holder& lowest = group.holders[0];
-    const HeldTensor& tensor = held_[lowest.rank][lowest.tensor];
-    std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
-                       RankList(others) + " and rank " + std::to_string(lowest.rank) +
-                       " hold replicas that differ";
-    const bool has_padding = tensor.layout.NumHeld() < tensor.layout.NumLocal();
-    if (has_padding) text += ", perhaps in their padding alone, which is saved, too";
-    if (tensor.replicas == Replicas::kTakeLowest) {
-      warnings->push_back(text + "; rank " + std::to_string(lowest.rank) + "'s is saved");
-    } else if (num_faults++ == 0) {
-      fault = text;
-      if (has_padding) {
-        fault += ": fill it alike, or let Replicas::kTakeLowest save the lowest rank's";
-      }
+    if (!difference.others.empty()) differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+// Where replicas with padding differ, their ranks compare them once more without it. All ranks have
+// found the same differences, so all come here or none.
+Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
+  struct Answer {
+    Digest digest;
+    uint64_t is_known = 0;
+  };
+  const auto has_padding = [this](const Difference& difference) {
+    return HasPadding(TensorOf(difference));
+  };
+  if (std::none_of(differences->begin(), differences->end(), has_padding)) return Status::Ok();
+  std::vector<Answer> mine;
+  for (const Difference& difference : *differences) {
+    if (!has_padding(difference)) continue;
+    for (const ReplicaGroup::Holder& holder : difference.group->holders) {
+      if (holder.rank != static_cast<uint32_t>(ranks_->rank())) continue;
+      const auto digest = DigestWithoutPadding(tensors_[holder.tensor]);
+      mine.push_back({digest.value_or(Digest()), digest.has_value() ? 1u : 0u});
     }
   }
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(mine))));
+  std::vector<size_t> used(all.size());  // bytes
+  for (Difference& difference : *differences) {
+    if (!has_padding(difference)) continue;
+    std::optional<Digest> first;
+    difference.is_known = difference.is_padding_alone = true;
+    for (const ReplicaGroup::Holder& holder : difference.group->holders) {
+      Answer answer;
+      if (used[holder.rank] + sizeof answer > all[holder.rank].size()) {
+        return Status::Unavailable("rank " + std::to_string(holder.rank) +
+                                   " sent fewer digests than it holds replicas that differ");
+      }
+      std::memcpy(&answer, all[holder.rank].data() + used[holder.rank], sizeof answer);
+      used[holder.rank] += sizeof answer;
+      difference.is_known = difference.is_known && answer.is_known != 0;
+      if (!first.has_value()) first = answer.digest;
+      difference.is_padding_alone = difference.is_padding_alone && answer.digest == *first;
+    }
+    difference.is_padding_alone = difference.is_padding_alone && difference.is_known;
+  }
+  return Status::Ok();
+}
+
+std::string ReplicaKeeper::TextOf(const Difference& difference) const {
+  const HeldTensor& tensor = TensorOf(difference);
+  std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
+                     NumberList("rank", difference.others) + " and rank " +
+                     std::to_string(difference.group->holders[0].rank) +
+                     " hold replicas that differ";
+  if (difference.is_padding_alone) {
+    text += " in their padding alone, which is saved, too";
+  } else if (HasPadding(tensor) && !difference.is_known) {
+    text += ", perhaps in their padding alone, which cannot be looked at without it";
+  }
+  return text;
+}
+
+Status ReplicaKeeper::Judge(const std::vector<Difference>& differences,
+                            std::vector<std::string>* warnings) const {
+  constexpr size_t kShown = 20;
+  std::string faults;
+  size_t num_faults = 0;
+  for (const Difference& difference : differences) {
+    const Replicas rule = TensorOf(difference).replicas;
+    std::string text = TextOf(difference);
+    if (rule == Replicas::kEqualButPadding && difference.is_padding_alone) continue;
+    if (rule == Replicas::kTakeLowest) {
+      const uint32_t lowest = difference.group->holders[0].rank;
+      warnings->push_back(text + "; rank " + std::to_string(lowest) + "'s is saved");
+      continue;
+    }
+    if (++num_faults > kShown) continue;
+    if (difference.is_padding_alone) {
+      text += ": fill it alike, or let Replicas::kEqualButPadding take any of them";
+    }
+    faults += (faults.empty() ? "" : "\n") + text;
+  }
   if (num_faults == 0) return Status::Ok();
-  if (num_faults > 1) fault += "; so do those of " + std::to_string(num_faults - 1) + " more";
-  return Status::InvalidArgument(fault);
+  if (num_faults > kShown)
+    faults += "\nand those of " + std::to_string(num_faults - kShown) + " more";
+  return Status::InvalidArgument(faults);
 }
 
 }  // namespace varve

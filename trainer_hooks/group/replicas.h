@@ -39,17 +39,36 @@ class ReplicaKeeper {
   Status Prepare(const TrainingState& state);
   // Begins to digest it. It was prepared, and is read until Compare or End.
   void Begin(const TrainingState& state);
-  // Collective, and the outcome is the same on all ranks. kInvalidArgument names a tensor whose
-  // replicas differ, and the ranks; where differences are allowed, they become warnings.
-  // kUnavailable: a rank has no memory left to digest its own.
+  // Collective, and the outcome is the same on all ranks. kInvalidArgument lists the tensors whose
+  // replicas differ, and the ranks, and says whether it is in padding alone; where differences are
+  // allowed, they become warnings. kUnavailable: a rank has no memory left to digest its own.
   Status Compare(std::vector<std::string>* warnings);
-  void End() { digests_.reset(); }
+  void End() {
+    digests_.reset();
+    tensors_.clear();
+  }
 
  private:
   Status Update(std::vector<HeldTensor> held);
   std::vector<StateTensor> Replicated(const TrainingState& state) const;
-  Status CompareAll(const std::vector<std::vector<std::byte>>& digests,
-                    std::vector<std::string>* warnings) const;
+
+  // Replicas of which some differ from that of the lowest rank.
+  struct Difference {
+    const ReplicaGroup* group = nullptr;
+    std::vector<uint32_t> others;
+    bool is_known = false;  // whether it is in padding alone
+    bool is_padding_alone = false;
+  };
+  const HeldTensor& TensorOf(const Difference& difference) const {
+    const ReplicaGroup::Holder& lowest = difference.group->holders[0];
+    return held_[lowest.rank][lowest.tensor];
+  }
+  Result<std::vector<Difference>> FindDifferences(
+      const std::vector<std::vector<std::byte>>& digests) const;
+  Status LookAtPadding(std::vector<Difference>* differences);
+  std::string TextOf(const Difference& difference) const;
+  Status Judge(const std::vector<Difference>& differences,
+               std::vector<std::string>* warnings) const;
 
   RankGroup* const ranks_;
   const std::vector<ReplicaRule> rules_;
@@ -59,7 +78,8 @@ class ReplicaKeeper {
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<HeldTensor>> held_;  // of each rank
   ReplicaPlan plan_;
-  DevicePlaces places_;  // that devices are prepared for
+  DevicePlaces places_;               // that devices are prepared for
+  std::vector<StateTensor> tensors_;  // of this rank, while they are digested
   std::unique_ptr<ReplicaDigests> digests_;
 };
 

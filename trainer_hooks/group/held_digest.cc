@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/group/held_digest.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "store/gather.h"
+#include "store/overlap.h"
+
+namespace varve {
+namespace {
+
+constexpr uint64_t kSeed = 0;  // of digests that stay among ranks
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+// Digests bytes piece by piece: of a full buffer the digest stays in its place.
+class Digester {
+ public:
+  // Where `bytes` of them, at most kBufferBytes, are to be put.
+  std::byte* Take(size_t bytes) {
+    if (buffer_.size() + bytes > kBufferBytes + sizeof(Digest)) Fold();
+    buffer_.resize(buffer_.size() + bytes);
+    return buffer_.data() + buffer_.size() - bytes;
+  }
+  Digest Finish() const { return ComputeDigest(kSeed, buffer_); }
+
+ private:
+  void Fold() {
+    const Digest digest = Finish();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&digest);
+    buffer_.assign(bytes, bytes + sizeof digest);
+  }
+  std::vector<std::byte> buffer_;
+};
+
+void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
+  const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+  const auto* const data = static_cast<const std::byte*>(tensor.data);
+  const bool is_dense = IsDense(tensor.shape, tensor.strides);
+  for (uint64_t done = 0; done < run.length;) {
+    const uint64_t first = run.source + done;
+    const uint64_t count = std::min(run.length - done, kBufferBytes / element_bytes);
+    std::byte* const out = to->Take(count * element_bytes);
+    if (is_dense) {
+      std::copy_n(data + first * element_bytes, count * element_bytes, out);
+    } else {
+      Gather(tensor.shape, tensor.strides, data, first, count, element_bytes, out);
+    }
+    done += count;
+  }
+}
+
+}  // namespace
+
+std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor) {
+  if (tensor.device != kHost || DTypeBits(tensor.dtype) % 8 != 0) return std::nullopt;
+  const ShardLayout layout = tensor.layout.value_or(ShardLayout::Whole(tensor.shape));
+  try {
+    Digester digester;
+    Overlap(layout, ShardLayout::Whole(layout.global_shape))
+        .ForEachRun(Overlap::kEverywhere, [&](const CopyRun& run) { Add(tensor, run, &digester); });
+    return digester.Finish();
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace varve
