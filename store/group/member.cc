@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "store/format_file.h"
 #include "store/group/catalogue.h"
 #include "store/group/create_once.h"
 #include "store/group/mutation.h"
@@ -189,7 +190,10 @@ fs::path MemberFolder(const fs::path& root, MemberId member) {
 }
 
 bool IsMemberLocked(const fs::path& root, MemberId member) {
-  return IsLocked(MemberFolder(root, member));
+  // To ask for the lock leaves a file, which would be in the way of whoever makes the store.
+  const fs::path folder = MemberFolder(root, member);
+  std::error_code error;
+  return fs::exists(folder / kFormatFileName, error) && IsLocked(folder);
 }
 
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,

@@ -309,6 +309,7 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
     for (const MemberId member : attempt.Members()) expected[member].insert(number);
   }
   for (const auto& [id, member] : state.members) {
+    files.insert("log/slots/" + MemberName(id));
     const auto store = group.MemberForReading(id);
     if (!store.ok()) Die(store.status(), "member " + MemberName(id));
     const auto held = HeldAttempts(**store);
@@ -324,8 +325,10 @@ std::vector<std::string> FindLeaks(const fs::path& root) {
     const std::string path = fs::relative(entry.path(), root);
     const std::string top = path.substr(0, path.find('/'));
     if (entry.is_directory() || top == "members") continue;
-    const bool is_record = top == "log" && !path.starts_with("log/tmp-");
-    if (!is_record && !files.contains(path)) leaks.push_back(path);
+    const bool is_slot = path.starts_with("log/slots/");
+    const bool is_record = top == "log" && !is_slot && path.find("/tmp-") == std::string::npos;
+    if (is_record || top.starts_with("RESERVE.")) continue;
+    if (!files.contains(path)) leaks.push_back(path);
   }
   for (const auto& entry : fs::directory_iterator(root / "members")) {
     const std::string name = entry.path().filename();

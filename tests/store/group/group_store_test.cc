@@ -447,6 +447,48 @@ TEST_F(GroupStoreTest, DropsReachAllMembers) {
   ExpectHolds(*ranks_[0], 4, 2);
 }
 
+// More than one round of the sweep.
+TEST_F(GroupStoreTest, WhatWasForgottenLeavesTheMembersInTheBackground) {
+  Start(1);
+  std::vector<CheckpointId> ids;
+  for (uint64_t step = 1; step <= 20; ++step) {
+    SaveAll(step);
+    ids.push_back({"main", step});
+  }
+  VARVE_ASSERT_OK(Store::Open(path()).value()->Drop(ids).status());  // the rank has its member open
+  auto* const store = static_cast<GroupStore*>(ranks_[0].get());
+  EXPECT_EQ(HeldAttempts(*store->own_member()).value().size(), 20u);
+  SaveAll(50);
+  store->AwaitSweep();
+  EXPECT_EQ(HeldAttempts(*store->own_member()).value().size(), 1u);
+  ExpectHolds(*ranks_[0], 50, 1);
+}
+
+TEST_F(GroupStoreTest, ADropOpensNoMemberThatHeldNothingOfIt) {
+  Start(2);
+  SaveAll(10);
+  Start(1);
+  SaveAll(20);
+  for (const std::string& name : Names("members")) {
+    if (name == MemberName(static_cast<GroupStore*>(ranks_[0].get())->author().member)) continue;
+    const fs::path current = path() / "members" / name / "db" / "CURRENT";
+    fs::rename(current, path() / "elsewhere");
+    const CheckpointId id{"main", 20};
+    VARVE_EXPECT_OK(ranks_[0]->Drop({&id, 1}).status());
+    fs::rename(path() / "elsewhere", current);
+  }
+}
+
+TEST_F(GroupStoreTest, MembersOfAHostShareAReserve) {
+  Start(3);
+  SaveAll(10);
+  size_t reserves = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path())) {
+    reserves += entry.path().stem() == "RESERVE" ? 1 : 0;
+  }
+  EXPECT_EQ(reserves, 1u);
+}
+
 TEST_F(GroupStoreTest, MembersWithoutAnyStepAreRemoved) {
   Start(3);
   SaveAll(10);
