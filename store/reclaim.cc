@@ -158,13 +158,14 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
 }
 
 // RocksDB merges these families by itself, but not to the end in a process that lives for one save.
-Status MergeMetadata(Database* database) {
+Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
     rocksdb::ColumnFamilyMetaData files;
     database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
     if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
+    if (!HasRoom(store, files.size)) continue;
     VARVE_RETURN_IF_ERROR(
         FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
                                                       database->handle(family), nullptr, nullptr),
@@ -386,18 +387,24 @@ Status StoreImpl::MergeLocked() {
   for (const uint64_t limit : kMergeLimits) {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;
+    uint64_t run_bytes = 0;
     // A save in progress will add a file of its birth: nothing that lies around it may be merged.
     const uint64_t lowest_open = pins_.LowestOpenBirth();
     for (size_t i = 0; i <= files.size(); ++i) {
       if (i < files.size() && files[i].bytes < limit && files[i].last.birth < lowest_open) {
         run.push_back(files[i].name);
+        run_bytes += files[i].bytes;
         continue;
       }
-      if (run.size() >= kMergeWidth) VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
+      // A full disk may have just the room that a drop needs: merging must not take it.
+      if (run.size() >= kMergeWidth && HasRoom(path_, run_bytes)) {
+        VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
+      }
       run.clear();
+      run_bytes = 0;
     }
   }
-  return MergeMetadata(database_.get());
+  return MergeMetadata(database_.get(), path_);
 }
 
 }  // namespace varve
