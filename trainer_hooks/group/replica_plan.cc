@@ -91,12 +91,14 @@ class Planner {
     if (it == by_name_[holder.rank].end()) return std::nullopt;
     return Holder{holder.rank, it->second};
   }
-  bool HasMaster(const Holder& holder) const { return FindBeside(holder, TensorOf(holder).derived_from).has_value(); }
+  bool HasMaster(const Holder& holder) const {
+    return FindBeside(holder, TensorOf(holder).derived_from).has_value();
+  }
 
   const std::span<const std::vector<HeldTensor>> held_;
   std::vector<uint64_t> load_;  // bytes that each rank saves
   std::vector<std::map<std::string, uint32_t>> by_name_;
-  std::vector<Group> groups_;                                                  // largest first
+  std::vector<Group> groups_;  // largest first
   ReplicaPlan plan_;
 };
 
