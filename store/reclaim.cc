@@ -311,8 +311,10 @@ Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& b
                               ReclaimReport* report) {
   ReferenceCounts counts(database_.get());
   VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
-  if (use.dead.empty() || (use.live_chunks > 0 && !may_rewrite)) return Status::Ok();
-  if (use.live_chunks == 0) {
+  // Frames that no record counts stay.
+  const bool is_dead = use.live_chunks == 0 && use.dead.size() >= file.frames;
+  if (use.dead.empty() || (!is_dead && !may_rewrite)) return Status::Ok();
+  if (is_dead) {
     VARVE_RETURN_IF_ERROR(DeleteFile(database_.get(), file));
   } else {
     VARVE_RETURN_IF_ERROR(RewriteWithout(database_.get(), file, use.dead));
