@@ -234,6 +234,7 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     const bool is_best = id == candidates.front();
     auto opened = OpenPatiently(place, id, options.store, is_best ? kPatience : 0ms);
     if (!opened.ok()) {
+      VARVE_RETURN_IF_ERROR(place.log->Refresh());  // it may have been removed meanwhile
       // Locked, or gone: then this rank saves in another one. One that it had, that is there and
       // cannot be opened is an error: else the rank would save all of its state anew without a
       // word.
