@@ -195,7 +195,7 @@ void DropForecaster::NoteDeath(const Release& chunk) {
 }
 
 Result<DropForecast> DropForecaster::Forecast() {
-  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
+  VARVE_ASSIGN_OR_RETURN(const Database::Use held, database_->BeginRead());
   const std::unique_ptr<rocksdb::Iterator> births(database_->rocksdb()->NewIterator(
       rocksdb::ReadOptions(), database_->handle(Family::kBirths)));
   std::vector<ChunkFile> files = files_;
