@@ -2,9 +2,10 @@
 //
 // Why a record that was read is the one that belongs there: numbers are removed in rising order,
 // and only below the snapshot before the newest. A process that slept through a removal may link
-// its record to a number that has become free again. But then the number before that is free, too:
-// whoever reads on looks there before he believes what he read, and begins anew at the newest
-// snapshot.
+// its record to a number that has become free again. But then the record before it has been removed,
+// too, and another process that slept may have linked one there. So each process remembers the stamp
+// of the last record that it knows. It reads on, looks at that stamp again, and only then believes
+// what it read. If the stamp is another, it begins anew at the newest snapshot.
 #include "store/group/group_log.h"
 
 #include <algorithm>
@@ -63,8 +64,8 @@ Status GroupLog::Poll(int attempt) {
   constexpr int kPollsPerRefresh = 64;
   const std::lock_guard lock(mutex_);
   if (attempt % kPollsPerRefresh == 0 || state_.next == 1) return RefreshLocked();
-  VARVE_ASSIGN_OR_RETURN(const bool has_next, log_->Has(state_.next));
-  return has_next ? RefreshLocked() : Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const std::string next, log_->Stamp(state_.next));
+  return next.empty() ? Status::Ok() : RefreshLocked();
 }
 
 Status GroupLog::Refresh() {
@@ -82,19 +83,25 @@ Status GroupLog::RefreshLocked() {
     if (!bytes.has_value()) break;
     records.push_back(*std::move(bytes));
   }
-  VARVE_ASSIGN_OR_RETURN(const bool behind, IsGone(state_.next - 1));
-  if (behind) return Reload();
+  std::string stamp = stamp_;
+  if (!records.empty()) {
+    VARVE_ASSIGN_OR_RETURN(stamp, log_->Stamp(state_.next + records.size() - 1));
+  }
+  VARVE_ASSIGN_OR_RETURN(const bool behind, IsBehind());  // looked at last: see above
+  if (behind || stamp.empty()) return Reload();
   if (records.empty()) return Status::Ok();
   VARVE_RETURN_IF_ERROR(log_->Sync());  // before anyone acts on them
   for (const std::string& bytes : records) {
     VARVE_RETURN_IF_ERROR(ApplyBytes(state_.next, bytes));
   }
+  stamp_ = std::move(stamp);
   return Status::Ok();
 }
 
-Result<bool> GroupLog::IsGone(uint64_t number) const {
-  VARVE_ASSIGN_OR_RETURN(const bool is_there, log_->Has(number));
-  return !is_there;
+// Whether the last record that is known has been removed since.
+Result<bool> GroupLog::IsBehind() const {
+  VARVE_ASSIGN_OR_RETURN(const std::string stamp, log_->Stamp(state_.next - 1));
+  return stamp != stamp_;
 }
 
 Status GroupLog::ApplyBytes(uint64_t number, const std::string& bytes) {
@@ -123,9 +130,11 @@ Result<bool> GroupLog::TryReload() {
   if (numbers.empty()) {
     if (state_.next > 1) return false;
     state_ = GroupState{};
+    stamp_.clear();
     return true;
   }
   GroupState base;
+  VARVE_ASSIGN_OR_RETURN(std::string stamp, log_->Stamp(numbers.back()));
   std::vector<GroupRecord> records;  // newest first
   for (uint64_t number = numbers.back(); number > 0; --number) {
     VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Read(number));
@@ -143,6 +152,7 @@ Result<bool> GroupLog::TryReload() {
   for (auto it = records.rbegin(); it != records.rend(); ++it) base.Apply(*it);
   if (base.next < state_.next) return false;  // the listing missed what was just being made
   state_ = std::move(base);
+  stamp_ = std::move(stamp);
   return true;
 }
 
@@ -172,8 +182,11 @@ Status GroupLog::Append(const GroupRecord& record) {
   }
   VARVE_ASSIGN_OR_RETURN(const CreateOutcome outcome, log_->Create(state_.next, bytes));
   if (outcome != CreateOutcome::kOk || state_.next == 1) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const bool behind, IsGone(state_.next - 1));
-  if (!behind) state_.Apply(record);
+  VARVE_ASSIGN_OR_RETURN(std::string stamp, log_->Stamp(state_.next));
+  VARVE_ASSIGN_OR_RETURN(const bool behind, IsBehind());  // looked at last: see above
+  if (behind || stamp.empty()) return Status::Ok();
+  state_.Apply(record);
+  stamp_ = std::move(stamp);
   return Status::Ok();
 }
 

@@ -80,7 +80,7 @@ class GroupLog {
   Status Reload();
   Result<bool> TryReload();
   Status ApplyBytes(uint64_t number, const std::string& bytes);
-  Result<bool> IsGone(uint64_t number) const;
+  Result<bool> IsBehind() const;
   Status Append(const GroupRecord& record);
   Status TakeSnapshotIfDue();
   Result<SnapshotRecord> PutSnapshot() const;
@@ -95,6 +95,7 @@ class GroupLog {
   const uint64_t seed_;
   const PauseFunction pause_;
   GroupState state_;
+  std::string stamp_;    // of the last record in `state_`
   std::string missing_;  // file that the last attempt to reload did not find
 };
 

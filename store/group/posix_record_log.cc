@@ -38,6 +38,12 @@ std::optional<uint64_t> ParseName(const std::string& name) {
   return number;
 }
 
+// Of a file that never changes: an inode that is used again has another time.
+std::string StampOf(const struct stat& info) {
+  return std::to_string(info.st_ino) + " " + std::to_string(info.st_mtim.tv_sec) + "." +
+         std::to_string(info.st_mtim.tv_nsec);
+}
+
 // A file that is replaced while others read it: opening it decides which one is read.
 class OpenFile {
  public:
@@ -54,10 +60,7 @@ class OpenFile {
   int error() const { return error_; }
   uint64_t size() const { return static_cast<uint64_t>(info_.st_size); }
   // Of this very file: two that follow each other have different inodes.
-  std::string Stamp() const {
-    return std::to_string(info_.st_ino) + " " + std::to_string(info_.st_mtim.tv_sec) + "." +
-           std::to_string(info_.st_mtim.tv_nsec);
-  }
+  std::string Stamp() const { return StampOf(info_); }
   // nullopt: gone, as over a network it may.
   Result<std::optional<std::string>> Read() const {
     std::string bytes(size(), '\0');
@@ -121,11 +124,11 @@ class PosixRecordLog : public RecordLog {
     return numbers;
   }
 
-  Result<bool> Has(uint64_t number) const override {
+  Result<std::string> Stamp(uint64_t number) const override {
     const fs::path path = folder_ / NameOf(number);
     struct stat info {};
-    if (::stat(path.c_str(), &info) == 0) return true;
-    if (errno == ENOENT) return false;
+    if (::stat(path.c_str(), &info) == 0) return StampOf(info);
+    if (errno == ENOENT) return std::string();
     return ErrnoStatus("look at", path, errno);
   }
 

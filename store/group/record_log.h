@@ -33,8 +33,9 @@ class RecordLog {
   virtual Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) = 0;
   // nullopt: there is no such record.
   virtual Result<std::optional<std::string>> Read(uint64_t number) const = 0;
-  // Whether there is such a record: one look.
-  virtual Result<bool> Has(uint64_t number) const = 0;
+  // What tells this record from every other that ever has its number: one look. Empty: there is no
+  // such record.
+  virtual Result<std::string> Stamp(uint64_t number) const = 0;
   // What has been read so far is durable.
   virtual Status Sync() const = 0;
   // The numbers from `from` on, rising. What it names is durable.

@@ -188,7 +188,7 @@ class LossyLog : public RecordLog {
   }
   Result<std::optional<std::string>> Read(uint64_t n) const override { return log_->Read(n); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override { return log_->List(from); }
-  Result<bool> Has(uint64_t number) const override { return log_->Has(number); }
+  Result<std::string> Stamp(uint64_t number) const override { return log_->Stamp(number); }
   Status Sync() const override { return log_->Sync(); }
   Status Remove(uint64_t number) override { return log_->Remove(number); }
   Status Put(std::string_view name, std::string_view bytes, bool durable) override {
@@ -317,6 +317,28 @@ TEST_F(GroupLogTest, OneWhoSleptAppendsNothingToThePast) {
   VARVE_ASSERT_OK(sleeper.Propose(Epoch(5, &done)));
   VARVE_ASSERT_OK(other.Refresh());
   EXPECT_EQ(EpochOf(other), epochs + 1);
+}
+
+// The numbers before it have, too, and others who slept have taken them.
+TEST_F(GroupLogTest, ManyWhoSleptAppendNothingToThePast) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  GroupLog sleeper = MakeLog(), appender = MakeLog();
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  VARVE_ASSERT_OK(appender.Refresh());
+  AppendEpochs(&log, 4 * GroupLog::kSnapshotInterval);
+  const uint64_t epochs = EpochOf(log);
+  for (const uint64_t number : {2, 3, 4}) {
+    const GroupRecord late{{}, EpochRecord{number, 99, 9}};
+    EXPECT_EQ(MakeRecordLog()->Create(number, EncodeGroupRecord(kSeed, number, late)).value(),
+              CreateOutcome::kOk);
+  }
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  EXPECT_EQ(EpochOf(sleeper), epochs);
+  bool done = false;
+  VARVE_ASSERT_OK(appender.Propose(Epoch(5, &done)));
+  VARVE_ASSERT_OK(sleeper.Refresh());
+  EXPECT_EQ(EpochOf(sleeper), epochs + 1);
 }
 
 TEST(GroupLogWaitTest, CanBeHurried) {

@@ -138,9 +138,9 @@ class LogInTurns : public RecordLog {
     const auto it = records_->records.find(number);
     return it == records_->records.end() ? std::nullopt : std::optional(it->second);
   }
-  Result<bool> Has(uint64_t number) const override {
+  Result<std::string> Stamp(uint64_t number) const override {
     VARVE_RETURN_IF_ERROR(Begin());
-    return records_->records.contains(number);
+    return records_->records.contains(number) ? "of its own" : "";
   }
   Status Sync() const override { return Begin(); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override {
