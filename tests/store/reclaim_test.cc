@@ -71,23 +71,18 @@ class HeldSave {
  public:
   HeldSave(StoreImpl* store, uint64_t birth, const TestTensor& tensor)
       : pipeline_(store, birth, SaveOptions{}) {
-    auto save = std::make_unique<SaveTensor>();
-    save->name = tensor.name;
-    save->dtype = tensor.dtype;
-    save->shape = tensor.shape;
+    SaveTensor* const save = tensors_.Add(tensor.view());
     save->data = tensor.bytes.data();
-    save->record.dtype = tensor.dtype;
-    save->record.shape = tensor.shape;
-    save->record.elements_per_chunk = 262144;
-    tensors_.push_back(std::move(save));
-    VARVE_EXPECT_OK(pipeline_.Run(&tensors_));
+    save->elements_per_chunk = 262144;
+    SaveTensor* const tensors[] = {save};
+    VARVE_EXPECT_OK(pipeline_.Run(tensors, &tensors_));
   }
-  const std::vector<ChunkRef>& refs() const { return tensors_[0]->refs; }
+  const std::vector<ChunkRef>& refs() const { return pipeline_.old_refs(); }
   uint64_t new_chunks() const { return pipeline_.totals().chunks; }
 
  private:
   SavePipeline pipeline_;
-  std::vector<std::unique_ptr<SaveTensor>> tensors_;
+  SaveTensors tensors_;
 };
 
 // What the commit of a HeldSave does with the counts.

@@ -41,7 +41,7 @@ class CountingLog : public RecordLog {
   }
   Result<std::string> Stamp(uint64_t number) const override {
     ++files_->done.looks;
-    return files_->records.contains(number) ? "of its own" : "";
+    return files_->records.contains(number) ? std::string("of its own") : std::string();
   }
   Status Sync() const override { return Status::Ok(); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override {

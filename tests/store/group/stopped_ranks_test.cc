@@ -140,7 +140,7 @@ class LogInTurns : public RecordLog {
   }
   Result<std::string> Stamp(uint64_t number) const override {
     VARVE_RETURN_IF_ERROR(Begin());
-    return records_->records.contains(number) ? "of its own" : "";
+    return records_->records.contains(number) ? std::string("of its own") : std::string();
   }
   Status Sync() const override { return Begin(); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override {
