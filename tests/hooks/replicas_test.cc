@@ -388,7 +388,9 @@ TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   const auto make = [&](int rank, bool is_strided) {
     TestTrainer trainer;
     std::vector<float> values(is_strided ? 48 : 24, 1);
-    for (size_t i = 0; i < values.size() / 6; ++i) values[values.size() / 6 * 5 + i] += rank;
+    for (size_t i = 0; i < values.size() / 6; ++i) {
+      values[values.size() / 6 * 5 + i] += static_cast<float>(rank);
+    }
     trainer.Add({.name = "wte",
                  .shape = {6, 4},
                  .strides = is_strided ? std::vector<int64_t>{8, 2} : std::vector<int64_t>{},
