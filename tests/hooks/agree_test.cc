@@ -121,7 +121,10 @@ TEST(HeldTensorTest, DamagedListsAreRefusedOrPlanned) {
 
 TEST(HeldTensorTest, ThereIsOneWayToWriteAList) {
   std::vector<HeldTensor> list = AList();
-  list[1].replicas = static_cast<Replicas>(3);
+  list[1].replicas = static_cast<Replicas>(4);
+  EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+  list = AList();
+  list[1].role = static_cast<TensorRole>(kNumTensorRoles);
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
   list = AList();
   list[2].dtype = static_cast<DType>(kNumDTypes);
