@@ -89,7 +89,7 @@ TEST(ReplicaKeeperTest, RulesThatDifferFailOnAllRanks) {
     const TestTrainer trainer = Trainer();
     const auto part = keeper.Plan(trainer.state);
     EXPECT_THAT(part, FailsWith(StatusCode::kInvalidArgument,
-                                "tensor w: the rule for its replicas is kMustBeEqual on rank 0 "
+                                "tensor w: the rule for its replicas is kMustBeEqual on ranks 0, 2 "
                                 "and kTakeLowest on rank 1"));
     errors[static_cast<size_t>(rank)] = part.status().ToString();
     VARVE_ASSERT_OK(group->Barrier());
