@@ -90,7 +90,7 @@ class Job {
     const GroupPart part{.member = author.member, .root = {step + 1, rank}, .num_tensors = 1};
     Require(save.Prepare(part));
     if (rank == 0) {
-      Require(save.AwaitAllPrepared());
+      Require(save.AwaitAllPrepared().status());
       Require(save.Commit({.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}}));
     }
     Require(save.AwaitOutcome());
