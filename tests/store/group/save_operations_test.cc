@@ -169,7 +169,7 @@ TEST(SaveOperationsTest, GrowAsTheRanksDo) {
 
 // With the snapshots that fall into them.
 TEST(SaveOperationsTest, ManySavesStayBounded) {
-  constexpr uint32_t kRanks = 16;
+  constexpr uint32_t kRanks = 64;
   constexpr uint64_t kSaves = 2 * GroupLog::kSnapshotInterval;  // of two records each
   Job job(kRanks);
   job.files()->done = {};
