@@ -12,10 +12,10 @@
 #include <string>
 #include <thread>
 
+#include "base/digest.h"
 #include "bench/bench_params.h"
 #include "bench/workplace.h"
 #include "cli/formats/safetensors.h"
-#include "codec/digest.h"
 
 namespace varve::bench {
 namespace {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "bench/codec_bench_methods.h"
-#include "codec/rounded_copy.h"
+#include "codec/predict/rounded_copy.h"
 
 namespace varve::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "codec/layout.h"
-#include "codec/plane_kernel.h"
+#include "codec/planes/layout.h"
+#include "codec/planes/plane_kernel.h"
 
 namespace varve::bench {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "bench/bench_params.h"
 #include "bench/cuda_bench.h"
 #include "bench/measure.h"
 #include "bench/rows.h"
 #include "bench/workplace.h"
-#include "codec/digest.h"
 #include "cuda/device_digest.h"
 
 namespace varve::bench {

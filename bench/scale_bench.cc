@@ -105,6 +105,12 @@ uint64_t SizeOf(const Flags& flags, uint64_t full, uint64_t quick) {
   return flags.quick ? quick : full;
 }
 
+void PrintTimes(const char* what, const std::vector<double>& seconds) {
+  std::printf("  %-52s median %s, the slowest %s\n", what,
+              Milliseconds(Quantile(seconds, 0.5)).c_str(),
+              Milliseconds(Quantile(seconds, 1)).c_str());
+}
+
 // Ranks that save nothing, 200 times.
 int LogRow(const Flags& flags) {
   const auto num_ranks = static_cast<uint32_t>(SizeOf(flags, 1024, 4));
@@ -114,8 +120,15 @@ int LogRow(const Flags& flags) {
   const double kib_of_ranks = 1024.0 * num_ranks;
   Rows rows;
   std::printf("%u ranks, %d saves\n", num_ranks, num_saves);
+  std::printf(
+      "latency: from when all ranks are ready to say PREPARED until all have read COMMIT\n");
   rows.Print("latency of a save in the log, median, s", Quantile(costs.latencies, 0.5), 0.25, "");
   rows.Print("... the slowest", Quantile(costs.latencies, 1), 0.25, "");
+  PrintTimes("all ranks ready -> the last has said PREPARED", costs.to_prepared);
+  PrintTimes("the last has said PREPARED -> COMMIT is durable", costs.prepared_to_committed);
+  PrintTimes("COMMIT is durable -> the last rank has read it", costs.committed_to_known);
+  PrintTimes("before that: rank 0 says BEGIN -> all have read it", costs.begins);
+  PrintTimes("floor: so many threads, bare file calls, all at once", costs.floors);
   // Two snapshots and the records after the older one, of which those of a save are one a rank.
   rows.Print("files in the log, most", static_cast<double>(costs.most_files),
              2.0 * 1024 + 4.0 * num_ranks, "");
@@ -123,7 +136,7 @@ int LogRow(const Flags& flags) {
              1, Note(costs.save));
   rows.Print("... a rank / (1 KiB x ranks)", costs.save.bytes_read / kib_of_ranks / num_ranks, 1,
              "");
-  rows.Print("file operations a save, of all ranks / ranks", costs.save.calls / num_ranks, 100,
+  rows.Print("file operations a save, of all ranks / ranks", costs.save.calls / num_ranks, 32,
              "polls too");
   rows.Print("bytes that a poll reads which finds nothing", costs.poll.bytes_read, 256, "");
   return rows.Finish();

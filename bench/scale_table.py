@@ -15,9 +15,13 @@ import sys
 MANY_RANKS = 10_000
 MIB = 1 << 20
 # Number, how it is shown, and what it must reach at the largest size to be shown at all.
-NUMBERS = [("seconds", 1, "s", 0.02), ("bytes_read", MIB, "MiB read", 4),
-           ("bytes_written", MIB, "MiB written", 4), ("calls", 1, "calls", 2000),
-           ("memory_bytes", MIB, "MiB held", 32)]
+NUMBERS = [
+    ("seconds", 1, "s", 0.02),
+    ("bytes_read", MIB, "MiB read", 4),
+    ("bytes_written", MIB, "MiB written", 4),
+    ("calls", 1, "calls", 2000),
+    ("memory_bytes", MIB, "MiB held", 32),
+]
 
 
 def fit(points):
@@ -25,7 +29,9 @@ def fit(points):
     xs = [math.log(size) for size, _ in points]
     ys = [math.log(max(value, 1e-9)) for _, value in points]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    exponent = sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs)
+    exponent = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=False)) / sum(
+        (a - x) ** 2 for a in xs
+    )
     return exponent, math.exp(y - exponent * x)
 
 
@@ -49,11 +55,11 @@ def row_of(operation, when, field, unit, show):
         return None
     cells = [shown(value) for value in values]
     sizes = [point["size"] for point in operation["points"]]
-    exponent, factor = fit(list(zip(sizes, map(number, cells))))
+    exponent, factor = fit(list(zip(sizes, map(number, cells), strict=False)))
     memory = key == "memory_bytes"
     expected = operation["expected_memory" if memory else "expected_work"]
     row = [operation["what"], when, field[2], *cells, f"{exponent:.2f}", f"{expected:g}"]
-    return row + ([shown(factor * MANY_RANKS ** exponent)] if unit == "ranks" else [])
+    return row + ([shown(factor * MANY_RANKS**exponent)] if unit == "ranks" else [])
 
 
 def tables(documents):
@@ -77,14 +83,14 @@ def tables(documents):
 
 
 def faults_of_row(header, cells):
-    sizes = [number(cell) for cell in header[3:header.index("fitted")]]
-    values = [number(cell) for cell in cells[3:3 + len(sizes)]]
-    exponent, factor = fit(list(zip(sizes, values)))
+    sizes = [number(cell) for cell in header[3 : header.index("fitted")]]
+    values = [number(cell) for cell in cells[3 : 3 + len(sizes)]]
+    exponent, factor = fit(list(zip(sizes, values, strict=False)))
     said = number(cells[header.index("fitted")])
     if abs(exponent - said) > 0.02:
         yield f"{cells[0]}, {cells[2]}: the values give {exponent:.2f}, the table says {said}"
     if "at 10,000" in header:
-        there, far = factor * MANY_RANKS ** exponent, number(cells[header.index("at 10,000")])
+        there, far = factor * MANY_RANKS**exponent, number(cells[header.index("at 10,000")])
         if abs(there - far) > 0.05 * max(there, far):
             yield f"{cells[0]}, {cells[2]}: {there:.4g} at 10,000 ranks, the table says {far}"
 
@@ -105,8 +111,10 @@ def faults_of_sum(expression, said, names):
 
 
 def faults(text):
-    names = {name: float(value.replace(",", ""))
-             for name, value in re.findall(r"^- `(\w+)` = ([\d.,]+\d)", text, re.MULTILINE)}
+    names = {
+        name: float(value.replace(",", ""))
+        for name, value in re.findall(r"^- `(\w+)` = ([\d.,]+\d)", text, re.MULTILINE)
+    }
     header, num_rows = None, 0
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -135,7 +143,7 @@ def main():
         print("\n".join(found))
         return 1 if found else 0
     documents = []
-    for when, path in zip(("before", "after"), flags.json):
+    for when, path in zip(("before", "after"), flags.json, strict=False):
         with open(path, encoding="utf-8") as file:
             documents.append((when, json.load(file)))
     print("\n".join(tables(documents)))

@@ -6,7 +6,7 @@
 
 #include "bench/workplace.h"
 #include "cli/formats/safetensors_files.h"
-#include "codec/rounded_copy.h"
+#include "codec/predict/rounded_copy.h"
 
 namespace varve::bench {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/completion.h"
 #include "cli/context.h"
-#include "cli/manual.h"
+#include "cli/manual/completion.h"
+#include "cli/manual/manual.h"
 #include "cli/outcome.h"
 #include "cli/print.h"
 #include "varve/version.h"

@@ -151,6 +151,12 @@ std::string ReclaimText(const ReclaimReport& report) {
          HumanBytes(report.disk_bytes_after);
 }
 
+std::string WarningsText(std::span<const std::string> warnings) {
+  std::string text;
+  for (const std::string& warning : warnings) text += "warning: " + Printable(warning) + "\n";
+  return text;
+}
+
 std::string SaveText(const SaveReport& report) {
   std::string warnings;
   for (const std::string& warning : report.warnings) {

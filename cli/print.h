@@ -42,6 +42,8 @@ std::string Count(uint64_t count, std::string_view noun);
 std::string CountOf(uint64_t part, uint64_t whole);
 // "1.2 GiB freed, 3.0 MiB pending, disk 4.0 GiB -> 2.8 GiB".
 std::string ReclaimText(const ReclaimReport& report);
+// A line each.
+std::string WarningsText(std::span<const std::string> warnings);
 // "step 5: 3 tensors, 1.2 GiB, of which 3.0 MiB new, stored in 1.0 MiB (340 ms)".
 std::string SaveText(const SaveReport& report);
 // "a, b".

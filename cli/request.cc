@@ -7,7 +7,7 @@
 
 #include "cli/json.h"
 #include "cli/print.h"
-#include "store/step_expr.h"
+#include "varve/step.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -103,8 +103,7 @@ std::string DropText(const SubmitReport& report) {
   std::string text = Count(report.drop.dropped.size(), "step") + " dropped" +
                      AppliedByText(report.applied_by) + "; " + ReclaimText(report.drop.reclaim) +
                      "\n";
-  for (const std::string& warning : report.drop.warnings) text += "warning: " + warning + "\n";
-  return text;
+  return text + WarningsText(report.drop.warnings);
 }
 
 }  // namespace varve::cli

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "base/number.h"
 #include "cli/json.h"
 #include "cli/print.h"
-#include "codec/number.h"
 
 namespace varve::cli {
 namespace {
@@ -40,8 +40,7 @@ void TensorSummary::Add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::span<const std::byte> block = bytes.first(std::min(bytes.size(), kBlockBytes));
     bytes = bytes.subspan(block.size());
-    std::visit([this](const auto& numbers) { AddNumbers(numbers); },
-               DecodeNumbers(dtype_, block));
+    std::visit([this](const auto& numbers) { AddNumbers(numbers); }, DecodeNumbers(dtype_, block));
   }
 }
 

@@ -5,7 +5,7 @@
 include_guard()
 include(CMakePackageConfigHelpers)
 
-set(VARVE_LIBRARIES varve_hooks varve_store varve_codec)  # in the order of linking
+set(VARVE_LIBRARIES varve_hooks varve_store varve_codec varve_base)  # in the order of linking
 set(VARVE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/varve")
 
 set(cuda_libraries)

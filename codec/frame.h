@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "codec/digest.h"
-#include "codec/stream_format.h"
+#include "base/digest.h"
+#include "codec/entropy/stream_format.h"
 #include "varve/options.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
@@ -117,8 +117,8 @@ using PlaneUses = std::array<PlaneUse, kNumStreamCoders>;  // by StreamCoder
 // raw plane. What the uses leave over of the frame is headers.
 Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame);
 
-// The raw bytes within a frame that holds them as they are, so that they can be used where they lie;
-// empty for all other frames. kCorruption as ParseFrame, or when the size is not the header's.
+// The raw bytes within a frame that holds them as they are, so that they can be used where they
+// lie; empty for all other frames. kCorruption as ParseFrame, or when the size is not the header's.
 Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame);
 
 // Thread rule: one thread at a time a decoder.

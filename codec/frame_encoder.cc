@@ -4,15 +4,15 @@
 #include <string>
 #include <utility>
 
-#include "codec/byte_buffer.h"
-#include "codec/class_kernel.h"
+#include "base/byte_buffer.h"
+#include "codec/entropy/stream_encoder.h"
 #include "codec/frame.h"
 #include "codec/frame_header.h"
-#include "codec/layout.h"
 #include "codec/plan.h"
-#include "codec/plane_kernel.h"
-#include "codec/residual_kernel.h"
-#include "codec/stream_encoder.h"
+#include "codec/planes/class_kernel.h"
+#include "codec/planes/layout.h"
+#include "codec/planes/plane_kernel.h"
+#include "codec/planes/residual_kernel.h"
 
 namespace varve {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "codec/coding.h"
+#include "base/coding.h"
 
 namespace varve {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/plane_kernel.h"
+#include "codec/planes/plane_kernel.h"
 
 namespace varve {
 namespace {

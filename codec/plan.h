@@ -18,11 +18,11 @@
 #include <span>
 #include <vector>
 
-#include "codec/class_kernel.h"
-#include "codec/estimate.h"
+#include "codec/entropy/estimate.h"
 #include "codec/frame.h"
-#include "codec/layout.h"
-#include "codec/residual_kernel.h"
+#include "codec/planes/class_kernel.h"
+#include "codec/planes/layout.h"
+#include "codec/planes/residual_kernel.h"
 
 namespace varve {
 

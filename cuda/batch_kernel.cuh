@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the threads of a kernel do with a batch of chunks. Jobs are handed out one by one, so it does
-// not matter how many blocks of threads there are.
+// What the threads of a kernel do with a batch of chunks. Jobs are handed out one by one, so it
+// does not matter how many blocks of threads there are.
 #pragma once
 
 #include "cuda/digest_kernel.cuh"

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "cuda/device_chunk.h"
 #include "cuda/device_digest.h"
 #include "cuda/small_chunks.h"

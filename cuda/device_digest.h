@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "cuda/device_chunk.h"
 #include "cuda/launch.h"
 #include "cuda/resources.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XXH3-128 of chunks in device memory, the very digest of codec/digest.h (the algorithm for long
+// XXH3-128 of chunks in device memory, the very digest of base/digest.h (the algorithm for long
 // inputs: XXH3_hashLong_128b_internal of xxhash.h 0.8).
 //
 // A block of 1 KiB is 16 stripes of 64 bytes. What they add to the 8 accumulators are plain sums,
@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "cuda/device_chunk.h"
 #include "cuda/digest_keys.h"
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/launch.h"
-
 #include <algorithm>
 
 #include "cuda/batch_kernel.cuh"
+#include "cuda/launch.h"
 
 namespace varve::gpu {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "cuda/device_chunk.h"
 #include "cuda/digest_keys.h"
 

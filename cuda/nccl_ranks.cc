@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "codec/coding.h"
+#include "base/coding.h"
 #include "cuda/nccl_comm.h"
 #include "cuda/resources.h"
 

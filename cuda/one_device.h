@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "cuda/chunk_digests.h"
 #include "cuda/device_copy.h"
 #include "cuda/device_staging.h"

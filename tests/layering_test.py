@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards the arrows between the layers (docs/architecture.md): who may include whom.
+"""Guards the floors of the house (docs/architecture.md): who may include whom.
 
-Run as `layering_test.py ROOT`; prints each include that breaks a rule and exits 1 if there is one.
+Run as `layering_test.py ROOT`. It prints the floors, and each include that breaks a rule, and exits 1
+if there is one. `layering_test.py ROOT --counts` prints what is counted besides.
 """
 
+import collections
 import fnmatch
 import pathlib
 import re
@@ -12,17 +14,48 @@ import sys
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
-# Each folder and the folders of this project that it may include. `varve` means include/varve.
-ARROWS = {
-    "include/varve": {"varve"},
-    "codec": {"codec", "varve"},
-    "store": {"store", "codec", "varve"},
-    "cuda": {"cuda", "codec", "varve"},
-    "trainer_hooks": {"trainer_hooks", "store", "codec", "varve"},
-    "cli": {"cli", "store", "codec", "varve"},
-    "examples": {"examples", "varve"},
+# The rooms of each folder, the ground floor first. A file may include what lies in its own room and in
+# the rooms below it, so that no two rooms include each other. `store` is what lies in store/ itself.
+ROOMS = {
+    "include/varve": ["include/varve"],
+    "base": ["base"],
+    "codec": ["codec/planes", "codec/entropy", "codec/predict", "codec"],
+    "store": [
+        "store/shards",
+        "store/format",
+        "store/db",
+        "store/read",
+        "store/save",
+        "store/ops",
+        "store/group",
+        "store",
+    ],
+    "trainer_hooks": [
+        "trainer_hooks/ranks",
+        "trainer_hooks/layouts",
+        "trainer_hooks/state",
+        "trainer_hooks/load",
+        "trainer_hooks/save",
+        "trainer_hooks/group",
+        "trainer_hooks",
+    ],
+    "cuda": ["cuda"],
+    "cli": ["cli/formats", "cli", "cli/foreign", "cli/manual", "cli/verbs", "cli/main.cc"],
+    "examples": ["examples"],
 }
-PROJECT_FOLDERS = {"varve", "tests", "bench", *ARROWS} - {"include/varve"}
+# Whose rooms each folder may include, besides its own.
+FOLDERS_BELOW = {
+    "include/varve": set(),
+    "base": {"include/varve"},
+    "codec": {"include/varve", "base"},
+    "store": {"include/varve", "base", "codec"},
+    "trainer_hooks": {"include/varve", "base", "codec", "store"},
+    "cuda": {"include/varve", "base", "codec"},
+    "cli": {"include/varve", "base", "codec", "store"},
+    "examples": {"include/varve"},
+}
+FLOORS = [room for rooms in ROOMS.values() for room in rooms]
+OTHER_FOLDERS = {"tests", "bench"}
 
 # Headers of others, and the only files that may include them. Tests and benchmarks are free; an
 # example is a user's program, which brings its own libraries.
@@ -30,16 +63,32 @@ GPU = ["cuda.h", "cuda_*", "cuda/*", "cub/*", "thrust/*"]
 BORDERS = [
     (["rocksdb/*"], ["store/*"]),
     (["flatbuffers/*", "*_generated.h"], ["store/*"]),
-    (["zstd.h", "zdict.h", "zstd_errors.h"], ["codec/zstd*.cc"]),
-    (["xxhash.h", "xxh_x86dispatch.h"], ["codec/*", "cuda/*"]),
-    (["tbb/*", "oneapi/*"], ["store/*", "trainer_hooks/*", "examples/*"]),
+    (["zstd.h", "zdict.h", "zstd_errors.h"], ["codec/entropy/zstd*.cc"]),
+    (["xxhash.h", "xxh_x86dispatch.h"], ["base/*", "codec/*", "cuda/*"]),
+    (["tbb/*", "oneapi/*"], ["base/*", "store/*", "trainer_hooks/*", "examples/*"]),
     (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
     (["nccl.h"], ["cuda/*"]),
-    (["mpi.h"], ["trainer_hooks/*"]),
+    (["mpi.h"], ["trainer_hooks/ranks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
-    (["thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream", "filesystem",
-      "unistd.h", "fcntl.h", "sys/*", "pthread.h"], ["!codec/*"]),
+    (
+        [
+            "thread",
+            "mutex",
+            "shared_mutex",
+            "condition_variable",
+            "future",
+            "fstream",
+            "filesystem",
+            "unistd.h",
+            "fcntl.h",
+            "sys/*",
+            "pthread.h",
+        ],
+        ["!codec/*"],
+    ),
+    # Geometry is pure, and what describes records and keys does not ask the database.
+    (["rocksdb/*", "thread", "mutex"], ["!store/shards/*"]),
 ]
 
 
@@ -54,54 +103,157 @@ def may_include(path, allowed):
     return matches(path, allowed)
 
 
-def layer_of(path):
-    return next((layer for layer in ARROWS if path.startswith(layer + "/")), None)
+def folder_of(path):
+    return next((folder for folder in ROOMS if path.startswith(folder + "/")), None)
+
+
+def room_of(path):
+    """The room that a file of ours lies in; of several names for it the longest."""
+    rooms = ROOMS[folder_of(path)]
+    return max((room for room in rooms if path == room or path.startswith(room + "/")), key=len)
+
+
+def ours(target, quoted):
+    """The path of the file of ours that an include names; None: it is somebody else's."""
+    # <cuda/std/...> is the toolkit's, "cuda/digest.h" is ours. A generated header has no room.
+    if target.endswith("_generated.h"):
+        return None
+    path = "include/" + target if target.startswith("varve/") else target
+    folder = folder_of(path)
+    return path if folder and (quoted or folder != "cuda") else None
 
 
 def faults_of_include(path, target, quoted, root):
-    """What is wrong when the file `path` (relative, a layer's) includes `target`."""
-    layer = layer_of(path)
+    """What is wrong when the file `path` (relative to the root, one of ours) includes `target`."""
+    folder = folder_of(path)
     if quoted and "/" not in target and (root / path).with_name(target).exists():
         yield "is not the full path from the root of the project"
-    folder, slash, _ = target.partition("/")
-    # <cuda/std/...> is the toolkit's, "cuda/digest.h" is ours.
-    is_ours = slash and folder in PROJECT_FOLDERS and (quoted or folder != "cuda")
-    if is_ours and folder not in ARROWS[layer]:
-        yield f"points against the layers: {layer} may include {sorted(ARROWS[layer])}"
-        return
+    included = ours(target, quoted)
+    if included is not None:
+        below = folder_of(included)
+        if below == folder:
+            if FLOORS.index(room_of(included)) > FLOORS.index(room_of(path)):
+                yield f"goes up: {room_of(included)} lies above {room_of(path)}"
+        elif below not in FOLDERS_BELOW[folder]:
+            yield f"goes up: {folder} may include {sorted(FOLDERS_BELOW[folder])}"
+    elif target.split("/")[0] in OTHER_FOLDERS or (
+        target.endswith("_generated.h") and folder == "include/varve"
+    ):
+        yield f"goes up: {folder} may include {sorted(FOLDERS_BELOW[folder])}"
     for patterns, allowed in BORDERS:
         if matches(target, patterns) and not may_include(path, allowed):
             yield f"is only for {' '.join(allowed)}"
 
 
-def faults_of_file(root, path):
+def includes_of(root, path):
+    """Line number, target, and whether it is in quotes, of each include of a file."""
     for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
         found = INCLUDE.match(line)
-        if not found:
-            continue
-        bracket, target = found.groups()
-        for fault in faults_of_include(path, target, bracket == '"', root):
-            yield f"{path}:{number}: #include of {target} {fault}"
+        if found:
+            yield number, found.group(2), found.group(1) == '"'
+
+
+def sources(root):
+    return [
+        file.relative_to(root).as_posix()
+        for folder in ROOMS
+        for file in sorted((root / folder).rglob("*"))
+        if file.suffix in SOURCE_SUFFIXES
+    ]
 
 
 def check(root):
-    """Returns the number of files looked at and the list of faults."""
-    files = [
-        file.relative_to(root).as_posix()
-        for layer in ARROWS
-        for file in sorted((root / layer).rglob("*"))
-        if file.suffix in SOURCE_SUFFIXES
+    """The files of each room, and the list of faults."""
+    rooms = collections.Counter({room: 0 for room in FLOORS})
+    faults = []
+    for path in sources(root):
+        rooms[room_of(path)] += 1
+        for number, target, quoted in includes_of(root, path):
+            faults += [
+                f"{path}:{number}: #include of {target} {fault}"
+                for fault in faults_of_include(path, target, quoted, root)
+            ]
+    return rooms, faults
+
+
+def find_circles(root):
+    """Pairs of rooms that reach each other by includes."""
+    edges = collections.defaultdict(set)
+    for path in sources(root):
+        for _, target, quoted in includes_of(root, path):
+            included = ours(target, quoted)
+            if included is not None:
+                edges[room_of(path)].add(room_of(included))
+
+    def reached(start):
+        seen, todo = set(), [start]
+        while todo:
+            for room in edges[todo.pop()] - seen:
+                seen.add(room)
+                todo.append(room)
+        return seen
+
+    return [
+        (a, b)
+        for i, a in enumerate(FLOORS)
+        for b in FLOORS[i + 1 :]
+        if b in reached(a) and a in reached(b)
     ]
-    return len(files), [fault for path in files for fault in faults_of_file(root, path)]
+
+
+def counts(root):
+    """What house.md counts: pairs of a name and a number."""
+    files = sources(root)
+    users = collections.defaultdict(set)
+    private = collections.Counter()
+    for path in files:
+        for _, target, quoted in includes_of(root, path):
+            included = ours(target, quoted)
+            if included is None or included.startswith("include/"):
+                continue
+            own = pathlib.PurePosixPath(path).with_suffix("") == pathlib.PurePosixPath(
+                included
+            ).with_suffix("")
+            if not own:
+                users[included].add(path)
+            private[folder_of(path), folder_of(included)] += 1
+    texts = {path: (root / path).read_text(encoding="utf-8") for path in files}
+    downcast = re.compile(
+        r"(?:static|dynamic)_cast<(?:const )?\w*(?:Impl|GroupStore|ShardedReader|OwnCheckpointer)\s*[*&]"
+    )
+    yield (
+        "private headers of store/ that trainer_hooks/ includes",
+        private["trainer_hooks", "store"],
+    )
+    yield "private headers of store/ that cli/ includes", private["cli", "store"]
+    yield "downcasts to hidden types", sum(len(downcast.findall(text)) for text in texts.values())
+    yield (
+        "internal headers",
+        sum(
+            path.endswith(".h") and not path.startswith(("include/", "examples/")) for path in files
+        ),
+    )
+    yield "internal headers with one user", sum(len(paths) == 1 for paths in users.values())
+    yield "files", len(files)
+    yield "files under 50 lines", sum(text.count("\n") < 50 for text in texts.values())
 
 
 def main():
-    num_files, faults = check(pathlib.Path(sys.argv[1]))
+    root = pathlib.Path(sys.argv[1])
+    rooms, faults = check(root)
+    circles = find_circles(root)
+    for number, room in enumerate(FLOORS, 1):
+        print(f"{number:3} {room:24} {rooms[room]:4} files")
     for fault in faults:
         print(fault)
-    print(f"{num_files} files, {len(faults)} faults")
+    for a, b in circles:
+        print(f"{a} and {b} reach each other by includes")
+    print(f"{sum(rooms.values())} files, {len(faults)} faults, {len(circles)} circles")
+    if "--counts" in sys.argv:
+        for name, number in counts(root):
+            print(f"{number:5} {name}")
     # A tree in which nothing was found to look at is a mistake of the caller.
-    return 1 if faults or num_files == 0 else 0
+    return 1 if faults or circles or not any(rooms.values()) else 0
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ class ReadmeTest(unittest.TestCase):
 
     def test_example_works(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([BIN / "varve_minimal"], cwd=folder, check=True,
-                                  capture_output=True, text=True)
+            done = subprocess.run(
+                [BIN / "varve_minimal"], cwd=folder, check=True, capture_output=True, text=True
+            )
             self.assertEqual(done.stdout, "row 7 begins with 896\n")
 
     def test_shell_works_line_by_line_in_an_empty_folder(self):
@@ -43,8 +44,14 @@ class ReadmeTest(unittest.TestCase):
         for shell in ("sh", "bash"):
             with tempfile.TemporaryDirectory() as folder:
                 for line in lines:
-                    done = subprocess.run([shell, "-c", line], cwd=folder, env=environment,
-                                          capture_output=True, text=True, check=False)
+                    done = subprocess.run(
+                        [shell, "-c", line],
+                        cwd=folder,
+                        env=environment,
+                        capture_output=True,
+                        text=True,
+                        check=False,
+                    )
                     self.assertEqual(done.returncode, 0, f"{line}\n{done.stderr}")
                     self.assertEqual(done.stderr, "", line)
                 self.assertEqual(np.load(pathlib.Path(folder) / "row.npy").shape, (1, 128))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every C++ snippet of README.md, docs/ and the public headers compiles, and asks before it takes a value.
 
-A snippet of a header is what its comments indent by three spaces. What a snippet takes for granted, a trainer's
-variables say, is in PRELUDE; "..." stands for code that is not shown. Snippets that need CUDA, MPI or NCCL are
-compiled where there are headers for them.
+A snippet of a header is what its comments indent by three spaces. What a snippet takes for granted, such
+as a trainer's variables, is in PRELUDE. "..." stands for code that is not shown. Snippets that need CUDA,
+MPI or NCCL are compiled where there are headers for them.
 """
 
 import os
@@ -17,9 +17,13 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADERS = ROOT / "include/varve"
 
-# Headers that a snippet may need beside varve's own: the name in the snippet, what to include, what that includes.
-NEEDS = {"varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"), "varve::Mpi": ("varve/mpi_ranks.h", None),
-         "varve::Nccl": ("varve/nccl_ranks.h", None)}
+# Headers that a snippet may need besides varve's own: the name in the snippet, what to include, and
+# what that includes.
+NEEDS = {
+    "varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"),
+    "varve::Mpi": ("varve/mpi_ranks.h", None),
+    "varve::Nccl": ("varve/nccl_ranks.h", None),
+}
 
 PRELUDE = """
 #include <cstdio>
@@ -59,7 +63,10 @@ def markdown_snippets(path):
 
 
 def header_snippets(path):
-    """(first line, text) of what comments indent by three spaces; a lone `//` between two such lines belongs to it."""
+    """(first line, text) of what comments indent by three spaces.
+
+    A lone `//` between two such lines belongs to it.
+    """
     found, lines = [], path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         match = re.match(r"\s*//(?:   (\s*\S.*)|)$", line)
@@ -75,7 +82,11 @@ def header_snippets(path):
 
 
 def all_snippets():
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples/README.md"]:
+    for path in [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "examples/README.md",
+    ]:
         for first, text in markdown_snippets(path):
             yield path.relative_to(ROOT), first, text
     for path in sorted(HEADERS.glob("*.h")):
@@ -84,16 +95,20 @@ def all_snippets():
 
 
 def is_in_an_example(text):
-    return any(text in path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.cc"))
+    return any(
+        text in path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.cc")
+    )
 
 
 def wrapped(place, first, text, number):
-    """A function of its own around the snippet, unless it defines one; errors name the snippet's own place."""
+    """A function around the snippet, unless it defines one. Errors name the snippet's own place."""
     shown = re.sub(r"^(\s*)\.\.\.", r"\1", text, flags=re.MULTILINE)
     if re.search(r"^(?:void|varve::\S+) \w+\([^;{]*\) \{$", text, flags=re.MULTILINE):
-        return f"namespace snippet{number} {{\n#line {first} \"{place}\"\n{shown}}}\n"
-    return (f"varve::Status Snippet{number}() {{\n#line {first} \"{place}\"\n{shown}"
-            "  return varve::Status::Ok();\n}\n")
+        return f'namespace snippet{number} {{\n#line {first} "{place}"\n{shown}}}\n'
+    return (
+        f'varve::Status Snippet{number}() {{\n#line {first} "{place}"\n{shown}'
+        "  return varve::Status::Ok();\n}\n"
+    )
 
 
 class SnippetsTest(unittest.TestCase):
@@ -105,9 +120,21 @@ class SnippetsTest(unittest.TestCase):
             file.write(source)
             file.flush()
             return subprocess.run(
-                [self.compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Werror=unused-result", "-Wno-unused",
-                 *[f"-I{folder}" for folder in self.folders], file.name],
-                capture_output=True, text=True, cwd=ROOT, env=os.environ | {"LC_ALL": "C"})
+                [
+                    self.compiler,
+                    "-std=c++20",
+                    "-fsyntax-only",
+                    "-Wall",
+                    "-Werror=unused-result",
+                    "-Wno-unused",
+                    *[f"-I{folder}" for folder in self.folders],
+                    file.name,
+                ],
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+                env=os.environ | {"LC_ALL": "C"},
+            )
 
     def has_header(self, name):
         return name is None or self.compile(f"#include <{name}>\n").returncode == 0
@@ -117,7 +144,14 @@ class SnippetsTest(unittest.TestCase):
         for number, (place, first, text) in enumerate(all_snippets()):
             if is_in_an_example(text):
                 continue  # which is compiled
-            needs = next((name for name in NEEDS if name in text or place.name == NEEDS[name][0].split("/")[1]), None)
+            needs = next(
+                (
+                    name
+                    for name in NEEDS
+                    if name in text or place.name == NEEDS[name][0].split("/")[1]
+                ),
+                None,
+            )
             groups.setdefault(needs, []).append(wrapped(place, first, text, number))
         self.assertGreater(len(groups[None]), 15)
         for needs, functions in groups.items():
@@ -126,7 +160,13 @@ class SnippetsTest(unittest.TestCase):
                 if not self.has_header(other):
                     continue
                 source = PRELUDE + (f'#include "{header}"\n' if header else "")
-                source += CUDA_PRELUDE if needs == "varve::Cuda" else NCCL_PRELUDE if needs == "varve::Nccl" else ""
+                source += (
+                    CUDA_PRELUDE
+                    if needs == "varve::Cuda"
+                    else NCCL_PRELUDE
+                    if needs == "varve::Nccl"
+                    else ""
+                )
                 done = self.compile(source + "\n".join(functions))
                 self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -136,9 +176,17 @@ class SnippetsTest(unittest.TestCase):
                 self.assertIsNone(UNASKED.search(line), f"{place}:{first + number}: {line}")
 
     def test_both_can_fail(self):
-        self.assertNotEqual(self.compile(PRELUDE + wrapped("x", 1, "writer->Commit();\n", 0)).returncode, 0)
-        self.assertNotEqual(self.compile(PRELUDE + wrapped("x", 1, "hooks->Begin();\n", 0)).returncode, 0)
-        for line in ("auto x = *varve::Store::Open(a);", "  if (*hooks->AfterStep(state, true)) break;", "f(a, *store.List());"):
+        self.assertNotEqual(
+            self.compile(PRELUDE + wrapped("x", 1, "writer->Commit();\n", 0)).returncode, 0
+        )
+        self.assertNotEqual(
+            self.compile(PRELUDE + wrapped("x", 1, "hooks->Begin();\n", 0)).returncode, 0
+        )
+        for line in (
+            "auto x = *varve::Store::Open(a);",
+            "  if (*hooks->AfterStep(state, true)) break;",
+            "f(a, *store.List());",
+        ):
             self.assertIsNotNone(UNASKED.search(line), line)
         for line in ("auto x = a * b(c);", "int* p = &store->x();", "Use(*reader, {});"):
             self.assertIsNone(UNASKED.search(line), line)

@@ -40,8 +40,7 @@ class Specs {
       return Status::Ok();
     });
   }
-  void Positive(std::string name, std::string value, std::string help,
-                std::optional<double>* out) {
+  void Positive(std::string name, std::string value, std::string help, std::optional<double>* out) {
     Add(name, value, help, [name, out](std::string_view text) {
       double number = 0;
       VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a number", &number));
@@ -137,13 +136,14 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Count("--max-checkpoint-keep", "K",
               "Drop all but the newest K steps, and tagged ones; 0 keeps all [0]",
               &f.max_checkpoint_keep);
-  specs.Count("--keep-every", "STEPS", "Beside the newest K, keep multiples of this", &f.keep_every);
+  specs.Count("--keep-every", "STEPS", "Beside the newest K, keep multiples of this",
+              &f.keep_every);
   specs.Add("--keep-best", "METRIC[:max]",
             "Beside the newest K, keep the step with the lowest (:max: the highest) value",
             [&f](std::string_view text) { return ParseKeepBest(text, &f.keep_best); });
   specs.Text("--load", "FOLDER", "Store to load from; starts afresh when it has no step", &f.load);
-  specs.Text("--ckpt-step", "[RUN@]STEP",
-             "Step to load: a number, a tag, best:METRIC [latest]", &f.ckpt_step);
+  specs.Text("--ckpt-step", "[RUN@]STEP", "Step to load: a number, a tag, best:METRIC [latest]",
+             &f.ckpt_step);
   specs.Switch("--no-load-optim", "Load no optimizer state; masters are made from the weights",
                &f.load_optim, false);
   specs.Switch("--finetune", "Load the weights only and start at step 0", &f.finetune, true);
@@ -184,9 +184,8 @@ Status ValidateFlags(const CheckpointFlags& flags) {
 
 std::optional<RetentionPolicy> RetentionOf(const CheckpointFlags& flags) {
   if (flags.max_checkpoint_keep == 0) return std::nullopt;
-  RetentionPolicy policy{.keep_last = flags.max_checkpoint_keep,
-                         .keep_every = flags.keep_every,
-                         .keep_tags = {"*"}};
+  RetentionPolicy policy{
+      .keep_last = flags.max_checkpoint_keep, .keep_every = flags.keep_every, .keep_tags = {"*"}};
   if (flags.keep_best.has_value()) policy.keep_best.push_back(*flags.keep_best);
   return policy;
 }

@@ -10,14 +10,14 @@
 #include <cstdio>
 #include <sstream>
 
-#include "store/step_expr.h"
-#include "store/util.h"
+#include "base/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/load_together.h"
-#include "trainer_hooks/state_bytes.h"
+#include "trainer_hooks/state/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
 #include "varve/group.h"
 #include "varve/group_checkpointer.h"
+#include "varve/step.h"
 
 namespace varve {
 namespace {
@@ -219,7 +219,7 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
 Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
   VARVE_ASSIGN_OR_RETURN(
       const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
-        VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStep(store, StepToLoad()));
+        VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(StepToLoad()));
         return id.run + "@" + std::to_string(id.step);
       }));
   const size_t at = found.rfind('@');
@@ -289,13 +289,11 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
   std::error_code error;
   const auto space = std::filesystem::space(flags_.save, error);
   if (error) return Status::IOError("--save " + flags_.save + ": " + error.message());
-  // The next checkpoint is about as large as the last, which is that of all ranks; the first, at
-  // most as the state, of which each rank knows its own.
-  uint64_t needed = StateBytes(state);
-  if (goes_on_) {
-    VARVE_ASSIGN_OR_RETURN(const auto steps, checkpointer_->store().ListCheckpoints(flags_.run));
-    if (!steps.empty()) needed = steps.back().stored_bytes;
-  }
+  // The next checkpoint is about as large as the one that was loaded, which is that of all ranks.
+  // The first, and the first after a fork, which stores nothing, is at most as large as the state,
+  // of which each rank knows its own.
+  const bool is_known = goes_on_ && loaded_->stored_bytes > 0;
+  const uint64_t needed = is_known ? loaded_->stored_bytes : StateBytes(state);
   if (space.available >= needed) return Status::Ok();
   return Status::IOError("--save " + flags_.save + ": the next checkpoint needs about " +
                          std::to_string(needed) + " bytes, and only " +

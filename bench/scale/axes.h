@@ -41,10 +41,15 @@ void MeasureRecuts(const Plan& plan, Curves* curves);
 
 // group_log.cc: ranks that are threads and save nothing: the log alone.
 struct LogCosts {
-  std::vector<double> latencies;  // seconds of each save, see there
-  Cost save;                      // the mean of the saves, of all ranks
-  Cost poll;                      // one rank looks and finds nothing new
-  uint64_t most_files = 0;        // in the folder of the log at the end of a save
+  // Seconds of each save, see there.
+  std::vector<double> latencies;
+  std::vector<double> begins;  // from where rank 0 says BEGIN until all ranks have read it
+  // The latency in parts: all ranks have said PREPARED; COMMIT is durable; all ranks have read it.
+  std::vector<double> to_prepared, prepared_to_committed, committed_to_known;
+  std::vector<double> floors;  // of latencies, of some saves
+  Cost save;                   // the mean of the saves, of all ranks
+  Cost poll;                   // one rank looks and finds nothing new
+  uint64_t most_files = 0;     // in the folder of the log at the end of a save
 };
 LogCosts RunLog(const std::filesystem::path& root, uint32_t num_ranks, int num_saves);
 void MeasureLog(const Plan& plan, int num_saves, Curves* curves);

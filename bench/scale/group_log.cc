@@ -2,9 +2,12 @@
 //
 // The log of a group under many ranks: threads, each with a log of its own, say in it that they
 // have saved, and store nothing. The latency of a save is from when all ranks are ready to say
-// PREPARED to when the last of them has read how it ended.
+// PREPARED, and none has, to when the last of them has read how it ended. Beside it the floor: what
+// as many threads need that are let go at once and make only the file calls of this, without a
+// wait, a state, or a byte decoded.
 #include <barrier>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -24,6 +27,7 @@ constexpr uint64_t kSeed = 7;
 constexpr uint64_t kEpoch = 1;
 constexpr auto kForEver = std::chrono::hours(1);
 constexpr int kPolls = 1000;
+constexpr int kFloors = 20;
 
 std::unique_ptr<GroupLog> OpenLog(const fs::path& root) {
   auto log = std::make_unique<GroupLog>(MakePosixRecordLog(root), kSeed);
@@ -55,80 +59,147 @@ uint64_t NumFiles(const fs::path& folder) {
   return static_cast<uint64_t>(std::distance(fs::directory_iterator(folder), {}));
 }
 
+using Clock = std::chrono::steady_clock;
+
+double SecondsFrom(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+Clock::time_point LastOf(const std::vector<Clock::time_point>& times) {
+  return *std::max_element(times.begin(), times.end());
+}
+
+// Where the threads of all ranks meet. The time is that when the last one came.
+class Meeting {
+ public:
+  explicit Meeting(uint32_t num_ranks) : barrier_(num_ranks, NoteTime{&met_}) {}
+  Clock::time_point Come() {
+    barrier_.arrive_and_wait();
+    return met_;
+  }
+
+ private:
+  struct NoteTime {
+    Clock::time_point* met;
+    void operator()() noexcept { *met = Clock::now(); }
+  };
+  Clock::time_point met_;
+  std::barrier<NoteTime> barrier_;
+};
+
+void RunThreads(size_t num_threads, const std::function<void(uint32_t)>& body) {
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < num_threads; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 class Job {
  public:
-  Job(const fs::path& root, uint32_t num_ranks, int num_saves)
-      : root_(root), num_saves_(num_saves), barrier_(num_ranks), ends_(num_ranks) {
+  Job(const fs::path& root, uint32_t num_ranks, int num_saves, LogCosts* costs)
+      : root_(root),
+        num_saves_(num_saves),
+        costs_(costs),
+        meeting_(num_ranks),
+        prepared_(num_ranks),
+        ends_(num_ranks) {
     for (uint32_t rank = 0; rank < num_ranks; ++rank) logs_.push_back(OpenLog(root));
   }
 
   void Run() {
-    std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < logs_.size(); ++rank) {
-      threads.emplace_back([this, rank] {
-        AttemptsTaken taken;
-        for (int i = 0; i < num_saves_; ++i) Save(rank, static_cast<uint64_t>(i), &taken);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunThreads(logs_.size(), [this](uint32_t rank) {
+      AttemptsTaken taken;
+      for (int i = 0; i < num_saves_; ++i) Save(rank, static_cast<uint64_t>(i), &taken);
+    });
   }
 
-  std::vector<double> latencies;
-  uint64_t most_files = 0;
-
  private:
-  using Clock = std::chrono::steady_clock;
-
   // As group_writer.cc does it.
   void Save(uint32_t rank, uint64_t step, AttemptsTaken* taken) {
     const Author author = AuthorOf(rank);
+    const auto called = Clock::now();
     RankSave save(logs_[rank].get(), author, {.timeout = kForEver, .says_so_after = kForEver},
                   taken, {"main", step});
     const AttemptId attempt = Must(save.Begin({}));
-    barrier_.arrive_and_wait();
-    if (rank == 0) begin_ = Clock::now();
+    const Clock::time_point ready = meeting_.Come();
     const GroupPart part{.member = author.member, .root = {step + 1, rank}, .num_tensors = 1};
     Require(save.Prepare(part));
+    prepared_[rank] = Clock::now();
     if (rank == 0) {
       Require(save.AwaitAllPrepared().status());
       Require(save.Commit({.attempt = attempt, .catalogue = {}, .metrics = {}, .tags = {}}));
+      committed_ = Clock::now();
     }
     Require(save.AwaitOutcome());
     ends_[rank] = Clock::now();
-    barrier_.arrive_and_wait();
-    if (rank == 0) Note();
-    barrier_.arrive_and_wait();
+    meeting_.Come();
+    if (rank == 0) Note(called, ready);
+    meeting_.Come();
   }
-  void Note() {
-    const auto end = *std::max_element(ends_.begin(), ends_.end());
-    latencies.push_back(std::chrono::duration<double>(end - begin_).count());
-    most_files = std::max(most_files, NumFiles(root_));
+  // Of rank 0: when it began to say BEGIN, and when all had read that.
+  void Note(Clock::time_point called, Clock::time_point ready) {
+    const Clock::time_point prepared = LastOf(prepared_), end = LastOf(ends_);
+    costs_->begins.push_back(SecondsFrom(called, ready));
+    costs_->latencies.push_back(SecondsFrom(ready, end));
+    costs_->to_prepared.push_back(SecondsFrom(ready, prepared));
+    costs_->prepared_to_committed.push_back(SecondsFrom(prepared, committed_));
+    costs_->committed_to_known.push_back(SecondsFrom(committed_, end));
+    costs_->most_files = std::max(costs_->most_files, NumFiles(root_));
   }
 
   const fs::path root_;
   const int num_saves_;
-  std::barrier<> barrier_;
+  LogCosts* const costs_;
+  Meeting meeting_;
   std::vector<std::unique_ptr<GroupLog>> logs_;
-  std::vector<Clock::time_point> ends_;
-  Clock::time_point begin_;
+  std::vector<Clock::time_point> prepared_, ends_;  // by rank
+  Clock::time_point committed_;
 };
+
+// A slot written, by rank 0 all slots read, a record found and read, the one before it looked at,
+// and the folder synced.
+std::vector<double> MeasureFloors(const fs::path& root, uint32_t num_ranks) {
+  fs::create_directories(root);
+  const auto log = MakePosixRecordLog(root);
+  const std::string bytes(200, 'x');
+  for (const uint64_t number : {1, 2}) Must(log->Create(number, bytes));
+  const auto slot = [](uint32_t rank) { return SlotName(rank + 1); };
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    Require(log->Put(slot(rank), bytes, /*durable=*/false));
+  }
+  Meeting meeting(num_ranks);
+  std::vector<Clock::time_point> ends(num_ranks);
+  std::vector<double> floors;
+  RunThreads(num_ranks, [&](uint32_t rank) {
+    for (int i = 0; i < kFloors; ++i) {
+      const Clock::time_point ready = meeting.Come();
+      Require(log->Put(slot(rank), bytes, /*durable=*/false));
+      for (uint32_t other = 0; rank == 0 && other < num_ranks; ++other) Must(log->Get(slot(other)));
+      Must(log->Read(2));
+      Must(log->Stamp(1));
+      Require(log->Sync());
+      ends[rank] = Clock::now();
+      meeting.Come();
+      if (rank == 0) floors.push_back(SecondsFrom(ready, LastOf(ends)));
+    }
+  });
+  return floors;
+}
 
 }  // namespace
 
 LogCosts RunLog(const fs::path& root, uint32_t num_ranks, int num_saves) {
   fs::create_directories(root);
   Begin(root, num_ranks);
-  Job job(root, num_ranks, num_saves);
   LogCosts costs;
+  Job job(root, num_ranks, num_saves, &costs);
   costs.save = MeasureCost([&] { job.Run(); }).Each(num_saves);
-  costs.latencies = job.latencies;
   costs.save.seconds =
       std::accumulate(costs.latencies.begin(), costs.latencies.end(), 0.0) / num_saves;
-  costs.most_files = job.most_files;
   const auto log = OpenLog(root);
   costs.poll = MeasureCost([&] {
                  for (int i = 0; i < kPolls; ++i) Require(log->Refresh());
                }).Each(kPolls);
+  costs.floors = MeasureFloors(root / "floor", num_ranks);
   return costs;
 }
 

@@ -6,7 +6,7 @@
 
 #include "bench/scale/axes.h"
 #include "bench/workplace.h"
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/posix_record_log.h"
 #include "store/group/rank_save.h"
 #include "varve/group.h"

@@ -4,20 +4,20 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt"));
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
-//   ForwardAndBackward();                       // staging goes on meanwhile: the state is only read
+//   ForwardAndBackward();                        // staging goes on: the state is only read
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
-//   OptimizerStep();                            // encoding and commit go on meanwhile
+//   OptimizerStep();                             // encoding and commit go on meanwhile
 //   ...
-//   return ckpt->Close();                       // the last save is durable, or the error is here
+//   return ckpt->Close();                        // the last save is durable, or this is the error
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
 // has returned. They change in the optimizer step and nowhere else, so staging may overlap the next
 // forward and backward. Of the state only what differs from the step before is copied: each chunk
 // is digested where it lies, and staged when its digest is new. The digest of each staged chunk is
 // computed once more before it is encoded, so a chunk that changed while it was staged fails the
-// save, by its tensor's name. A save for which AwaitStaged is never called is not committed, and the
-// next BeginSave is an error. An AwaitStaged that comes after the tensors have changed is found by
-// CheckpointerOptions::check_staging.
+// save, by its tensor's name. A save for which AwaitStaged is never called is not committed, and
+// the next BeginSave is an error. An AwaitStaged that comes after the tensors have changed is found
+// by CheckpointerOptions::check_staging.
 //
 // Thread rule: one thread at a time, the trainer's. AwaitStaged works on that thread, too.
 #pragma once
@@ -57,8 +57,8 @@ enum class Replicas {
   // not. A Restore by as many ranks gives each its own back; LoadOptions::rank_states says what
   // other ranks get.
   kKeepPerRank,
-  // As kMustBeEqual, but padding does not count: replicas that differ there alone are one, and the padding
-  // of any of them is saved. Not for tensors on devices: those must be equal.
+  // As kMustBeEqual, but padding does not count: replicas that differ there alone are one, and the
+  // padding of any of them is saved. Not for tensors on devices: those must be equal.
   kEqualButPadding,
 };
 struct ReplicaRule {
@@ -158,11 +158,11 @@ class AsyncCheckpointer {
   // kInvalidArgument as BeginSave.
   virtual Status Prewarm(const TrainingState& state) = 0;
 
-  // Starts to save. kFailedPrecondition: as RequireAwaited of the save before, and nothing is begun.
-  // Copies everything of `state` but the tensors' data, which must stay as they are
-  // until AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is
-  // wrong with `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run;
-  // these come from AwaitStaged, once, and nothing is saved.
+  // Starts to save. kFailedPrecondition: as RequireAwaited of the save before, and nothing is
+  // begun. Copies everything of `state` but the tensors' data, which must stay as they are until
+  // AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is wrong
+  // with `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run; these
+  // come from AwaitStaged, once, and nothing is saved.
   //
   // The first save after a Restore of an earlier step moves the steps after it to a run of their
   // own, RUN~1, ..., so that saving them again just works (Store::Rewind).

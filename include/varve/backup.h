@@ -28,16 +28,16 @@ struct BackupReport {
   uint64_t num_steps = 0;     // in the copy
   uint64_t copied_files = 0;  // that the copy did not have yet
   uint64_t copied_bytes = 0;
-  uint64_t total_bytes = 0;   // of all files of the copy
+  uint64_t total_bytes = 0;  // of all files of the copy
   std::chrono::duration<double> elapsed{};
 };
 
-// Makes `destination` a copy of the store as it is at some moment during the call, or brings an earlier
-// copy up to date. Takes no lock on the store and writes nothing to it. Until the last moment an
-// earlier copy stays as it was; then one rename makes it the new one, so a crash leaves either.
-// kNotFound: no store. kFailedPrecondition: `destination` holds something else, the copy of another
-// store, or a copy that was written to since (its steps would be lost). kLocked: it is in use.
-// kCorruption: the copy did not pass its check, and the earlier one stays.
+// Makes `destination` a copy of the store as it is at some moment during the call, or brings an
+// earlier copy up to date. Takes no lock on the store and writes nothing to it. Until the last
+// moment an earlier copy stays as it was; then one rename makes it the new one, so a crash leaves
+// either. kNotFound: no store. kFailedPrecondition: `destination` holds something else, the copy of
+// another store, or a copy that was written to since (its steps would be lost). kLocked: it is in
+// use. kCorruption: the copy did not pass its check, and the earlier one stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

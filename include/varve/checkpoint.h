@@ -75,10 +75,10 @@ struct SaveReport {
   uint64_t new_bytes = 0;
   uint64_t stored_bytes = 0;
   std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
-  std::vector<CodecUse> by_codec;  // of the chunks that it wrote
-  std::vector<CoderUse> by_coder;  // of the same
-  // What could not be read of the step that the save was compared with: stored anew, so that this step
-  // is whole all the same.
+  std::vector<CodecUse> by_codec;           // of the chunks that it wrote
+  std::vector<CoderUse> by_coder;           // of the same
+  // What could not be read of the step that the save was compared with: stored anew, so that this
+  // step is whole all the same.
   std::vector<std::string> warnings{};
 };
 
@@ -122,7 +122,8 @@ class CheckpointWriter {
   CheckpointWriter() = default;
 };
 
-// A tag is a name without '@', ':', '*' or white space that is no number and not "latest" or "best".
+// A tag is a name without '@', ':', '*' or white space that is no number and not "latest" or
+// "best".
 Status ValidateTag(std::string_view tag);
 // A run is a name without '@', ':' or white space.
 Status ValidateRun(std::string_view run);
@@ -136,9 +137,9 @@ struct ReadRequest {
   // layouts is its shard 0.
   uint32_t shard = kAllShards;
   // Instead of a slice: what this layout holds of the global tensor, put together from the shards
-  // that have it, whatever their layouts. Padding gets `padding`, one element (empty: zeros); or, when
-  // a shard of this very layout is stored, what was saved there. With a `shard`, only what that one
-  // holds of it is written, and nothing else of `out` is touched.
+  // that have it, whatever their layouts. Padding gets `padding`, one element (empty: zeros); or,
+  // when a shard of this very layout is stored, what was saved there. With a `shard`, only what
+  // that one holds of it is written, and nothing else of `out` is touched.
   const ShardLayout* region = nullptr;
   std::span<const std::byte> padding{};
 };

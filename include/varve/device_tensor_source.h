@@ -24,7 +24,7 @@ namespace varve {
 // StateTensor::device of a tensor in the host's memory.
 inline constexpr int kHost = -1;
 
-struct Digest;  // codec/digest.h
+struct Digest;  // base/digest.h
 
 class DeviceTensorSource {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags by which people tell a trainer when to save and what to load, named as Megatron names them,
-// for any argument parser:
+// The flags by which people tell a trainer when to save and what to load, named as Megatron names
+// them, for any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
@@ -32,11 +32,11 @@ struct CheckpointFlags {
   uint64_t keep_every = 0;                // --keep-every STEPS
   std::optional<KeepBest> keep_best;      // --keep-best METRIC[:max]
 
-  std::string load;                         // --load FOLDER
-  std::string ckpt_step;                    // --ckpt-step [RUN@]STEP; empty: latest
-  bool load_optim = true;                   // --no-load-optim
-  bool finetune = false;                    // --finetune
-  bool exit_on_missing_checkpoint = false;  // --exit-on-missing-checkpoint
+  std::string load;                               // --load FOLDER
+  std::string ckpt_step;                          // --ckpt-step [RUN@]STEP; empty: latest
+  bool load_optim = true;                         // --no-load-optim
+  bool finetune = false;                          // --finetune
+  bool exit_on_missing_checkpoint = false;        // --exit-on-missing-checkpoint
   Strictness strictness = Strictness::kRaiseAll;  // --dist-ckpt-strictness MODE
 
   std::optional<uint64_t> exit_interval;        // --exit-interval STEPS
@@ -59,8 +59,8 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 // kInvalidArgument says in one sentence which flags do not go together, and what to do.
 Status ValidateFlags(const CheckpointFlags& flags);
 
-// What the flags keep: the newest --max-checkpoint-keep, and beside these --keep-every, --keep-best and
-// every tagged step. Unset: everything.
+// What the flags keep: the newest --max-checkpoint-keep, and beside these --keep-every, --keep-best
+// and every tagged step. Unset: everything.
 std::optional<RetentionPolicy> RetentionOf(const CheckpointFlags& flags);
 
 }  // namespace varve

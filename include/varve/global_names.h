@@ -7,7 +7,8 @@
 //   varve::GlobalNames names;
 //   VARVE_ASSIGN_OR_RETURN(const auto layers, varve::LayersOfStage(pipeline, /*stage=*/1));
 //   VARVE_RETURN_IF_ERROR(names.AddNumbers("transformer.h", layers));  // 2, 3, 6
-//   auto name = names.Apply("module.transformer.h.2.ln_1.weight");  // "transformer.h.6.ln_1.weight"
+//   // "transformer.h.6.ln_1.weight":
+//   auto name = names.Apply("module.transformer.h.2.ln_1.weight");
 #pragma once
 
 #include <cstdint>

@@ -20,11 +20,12 @@
 namespace varve {
 
 // Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the
-// result but last_metrics, failure and store, in the same order: they are collective, and fail on
-// all ranks with the error of the lowest rank that has one, named. AwaitStaged asks the others only
-// when something is being staged: an error that comes later is said by the next call that saves,
-// waits or closes. `ranks` is spoken through inside these calls only, on the caller's thread; it
-// must outlive the checkpointer and be used for nothing else meanwhile.
+// result but last_metrics, failure and store, in the same order. They are collective and fail on
+// all ranks alike: with the error of the lowest rank that has one, named, and a line for each other
+// rank whose error says something else, 20 at most. AwaitStaged asks the others only when something
+// is being staged: a later error is said by the next call that saves, waits or closes. `ranks` is
+// spoken through inside these calls only, on the caller's thread; it must outlive the checkpointer
+// and be used for nothing else meanwhile.
 //
 // Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention,
 // metrics, tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone.

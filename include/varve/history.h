@@ -22,13 +22,14 @@ struct TensorChange {
   uint64_t stored_bytes = 0;    // encoded bytes that this step's save stored for them
 };
 
-// How the elements of a tensor differ. Elements are compared by value as f64, except that two NaN are
-// equal; complex ones part by part.
+// How the elements of a tensor differ. Elements are compared by value as f64, except that two NaN
+// are equal; complex ones part by part.
 struct ValueDiff {
   uint64_t num_elements = 0;
   uint64_t changed_elements = 0;
-  double max_abs = 0;        // max |b - a|; infinite when a finite value became infinite or NaN
-  double relative_norm = 0;  // ||b - a|| / ||a||, Euclidean; infinite when a is all zero and b is not
+  double max_abs = 0;  // max |b - a|; infinite when a finite value became infinite or NaN
+  double relative_norm =
+      0;  // ||b - a|| / ||a||, Euclidean; infinite when a is all zero and b is not
 };
 
 struct TensorDiff {
@@ -41,8 +42,9 @@ struct TensorDiff {
   std::optional<ValueDiff> values;  // when asked for, not reshaped, and elements are whole bytes
 };
 
-// Tensors by name, then shard; a name that has changed in one shard is not in `unchanged`. Shards that
-// were cut in another way are compared as one tensor, whose chunks are then pieces of as many elements.
+// Tensors by name, then shard; a name that has changed in one shard is not in `unchanged`. Shards
+// that were cut in another way are compared as one tensor, whose chunks are then pieces of as many
+// elements.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;

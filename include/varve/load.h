@@ -72,8 +72,8 @@ enum class RankStates {
   kError,  // kInvalidArgument names them
   kDrop,   // left out and named in the report; the trainer makes new ones, e.g. from DerivedSeed
 };
-// A seed for a rank's generator when its saved state has no owner any more: a pure function, well mixed, of
-// what the run has consumed and the rank.
+// A seed for a rank's generator when its saved state has no owner any more: a pure function, well
+// mixed, of what the run has consumed and the rank.
 uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank);
 
 struct LoadOptions {
@@ -94,7 +94,8 @@ struct LoadOptions {
   // Convert between F64, F32, BF16, F16, F8_E4M3 and F8_E5M2: widening is exact, narrowing rounds
   // to nearest, ties to even, and overflows to infinity (F8_E4M3, which has none: to NaN).
   bool convert_dtype = false;
-  // False: a checkpoint of another topology than that of `into` is refused, by an error that names both.
+  // False: a checkpoint of another topology than that of `into` is refused, by an error that names
+  // both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
   // Which rank this is: of the tensors that were saved per rank ("rank_00003/NAME") its own fill
@@ -108,13 +109,14 @@ struct LoadOptions {
   // Where the tensors with a device are; null = there are none. Those of AsyncCheckpointer::Restore
   // and TrainerHooks are the checkpointer's.
   std::shared_ptr<DeviceTensorSource> devices{};
-  // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks and
-  // TrainerHooks know them.
+  // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks
+  // and TrainerHooks know them.
   std::set<std::string, std::less<>> on_other_ranks{};
 };
 
 struct LoadReport {
   CheckpointId id;
+  uint64_t stored_bytes = 0;            // that the save of the checkpoint added to its store
   uint64_t num_tensors = 0;             // of the target that were filled
   uint64_t bytes = 0;                   // of its memory, tied tensors once
   std::vector<std::string> missing;     // see Strictness

@@ -43,11 +43,11 @@ using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 // What to do when a saved step exists already.
 enum class OnExisting {
-  kError,    // kAlreadyExists from Begin
+  kError,  // kAlreadyExists from Begin
   // The commit swaps the two; a reader sees the old or the new, never a mix. Tags are of the step's
   // number, so they stay and name the new one; metrics are of what was saved, so they go.
   kReplace,
-  kFork,     // the commit moves it and the later steps to a new run RUN~1, ..., as Store::Rewind does
+  kFork,  // the commit moves it and the later steps to a new run RUN~1, ..., as Store::Rewind does
 };
 
 struct SaveOptions {
@@ -63,8 +63,8 @@ struct SaveOptions {
   std::optional<Codec> codec{};
   // Worker threads of this save; 0 = the store's.
   int num_threads = 0;
-  // Work on threads of low priority, none of them TBB's, beside the one that calls Commit: for saves
-  // in the background of a training.
+  // Work on threads of low priority, none of them TBB's, beside the one that calls Commit: for
+  // saves in the background of a training.
   bool low_priority = false;
 };
 

@@ -3,7 +3,7 @@
 // RankGroup is how the ranks of a job talk to each other inside a save or a restore: a few
 // collective calls on bytes, over threads, sockets or MPI (varve/mpi_ranks.h).
 //
-//   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());  // RANK, WORLD_SIZE ...
+//   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());  // RANK and so on
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
 //   VARVE_ASSIGN_OR_RETURN(const auto all, group->AllGather(mine));  // all[r] is of rank r
 //

@@ -23,16 +23,16 @@
 
 namespace varve {
 
-// Of a run's checkpoints that have this metric: the `count` best. NaN never wins; of equal values the
-// newest wins.
+// Of a run's checkpoints that have this metric: the `count` best. NaN never wins; of equal values
+// the newest wins.
 struct KeepBest {
   std::string metric;
   bool highest = false;  // false: the lowest value is the best
   uint64_t count = 1;
 };
 
-// Which checkpoints of a run stay: the union of all rules that are set. A step that is nothing but the
-// base of others' deltas is not kept; its chunks are, by their reference counts.
+// Which checkpoints of a run stay: the union of all rules that are set. A step that is nothing but
+// the base of others' deltas is not kept; its chunks are, by their reference counts.
 struct RetentionPolicy {
   uint64_t keep_last = 0;   // that many with the highest step numbers
   uint64_t keep_every = 0;  // step numbers that are multiples of it
@@ -49,8 +49,8 @@ struct RetentionDecision {
   std::vector<std::string> reasons;  // e.g. "last 3", "every 1000", "best loss", "tag release"
 };
 
-// One decision for each checkpoint, in their order. `checkpoints` are of one run, by rising step, as
-// ListCheckpoints gives them. kInvalidArgument: the policy is empty, or would keep none of them.
+// One decision for each checkpoint, in their order. `checkpoints` are of one run, by rising step,
+// as ListCheckpoints gives them. kInvalidArgument: the policy is empty, or would keep none of them.
 Result<std::vector<RetentionDecision>> DecideRetention(const RetentionPolicy& policy,
                                                        std::span<const CheckpointInfo> checkpoints);
 // The ids that are not kept.

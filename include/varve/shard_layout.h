@@ -75,8 +75,8 @@ Status ValidateLayout(const ShardLayout& layout);
 // Layouts that hold the same elements at the same local places are then equal.
 ShardLayout Canonical(ShardLayout layout);
 
-// As NumPy writes slices, e.g. "[8:16, :] of [64, 32], elements 128:192"; for people. Several segments
-// of an axis are joined by '+', padding is "pad 3".
+// As NumPy writes slices, e.g. "[8:16, :] of [64, 32], elements 128:192"; for people. Several
+// segments of an axis are joined by '+', padding is "pad 3".
 std::string ToString(const ShardLayout& layout);
 
 }  // namespace varve

@@ -15,14 +15,15 @@ namespace varve {
 
 enum class StatusCode {
   kOk = 0,
-  kNotFound,            // no such store, run, step, tensor or item
-  kAlreadyExists,       // the step, run, tag or store is there already
-  kInvalidArgument,     // the caller's input breaks a stated rule; nothing was changed
-  kCorruption,          // stored bytes are not what was written; the message names run, step, tensor, chunk
-  kIOError,             // the file system failed (full disk, no permission, vanished file)
-  kLocked,              // another process or handle has the store open for writing
-  kUnavailable,         // an optional device or library is not there (CUDA, MPI), or a rank of a group
-  kFailedPrecondition,  // right call, wrong moment (writer already committed, step is a base in use)
+  kNotFound,         // no such store, run, step, tensor or item
+  kAlreadyExists,    // the step, run, tag or store is there already
+  kInvalidArgument,  // the caller's input breaks a stated rule; nothing was changed
+  kCorruption,  // stored bytes are not what was written; the message names run, step, tensor, chunk
+  kIOError,     // the file system failed (full disk, no permission, vanished file)
+  kLocked,      // another process or handle has the store open for writing
+  kUnavailable,  // an optional device or library is not there (CUDA, MPI), or a rank of a group
+  kFailedPrecondition,  // right call, wrong moment (writer already committed, step is a base in
+                        // use)
   kAborted,             // the operation was given up and left no trace
 };
 
@@ -71,8 +72,8 @@ class [[nodiscard]] Status {
 
 #define VARVE_CONCAT_INNER_(a, b) a##b
 #define VARVE_CONCAT_(a, b) VARVE_CONCAT_INNER_(a, b)
-#define VARVE_RETURN_IF_ERROR_IMPL_(status, expr)                    \
-  do {                                                               \
+#define VARVE_RETURN_IF_ERROR_IMPL_(status, expr)                     \
+  do {                                                                \
     if (::varve::Status status = (expr); !status.ok()) return status; \
   } while (false)
 

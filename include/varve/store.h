@@ -9,8 +9,8 @@
 //   const varve::CheckpointId old[] = {{"main", 10}, {"main", 20}};
 //   VARVE_RETURN_IF_ERROR(store->Drop(old).status());
 //
-// Thread rule: a Store may be used from any thread. Several writers may be open on one handle; their
-// commits are ordered by one mutex, and of two that save the same step the later gets
+// Thread rule: a Store may be used from any thread. Several writers may be open on one handle;
+// their commits are ordered by one mutex, and of two that save the same step the later gets
 // kAlreadyExists. One process at a time opens a store for writing; any number read beside it.
 #pragma once
 
@@ -38,9 +38,9 @@ struct RunInfo {
 };
 
 struct ReclaimReport {
-  uint64_t freed_bytes = 0;    // encoded bytes of dead chunks whose files are gone
+  uint64_t freed_bytes = 0;      // encoded bytes of dead chunks whose files are gone
   uint64_t rewritten_bytes = 0;  // bytes of live chunks written again on the way
-  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks still on disk
+  uint64_t pending_bytes = 0;    // encoded bytes of dead chunks still on disk
   uint64_t disk_bytes_before = 0;
   uint64_t disk_bytes_after = 0;
 };
@@ -48,23 +48,27 @@ struct ReclaimReport {
 struct DropReport {
   std::vector<CheckpointId> dropped;
   ReclaimReport reclaim;
-  // Records of the dropped steps that could not be read. What they named stays counted, and its space in
-  // use.
+  // Records of the dropped steps that could not be read. What they named stays counted, and its
+  // space in use.
   std::vector<std::string> warnings{};
 };
 
 // What dropping checkpoints would give back, in encoded bytes of chunks.
 struct DropForecast {
-  // Of their chunks, and of those that earlier drops have left: what the reclaim after the drop frees.
+  // Of their chunks, and of those that earlier drops have left: what the reclaim after the drop
+  // frees.
   uint64_t freed_now = 0;
-  // The rest, in files that are more than half alive. It comes back once more of them is dropped, or by
-  // Reclaim with `all`.
+  // The rest, in files that are more than half alive. It comes back once more of them is dropped,
+  // or by Reclaim with `all`.
   uint64_t freed_later = 0;
+  // Records that cannot be read. What they name stays, as in a drop, and so do the files of which
+  // it is therefore not known what lives: their space is in neither number.
+  std::vector<std::string> warnings{};
 };
 
 struct RewindReport {
-  std::string fork;              // the run that holds the later steps now; empty when there were none
-  std::vector<uint64_t> moved;   // those steps, rising
+  std::string fork;  // the run that holds the later steps now; empty when there were none
+  std::vector<uint64_t> moved;  // those steps, rising
 };
 
 struct CheckReport {
@@ -89,6 +93,8 @@ struct StoreStats {
   uint64_t num_files = 0;
   std::vector<CodecUse> by_codec;  // of live chunks
   std::vector<CoderUse> by_coder;  // of the same
+  // Records that cannot be read. What they count is in none of the numbers.
+  std::vector<std::string> warnings{};
 };
 
 class Store {
@@ -109,8 +115,8 @@ class Store {
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
   // Opens for reading beside a live writer: takes no lock, writes nothing, works on a read-only
-  // mount. What is committed becomes visible by itself: on a miss, or after at most 30 s. Calls that
-  // change the store give kFailedPrecondition.
+  // mount. What is committed becomes visible by itself: on a miss, or after at most 30 s. Calls
+  // that change the store give kFailedPrecondition.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
@@ -129,23 +135,29 @@ class Store {
   virtual Result<std::optional<uint64_t>> LatestStep(std::string_view run) const = 0;
   // The step that a tag names. kNotFound names run and tag.
   virtual Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const = 0;
+  // The checkpoint that a step expression names: "100", "latest", "best:loss", a tag, or one of
+  // these after "RUN@" (varve/step.h). kNotFound names what is missing. A plain number is not
+  // looked up: what the caller does next finds out whether that step is there. kInvalidArgument: it
+  // is no expression.
+  Result<CheckpointId> Resolve(std::string_view step) const;
 
   // Sets metrics of a committed checkpoint, beside those it has; a name it has already gets the new
   // value. Durable on return, as all of these. kNotFound names the step.
-  virtual Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) = 0;
+  virtual Status SetMetrics(const CheckpointId& id,
+                            const std::map<std::string, double>& metrics) = 0;
   // Makes `tag` name this checkpoint, and no other of its run any more.
   virtual Status SetTag(const CheckpointId& id, std::string_view tag) = 0;
   // kNotFound names run and tag.
   virtual Status RemoveTag(std::string_view run, std::string_view tag) = 0;
 
-  // Starts a run from a checkpoint of another: `new_run` gets that step, with the same tensors, state
-  // and metrics, and without its tags. Copies no chunk. `at` unset = the newest step. Returns the step
-  // it forked at. kAlreadyExists: there is such a run.
+  // Starts a run from a checkpoint of another: `new_run` gets that step, with the same tensors,
+  // state and metrics, and without its tags. Copies no chunk. `at` unset = the newest step. Returns
+  // the step it forked at. kAlreadyExists: there is such a run.
   virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
                                 std::optional<uint64_t> at = {}) = 0;
-  // Makes `to` the newest step of a run: the later ones, with their tags, move to a new run RUN~1 (or
-  // ~2 ...) in one atomic step. kNotFound: no such step. kFailedPrecondition: one of the later steps
-  // is the base of a save in progress. Readers that have one of them open get kNotFound.
+  // Makes `to` the newest step of a run: the later ones, with their tags, move to a new run RUN~1
+  // (or ~2 ...) in one atomic step. kNotFound: no such step. kFailedPrecondition: one of the later
+  // steps is the base of a save in progress. Readers that have one of them open get kNotFound.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.
@@ -155,9 +167,9 @@ class Store {
   virtual Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
                                       const DiffOptions& options = {}) const = 0;
 
-  // Saves checkpoints of this store in another one, step by step. What `destination` holds already is
-  // shared there; a chunk is read at most once. Memory is bounded by its pipeline budget. The first
-  // error ends it; what was copied before stays.
+  // Saves checkpoints of this store in another one, step by step. What `destination` holds already
+  // is shared there; a chunk is read at most once. Memory is bounded by its pipeline budget. The
+  // first error ends it; what was copied before stays.
   virtual Result<std::vector<SaveReport>> CopyTo(Store* destination,
                                                  std::span<const CheckpointId> ids,
                                                  const CopyOptions& options = {}) const = 0;

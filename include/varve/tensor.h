@@ -50,7 +50,8 @@ std::string_view DTypeName(DType dtype);
 // The reverse of DTypeName. nullopt when the name is unknown.
 std::optional<DType> ParseDType(std::string_view name);
 
-// Elements of `shape`; a 0-d shape has one. kInvalidArgument on a negative axis or overflow of int64.
+// Elements of `shape`; a 0-d shape has one. kInvalidArgument on a negative axis or overflow of
+// int64.
 Result<int64_t> NumElements(std::span<const int64_t> shape);
 // Bytes of a dense tensor. kInvalidArgument as above, or when sub-byte elements do not fill whole
 // bytes.
@@ -62,8 +63,8 @@ inline constexpr size_t kMaxNameBytes = 1024;
 // says which rule is broken and where. `what` names the thing in the message ("tensor name").
 Status ValidateName(std::string_view what, std::string_view name);
 
-// What a tensor is to the trainer, so that a load may leave the optimizer out. Recorded, never guessed
-// from names. The values are stored on disk; never renumber.
+// What a tensor is to the trainer, so that a load may leave the optimizer out. Recorded, never
+// guessed from names. The values are stored on disk; never renumber.
 enum class TensorRole : uint8_t {
   kOther = 0,
   kParameter = 1,  // what the model computes with
@@ -74,13 +75,13 @@ inline constexpr int kNumTensorRoles = 4;
 // "other", "parameter", "buffer", "optimizer"; "?" for a value that is no role.
 std::string_view TensorRoleName(TensorRole role);
 
-// A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there for
-// how long `data` must live.
+// A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there
+// for how long `data` must live.
 struct TensorView {
   std::string_view name{};
   DType dtype = DType::kF32;
   std::span<const int64_t> shape{};  // empty = 0-d, one element
-  const void* data = nullptr;      // first element; may be null when the tensor has no elements
+  const void* data = nullptr;        // first element; may be null when the tensor has no elements
   // Distance between neighbours on each axis, in elements, as in NumPy and PyTorch (there in bytes
   // for NumPy). May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
   std::span<const int64_t> strides{};
@@ -92,10 +93,10 @@ struct TensorView {
   std::string_view alias_of{};
   TensorRole role = TensorRole::kOther;
   // Several shards of one tensor may be saved under one name; each has its own number, below
-  // kAllShards. With `layout` they are parts of one global tensor, of which each says what it holds:
-  // `shape` is layout->LocalShape(). Together they must hold all of it, and no element twice but for
-  // replicas: shards of equal layouts, and then of equal bytes. Without `layout` each is a tensor
-  // of its own. Copied by Put.
+  // kAllShards. With `layout` they are parts of one global tensor, of which each says what it
+  // holds: `shape` is layout->LocalShape(). Together they must hold all of it, and no element twice
+  // but for replicas: shards of equal layouts, and then of equal bytes. Without `layout` each is a
+  // tensor of its own. Copied by Put.
   uint32_t shard = 0;
   const ShardLayout* layout = nullptr;
 };
@@ -115,8 +116,8 @@ struct TensorInfo {
   TensorRole role = TensorRole::kOther;
   std::string alias_of;      // as saved; empty: of none
   std::string derived_from;  // as saved; empty: of none
-  // Of all bytes, with the store's seed: tensors of one store and dtype that have the same are equal.
-  // Zero: not known, of tensors of several shards.
+  // Of all bytes, with the store's seed: tensors of one store and dtype that have the same are
+  // equal. Zero: not known, of tensors of several shards.
   std::array<uint64_t, 2> content{};
   std::optional<ShardLayout> layout;  // of a shard that was saved with one
 };

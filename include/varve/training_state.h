@@ -41,8 +41,9 @@ struct StateTensor {
   // reference, and a load makes the one from the other where a checkpoint has only one of them.
   std::string derived_from{};
   // The part of a global tensor that this rank holds; `shape` is layout->LocalShape(). Unset: all
-  // of it. A rank lists one shard of a tensor at most. A load fills what the layout says from
-  // whatever shards the checkpoint has.
+  // of it. A rank that holds several shards of a tensor lists each, all under its name, with
+  // layouts that have no element in common; they agree on dtype, role and derived_from. A load
+  // fills what the layout says from whatever shards the checkpoint has.
   std::optional<ShardLayout> layout{};
   // The device in whose memory `data` lies, dense; see varve/cuda.h.
   int device = kHost;

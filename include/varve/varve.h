@@ -20,6 +20,7 @@
 #include "varve/retention.h"
 #include "varve/shard_layout.h"
 #include "varve/status.h"
+#include "varve/step.h"
 #include "varve/store.h"
 #include "varve/tensor.h"
 #include "varve/trainer_hooks.h"

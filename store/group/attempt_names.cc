@@ -3,8 +3,8 @@
 
 #include <charconv>
 
+#include "base/util.h"
 #include "store/group/member.h"
-#include "store/util.h"
 
 namespace varve {
 namespace {

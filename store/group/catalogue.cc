@@ -9,11 +9,11 @@
 #include <system_error>
 #include <tuple>
 
-#include "store/group/group_file.h"
+#include "base/util.h"
+#include "store/format/group_file.h"
+#include "store/format/stored_layout.h"
+#include "store/format/verified_buffer.h"
 #include "store/schema/group_generated.h"
-#include "store/stored_layout.h"
-#include "store/util.h"
-#include "store/verified_buffer.h"
 
 namespace varve {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "store/group/group_record.h"
 #include "varve/result.h"
 #include "varve/tensor.h"

@@ -7,12 +7,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "store/group/group_file.h"
+#include "base/util.h"
+#include "store/format/group_file.h"
+#include "store/format/stored_layout.h"
+#include "store/format/verified_buffer.h"
 #include "store/group/snapshot.h"
 #include "store/schema/group_generated.h"
-#include "store/stored_layout.h"
-#include "store/util.h"
-#include "store/verified_buffer.h"
 
 namespace varve {
 namespace {
@@ -425,6 +425,30 @@ Result<std::span<const CatalogueShard>> CatalogueReader::Section(size_t number) 
   return std::span<const CatalogueShard>(section.shards);
 }
 
+size_t CatalogueReader::NumNotBehind(std::string_view name) const {
+  const auto behind = std::upper_bound(
+      sections_.begin(), sections_.end(), name,
+      [](std::string_view wanted, const SectionFile& s) { return wanted < s.first; });
+  return static_cast<size_t>(behind - sections_.begin());
+}
+
+Result<std::vector<std::span<const CatalogueShard>>> CatalogueReader::FindByPrefix(
+    std::string_view prefix) const {
+  std::vector<std::span<const CatalogueShard>> found;
+  const size_t behind = NumNotBehind(prefix);
+  for (size_t i = behind == 0 ? 0 : behind - 1; i < num_sections(); ++i) {
+    const std::string_view first = sections_[i].first;
+    if (first > prefix && !first.starts_with(prefix)) break;
+    VARVE_ASSIGN_OR_RETURN(const std::span<const CatalogueShard> shards, Section(i));
+    const auto begin = std::partition_point(shards.begin(), shards.end(),
+                                            [&](const auto& s) { return s.name < prefix; });
+    const auto end = std::partition_point(
+        begin, shards.end(), [&](const auto& s) { return s.name.starts_with(prefix); });
+    if (begin != end) found.emplace_back(begin, end);
+  }
+  return found;
+}
+
 Result<std::span<const CatalogueShard>> CatalogueReader::Find(std::string_view name) const {
   struct ByName {
     bool operator()(const CatalogueShard& s, std::string_view wanted) const {
@@ -434,13 +458,9 @@ Result<std::span<const CatalogueShard>> CatalogueReader::Find(std::string_view n
       return wanted < s.name;
     }
   };
-  // The last section that does not begin behind it.
-  const auto behind = std::upper_bound(
-      sections_.begin(), sections_.end(), name,
-      [](std::string_view wanted, const SectionFile& s) { return wanted < s.first; });
-  if (behind == sections_.begin()) return std::span<const CatalogueShard>();
-  VARVE_ASSIGN_OR_RETURN(const std::span<const CatalogueShard> shards,
-                         Section(static_cast<size_t>(behind - sections_.begin()) - 1));
+  const size_t behind = NumNotBehind(name);
+  if (behind == 0) return std::span<const CatalogueShard>();
+  VARVE_ASSIGN_OR_RETURN(const std::span<const CatalogueShard> shards, Section(behind - 1));
   const auto [begin, end] = std::equal_range(shards.begin(), shards.end(), name, ByName());
   return shards.subspan(static_cast<size_t>(begin - shards.begin()),
                         static_cast<size_t>(end - begin));

@@ -55,6 +55,9 @@ class CatalogueReader {
   const std::vector<CatalogueItem>& items() const { return items_; }
   // All shards of a name; none: there is no such tensor.
   Result<std::span<const CatalogueShard>> Find(std::string_view name) const;
+  // All shards whose names begin with `prefix`, in their order; more than one span where they lie
+  // in several sections. No span is empty. An empty prefix: all shards.
+  Result<std::vector<std::span<const CatalogueShard>>> FindByPrefix(std::string_view prefix) const;
   // One after the other they hold all shards, by name, rank, shard.
   size_t num_sections() const { return sections_.size(); }
   Result<std::span<const CatalogueShard>> Section(size_t number) const;
@@ -74,6 +77,8 @@ class CatalogueReader {
   Status LoadIndex(const GroupAttempt& attempt);
   void AddRead(std::vector<CatalogueShard> shards);
   Status ReadSection(size_t number, SectionFile* section) const;
+  // The number of sections that do not begin behind `name`.
+  size_t NumNotBehind(std::string_view name) const;
 
   const CataloguePlaceOnDisk place_;
   std::map<uint32_t, GroupPart> parts_;

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "store/number_list.h"
-#include "store/overlap.h"
-#include "store/shard_faults.h"
-#include "store/util.h"
+#include "base/number_list.h"
+#include "base/util.h"
+#include "store/shards/overlap.h"
+#include "store/shards/shard_faults.h"
 
 namespace varve {
 namespace {

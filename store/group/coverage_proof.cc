@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "store/disjoint.h"
+#include "base/util.h"
 #include "store/group/coverage_faults.h"
-#include "store/regions.h"
-#include "store/util.h"
+#include "store/shards/disjoint.h"
+#include "store/shards/regions.h"
 
 namespace varve {
 namespace {

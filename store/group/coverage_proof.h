@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "store/group/catalogue.h"
 #include "varve/status.h"
 

@@ -2,12 +2,12 @@
 #include "varve/group.h"
 
 #include <algorithm>
-#include <random>
 #include <system_error>
 
+#include "base/random_number.h"
+#include "base/util.h"
 #include "store/group/group_store.h"
 #include "store/group/posix_record_log.h"
-#include "store/util.h"
 
 namespace varve {
 
@@ -18,8 +18,7 @@ Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t n
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, CreateOrReadGroup(root));
   VARVE_RETURN_IF_ERROR(UpgradeGroupFile(root, file));
   GroupLog log(MakePosixRecordLog(LogFolder(root)), file.digest_seed);
-  std::random_device random;
-  const uint64_t nonce = uint64_t{random()} << 32 | random();
+  const uint64_t nonce = RandomNumber();
   uint64_t epoch = 0;  // the one that was proposed
   VARVE_RETURN_IF_ERROR(
       log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {

@@ -2,10 +2,10 @@
 //
 // The verification of a group: its log, its catalogues, every member by itself, and that each holds
 // what the log says of it. What a member holds is listed before the log is read, as in a sweep.
+#include "base/util.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
-#include "store/util.h"
 
 namespace varve {
 namespace {

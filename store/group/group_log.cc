@@ -2,18 +2,19 @@
 //
 // Why a record that was read is the one that belongs there: numbers are removed in rising order,
 // and only below the snapshot before the newest. A process that slept through a removal may link
-// its record to a number that has become free again. But then the record before it has been removed,
-// too, and another process that slept may have linked one there. So each process remembers the stamp
-// of the last record that it knows. It reads on, looks at that stamp again, and only then believes
-// what it read. If the stamp is another, it begins anew at the newest snapshot.
+// its record to a number that has become free again. But then the record before it has been
+// removed, too, and another process that slept may have linked one there. So each process remembers
+// the stamp of the last record that it knows. It reads on, looks at that stamp again, and only then
+// believes what it read. If the stamp is another, it begins anew at the newest snapshot.
 #include "store/group/group_log.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
+#include <limits>
 #include <thread>
 
-#include "store/util.h"
+#include "base/random_number.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {
@@ -40,10 +41,15 @@ std::string StateName(uint64_t number, const Digest& digest) {
 
 }  // namespace
 
+const GroupLog::Pace GroupLog::kUsualPace;
+
 void GroupLog::Sleep(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
 
-void GroupLog::Pause(int* attempt, std::chrono::milliseconds longest) const {
-  pause_(std::min(std::chrono::milliseconds(++*attempt), longest));
+void GroupLog::Pause(int* num_pauses, const Pace& pace) const {
+  const bool is_first = (*num_pauses)++ == 0;
+  pause_(is_first
+             ? pace.first
+             : std::clamp(std::chrono::milliseconds(*num_pauses), pace.shortest, pace.longest));
 }
 
 // Of many who want the next number, at a start of the job all ranks, one gets it. The others come
@@ -54,18 +60,23 @@ void GroupLog::PauseAfterLosses(int losses) const {
   constexpr int kLongestMs = 256;
   if (losses <= kLossesWithoutPause) return;
   const int longest = std::min(1 << std::min(losses, 16), kLongestMs);
-  std::random_device random;
-  pause_(std::chrono::milliseconds(1 + random() % static_cast<unsigned>(longest)));
+  pause_(std::chrono::milliseconds(1 + RandomNumber() % static_cast<unsigned>(longest)));
 }
 
-// A refresh for those who wait: it may miss that the log has gone on if so much was appended since
-// the last one that even the record before the next is gone. So now and then it is a whole one.
-Status GroupLog::Poll(int attempt) {
-  constexpr int kPollsPerRefresh = 64;
+// For those who wait: the next record, if it is there. It may miss that the log has gone on if so
+// much was appended since it last looked back that even the record before the next is gone. So now
+// and then it looks back.
+Result<bool> GroupLog::Poll() {
+  constexpr std::chrono::seconds kBetweenLooksBack(1);
   const std::lock_guard lock(mutex_);
-  if (attempt % kPollsPerRefresh == 0 || state_.next == 1) return RefreshLocked();
-  VARVE_ASSIGN_OR_RETURN(const std::string next, log_->Stamp(state_.next));
-  return next.empty() ? Status::Ok() : RefreshLocked();
+  const uint64_t next = state_.next;
+  if (next == 1) {
+    VARVE_RETURN_IF_ERROR(Reload());
+  } else {
+    const auto since = std::chrono::steady_clock::now() - looked_back_;
+    VARVE_RETURN_IF_ERROR(ReadOn(1, since >= kBetweenLooksBack));
+  }
+  return state_.next != next;
 }
 
 Status GroupLog::Refresh() {
@@ -75,20 +86,23 @@ Status GroupLog::Refresh() {
 
 Status GroupLog::RefreshLocked() {
   if (state_.next == 1) return Reload();
-  // Records have no gaps: the first that is not there ends them, unless the one before the first is
-  // gone, too.
+  return ReadOn(std::numeric_limits<size_t>::max(), /*looks_back=*/true);
+}
+
+// Takes so many more records at most. Records have no gaps: the first that is not there ends them,
+// unless the one before the first is gone, too.
+Status GroupLog::ReadOn(size_t most, bool looks_back) {
   std::vector<std::string> records;
-  while (true) {
-    VARVE_ASSIGN_OR_RETURN(auto bytes, log_->Read(state_.next + records.size()));
+  std::string stamp;
+  while (records.size() < most) {
+    VARVE_ASSIGN_OR_RETURN(auto bytes, log_->Read(state_.next + records.size(), &stamp));
     if (!bytes.has_value()) break;
     records.push_back(*std::move(bytes));
   }
-  std::string stamp = stamp_;
-  if (!records.empty()) {
-    VARVE_ASSIGN_OR_RETURN(stamp, log_->Stamp(state_.next + records.size() - 1));
-  }
+  if (records.empty() && !looks_back) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const bool behind, IsBehind());  // looked at last: see above
-  if (behind || stamp.empty()) return Reload();
+  if (behind) return Reload();
+  looked_back_ = std::chrono::steady_clock::now();
   if (records.empty()) return Status::Ok();
   VARVE_RETURN_IF_ERROR(log_->Sync());  // before anyone acts on them
   for (const std::string& bytes : records) {
@@ -117,7 +131,7 @@ Status GroupLog::Reload() {
   for (int attempt = 0; attempt < kReloadAttempts;) {
     VARVE_ASSIGN_OR_RETURN(const bool done, TryReload());
     if (done) return Status::Ok();
-    Pause(&attempt, kLongestPause);
+    Pause(&attempt, kUsualPace);
   }
   if (!missing_.empty()) return Status::Corruption("file " + missing_ + " of the log is missing");
   return Status::Corruption("the log has gaps: a record is missing that no snapshot makes up for");

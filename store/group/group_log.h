@@ -44,14 +44,20 @@ class GroupLog {
   // ok.
   Status Propose(const Proposal& propose);
 
+  // Pauses of a wait: the second has 2 ms, the third 3 ms, and so on, within these bounds.
+  struct Pace {
+    std::chrono::milliseconds first{1};
+    std::chrono::milliseconds shortest{1};
+    std::chrono::milliseconds longest{20};
+  };
+
   // Looks for new records until `look` gives something; nullopt when it has not within `timeout`,
-  // or when Hurry ends the wait before. Nothing new costs one look at one file. `longest`: pause
-  // between two looks.
+  // or when Hurry ends the wait before. Nothing new costs one look at one file.
   template <typename T>
   Result<std::optional<T>> Await(std::chrono::milliseconds timeout,
                                  const std::function<std::optional<T>(const GroupState&)>& look,
-                                 std::chrono::milliseconds longest = kLongestPause);
-  static constexpr std::chrono::milliseconds kLongestPause{20};
+                                 const Pace& pace = kUsualPace);
+  static const Pace kUsualPace;
 
   // All waits, those that have begun too, end when so much time has passed.
   void Hurry(std::chrono::milliseconds left) {
@@ -73,10 +79,11 @@ class GroupLog {
 
  private:
   static void Sleep(std::chrono::milliseconds time);
-  void Pause(int* attempt, std::chrono::milliseconds longest) const;
+  void Pause(int* num_pauses, const Pace& pace) const;
   void PauseAfterLosses(int losses) const;
-  Status Poll(int attempt);
+  Result<bool> Poll();
   Status RefreshLocked();
+  Status ReadOn(size_t most, bool looks_back);
   Status Reload();
   Result<bool> TryReload();
   Status ApplyBytes(uint64_t number, const std::string& bytes);
@@ -95,22 +102,28 @@ class GroupLog {
   const uint64_t seed_;
   const PauseFunction pause_;
   GroupState state_;
-  std::string stamp_;    // of the last record in `state_`
+  std::string stamp_;                                  // of the last record in `state_` ...
+  std::chrono::steady_clock::time_point looked_back_;  // ... and when it was last compared
   std::string missing_;  // file that the last attempt to reload did not find
 };
 
 template <typename T>
 Result<std::optional<T>> GroupLog::Await(
     std::chrono::milliseconds timeout,
-    const std::function<std::optional<T>(const GroupState&)>& look,
-    std::chrono::milliseconds longest) {
+    const std::function<std::optional<T>(const GroupState&)>& look, const Pace& pace) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int attempt = 0;; Pause(&attempt, longest)) {
+  for (int num_pauses = 0;;) {
     const auto now = std::chrono::steady_clock::now();
     const bool late = now >= deadline || now.time_since_epoch() >= last_.load();
-    VARVE_RETURN_IF_ERROR(late ? Refresh() : Poll(attempt));
+    bool has_read = false;
+    if (late) {
+      VARVE_RETURN_IF_ERROR(Refresh());
+    } else {
+      VARVE_ASSIGN_OR_RETURN(has_read, Poll());
+    }
     std::optional<T> found = With(look);
     if (found.has_value() || late) return found;
+    if (!has_read) Pause(&num_pauses, pace);
   }
 }
 

@@ -5,15 +5,17 @@
 // compared before anything of it is used.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 
+#include "base/util.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/group/group_writer.h"
-#include "store/regions.h"
-#include "store/util.h"
+#include "store/read/sharded_reader.h"
+#include "store/shards/regions.h"
 
 namespace varve {
 namespace {
@@ -30,6 +32,7 @@ class GroupReader : public ShardedReader {
 
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
+  Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const override;
   Status WithFrozenView(const std::function<Status()>& read) const override {
     return Explain(read());  // what is pinned stays as it is
   }
@@ -53,6 +56,11 @@ class GroupReader : public ShardedReader {
   Result<std::span<const CatalogueShard>> Locate(std::string_view name) const;
   Result<const CatalogueShard*> Locate(std::string_view name, uint32_t shard) const;
   Result<TensorInfo> FindShard(std::string_view name, uint32_t shard) const;
+  using Sections = std::vector<std::span<const CatalogueShard>>;
+  using FindInMember = std::function<Result<std::vector<StoredShard>>(const ShardedReader& member)>;
+  // The shards of these sections, of which `find` gives those of a member.
+  Result<std::vector<StoredShard>> Collect(const Sections& sections,
+                                           const FindInMember& find) const;
   // What is to be read of each rank, with the regions that it names.
   struct Reads {
     std::map<uint32_t, std::vector<ReadRequest>> by_rank;
@@ -178,16 +186,24 @@ Result<TensorInfo> GroupReader::Find(std::string_view name, uint32_t shard) cons
 }
 
 Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) const {
-  std::vector<std::span<const CatalogueShard>> sections;
+  const FindInMember find = [name](const ShardedReader& member) { return member.FindStored(name); };
   if (!name.empty()) {
     VARVE_ASSIGN_OR_RETURN(const auto shards, Locate(name));
-    sections.push_back(shards);
+    return Collect({shards}, find);
   }
-  for (size_t i = 0; name.empty() && i < catalogue_->num_sections(); ++i) {
-    const auto section = catalogue_->Section(i);
-    if (!section.ok()) return Explain(section.status());
-    sections.push_back(*section);
-  }
+  const auto sections = catalogue_->FindByPrefix("");
+  if (!sections.ok()) return Explain(sections.status());
+  return Collect(*sections, find);
+}
+
+Result<std::vector<StoredShard>> GroupReader::FindByPrefix(std::string_view prefix) const {
+  const auto sections = catalogue_->FindByPrefix(prefix);
+  if (!sections.ok()) return Explain(sections.status());
+  return Collect(*sections, [prefix](const auto& member) { return member.FindByPrefix(prefix); });
+}
+
+Result<std::vector<StoredShard>> GroupReader::Collect(const Sections& sections,
+                                                      const FindInMember& find) const {
   size_t num_wanted = 0;
   std::set<uint32_t> ranks;
   for (const auto& section : sections) {
@@ -197,7 +213,7 @@ Result<std::vector<StoredShard>> GroupReader::FindStored(std::string_view name) 
   std::map<std::tuple<std::string, uint32_t, uint32_t>, StoredShard> found;
   for (const uint32_t rank : ranks) {
     VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
-    Result<std::vector<StoredShard>> shards = reader->FindStored(name);
+    Result<std::vector<StoredShard>> shards = find(*reader);
     if (!shards.ok()) return Explain(shards.status());
     for (StoredShard& shard : *shards) {
       const std::tuple key(shard.name, rank, shard.number);

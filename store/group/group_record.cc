@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/util.h"
+#include "store/format/verified_buffer.h"
 #include "store/group/group_state.h"
 #include "store/group/snapshot.h"
 #include "store/schema/group_generated.h"
-#include "store/util.h"
-#include "store/verified_buffer.h"
 
 namespace varve {
 namespace {

@@ -13,7 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
+#include "store/format/group_file.h"
 #include "varve/checkpoint.h"
 #include "varve/options.h"
 #include "varve/result.h"
@@ -22,9 +23,6 @@ namespace varve {
 
 struct GroupState;
 
-// 2: the log holds no parts of committed attempts, and catalogues are cut. 3: nor those of open
-// ones, which are in slots; snapshots are files of their own.
-inline constexpr uint32_t kGroupVersion = 3;
 inline constexpr uint32_t kVersionOfIndices = 2;
 inline constexpr uint32_t kVersionOfSlots = 3;
 

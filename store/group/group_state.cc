@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
+#include "base/util.h"
 #include "store/group/mutation.h"
-#include "store/util.h"
 
 namespace varve {
 namespace {
@@ -122,10 +122,8 @@ void GroupState::Do(const Author&, const EpochRecord& r) {
   num_ranks = r.num_ranks;
   version = std::max(version, r.version);
   ranks.clear();
-  std::vector<AttemptId> open;
-  for (const auto& [number, attempt] : attempts) {
-    if (!attempt.committed) open.push_back(number);
-  }
+  derived.crew = {};
+  const std::set<AttemptId> open = derived.open;
   for (const AttemptId number : open) {
     Abort(number, StatusCode::kAborted, "epoch " + std::to_string(epoch) + " of the job began");
   }
@@ -136,6 +134,7 @@ void GroupState::Do(const Author& author, const OwnRecord& r) {
   if (author.member == 0 || (it != members.end() && it->second.host != r.host)) return;
   members[author.member] = {r.host, author.epoch, author.rank};
   ranks[author.rank] = author.member;
+  derived.crew = {};
 }
 
 void GroupState::Do(const Author&, const BeginRecord& r) {
@@ -144,6 +143,7 @@ void GroupState::Do(const Author&, const BeginRecord& r) {
   ++next_attempt;
   attempts[r.attempt] = {
       .nonce = r.nonce, .id = r.id, .base = r.base, .on_existing = r.on_existing};
+  derived.open.insert(r.attempt);
 }
 
 void GroupState::Do(const Author& author, const PreparedRecord& r) {
@@ -155,11 +155,9 @@ void GroupState::Do(const Author& author, const PreparedRecord& r) {
 void GroupState::Do(const Author&, const CommitRecord& r) {
   const auto it = attempts.find(r.attempt);
   if (it == attempts.end() || it->second.committed) return;
-  std::vector<MemberId> gathered;
   if (r.gathered.has_value()) {
-    gathered = MembersOfRanks();
     // Another process goes on as one of the ranks since its part was gathered.
-    if (gathered.empty() || DigestOfMembers(gathered) != r.gathered->members) return;
+    if (!IsCrew(r.gathered->members)) return;
   } else if (it->second.parts.size() != num_ranks) {
     return;
   }
@@ -170,12 +168,14 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
     return;
   }
   it->second.committed = true;
+  derived.open.erase(r.attempt);
   it->second.catalogue = r.catalogue;
   it->second.created_us = r.created_us;
   it->second.names = 1;
   if (r.gathered.has_value()) {
     it->second.crew_totals = r.gathered->totals;
-    SetCrew(std::move(gathered), &it->second);
+    SetCrew(derived.crew, &it->second);
+    derived.crew = it->second.crew;
     version = std::max(version, kVersionOfSlots);
   } else if (r.has_index) {
     GivePartsToIndex(&it->second);
@@ -190,13 +190,24 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
 
 void GroupState::GivePartsToIndex(GroupAttempt* attempt) const {
   attempt->crew_totals = attempt->Totals();
-  SetCrew(attempt->Members(), attempt);
+  SetCrew({std::make_shared<const std::vector<MemberId>>(attempt->Members())}, attempt);
+}
+
+// Whether the members of all ranks have this digest.
+bool GroupState::IsCrew(const Digest& digest) {
+  if (derived.crew.members == nullptr) {
+    std::vector<MemberId> all = MembersOfRanks();
+    if (all.empty()) return false;
+    derived.crew_digest = DigestOfMembers(all);
+    derived.crew.members = std::make_shared<const std::vector<MemberId>>(std::move(all));
+  }
+  return derived.crew_digest == digest;
 }
 
 // Instead of parts.
-void GroupState::SetCrew(std::vector<MemberId> crew, GroupAttempt* attempt) const {
+void GroupState::SetCrew(GroupCrew crew, GroupAttempt* attempt) const {
   attempt->parts.clear();
-  attempt->crew.members = std::make_shared<const std::vector<MemberId>>(std::move(crew));
+  attempt->crew = std::move(crew);
   for (auto other = attempts.rbegin(); other != attempts.rend(); ++other) {
     if (&other->second == attempt || !other->second.has_index()) continue;
     if (other->second.crew == attempt->crew) attempt->crew = other->second.crew;
@@ -246,6 +257,7 @@ void GroupState::Abort(AttemptId attempt, StatusCode code, const std::string& me
   if (it == attempts.end() || it->second.committed) return;
   SetOutcome(attempt, it->second.id, code, message);
   attempts.erase(it);
+  derived.open.erase(attempt);
   ++num_closed;
   // The bug that a test makes on purpose: an address gets a second meaning.
   if (IsMutated(Mutation::kReuseAttempt) && attempt + 1 == next_attempt) --next_attempt;

@@ -86,6 +86,15 @@ struct GroupPin {
   bool operator==(const GroupPin&) const = default;
 };
 
+// What follows from the rest of a state, kept so that no record of a save and nobody who waits goes
+// through all attempts or all ranks.
+struct GroupDerived {
+  std::set<AttemptId> open;
+  GroupCrew crew;  // of all ranks; null unless a commit has asked for it since they last changed
+  Digest crew_digest;
+  bool operator==(const GroupDerived&) const { return true; }
+};
+
 struct GroupState {
   uint32_t version = 1;          // of what is written
   uint64_t next = 1;             // the record that comes next
@@ -102,6 +111,7 @@ struct GroupState {
   std::map<std::string, GroupRun> runs;
   std::map<AttemptId, GroupOutcome> outcomes;  // of the last kMaxOutcomes
   std::map<uint64_t, GroupPin> pins;
+  GroupDerived derived;
   bool operator==(const GroupState&) const = default;
 
   static constexpr size_t kMaxOutcomes = 64;
@@ -146,8 +156,9 @@ struct GroupState {
   void SetOutcome(AttemptId attempt, const CheckpointId& id, StatusCode code, std::string message);
   void Abort(AttemptId attempt, StatusCode code, const std::string& message);
   bool MakeRoom(const GroupAttempt& attempt);
+  bool IsCrew(const Digest& digest);
   void GivePartsToIndex(GroupAttempt* attempt) const;
-  void SetCrew(std::vector<MemberId> crew, GroupAttempt* attempt) const;
+  void SetCrew(GroupCrew crew, GroupAttempt* attempt) const;
   void MoveSteps(const std::string& run, uint64_t first, const std::string& to);
   void TidyRun(const std::string& name, const std::set<uint64_t>& removed);
   void ReleaseName(AttemptId attempt);

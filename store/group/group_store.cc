@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "store/copy.h"
+#include "base/util.h"
 #include "store/group/posix_record_log.h"
-#include "store/history.h"
-#include "store/util.h"
+#include "store/ops/copy.h"
+#include "store/ops/history.h"
 
 namespace varve {
 namespace {
@@ -34,7 +34,7 @@ bool HasMetrics(const GroupStep& step, const std::map<std::string, double>& metr
 }
 
 // The step as it is now. kNotFound names it.
-Result<NamedAttempt> Resolve(const GroupState& state, const CheckpointId& id) {
+Result<NamedAttempt> AttemptOf(const GroupState& state, const CheckpointId& id) {
   const GroupStep* step = state.FindStep(id);
   if (step == nullptr) return state.runs.contains(id.run) ? NoStep(id) : NoRun(id.run);
   return NamedAttempt{id, step->attempt};
@@ -120,6 +120,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
   store->log()->With([&](const GroupState& state) {
     for (const auto& [number, outcome] : state.outcomes) store->taken_.Take(number);
   });
+  if (!store->own_.is_swept) store->sweeper_.Ask();
   return store;
 }
 
@@ -141,8 +142,7 @@ Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId m
   const std::lock_guard lock(readers_mutex_);
   auto& reader = readers_[member];
   if (reader != nullptr) {
-    // The log has moved on since it was opened. A failure only means older data.
-    reader->CatchUp().IgnoreError();
+    VARVE_RETURN_IF_ERROR(reader->CatchUp());  // the log has moved on since it was opened
     return reader;
   }
   VARVE_ASSIGN_OR_RETURN(reader, OpenMember(place_, member, options_, /*for_writing=*/false));
@@ -222,7 +222,7 @@ Status GroupStore::SetMetrics(const CheckpointId& id,
   for (const auto& [name, value] : metrics)
     VARVE_RETURN_IF_ERROR(ValidateName("metric name", name));
   return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, AttemptOf(state, id));
     if (HasMetrics(*state.FindStep(id), metrics)) return kDone;
     return std::optional<RecordBody>(MetricsRecord{step, metrics});
   });
@@ -231,7 +231,7 @@ Status GroupStore::SetMetrics(const CheckpointId& id,
 Status GroupStore::SetTag(const CheckpointId& id, std::string_view tag) {
   VARVE_RETURN_IF_ERROR(ValidateTag(tag));
   return Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, AttemptOf(state, id));
     const auto& tags = state.runs.at(id.run).tags;
     const auto it = tags.find(std::string(tag));
     if (it != tags.end() && it->second == id.step) return kDone;
@@ -266,7 +266,7 @@ Result<uint64_t> GroupStore::Fork(std::string_view run, std::string_view new_run
     if (found == state.runs.end()) return NoRun(run);
     if (found->second.steps.empty()) return Status::NotFound("no step in run " + from.run);
     from.step = at.value_or(found->second.steps.rbegin()->first);
-    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, from));
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, AttemptOf(state, from));
     proposed = true;
     return std::optional<RecordBody>(ForkRecord{step, std::string(new_run)});
   }));
@@ -277,7 +277,7 @@ Result<RewindReport> GroupStore::Rewind(std::string_view run, uint64_t to) {
   RewindReport report;
   const CheckpointId id{std::string(run), to};
   VARVE_RETURN_IF_ERROR(Propose([&](const GroupState& state) -> Result<std::optional<RecordBody>> {
-    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, Resolve(state, id));
+    VARVE_ASSIGN_OR_RETURN(const NamedAttempt step, AttemptOf(state, id));
     const auto& steps = state.runs.at(id.run).steps;
     const auto later = steps.upper_bound(to);
     if (later == steps.end()) return kDone;
@@ -323,7 +323,7 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   std::string missing;
   std::string pinned;
   for (const CheckpointId& id : ids) {
-    const Result<NamedAttempt> step = Resolve(state, id);
+    const Result<NamedAttempt> step = AttemptOf(state, id);
     if (!step.ok()) {
       missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
       continue;
@@ -395,6 +395,9 @@ Result<DropForecast> GroupStore::ForecastDrop(std::span<const CheckpointId> ids)
         VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, member.ForecastDrop(attempts));
         all.freed_now += forecast.freed_now;
         all.freed_later += forecast.freed_later;
+        for (const std::string& warning : forecast.warnings) {
+          all.warnings.push_back("member " + member.path().filename().string() + ": " + warning);
+        }
         return Status::Ok();
       }));
   return all;
@@ -495,7 +498,6 @@ void GroupStore::SweepLater() {
 }
 
 Result<bool> GroupStore::SweepSomeOfOwn() {
-  constexpr uint64_t kDropsARound = 16;
   const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
   VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, own_.store.get(), kDropsARound));
   dropped_since_reclaim_ += swept.dropped;
@@ -550,6 +552,9 @@ Result<StoreStats> GroupStore::Stats() const {
     stats.unique_bytes += part.unique_bytes;
     stats.stored_bytes += part.stored_bytes;
     stats.pending_bytes += part.pending_bytes;
+    for (const std::string& warning : part.warnings) {
+      stats.warnings.push_back("member " + MemberName(id) + ": " + warning);
+    }
     add_rows(part.by_codec, &stats.by_codec, &CodecUse::codec);
     add_rows(part.by_coder, &stats.by_coder, &CoderUse::coder);
   }
@@ -563,7 +568,11 @@ Status GroupStore::CatchUp() const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
   const std::lock_guard lock(readers_mutex_);
   for (const auto& [id, member] : readers_) {
-    if (member != nullptr) VARVE_RETURN_IF_ERROR(member->CatchUp());
+    if (member == nullptr) continue;
+    const Status caught_up = member->CatchUp();
+    if (caught_up.ok()) continue;
+    VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(id));
+    if (!was_removed) return caught_up.WithContext("member " + MemberName(id));
   }
   return Status::Ok();
 }

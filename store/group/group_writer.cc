@@ -13,13 +13,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "store/chunk_source.h"
+#include "base/util.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
 #include "store/group/rank_save.h"
-#include "store/util.h"
+#include "store/save/chunk_source.h"
 
 namespace varve {
 namespace {

@@ -6,18 +6,18 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
-#include <random>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#include "store/format_file.h"
+#include "base/create_once.h"
+#include "base/random_number.h"
+#include "base/util.h"
+#include "store/format/format_file.h"
 #include "store/group/catalogue.h"
-#include "store/group/create_once.h"
 #include "store/group/mutation.h"
 #include "store/group/rank_save.h"
 #include "store/group/slot.h"
-#include "store/util.h"
 
 namespace varve {
 namespace {
@@ -36,9 +36,8 @@ std::string ThisHost() {
 }
 
 MemberId NewMemberId() {
-  std::random_device random;
   MemberId id = 0;
-  while (id == 0) id = uint64_t{random()} << 32 | random();
+  while (id == 0) id = RandomNumber();
   return id;
 }
 
@@ -272,7 +271,8 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
   }
   own.author = author;
   VARVE_RETURN_IF_ERROR(AbortUndecided(place, author, own.store.get()));
-  VARVE_RETURN_IF_ERROR(SweepMember(place, own.store.get()).status());
+  VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place, own.store.get(), kDropsARound));
+  own.is_swept = swept.is_all;
   return own;
 }
 

@@ -14,9 +14,9 @@
 #include <memory>
 #include <set>
 
-#include "store/group/group_file.h"
+#include "store/db/store_impl.h"
+#include "store/format/group_file.h"
 #include "store/group/group_log.h"
-#include "store/store_impl.h"
 #include "varve/group.h"
 
 namespace varve {
@@ -45,6 +45,7 @@ Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId 
 struct OwnMember {
   Author author;
   std::unique_ptr<StoreImpl> store;
+  bool is_swept = true;  // of all that is closed; else there is more to drop
 };
 Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& options);
 
@@ -53,6 +54,7 @@ Result<std::set<AttemptId>> HeldAttempts(const StoreImpl& member);
 
 // Drops the closed attempts from a member that is open for writing, `at_most` so many; those that a
 // save of its own is based on stay for the next time. Their space is for a Reclaim.
+inline constexpr uint64_t kDropsARound = 16;  // so that neither a join nor a save waits for more
 struct Swept {
   uint64_t dropped = 0;
   bool is_all = true;

@@ -2,9 +2,10 @@
 #include "store/group/pin_keeper.h"
 
 #include <algorithm>
-#include <random>
 
-#include "store/guarded.h"
+#include "base/guarded.h"
+#include "base/random_number.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {
@@ -40,8 +41,7 @@ Result<uint64_t> PinKeeper::Pin(AttemptId attempt) {
 }
 
 Result<uint64_t> PinKeeper::Append(AttemptId attempt) {
-  std::random_device random;
-  const uint64_t pin = uint64_t{random()} << 32 | random();
+  const uint64_t pin = RandomNumber();
   // In nobody's name: reading is no matter of epochs.
   VARVE_RETURN_IF_ERROR(
       log_->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {

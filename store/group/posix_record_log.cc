@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "store/group/create_once.h"
-#include "store/util.h"
+#include "base/create_once.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {
@@ -38,7 +38,10 @@ std::optional<uint64_t> ParseName(const std::string& name) {
   return number;
 }
 
-// Of a file that never changes: an inode that is used again has another time.
+// Of a file that never changes. An inode that is used again has another time. A tick of the file
+// system's clock does no harm: before a number is free again at least 256 later records have been
+// synced, one after the other, and before a slot's inode is free again another one has taken its
+// name.
 std::string StampOf(const struct stat& info) {
   return std::to_string(info.st_ino) + " " + std::to_string(info.st_mtim.tv_sec) + "." +
          std::to_string(info.st_mtim.tv_nsec);
@@ -57,13 +60,21 @@ class OpenFile {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  int error() const { return error_; }
-  uint64_t size() const { return static_cast<uint64_t>(info_.st_size); }
   // Of this very file: two that follow each other have different inodes.
   std::string Stamp() const { return StampOf(info_); }
-  // nullopt: gone, as over a network it may.
+  bool is_open() const { return error_ == 0; }
+  // Over a network also one that was replaced since it was looked up.
+  bool is_gone() const { return error_ == ENOENT || error_ == ESTALE; }
+  // nullopt: gone.
   Result<std::optional<std::string>> Read() const {
-    std::string bytes(size(), '\0');
+    if (is_gone()) return std::optional<std::string>();
+    if (error_ != 0) return ErrnoStatus("open", path_, error_);
+    const auto size = static_cast<uint64_t>(info_.st_size);
+    if (size > kMaxRecordBytes) {
+      return Status::Corruption(path_.string() + ": " + std::to_string(size) +
+                                " bytes, expected at most " + std::to_string(kMaxRecordBytes));
+    }
+    std::string bytes(size, '\0');
     size_t at = 0;
     while (at < bytes.size()) {
       const ssize_t n = ::read(fd_, bytes.data() + at, bytes.size() - at);
@@ -95,20 +106,12 @@ class PosixRecordLog : public RecordLog {
                                    " bytes, expected at most " + std::to_string(kMaxRecordBytes));
   }
 
-  Result<std::optional<std::string>> Read(uint64_t number) const override {
+  Result<std::optional<std::string>> Read(uint64_t number, std::string* stamp) const override {
     const fs::path path = folder_ / NameOf(number);
-    std::error_code error;
-    const uint64_t bytes = fs::file_size(path, error);
-    if (error == std::errc::no_such_file_or_directory) return std::optional<std::string>();
-    if (error) return ErrnoStatus("look at", path, error.value());
-    if (bytes > kMaxRecordBytes) {
-      return Status::Corruption(path.string() + ": a record of " + std::to_string(bytes) +
-                                " bytes, expected at most " + std::to_string(kMaxRecordBytes));
-    }
-    Result<std::string> record = ReadSmallFile(path, bytes);
-    if (record.ok()) return std::optional<std::string>(*std::move(record));
-    if (record.status().code() != StatusCode::kNotFound) return record.status();
-    return std::optional<std::string>();
+    const OpenFile file(path);
+    auto bytes = file.Read();
+    if (stamp != nullptr && bytes.ok() && bytes->has_value()) *stamp = file.Stamp();
+    return bytes;
   }
 
   Result<std::vector<uint64_t>> List(uint64_t from) const override {
@@ -139,6 +142,11 @@ class PosixRecordLog : public RecordLog {
 
   Status Put(std::string_view name, std::string_view bytes, bool durable) override {
     const fs::path path = folder_ / name;
+    if (bytes.size() > kMaxRecordBytes) {  // nobody would read it
+      return Status::FailedPrecondition(
+          path.string() + ": " + std::to_string(bytes.size()) + " bytes, expected at most " +
+          std::to_string(kMaxRecordBytes) + "; drop steps that are no longer needed");
+    }
     Status put = TryPut(path, bytes, durable);
     if (put.code() != StatusCode::kNotFound) return put;
     std::error_code error;
@@ -151,17 +159,9 @@ class PosixRecordLog : public RecordLog {
   Result<std::optional<std::string>> Get(std::string_view name, std::string* stamp) const override {
     const fs::path path = folder_ / name;
     const OpenFile file(path);
-    // ESTALE: over a network, of one that was replaced since it was looked up.
-    if (file.error() == ENOENT || file.error() == ESTALE) return std::optional<std::string>();
-    if (file.error() != 0) return ErrnoStatus("open", path, file.error());
-    if (stamp != nullptr && std::exchange(*stamp, file.Stamp()) == file.Stamp()) {
-      return std::optional<std::string>();
-    }
-    if (file.size() > kMaxRecordBytes) {
-      return Status::Corruption(path.string() + ": " + std::to_string(file.size()) +
-                                " bytes, expected at most " + std::to_string(kMaxRecordBytes));
-    }
-    return file.Read();
+    const bool is_unchanged =
+        stamp != nullptr && file.is_open() && std::exchange(*stamp, file.Stamp()) == file.Stamp();
+    return is_unchanged ? std::optional<std::string>() : file.Read();
   }
 
   Result<std::vector<std::string>> Names(std::string_view folder) const override {

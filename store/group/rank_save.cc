@@ -5,19 +5,14 @@
 #include <cstdio>
 #include <iterator>
 #include <numeric>
-#include <random>
 #include <utility>
 
-#include "store/number_list.h"
-#include "store/util.h"
+#include "base/number_list.h"
+#include "base/random_number.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {
-
-uint64_t RandomNumber() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
 
 Status Replaced(const GroupState& state, const Author& author) {
   return Status::Aborted("rank " + std::to_string(author.rank) + " of epoch " +
@@ -115,7 +110,7 @@ RankSave::RankSave(GroupLog* log, const Author& author, RankPatience patience, A
       patience_(std::move(patience)),
       taken_(taken),
       id_(std::move(id)),
-      nonce_(RandomNumber()) {}
+      nonce_(author.rank == 0 ? RandomNumber() : 0) {}
 
 Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
   if (has_begun_) return attempt_;
@@ -134,14 +129,18 @@ Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
 }
 
 // Rank 0 is one, and all wait for it. The others look together as often in a large group as in a
-// small one.
-std::chrono::milliseconds RankSave::LongestPause() const {
+// small one, from the first look on, and one after the other.
+GroupLog::Pace RankSave::Pace() const {
   constexpr uint32_t kRanksPerMs = 16;
-  constexpr std::chrono::milliseconds kSecond(1000);
-  if (author_.rank == 0) return GroupLog::kLongestPause;
+  constexpr uint32_t kLongestMs = 1000;
+  if (author_.rank == 0) return {};
   const uint32_t num_ranks = log_->With([](const GroupState& state) { return state.num_ranks; });
-  return std::clamp(std::chrono::milliseconds(num_ranks / kRanksPerMs), GroupLog::kLongestPause,
-                    kSecond);
+  const uint32_t ms = std::clamp(num_ranks / kRanksPerMs, 1u, kLongestMs);
+  GroupLog::Pace pace;
+  pace.first = std::chrono::milliseconds(1 + author_.rank % ms);
+  pace.shortest = std::chrono::milliseconds(ms);
+  pace.longest = std::max(pace.longest, pace.shortest);
+  return pace;
 }
 
 // Who is gone is asked before the log is read once more: what they wrote last is seen.
@@ -172,8 +171,8 @@ Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& a
                  what.c_str(), name.c_str(), static_cast<long long>(patience_.timeout.count()));
     return std::nullopt;
   };
-  VARVE_ASSIGN_OR_RETURN(const auto found, log_->Await<Result<AttemptId>>(
-                                               patience_.timeout, look_or_give_up, LongestPause()));
+  VARVE_ASSIGN_OR_RETURN(
+      const auto found, log_->Await<Result<AttemptId>>(patience_.timeout, look_or_give_up, Pace()));
   if (found.has_value()) return *found;
   const auto ranks =
       log_->With([&](const GroupState& state) { return awaited(state, AllRanks(state)); });
@@ -192,15 +191,17 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
 
 // The attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
+  uint64_t seen = 0;  // nothing of it changes but with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
+    if (std::exchange(seen, state.next) == state.next) return std::nullopt;
     if (!state.IsCurrent(author_)) {
       return Status::Aborted("epoch " + std::to_string(state.epoch) +
                              " of the job has begun; this rank belongs to epoch " +
                              std::to_string(author_.epoch));
     }
-    for (const auto& [number, attempt] : state.attempts) {
-      if (attempt.committed || attempt.id != id_ || taken_->Has(number)) continue;
-      return number;
+    for (const AttemptId number : state.derived.open) {
+      const GroupAttempt* attempt = state.FindAttempt(number);
+      if (attempt != nullptr && attempt->id == id_ && !taken_->Has(number)) return number;
     }
     for (const auto& [number, outcome] : state.outcomes) {  // given up before this rank came
       if (outcome.id != id_ || outcome.code == StatusCode::kOk || taken_->Has(number)) continue;

@@ -103,7 +103,7 @@ class RankSave {
       std::function<std::vector<uint32_t>(const GroupState&, const std::vector<uint32_t>&)>;
   // Until `look` gives something. kAborted names those whom it waits for in vain.
   Result<AttemptId> AwaitRanks(const std::string& what, const Awaited& awaited, const Look& look);
-  std::chrono::milliseconds LongestPause() const;
+  GroupLog::Pace Pace() const;
   Status PrepareInSlot(const GroupPart& part);
   std::vector<uint32_t> Unprepared(const GroupState& state, const std::vector<uint32_t>& ranks);
   // Why an attempt that is open no more is not this rank's; never ok.
@@ -120,7 +120,7 @@ class RankSave {
   const RankPatience patience_;
   AttemptsTaken* const taken_;
   const CheckpointId id_;
-  const uint64_t nonce_;
+  const uint64_t nonce_;   // of the attempt that rank 0 begins
   AttemptId attempt_ = 0;  // proposed, and once Begin has returned it, begun
   bool has_begun_ = false;
   bool is_over_ = false;

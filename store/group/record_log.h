@@ -11,16 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/create_once.h"
 #include "varve/result.h"
 
 namespace varve {
-
-// What became of a Create.
-enum class CreateOutcome {
-  kOk,       // this call made it, and it is durable
-  kExists,   // somebody else had made it
-  kUnknown,  // it may or may not be there, or not yet be durable: look
-};
 
 class RecordLog {
  public:
@@ -31,8 +25,9 @@ class RecordLog {
 
   // Makes record `number` unless there is one. An error: it is certain that this call made none.
   virtual Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) = 0;
-  // nullopt: there is no such record.
-  virtual Result<std::optional<std::string>> Read(uint64_t number) const = 0;
+  // nullopt: there is no such record. Leaves the stamp of what it has read.
+  virtual Result<std::optional<std::string>> Read(uint64_t number,
+                                                  std::string* stamp = nullptr) const = 0;
   // What tells this record from every other that ever has its number: one look. Empty: there is no
   // such record.
   virtual Result<std::string> Stamp(uint64_t number) const = 0;

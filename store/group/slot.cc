@@ -45,8 +45,9 @@ Result<bool> SlotGatherer::Look(const GroupState& state, uint32_t rank, std::str
 }
 
 Result<bool> SlotGatherer::Gather(const GroupState& state) {
-  for (uint32_t rank = 0; rank < state.num_ranks; ++rank) {
-    VARVE_ASSIGN_OR_RETURN(const bool is_there, Look(state, rank, &stamp_));
+  if (std::exchange(gathered_at_, state.next) != state.next) first_ = 0;
+  for (; first_ < state.num_ranks; ++first_) {
+    VARVE_ASSIGN_OR_RETURN(const bool is_there, Look(state, first_, &stamp_));
     if (!is_there) return false;
   }
   return true;

@@ -204,6 +204,7 @@ class Unpacker {
         part.catalogue = UnpackDigest(r->digest);
         attempt.parts[r->rank] = part;
       }
+      if (!attempt.committed) state_.derived.open.insert(a->number);
       state_.attempts[a->number] = std::move(attempt);
     }
     return Status::Ok();

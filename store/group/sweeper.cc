@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "store/guarded.h"
+#include "base/guarded.h"
 
 namespace varve {
 

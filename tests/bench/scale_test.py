@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scale_bench at sizes that mean nothing: every operation is measured; and the arithmetic of docs/scale.md."""
+"""scale_bench at sizes that mean nothing: every operation is measured. The arithmetic of docs/scale.md."""
 
 import json
 import os
@@ -17,11 +17,16 @@ import scale_table  # noqa: E402
 
 # An operation of each axis.
 OPERATIONS = {
-    "tensors": "save, unchanged", "import": "varve import, empty tensors",
-    "steps": "varve forget, all but 100", "steps-tensors": "query of a tensor, any step",
-    "log": "save in the log, all ranks", "group-steps": "Drop, half of the steps",
-    "ranks": "load of one row", "sweep": "save after so many were dropped",
-    "coverage": "proof of 32 tensors", "recut": "16 MiB of so many columns, whole",
+    "tensors": "save, unchanged",
+    "import": "varve import, empty tensors",
+    "steps": "varve forget, all but 100",
+    "steps-tensors": "query of a tensor, any step",
+    "log": "save in the log, all ranks",
+    "group-steps": "Drop, half of the steps",
+    "ranks": "load of one row",
+    "sweep": "save after so many were dropped",
+    "coverage": "proof of 32 tensors",
+    "recut": "16 MiB of so many columns, whole",
 }
 
 
@@ -35,8 +40,17 @@ class ScaleBenchTest(unittest.TestCase):
     def run_bench(self, *options):
         # A curve of such sizes, and a limit on a busy machine, may be missed: 1.
         done = subprocess.run(
-            [harness.program("scale_bench"), "--quick", "--folder", self.folder / "stores", *options],
-            capture_output=True, text=True, check=False)
+            [
+                harness.program("scale_bench"),
+                "--quick",
+                "--folder",
+                self.folder / "stores",
+                *options,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertIn(done.returncode, (0, 1), done.stderr)
         self.assertEqual(done.stderr, "")
         self.assertEqual(list((self.folder / "stores").iterdir()), [], "stores are left behind")
@@ -46,8 +60,9 @@ class ScaleBenchTest(unittest.TestCase):
         out = self.folder / "scale.json"
         self.run_bench("--json", out)
         document = json.loads(out.read_text())
-        table = subprocess.run([sys.executable, scale_table.__file__, out],
-                               capture_output=True, text=True, check=True).stdout
+        table = subprocess.run(
+            [sys.executable, scale_table.__file__, out], capture_output=True, text=True, check=True
+        ).stdout
         self.assertEqual(list(document), list(OPERATIONS))
         for axis, operation in OPERATIONS.items():
             self.assertIn(operation, [o["what"] for o in document[axis]])
@@ -58,8 +73,12 @@ class ScaleBenchTest(unittest.TestCase):
         self.assertEqual([f for f in scale_table.faults(table) if f != "there is no table"], [])
 
     def test_every_row_says_met_or_not(self):
-        for row, line in ((2, "files in the log"), (3, "save, unchanged, seconds"),
-                          (4, "varve rewind to the middle, MiB"), (5, "beside varve reclaim --all")):
+        for row, line in (
+            (2, "files in the log"),
+            (3, "save, unchanged, seconds"),
+            (4, "varve rewind to the middle, MiB"),
+            (5, "beside varve reclaim --all"),
+        ):
             lines = self.run_bench("--row", str(row)).splitlines()
             judged = [text for text in lines if line in text]
             self.assertEqual(len(judged), 1, lines)
@@ -71,8 +90,10 @@ class ScaleDocTest(unittest.TestCase):
         self.assertEqual(list(scale_table.faults((ROOT / "docs/scale.md").read_text())), [])
 
     def test_wrong_arithmetic_is_found(self):
-        table = ("| ranks | when | number | 1 | 10 | 100 | fitted | expected | at 10,000 |\n|---|\n"
-                 "| save | before | s | 1 | 10 | 100 | {} | 1 | {} |\n")
+        table = (
+            "| ranks | when | number | 1 | 10 | 100 | fitted | expected | at 10,000 |\n|---|\n"
+            "| save | before | s | 1 | 10 | 100 | {} | 1 | {} |\n"
+        )
         self.assertEqual(list(scale_table.faults(table.format("1.00", "10,000"))), [])
         self.assertEqual(len(list(scale_table.faults(table.format("1.10", "10,000")))), 1)
         self.assertEqual(len(list(scale_table.faults(table.format("1.00", "1,000")))), 1)

@@ -35,30 +35,46 @@ class ErrorsTest(unittest.TestCase):
         harness.check(self.store)
 
     def test_usage(self):
-        for arguments in ([], ["bogus"], ["ls"], ["ls", "1", "*", "extra"], ["show", "a b"],
-                          ["show", "best:"], ["show", "x@y@1"], ["show", "1", "--bogus"],
-                          ["import", self.file], ["import", self.file, "--step", "-1"],
-                          ["import", self.file, "--step", "x"], ["import", "--step", "2"],
-                          ["import", self.file, "--step", "2", "--format", "zip"],
-                          ["import", self.file, "--step", "2", "--metric", "loss"],
-                          ["import", self.file, "--step", "2", "--tag", "latest"],
-                          ["import", self.file, "--step", "2", "--tag", "12"],
-                          ["import", self.file, "--step", "2", "--tag", "a b"],
-                          ["import", self.file, "--step", "2", "--tag", "a@b"],
-                          ["import", self.file, "--step", "2", "--run", "a@b"],
-                          ["import", self.file, "--step", "2", "--derive", "a"],
-                          ["import", self.file, "--step", "2", "--parent", "latest"],
-                          ["import", self.file, "--step", "2", "--on-existing", "keep"],
-                          ["get", "1", "w", "--slice", "::2"], ["get", "1", "w", "--slice", ":,:"],
-                          ["get", "1", "w", "--slice", "300000"], ["get", "1", "w", "-o", "x.zip"],
-                          ["export", "1"], ["export", "1", "-o", "x", "--max-shard-size", "5XB"],
-                          ["drop"], ["check", "--read-data-subset", "200%"], ["help", "bogus"]):
+        for arguments in (
+            [],
+            ["bogus"],
+            ["ls"],
+            ["ls", "1", "*", "extra"],
+            ["show", "a b"],
+            ["show", "best:"],
+            ["show", "x@y@1"],
+            ["show", "1", "--bogus"],
+            ["import", self.file],
+            ["import", self.file, "--step", "-1"],
+            ["import", self.file, "--step", "x"],
+            ["import", "--step", "2"],
+            ["import", self.file, "--step", "2", "--format", "zip"],
+            ["import", self.file, "--step", "2", "--metric", "loss"],
+            ["import", self.file, "--step", "2", "--tag", "latest"],
+            ["import", self.file, "--step", "2", "--tag", "12"],
+            ["import", self.file, "--step", "2", "--tag", "a b"],
+            ["import", self.file, "--step", "2", "--tag", "a@b"],
+            ["import", self.file, "--step", "2", "--run", "a@b"],
+            ["import", self.file, "--step", "2", "--derive", "a"],
+            ["import", self.file, "--step", "2", "--parent", "latest"],
+            ["import", self.file, "--step", "2", "--on-existing", "keep"],
+            ["get", "1", "w", "--slice", "::2"],
+            ["get", "1", "w", "--slice", ":,:"],
+            ["get", "1", "w", "--slice", "300000"],
+            ["get", "1", "w", "-o", "x.zip"],
+            ["export", "1"],
+            ["export", "1", "-o", "x", "--max-shard-size", "5XB"],
+            ["drop"],
+            ["check", "--read-data-subset", "200%"],
+            ["help", "bogus"],
+        ):
             self.fails(harness.USAGE, *arguments)
 
     def test_no_store_given(self):
         environment = {key: value for key, value in os.environ.items() if key != "VARVE_STORE"}
-        done = subprocess.run([harness.program("varve"), "steps"], capture_output=True, text=True,
-                              env=environment)
+        done = subprocess.run(
+            [harness.program("varve"), "steps"], capture_output=True, text=True, env=environment
+        )
         self.assertEqual(done.returncode, harness.USAGE)
         self.assertIn("$VARVE_STORE", done.stderr)
 
@@ -66,8 +82,16 @@ class ErrorsTest(unittest.TestCase):
         empty = self.folder / "empty"
         empty.mkdir()
         for place in (self.folder / "gone", empty):
-            for arguments in (["steps"], ["ls", "1"], ["get", "1", "w"], ["check"], ["stats"], ["drop", "1"],
-                              ["reclaim"], ["import", self.file, "--step", "1"]):
+            for arguments in (
+                ["steps"],
+                ["ls", "1"],
+                ["get", "1", "w"],
+                ["check"],
+                ["stats"],
+                ["drop", "1"],
+                ["reclaim"],
+                ["import", self.file, "--step", "1"],
+            ):
                 done = harness.varve(place, *arguments, expect=harness.NO_STORE)
                 self.assertIn(str(place), done.stderr)
         self.assertFalse((self.folder / "gone").exists())
@@ -81,11 +105,22 @@ class ErrorsTest(unittest.TestCase):
         self.assertEqual([file.name for file in other.iterdir()], ["thesis.tex"])
 
     def test_not_found(self):
-        for arguments in (["show", "2"], ["ls", "2"], ["ls", "1", "gone"], ["get", "1", "gone"],
-                          ["get", "2", "w"], ["show", "no-such-tag"], ["show", "best:loss"],
-                          ["show", "gone@1"], ["show", "gone@latest"], ["steps", "--run", "gone"],
-                          ["export", "2", "-o", "x"], ["drop", "2"],
-                          ["export", "1", "-o", "x", "--include", "gone*"], ["get", "1", "w", "--shard", "1"]):
+        for arguments in (
+            ["show", "2"],
+            ["ls", "2"],
+            ["ls", "1", "gone"],
+            ["get", "1", "gone"],
+            ["get", "2", "w"],
+            ["show", "no-such-tag"],
+            ["show", "best:loss"],
+            ["show", "gone@1"],
+            ["show", "gone@latest"],
+            ["steps", "--run", "gone"],
+            ["export", "2", "-o", "x"],
+            ["drop", "2"],
+            ["export", "1", "-o", "x", "--include", "gone*"],
+            ["get", "1", "w", "--shard", "1"],
+        ):
             self.fails(harness.NO_STEP, *arguments)
 
     def test_already_exists(self):
@@ -103,17 +138,28 @@ class ErrorsTest(unittest.TestCase):
         out = self.folder / "out"
         out.mkdir()
         (out / "model.safetensors.index.json").write_text("mine")
-        two = {"a": files.random_tensor(self.rng, "U8", [10]), "b": files.random_tensor(self.rng, "U8", [10])}
+        two = {
+            "a": files.random_tensor(self.rng, "U8", [10]),
+            "b": files.random_tensor(self.rng, "U8", [10]),
+        }
         store = self.folder / "store2"
-        harness.varve(store, "import", files.write(self.folder / "two", two), "--init", "--step", "1")
-        harness.varve(store, "export", "1", "-o", out, "--max-shard-size", "10B", expect=harness.EXISTS)
+        harness.varve(
+            store, "import", files.write(self.folder / "two", two), "--init", "--step", "1"
+        )
+        harness.varve(
+            store, "export", "1", "-o", out, "--max-shard-size", "10B", expect=harness.EXISTS
+        )
         self.assertEqual([file.name for file in out.iterdir()], ["model.safetensors.index.json"])
 
     def test_failed_output_leaves_nothing(self):
         self.fails(harness.FAILED, "get", "1", "w", "-o", self.folder / "gone" / "x.npy")
         with open("/dev/full", "w") as full:
-            done = subprocess.run([harness.program("varve"), "-s", self.store, "ls", "1"], stdout=full,
-                                  stderr=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [harness.program("varve"), "-s", self.store, "ls", "1"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self.assertEqual(done.returncode, harness.FAILED)
         self.assertIn("standard output", done.stderr)
 
@@ -124,37 +170,53 @@ class ErrorsTest(unittest.TestCase):
     def test_malformed_input_does_not_make_a_store(self):
         bad = self.folder / "bad"
         bad.write_bytes(b"")
-        harness.varve(self.folder / "new", "import", bad, "--init", "--step", "1", expect=harness.FAILED)
+        harness.varve(
+            self.folder / "new", "import", bad, "--init", "--step", "1", expect=harness.FAILED
+        )
         self.assertFalse((self.folder / "new").exists())
 
     def test_malformed_input(self):
         whole = self.file.read_bytes()
-        for number, (data, says) in enumerate([
-            (b"", "too few"),
-            (struct.pack("<Q", 100_000_001) + b"{}", "the limit is 100000000"),
-            (struct.pack("<Q", 2**64 - 1) + b"{}", "the limit is 100000000"),
-            (struct.pack("<Q", 99) + b"{}", "only 2 bytes after it"),
-            (b"PK\x03\x04" + bytes(100), ""),
-            (self.header("[]"), "does not begin with '{'"),
-            (self.header('{"a":'), "not JSON"),
-            (self.header('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
-                         '"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', 2), "twice"),
-            (self.entry("F7", [1], [0, 1]), "unknown dtype"),
-            (self.entry("U8", [-1], [0, 1]), "shape holds -1"),
-            (self.entry("U8", [2**62, 2**62], [0, 1]), "tensor"),
-            (self.entry("F64", [2**61], [0, 0]), "tensor"),
-            (self.entry("U8", [1], [1, 0]), "end before"),
-            (self.entry("U16", [1], [0, 1]), "need 2 bytes"),
-            (self.entry("U8", [1], [1, 2], 2), "hole"),
-            (self.entry("U8", [1], [0, 1], 2), "after the last tensor"),
-            (self.header('{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},'
-                         '"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}', 6), "inside the tensor before"),
-            (whole[:-1], "cut short"),
-            (self.entry("U8", [1], [0, 1], name=""), "name"),
-            (self.entry("U8", [1], [0, 1], name="n" * 1025), "1025"),
-            (self.entry("U8", [1], [0, 1], name="a\0b"), "NUL"),
-            (self.header('{"__metadata__":{"a":1}}'), "no string"),
-        ]):
+        for number, (data, says) in enumerate(
+            [
+                (b"", "too few"),
+                (struct.pack("<Q", 100_000_001) + b"{}", "the limit is 100000000"),
+                (struct.pack("<Q", 2**64 - 1) + b"{}", "the limit is 100000000"),
+                (struct.pack("<Q", 99) + b"{}", "only 2 bytes after it"),
+                (b"PK\x03\x04" + bytes(100), ""),
+                (self.header("[]"), "does not begin with '{'"),
+                (self.header('{"a":'), "not JSON"),
+                (
+                    self.header(
+                        '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                        '"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}',
+                        2,
+                    ),
+                    "twice",
+                ),
+                (self.entry("F7", [1], [0, 1]), "unknown dtype"),
+                (self.entry("U8", [-1], [0, 1]), "shape holds -1"),
+                (self.entry("U8", [2**62, 2**62], [0, 1]), "tensor"),
+                (self.entry("F64", [2**61], [0, 0]), "tensor"),
+                (self.entry("U8", [1], [1, 0]), "end before"),
+                (self.entry("U16", [1], [0, 1]), "need 2 bytes"),
+                (self.entry("U8", [1], [1, 2], 2), "hole"),
+                (self.entry("U8", [1], [0, 1], 2), "after the last tensor"),
+                (
+                    self.header(
+                        '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},'
+                        '"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}',
+                        6,
+                    ),
+                    "inside the tensor before",
+                ),
+                (whole[:-1], "cut short"),
+                (self.entry("U8", [1], [0, 1], name=""), "name"),
+                (self.entry("U8", [1], [0, 1], name="n" * 1025), "1025"),
+                (self.entry("U8", [1], [0, 1], name="a\0b"), "NUL"),
+                (self.header('{"__metadata__":{"a":1}}'), "no string"),
+            ]
+        ):
             bad = self.folder / f"bad{number}"
             bad.write_bytes(data)
             self.fails(harness.FAILED, "import", bad, "--step", "2", says=[str(bad), says])
@@ -174,15 +236,28 @@ class ErrorsTest(unittest.TestCase):
 
     def test_same_tensor_in_two_files(self):
         other = files.write(self.folder / "other", self.tensors)
-        self.fails(harness.FAILED, "import", self.file, other, "--step", "2",
-                   says=["\"w\"", "in two files", str(self.file), str(other)])
+        self.fails(
+            harness.FAILED,
+            "import",
+            self.file,
+            other,
+            "--step",
+            "2",
+            says=['"w"', "in two files", str(self.file), str(other)],
+        )
 
     def test_a_file_that_is_cut_meanwhile(self):
-        big = files.write(self.folder / "big", {"w": ("U8", [64 << 20], self.rng.randbytes(64 << 20))})
+        big = files.write(
+            self.folder / "big", {"w": ("U8", [64 << 20], self.rng.randbytes(64 << 20))}
+        )
         store = self.folder / "store2"
         harness.varve(store, "init")
-        process = subprocess.Popen([harness.program("varve"), "-s", store, "import", big, "--step", "1"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [harness.program("varve"), "-s", store, "import", big, "--step", "1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         while process.poll() is None and not self.has_open(process.pid, big):
             pass
         os.truncate(big, 10 << 20)
@@ -197,7 +272,10 @@ class ErrorsTest(unittest.TestCase):
     @staticmethod
     def has_open(pid, path):
         try:
-            return any(os.readlink(f"/proc/{pid}/fd/{fd}") == str(path) for fd in os.listdir(f"/proc/{pid}/fd"))
+            return any(
+                os.readlink(f"/proc/{pid}/fd/{fd}") == str(path)
+                for fd in os.listdir(f"/proc/{pid}/fd")
+            )
         except OSError:  # it has ended, or has closed one
             return False
 
@@ -207,7 +285,7 @@ class ErrorsTest(unittest.TestCase):
             "": "not JSON",
             "{}": "weight_map",
             '{"weight_map":{"w":"gone.safetensors"}}': "gone.safetensors",
-            '{"weight_map":{"w":"in.safetensors","x":"in.safetensors"}}': "\"x\" is not in the file",
+            '{"weight_map":{"w":"in.safetensors","x":"in.safetensors"}}': '"x" is not in the file',
             '{"weight_map":{"x":"in.safetensors"}}': "does not name it",
             '{"weight_map":{"w":"../in.safetensors"}}': "no name of a file",
         }.items():
@@ -224,8 +302,10 @@ class DamageTest(unittest.TestCase):
             store, source = folder / "store", folder / "in"
             files.write(source, {"w": files.random_tensor(rng, "U8", [4 << 20])})
             harness.varve(store, "import", source, "--init", "--step", 1)
-            largest = max((file for file in store.rglob("*") if file.is_file()),
-                          key=lambda file: (file.suffix == ".sst") * file.stat().st_size)
+            largest = max(
+                (file for file in store.rglob("*") if file.is_file()),
+                key=lambda file: (file.suffix == ".sst") * file.stat().st_size,
+            )
             data = bytearray(largest.read_bytes())
             for i in range(len(data) // 2, len(data) // 2 + 64):
                 data[i] ^= 0xFF

@@ -23,16 +23,17 @@ class GroupVerbsTest(verb_case.VerbCase):
         self.assertIn(ALL, names)
         shown = self.json("show", "latest")
         self.assertEqual(shown["trainer_state"]["global_step"], 6)
-        self.assertEqual(shown["unfinished"],
-                         [{"run": "main", "step": 7, "missing_ranks": [0, 1]}])
+        self.assertEqual(shown["unfinished"], [{"run": "main", "step": 7, "missing_ranks": [0, 1]}])
         self.assertRegex(self.varve("show", 6).stdout, r"unfinished +7: waits for rank 0, 1\n")
         self.assertEqual(len(self.json("show", 6, ALL)), 2)
 
     def test_gets_bytes_of_every_rank(self):
         out = self.folder / "x.bin"
+
         def get(*arguments):
             self.varve("get", 6, *arguments, "-o", out, "--force")
             return out.read_bytes()
+
         self.assertNotEqual(get(OWN), get(OWN.replace("r1", "r0")))
         halves = get(ALL, "--shard", 0), get(ALL, "--shard", 1)
         self.assertEqual(get(ALL), halves[0] + halves[1])
@@ -66,8 +67,9 @@ class GroupVerbsTest(verb_case.VerbCase):
         self.varve("copy", 6, plain, "--init")
         self.varve("get", 6, OWN, "-o", self.folder / "here.bin")
         harness.varve(plain, "get", 6, OWN, "-o", self.folder / "there.bin")
-        self.assertEqual((self.folder / "here.bin").read_bytes(),
-                         (self.folder / "there.bin").read_bytes())
+        self.assertEqual(
+            (self.folder / "here.bin").read_bytes(), (self.folder / "there.bin").read_bytes()
+        )
         harness.check(plain)
 
     def test_damaged_steps_can_be_dropped(self):
@@ -96,9 +98,13 @@ class GroupVerbsTest(verb_case.VerbCase):
     def test_says_what_it_cannot(self):
         self.fails(harness.EXISTS, "init", says="root of a group")
         copy = self.folder / "copy"
-        self.fails(harness.FAILED, "backup", copy,
-                   says=f"{self.store} is the root of a group: backup copies the store of one "
-                        "writer; use copy")
+        self.fails(
+            harness.FAILED,
+            "backup",
+            copy,
+            says=f"{self.store} is the root of a group: backup copies the store of one "
+            "writer; use copy",
+        )
         self.assertFalse(copy.exists())
 
 

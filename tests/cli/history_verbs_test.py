@@ -22,34 +22,68 @@ class DiffAndLogTest(verb_case.VerbCase):
         same = files.random_tensor(self.rng, "U8", [3 << 20])  # three chunks
         one_chunk_later = same[2][:-1] + bytes([same[2][-1] ^ 1])
         self.save(1, tensors={"a.same": same, "a.w": same, "gone": floats(1), "v": floats(1, 2, 2)})
-        self.save(2, tensors={"a.same": same, "a.w": ("U8", same[1], one_chunk_later), "new": floats(2),
-                              "v": floats(1, 2, 2.5)})
-        self.save(3, "--tag", "last", tensors={"a.same": same, "a.w": same, "new": floats(2), "v": floats(1, 2)})
+        self.save(
+            2,
+            tensors={
+                "a.same": same,
+                "a.w": ("U8", same[1], one_chunk_later),
+                "new": floats(2),
+                "v": floats(1, 2, 2.5),
+            },
+        )
+        self.save(
+            3,
+            "--tag",
+            "last",
+            tensors={"a.same": same, "a.w": same, "new": floats(2), "v": floats(1, 2)},
+        )
         self.save(9, "--run", "exp", tensors={"a.w": same})
 
     def test_diff(self):
         diff = self.json("diff", 1, 2)
         self.assertEqual(set(diff), {"added", "removed", "changed", "unchanged"})
-        self.assertEqual((diff["added"], diff["removed"], diff["unchanged"]), (["new"], ["gone"], ["a.same"]))
-        self.assertEqual(diff["changed"], [
-            {"name": "a.w", "shard": 0, "reshaped": False, "changed_chunks": 1, "chunks": 3,
-             "changed_bytes": 1 << 20},
-            {"name": "v", "shard": 0, "reshaped": False, "changed_chunks": 1, "chunks": 1, "changed_bytes": 12},
-        ])
+        self.assertEqual(
+            (diff["added"], diff["removed"], diff["unchanged"]), (["new"], ["gone"], ["a.same"])
+        )
+        self.assertEqual(
+            diff["changed"],
+            [
+                {
+                    "name": "a.w",
+                    "shard": 0,
+                    "reshaped": False,
+                    "changed_chunks": 1,
+                    "chunks": 3,
+                    "changed_bytes": 1 << 20,
+                },
+                {
+                    "name": "v",
+                    "shard": 0,
+                    "reshaped": False,
+                    "changed_chunks": 1,
+                    "chunks": 1,
+                    "changed_bytes": 12,
+                },
+            ],
+        )
 
     def test_diff_of_values(self):
         changed = {entry["name"]: entry for entry in self.json("diff", 1, 2, "--values")["changed"]}
-        self.assertEqual(changed["v"]["values"],
-                         {"elements": 3, "changed_elements": 1, "max_abs": 0.5, "relative_norm": 0.5 / 3})
+        self.assertEqual(
+            changed["v"]["values"],
+            {"elements": 3, "changed_elements": 1, "max_abs": 0.5, "relative_norm": 0.5 / 3},
+        )
         self.assertEqual(changed["a.w"]["values"]["changed_elements"], 1)
-        reshaped, = self.json("diff", 2, 3, "v", "--values")["changed"]
+        (reshaped,) = self.json("diff", 2, 3, "v", "--values")["changed"]
         self.assertEqual((reshaped["reshaped"], reshaped["values"]), (True, None))
 
     def test_diff_names_steps_and_tensors_in_every_way(self):
         self.assertEqual(self.json("diff", "exp@9", "last", "a.w")["unchanged"], ["a.w"])
         self.assertEqual(self.json("diff", 1, "latest", "a.*")["unchanged"], ["a.same", "a.w"])
-        self.assertEqual(self.json("diff", 1, 2, "x*"),
-                         {"added": [], "removed": [], "changed": [], "unchanged": []})
+        self.assertEqual(
+            self.json("diff", 1, 2, "x*"),
+            {"added": [], "removed": [], "changed": [], "unchanged": []},
+        )
         self.fails(harness.NO_STEP, "diff", 1, 2, "x", says='"x"')
         self.fails(harness.NO_STEP, "diff", 1, 7)
         self.fails(harness.NO_STEP, "diff", 7, 1)
@@ -57,18 +91,30 @@ class DiffAndLogTest(verb_case.VerbCase):
 
     def test_diff_as_text(self):
         text = self.varve("diff", 1, 2).stdout
-        self.assertRegex(text, r"\n- +gone\n\+ +new\n~ +a\.w +1 of 3 +1\.0 MiB\n~ +v +1 of 1 +12 B\n")
-        self.assertTrue(text.endswith("1 removed (-), 1 added (+), 2 changed (~) in 1.0 MiB, 1 unchanged\n"))
-        self.assertRegex(self.varve("diff", 1, 2, "v", "--values").stdout,
-                         r"\n~ +v +1 of 1 +12 B +1 of 3 +0\.5 +0\.166667\n")
-        self.assertRegex(self.varve("diff", 2, 3, "v", "--values").stdout, r"\n! +v .* - +- +-\n.*another shape")
-        self.assertEqual(self.varve("diff", 1, 1).stdout,
-                         "0 removed (-), 0 added (+), 0 changed (~) in 0 B, 4 unchanged\n")
+        self.assertRegex(
+            text, r"\n- +gone\n\+ +new\n~ +a\.w +1 of 3 +1\.0 MiB\n~ +v +1 of 1 +12 B\n"
+        )
+        self.assertTrue(
+            text.endswith("1 removed (-), 1 added (+), 2 changed (~) in 1.0 MiB, 1 unchanged\n")
+        )
+        self.assertRegex(
+            self.varve("diff", 1, 2, "v", "--values").stdout,
+            r"\n~ +v +1 of 1 +12 B +1 of 3 +0\.5 +0\.166667\n",
+        )
+        self.assertRegex(
+            self.varve("diff", 2, 3, "v", "--values").stdout, r"\n! +v .* - +- +-\n.*another shape"
+        )
+        self.assertEqual(
+            self.varve("diff", 1, 1).stdout,
+            "0 removed (-), 0 added (+), 0 changed (~) in 0 B, 4 unchanged\n",
+        )
 
     def test_log(self):
         log = self.json("log", "a.w")
-        self.assertEqual([(entry["step"], entry["changed_chunks"], entry["chunks"]) for entry in log],
-                         [(1, 3, 3), (2, 1, 3), (3, 1, 3)])
+        self.assertEqual(
+            [(entry["step"], entry["changed_chunks"], entry["chunks"]) for entry in log],
+            [(1, 3, 3), (2, 1, 3), (3, 1, 3)],
+        )
         self.assertGreater(log[1]["stored_bytes"], 0)
         self.assertEqual(log[2]["stored_bytes"], 0)  # that chunk is in the store from step 1
         self.assertEqual([entry["step"] for entry in self.json("log", "gone")], [1])
@@ -76,8 +122,10 @@ class DiffAndLogTest(verb_case.VerbCase):
 
     def test_log_of_a_pattern(self):
         log = self.json("log", "a.*")
-        self.assertEqual([(entry["name"], entry["step"]) for entry in log],
-                         [("a.same", 1), ("a.w", 1), ("a.w", 2), ("a.w", 3)])
+        self.assertEqual(
+            [(entry["name"], entry["step"]) for entry in log],
+            [("a.same", 1), ("a.w", 1), ("a.w", 2), ("a.w", 3)],
+        )
         self.assertEqual(self.json("log", "x*"), [])
         self.assertRegex(self.varve("log", "a.w").stdout, r"\na\.w +2 +1 of 3 +1\.0 MiB +")
 
@@ -96,15 +144,19 @@ class NamesTest(verb_case.VerbCase):
         self.save(5, "--run", "exp", "--tag", "mine")
 
     def test_tag_and_untag(self):
-        self.assertEqual(self.json("tag", 1, "v1.0"),
-                         {"run": "main", "step": 1, "tag": "v1.0", "applied_by": "caller"})
+        self.assertEqual(
+            self.json("tag", 1, "v1.0"),
+            {"run": "main", "step": 1, "tag": "v1.0", "applied_by": "caller"},
+        )
         self.assertEqual(self.json("show", "v1.0")["step"], 1)
         self.json("tag", "latest", "v1.0")  # it moves
         self.assertEqual(self.json("show", "v1.0")["step"], 2)
         self.assertEqual(self.json("show", 1)["tags"], [])
         self.json("tag", "exp@mine", "v1.0")  # each run has its own
         self.assertEqual(self.json("show", "v1.0")["step"], 2)
-        self.assertEqual(self.json("untag", "v1.0"), {"run": "main", "tag": "v1.0", "applied_by": "caller"})
+        self.assertEqual(
+            self.json("untag", "v1.0"), {"run": "main", "tag": "v1.0", "applied_by": "caller"}
+        )
         self.fails(harness.NO_STEP, "show", "v1.0")
         self.assertEqual(self.json("untag", "exp@v1.0")["run"], "exp")
         self.assertEqual(self.json("untag", "mine", "--run", "exp")["run"], "exp")
@@ -132,8 +184,15 @@ class NamesTest(verb_case.VerbCase):
 
     def test_metric(self):
         report = self.json("metric", 1, "acc=0.5", "loss=2", "x=nan")
-        self.assertEqual(report, {"run": "main", "step": 1, "metrics": {"acc": 0.5, "loss": 2, "x": "NaN"},
-                                  "applied_by": "caller"})
+        self.assertEqual(
+            report,
+            {
+                "run": "main",
+                "step": 1,
+                "metrics": {"acc": 0.5, "loss": 2, "x": "NaN"},
+                "applied_by": "caller",
+            },
+        )
         self.assertEqual(self.json("show", 1)["metrics"], {"acc": 0.5, "loss": 2, "x": "NaN"})
         self.assertEqual(self.json("metric", "latest", "loss=1")["step"], 2)
         self.assertEqual(self.json("show", "best:loss")["step"], 2)
@@ -157,15 +216,24 @@ class BranchTest(verb_case.VerbCase):
 
     def test_fork(self):
         before = self.json("stats")["stored_bytes"]
-        self.assertEqual(self.json("fork", "main", "exp", "--at", "start"),
-                         {"run": "exp", "step": 1, "forked_from": {"run": "main", "step": 1}})
+        self.assertEqual(
+            self.json("fork", "main", "exp", "--at", "start"),
+            {"run": "exp", "step": 1, "forked_from": {"run": "main", "step": 1}},
+        )
         self.assertEqual(self.json("fork", "main", "exp2")["step"], 3)
         self.assertEqual(self.json("fork", "exp", "exp3", "--at", "exp@best:loss")["step"], 1)
         self.assertEqual(self.json("stats")["stored_bytes"], before)
         self.assertEqual(self.json("diff", "main@1", "exp@1")["unchanged"], ["w"])
         forked = {run["run"]: run["forked_from"] for run in self.json("runs")}
-        self.assertEqual(forked, {"main": None, "exp": {"run": "main", "step": 1},
-                                  "exp2": {"run": "main", "step": 3}, "exp3": {"run": "exp", "step": 1}})
+        self.assertEqual(
+            forked,
+            {
+                "main": None,
+                "exp": {"run": "main", "step": 1},
+                "exp2": {"run": "main", "step": 3},
+                "exp3": {"run": "exp", "step": 1},
+            },
+        )
         self.assertEqual(self.varve("fork", "main", "exp4").stdout, "run exp4 starts from step 3\n")
         self.save(4, "--run", "exp")
         self.assertEqual(self.steps("--run", "exp"), [("exp", 1), ("exp", 4)])
@@ -183,19 +251,28 @@ class BranchTest(verb_case.VerbCase):
         self.assertEqual([run["run"] for run in self.json("runs")], ["exp", "main"])
 
     def test_rewind(self):
-        self.assertEqual(self.json("rewind", "main", "--to", "start"),
-                         {"run": "main", "step": 1, "fork": "main~1", "moved": [2, 3]})
+        self.assertEqual(
+            self.json("rewind", "main", "--to", "start"),
+            {"run": "main", "step": 1, "fork": "main~1", "moved": [2, 3]},
+        )
         self.assertEqual(self.steps(), [("main", 1), ("main~1", 2), ("main~1", 3)])
         self.assertEqual(self.json("show", "main~1@end")["step"], 3)
         self.save(2)
         self.assertEqual(self.json("rewind", "main", "--to", 1)["fork"], "main~2")
-        self.assertEqual(self.varve("rewind", "main~1", "--to", 2).stdout,
-                         "step 2 is the newest of run main~1; 1 later step moved to run main~1~1\n")
+        self.assertEqual(
+            self.varve("rewind", "main~1", "--to", 2).stdout,
+            "step 2 is the newest of run main~1; 1 later step moved to run main~1~1\n",
+        )
 
     def test_rewind_to_the_newest_changes_nothing(self):
-        self.assertEqual(self.json("rewind", "main", "--to", "latest"),
-                         {"run": "main", "step": 3, "fork": None, "moved": []})
-        self.assertEqual(self.varve("rewind", "main", "--to", 3).stdout, "step 3 is the newest of run main already\n")
+        self.assertEqual(
+            self.json("rewind", "main", "--to", "latest"),
+            {"run": "main", "step": 3, "fork": None, "moved": []},
+        )
+        self.assertEqual(
+            self.varve("rewind", "main", "--to", 3).stdout,
+            "step 3 is the newest of run main already\n",
+        )
 
     def test_rewind_that_is_refused(self):
         self.fails(harness.NO_STEP, "rewind", "main", "--to", 7, says="7")
@@ -215,7 +292,12 @@ class ForgetTest(verb_case.VerbCase):
     def setUp(self):
         super().setUp()
         for step in range(1, 8):
-            self.save(step, "--metric", f"loss={(step - 3) ** 2}", *(["--tag", "mine"] if step == 2 else []))
+            self.save(
+                step,
+                "--metric",
+                f"loss={(step - 3) ** 2}",
+                *(["--tag", "mine"] if step == 2 else []),
+            )
 
     def kept(self, *rules):
         report = self.json("forget", "--dry-run", *rules)
@@ -226,7 +308,9 @@ class ForgetTest(verb_case.VerbCase):
         self.assertEqual(self.kept("--keep-every", 3), [3, 6])
         self.assertEqual(self.kept("--keep-best", "loss:2"), [3, 4])
         self.assertEqual(self.kept("--keep-best", "loss:max:1"), [7])
-        self.assertEqual(self.kept("--keep-best", "loss:min:1", "--keep-best", "loss:max:1"), [3, 7])
+        self.assertEqual(
+            self.kept("--keep-best", "loss:min:1", "--keep-best", "loss:max:1"), [3, 7]
+        )
         self.assertEqual(self.kept("--keep-within", "1h"), [1, 2, 3, 4, 5, 6, 7])
         self.assertEqual(self.kept("--keep-tag", "mine", "--keep-last", "1"), [2, 7])
         self.assertEqual(self.kept("--keep-tag", "*"), [2])
@@ -254,32 +338,44 @@ class ForgetTest(verb_case.VerbCase):
         self.assertEqual(waits["freed_bytes"], 0)
         self.assertEqual(waits["pending_bytes"], report["freed_bytes"] + report["pending_bytes"])
         done = self.json("forget", *rules)
-        self.assertEqual((done["freed_bytes"], done["pending_bytes"]),
-                         (report["freed_bytes"], report["pending_bytes"]))
+        self.assertEqual(
+            (done["freed_bytes"], done["pending_bytes"]),
+            (report["freed_bytes"], report["pending_bytes"]),
+        )
 
     def test_dry_run_as_text(self):
         text = self.varve("forget", "--keep-last", 1, "--dry-run").stdout
         self.assertIn(len(text.splitlines()), (10, 11))
         self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ +drop\n")
         self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ +keep +last 1\n")
-        self.assertRegex(text, r"\nwould drop 6 of 7 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n")
+        self.assertRegex(
+            text, r"\nwould drop 6 of 7 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n"
+        )
         text = self.varve("forget", "--keep-last", 1, "--dry-run", "--no-reclaim").stdout
         self.assertRegex(text, r"\n[0-9.]+ \w+ \(\d+ bytes\) would wait for \"varve reclaim\"")
 
     def test_forget(self):
         report = self.json("forget", "--keep-last", 2)
-        self.assertEqual((len(report["dropped"]), report["applied_by"], report["dry_run"]), (5, "caller", False))
+        self.assertEqual(
+            (len(report["dropped"]), report["applied_by"], report["dry_run"]), (5, "caller", False)
+        )
         self.assertGreater(report["freed_bytes"], 0)
         self.assertLess(report["disk_bytes_after"], report["disk_bytes_before"])
         self.assertEqual(self.steps(), [("main", 6), ("main", 7)])
-        self.assertRegex(self.varve("forget", "--keep-last", 1).stdout,
-                         r"^keeps 1 of 2 steps; 1 step dropped; .* freed, .* pending, disk .*\n$")
+        self.assertRegex(
+            self.varve("forget", "--keep-last", 1).stdout,
+            r"^keeps 1 of 2 steps; 1 step dropped; .* freed, .* pending, disk .*\n$",
+        )
 
     def test_forget_with_nothing_to_drop(self):
         report = self.json("forget", "--keep-last", 99)
-        self.assertEqual((report["dropped"], report["freed_bytes"], report["applied_by"]), ([], 0, "nobody"))
+        self.assertEqual(
+            (report["dropped"], report["freed_bytes"], report["applied_by"]), ([], 0, "nobody")
+        )
         self.assertEqual(report["disk_bytes_before"], self.json("stats")["disk_bytes"])
-        self.assertEqual(self.varve("forget", "--keep-last", 99).stdout, "keeps 7 of 7 steps; nothing to drop\n")
+        self.assertEqual(
+            self.varve("forget", "--keep-last", 99).stdout, "keeps 7 of 7 steps; nothing to drop\n"
+        )
 
     def test_forget_leaves_other_runs_alone(self):
         self.save(1, "--run", "exp")
@@ -294,8 +390,15 @@ class ForgetTest(verb_case.VerbCase):
         self.fails(harness.USAGE, "forget", "--keep-every", 100, says="none of the 7 steps")
         self.fails(harness.USAGE, "forget", "--keep-tag", "no-such")
         self.fails(harness.USAGE, "forget", "--keep-best", "no-such:3")
-        for rule in (["--keep-last", "0"], ["--keep-last", "-1"], ["--keep-every", "x"], ["--keep-best", "loss"],
-                     ["--keep-best", "loss:0"], ["--keep-within", "7"], ["--keep-within", "0s"]):
+        for rule in (
+            ["--keep-last", "0"],
+            ["--keep-last", "-1"],
+            ["--keep-every", "x"],
+            ["--keep-best", "loss"],
+            ["--keep-best", "loss:0"],
+            ["--keep-within", "7"],
+            ["--keep-within", "0s"],
+        ):
             self.fails(harness.USAGE, "forget", *rule)
         self.fails(harness.NO_STEP, "forget", "--keep-last", "1", "--run", "no-such")
         self.assertEqual(len(self.steps()), 7)
@@ -330,7 +433,9 @@ class OtherStoresTest(verb_case.VerbCase):
             harness.varve(self.other, "get", step, "w", "-o", there, "--force")
             self.assertEqual(here.read_bytes(), there.read_bytes())
         self.assertEqual(harness.varve_json(self.other, "show", 1)["metrics"], {"loss": 1})
-        self.assertRegex(self.varve("copy", 3, self.other).stdout, r"^step 3: 1 tensor, 1\.1 MiB, of which .*\n$")
+        self.assertRegex(
+            self.varve("copy", 3, self.other).stdout, r"^step 3: 1 tensor, 1\.1 MiB, of which .*\n$"
+        )
 
     def test_copy_into_another_run(self):
         self.json("copy", 1, 3, self.other, "--init", "--run", "kept")
@@ -338,15 +443,31 @@ class OtherStoresTest(verb_case.VerbCase):
 
     def test_two_trainings_are_compared_as_the_manual_says(self):
         """docs/hooks.md, line by line."""
-        same, other = files.random_tensor(self.rng, "F32", [100]), files.random_tensor(self.rng, "F32", [100])
-        for name, tensors in (("before", {"w": same, "exp_avg.w": same}), ("after", {"w": same, "exp_avg.w": other})):
+        same, other = (
+            files.random_tensor(self.rng, "F32", [100]),
+            files.random_tensor(self.rng, "F32", [100]),
+        )
+        for name, tensors in (
+            ("before", {"w": same, "exp_avg.w": same}),
+            ("after", {"w": same, "exp_avg.w": other}),
+        ):
             source = files.write(pathlib.Path(self.folder, name + "-in"), tensors)
             harness.varve(self.folder / name, "import", source, "--init", "--step", 100)
         root = pathlib.Path(__file__).resolve().parent.parent.parent
-        manual = (root / "docs/hooks.md").read_text(encoding="utf-8").split("**Comparing two trainings**")[1]
+        manual = (
+            (root / "docs/hooks.md")
+            .read_text(encoding="utf-8")
+            .split("**Comparing two trainings**")[1]
+        )
         script = manual.split("```sh\n")[1].split("```")[0]
         bin_dir = str(pathlib.Path(harness.program("varve")).parent)
-        shown = harness.command("sh", "-ec", script, cwd=self.folder, env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"})
+        shown = harness.command(
+            "sh",
+            "-ec",
+            script,
+            cwd=self.folder,
+            env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"},
+        )
         self.assertEqual(shown.count("~  exp_avg.w"), 3)
         self.assertEqual(shown.count("1 changed"), 3)
         self.assertIn("0 removed (-), 0 added (+), 1 changed (~) in 400 B, 1 unchanged", shown)
@@ -371,8 +492,10 @@ class OtherStoresTest(verb_case.VerbCase):
 
     def test_backup(self):
         report = self.json("backup", self.other)
-        self.assertEqual(set(report), {"destination", "steps", "copied_files", "copied_bytes", "total_bytes",
-                                       "seconds"})
+        self.assertEqual(
+            set(report),
+            {"destination", "steps", "copied_files", "copied_bytes", "total_bytes", "seconds"},
+        )
         self.assertEqual((report["steps"], report["destination"]), (3, str(self.other)))
         self.assertEqual(report["copied_bytes"], report["total_bytes"])
         self.assertEqual(self.other_steps(), self.steps())
@@ -381,7 +504,10 @@ class OtherStoresTest(verb_case.VerbCase):
         self.assertEqual(second["steps"], 4)
         self.assertLess(second["copied_bytes"], second["total_bytes"])
         self.assertEqual(self.other_steps(), self.steps())
-        self.assertRegex(self.varve("backup", self.other).stdout, r" holds 4 steps in .*; copied \d+ files?, .*\n$")
+        self.assertRegex(
+            self.varve("backup", self.other).stdout,
+            r" holds 4 steps in .*; copied \d+ files?, .*\n$",
+        )
 
     def test_a_backup_is_a_store_to_go_on_from(self):
         self.json("backup", self.other)
@@ -392,8 +518,12 @@ class OtherStoresTest(verb_case.VerbCase):
 
     def test_backup_that_is_refused(self):
         self.fails(harness.USAGE, "backup")
-        self.assertIn("no-such", harness.varve(self.folder / "no-such", "backup", self.other,
-                                               expect=harness.NO_STORE).stderr)
+        self.assertIn(
+            "no-such",
+            harness.varve(
+                self.folder / "no-such", "backup", self.other, expect=harness.NO_STORE
+            ).stderr,
+        )
         foreign = self.folder / "foreign"
         foreign.mkdir()
         (foreign / "thesis.tex").write_text("")
@@ -405,10 +535,20 @@ class NoStoreTest(unittest.TestCase):
     def test_every_verb_says_so(self):
         with harness.clean_folder() as folder:
             gone = folder / "gone"
-            for arguments in (["diff", 1, 2], ["log", "w"], ["tag", 1, "x"], ["untag", "x"], ["metric", 1, "a=1"],
-                              ["fork", "main", "x"], ["rewind", "main", "--to", 1], ["drop", 1],
-                              ["forget", "--keep-last", 1], ["copy", 1, folder / "other", "--init"],
-                              ["backup", folder / "other"], ["stats", "--plot", folder / "x.svg"]):
+            for arguments in (
+                ["diff", 1, 2],
+                ["log", "w"],
+                ["tag", 1, "x"],
+                ["untag", "x"],
+                ["metric", 1, "a=1"],
+                ["fork", "main", "x"],
+                ["rewind", "main", "--to", 1],
+                ["drop", 1],
+                ["forget", "--keep-last", 1],
+                ["copy", 1, folder / "other", "--init"],
+                ["backup", folder / "other"],
+                ["stats", "--plot", folder / "x.svg"],
+            ):
                 done = harness.varve(gone, *arguments, expect=harness.NO_STORE)
                 self.assertRegex(done.stderr, rf"^varve: [^\n]*{gone}[^\n]*\n$")
             self.assertEqual(os.listdir(folder), [])
@@ -420,7 +560,13 @@ class ImportOfSeveralFilesTest(verb_case.VerbCase):
         tensors = {name: files.random_tensor(rng, "F16", [1000]) for name in "abcd"}
         model = self.folder / "model"
         model.mkdir()
-        self.varve("import", files.write(self.folder / "in", {n: tensors[n] for n in "abc"}), "--init", "--step", 1)
+        self.varve(
+            "import",
+            files.write(self.folder / "in", {n: tensors[n] for n in "abc"}),
+            "--init",
+            "--step",
+            1,
+        )
         self.varve("export", 1, "-o", model, "--max-shard-size", "2000B")
         index = model / "model.safetensors.index.json"
         extra = files.write(model / "extra.safetensors", {"d": tensors["d"]})

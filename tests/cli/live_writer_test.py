@@ -17,12 +17,34 @@ PROMPT = 20  # seconds for what the contract gives 5: the machine may be busy
 NONE = type(None)
 
 ID = {"run": str, "step": int}
-STEP = {"run": str, "step": int, "created": str, "parent": (dict, NONE), "logical_bytes": int,
-        "new_bytes": int, "stored_bytes": int, "metrics": dict, "tags": [str]}
-SAVED = {"run": str, "step": int, "tensors": int, "logical_bytes": int, "new_bytes": int,
-         "stored_bytes": int, "seconds": float}
-DROP = {"dropped": [ID], "freed_bytes": int, "pending_bytes": int, "disk_bytes_before": int,
-        "disk_bytes_after": int, "applied_by": str}
+STEP = {
+    "run": str,
+    "step": int,
+    "created": str,
+    "parent": (dict, NONE),
+    "logical_bytes": int,
+    "new_bytes": int,
+    "stored_bytes": int,
+    "metrics": dict,
+    "tags": [str],
+}
+SAVED = {
+    "run": str,
+    "step": int,
+    "tensors": int,
+    "logical_bytes": int,
+    "new_bytes": int,
+    "stored_bytes": int,
+    "seconds": float,
+}
+DROP = {
+    "dropped": [ID],
+    "freed_bytes": int,
+    "pending_bytes": int,
+    "disk_bytes_before": int,
+    "disk_bytes_after": int,
+    "applied_by": str,
+}
 CONTRACT = {
     "import": SAVED,
     "export": {"run": str, "step": int, "tensors": int, "logical_bytes": int, "files": [str]},
@@ -31,8 +53,12 @@ CONTRACT = {
     "ls": [{"name": str, "dtype": str, "shape": [int], "shards": int, "logical_bytes": int}],
     "show": STEP | {"trainer_state": (dict, NONE), "topology": (dict, NONE)},
     "get": {"name": str, "dtype": str, "shape": [int], "logical_bytes": int},
-    "diff": {"added": [str], "removed": [str], "unchanged": [str],
-             "changed": [{"name": str, "changed_chunks": int, "chunks": int, "changed_bytes": int}]},
+    "diff": {
+        "added": [str],
+        "removed": [str],
+        "unchanged": [str],
+        "changed": [{"name": str, "changed_chunks": int, "chunks": int, "changed_bytes": int}],
+    },
     "log": [{"step": int, "changed_chunks": int, "stored_bytes": int}],
     "tag": ID | {"tag": str, "applied_by": str},
     "untag": {"run": str, "tag": str, "applied_by": str},
@@ -40,11 +66,26 @@ CONTRACT = {
     "drop": DROP,
     "forget": DROP | {"dry_run": bool, "decisions": [ID | {"keep": bool, "reasons": [str]}]},
     "copy": {"destination": str, "copied": [SAVED]},
-    "backup": {"destination": str, "steps": int, "copied_files": int, "copied_bytes": int,
-               "total_bytes": int, "seconds": float},
+    "backup": {
+        "destination": str,
+        "steps": int,
+        "copied_files": int,
+        "copied_bytes": int,
+        "total_bytes": int,
+        "seconds": float,
+    },
     "check": {"ok": bool, "errors": [str], "steps": int, "chunks": int, "bytes_read": int},
-    "stats": {"format_version": int, "runs": int, "steps": int, "chunks": int, "logical_bytes": int,
-              "unique_bytes": int, "stored_bytes": int, "disk_bytes": int, "by_codec": dict},
+    "stats": {
+        "format_version": int,
+        "runs": int,
+        "steps": int,
+        "chunks": int,
+        "logical_bytes": int,
+        "unique_bytes": int,
+        "stored_bytes": int,
+        "disk_bytes": int,
+        "by_codec": dict,
+    },
     "version": {"version": str},
 }
 
@@ -54,11 +95,21 @@ def mismatch(value, schema, where="it"):
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{where} is no array: {value}"
-        return next(filter(None, (mismatch(part, schema[0], f"{where}[{i}]") for i, part in enumerate(value))), None)
+        return next(
+            filter(
+                None, (mismatch(part, schema[0], f"{where}[{i}]") for i, part in enumerate(value))
+            ),
+            None,
+        )
     if isinstance(schema, dict):
         if not isinstance(value, dict) or not schema.keys() <= value.keys():
             return f"{where} lacks keys of {sorted(schema)}: {value}"
-        return next(filter(None, (mismatch(value[key], part, f"{where}.{key}") for key, part in schema.items())), None)
+        return next(
+            filter(
+                None, (mismatch(value[key], part, f"{where}.{key}") for key, part in schema.items())
+            ),
+            None,
+        )
     # In Python a bool is an int; in JSON it is not.
     right = isinstance(value, schema) and (schema is bool or not isinstance(value, bool))
     return None if right else f"{where} is no {schema}: {value!r}"
@@ -199,13 +250,17 @@ class LiveWriterTest(unittest.TestCase):
         dry = self.varve("forget", "--keep-tag", "keep", "--keep-best", "loss:1", "--dry-run")
         self.assertIn({"run": "main", "step": 4}, dry["dropped"])
         self.assertGreater(dry["freed_bytes"], 0)
-        report = self.requests("forget", "--keep-tag", "keep", "--keep-best", "loss:1", "--keep-last", 3)
+        report = self.requests(
+            "forget", "--keep-tag", "keep", "--keep-best", "loss:1", "--keep-last", 3
+        )
         self.assertNotIn({"run": "main", "step": 3}, report["dropped"])
         self.assertIn({"run": "main", "step": 4}, report["dropped"])
         steps = [step["step"] for step in self.varve("steps", "--run", "main")]
         self.assertEqual(steps[:2], [3, 5])
         self.assertTrue(self.varve("drop", 3, "--no-wait")["applied_by"] in ("nobody", "caller"))
-        self.wait_for(lambda: 3 not in [s["step"] for s in harness.varve_json(self.store, "steps")], "drop 3")
+        self.wait_for(
+            lambda: 3 not in [s["step"] for s in harness.varve_json(self.store, "steps")], "drop 3"
+        )
 
     def take_steps_elsewhere(self, name):
         copy, backup = self.folder / "copy", self.folder / "backup"
@@ -221,15 +276,32 @@ class LiveWriterTest(unittest.TestCase):
 
     def type_what_is_wrong(self, name):
         file = self.folder / "out.safetensors"
-        for arguments in (["import", file, "--step", 10**6], ["fork", "main", "x"], ["rewind", "main", "--to", 5],
-                          ["reclaim"]):
+        for arguments in (
+            ["import", file, "--step", 10**6],
+            ["fork", "main", "x"],
+            ["rewind", "main", "--to", 5],
+            ["reclaim"],
+        ):
             self.fails(harness.LOCKED, *arguments)
-        for arguments in (["tag", 1, "x"], ["tag", 1, "x", "--no-wait"], ["untag", "gone"], ["metric", 1, "a=1"],
-                          ["drop", 1], ["diff", 1, 5], ["log", "no-such-tensor"], ["get", 5, "no-such-tensor"],
-                          ["forget", "--keep-last", 1, "--run", "gone"]):
+        for arguments in (
+            ["tag", 1, "x"],
+            ["tag", 1, "x", "--no-wait"],
+            ["untag", "gone"],
+            ["metric", 1, "a=1"],
+            ["drop", 1],
+            ["diff", 1, 5],
+            ["log", "no-such-tensor"],
+            ["get", 5, "no-such-tensor"],
+            ["forget", "--keep-last", 1, "--run", "gone"],
+        ):
             self.fails(harness.NO_STEP, *arguments)
-        for arguments in (["tag", 5, "latest"], ["metric", 5, "loss"], ["forget"], ["drop"],
-                          ["forget", "--keep-tag", "no-such-tag"]):
+        for arguments in (
+            ["tag", 5, "latest"],
+            ["metric", 5, "loss"],
+            ["forget"],
+            ["drop"],
+            ["forget", "--keep-tag", "no-such-tag"],
+        ):
             self.fails(harness.USAGE, *arguments)
         self.fails(harness.EXISTS, "get", 5, name, "-o", self.folder / "x.npy")
         harness.varve(self.folder / "gone", "tag", 5, "x", expect=harness.NO_STORE)
@@ -237,7 +309,12 @@ class LiveWriterTest(unittest.TestCase):
     def test_nobody_waits_for_a_writer_that_sleeps(self):
         with LiveWriter(self.store) as writer:
             writer.stop()
-            for arguments in (["tag", 0, "x"], ["metric", 0, "loss=1"], ["untag", "x"], ["tag", 0, "y"]):
+            for arguments in (
+                ["tag", 0, "x"],
+                ["metric", 0, "loss=1"],
+                ["untag", "x"],
+                ["tag", 0, "y"],
+            ):
                 if arguments[0] == "untag":
                     self.fails(harness.NO_STEP, *arguments, "--no-wait")  # x is still to be set
                     continue
@@ -262,7 +339,9 @@ class LiveWriterTest(unittest.TestCase):
                 report = harness.json.loads(waiting.communicate(timeout=60)[0])
             self.assertEqual(waiting.returncode, 0)
             self.assertIsNone(mismatch(report, CONTRACT["drop"]))
-            self.assertEqual((report["applied_by"], report["dropped"]), ("caller", [{"run": "main", "step": 1}]))
+            self.assertEqual(
+                (report["applied_by"], report["dropped"]), ("caller", [{"run": "main", "step": 1}])
+            )
         # What waited in the inbox was applied on the way, and now any command has the lock to itself.
         self.assertEqual(self.varve("show", "by-the-writer")["step"], 2)
         self.assertEqual(self.varve("show", "not-waited-for")["step"], 3)

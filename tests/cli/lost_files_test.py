@@ -8,8 +8,15 @@ import unittest
 import harness
 import safetensors_bytes as files
 
-QUESTIONS = (["steps"], ["runs"], ["stats"], ["ls", "1"], ["ls", "2"],
-             ["get", "1", "w", "--slice", ":9"], ["get", "2", "w", "--slice", ":9"])
+QUESTIONS = (
+    ["steps"],
+    ["runs"],
+    ["stats"],
+    ["ls", "1"],
+    ["ls", "2"],
+    ["get", "1", "w", "--slice", ":9"],
+    ["get", "2", "w", "--slice", ":9"],
+)
 
 
 class LostFilesTest(unittest.TestCase):
@@ -18,14 +25,18 @@ class LostFilesTest(unittest.TestCase):
         self.store = self.folder / "store"
         rng = random.Random(13)
         for step in (1, 2):
-            source = files.write(self.folder / "in.safetensors",
-                                 {"w": files.random_tensor(rng, "F32", [30_000])})
+            source = files.write(
+                self.folder / "in.safetensors", {"w": files.random_tensor(rng, "F32", [30_000])}
+            )
             harness.varve(self.store, "import", source, "--init", "--step", step)
 
     def answer(self, question):
         """None: damaged. What the disk holds is not compared: there is a file more or less."""
-        done = subprocess.run([harness.program("varve"), "-s", self.store, "--json", *question],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [harness.program("varve"), "-s", self.store, "--json", *question],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             return None, done
         answer = harness.json.loads(done.stdout)
@@ -42,7 +53,7 @@ class LostFilesTest(unittest.TestCase):
             saved = table.with_suffix(".saved")
             table.rename(saved)
             errors = 0
-            for question, expected in zip(QUESTIONS, whole):
+            for question, expected in zip(QUESTIONS, whole, strict=False):
                 found, done = self.answer(question)
                 if found is None:
                     errors += 1

@@ -20,8 +20,13 @@ def on_terminal(arguments, columns=80, term="xterm"):
     """The exit code, and what a terminal of so many columns would get from standard output and error."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = subprocess.Popen([harness.program("varve"), *map(str, arguments)], stdin=theirs, stdout=theirs,
-                               stderr=theirs, env=os.environ | {"TERM": term})
+    process = subprocess.Popen(
+        [harness.program("varve"), *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": term},
+    )
     os.close(theirs)
     shown = b""
     while True:
@@ -48,8 +53,16 @@ class MessagesTest(VerbCase):
             harness.shutil.copytree(self.store, store)
             lost = store / "db" if name == "db" else next((store / "db").glob(name + "*"))
             harness.shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
-            for arguments in (["steps"], ["runs"], ["stats"], ["ls", 1], ["get", 1, "w"], ["check"], ["tag", 1, "t"],
-                              ["import", self.folder / "in", "--step", 2]):
+            for arguments in (
+                ["steps"],
+                ["runs"],
+                ["stats"],
+                ["ls", 1],
+                ["get", 1, "w"],
+                ["check"],
+                ["tag", 1, "t"],
+                ["import", self.folder / "in", "--step", 2],
+            ):
                 done = harness.varve(store, *arguments, expect=harness.DAMAGED)
                 self.assertIn(f"{lost} is missing", done.stderr, arguments)
                 self.assertIn("docs/operations.md", done.stderr)
@@ -63,7 +76,9 @@ class MessagesTest(VerbCase):
         data[len(data) // 2] ^= 0xFF
         largest.write_bytes(data)
         done = harness.varve(store, "get", 1, "w", expect=harness.DAMAGED)
-        self.assertIn("varve check lists all damage, and docs/operations.md says what to do", done.stderr)
+        self.assertIn(
+            "varve check lists all damage, and docs/operations.md says what to do", done.stderr
+        )
 
     def test_a_cut_or_lost_table_file_is_named_with_its_sizes(self):
         largest = max(self.store.rglob("*.sst"), key=lambda file: file.stat().st_size)
@@ -73,11 +88,18 @@ class MessagesTest(VerbCase):
             harness.shutil.copytree(self.store, store)
             table = store / largest.relative_to(self.store)
             table.unlink() if kept is None else os.truncate(table, kept)
-            found = f"is missing, expected {bytes_of_it} bytes" if kept is None else \
-                    f"has {kept} bytes, expected {bytes_of_it}"
+            found = (
+                f"is missing, expected {bytes_of_it} bytes"
+                if kept is None
+                else f"has {kept} bytes, expected {bytes_of_it}"
+            )
             for arguments in (["tag", 1, "t"], ["check"], ["get", 1, "w"]):
                 done = harness.varve(store, *arguments, expect=harness.DAMAGED)
-                self.assertIn(f"table file {table} of family chunks {found}", done.stdout + done.stderr, arguments)
+                self.assertIn(
+                    f"table file {table} of family chunks {found}",
+                    done.stdout + done.stderr,
+                    arguments,
+                )
                 self.assertNotIn(".ldb", done.stderr)
 
     def test_no_folder_is_not_no_store(self):
@@ -88,18 +110,30 @@ class MessagesTest(VerbCase):
         self.assertIn("it has no FORMAT file", empty)
 
     def test_unknown_verbs_suggest(self):
-        for typed, meant in {"cehck": "check", "step": "steps", "lss": "ls", "inport": "import", "Export": "export"}.items():
-            self.fails(harness.USAGE, typed, says=f'there is no verb "{typed}"; did you mean {meant}?')
+        for typed, meant in {
+            "cehck": "check",
+            "step": "steps",
+            "lss": "ls",
+            "inport": "import",
+            "Export": "export",
+        }.items():
+            self.fails(
+                harness.USAGE, typed, says=f'there is no verb "{typed}"; did you mean {meant}?'
+            )
         self.fails(harness.USAGE, "help", "bacckup", says="did you mean backup?")
-        self.fails(harness.USAGE, "frobnicate", says='there is no verb "frobnicate" (see varve help)')
+        self.fails(
+            harness.USAGE, "frobnicate", says='there is no verb "frobnicate" (see varve help)'
+        )
 
     def test_json_of_help_and_completion(self):
         self.assertEqual(self.json("help", "ls")["about"], "ls")
         self.assertEqual(self.json("help", "ls")["text"], self.varve("help", "ls").stdout)
         self.assertEqual(self.json("help", "words")["text"], self.varve("help", "words").stdout)
         self.assertEqual(self.json("help")["text"], self.varve("help").stdout)
-        self.assertEqual(self.json("completion", "bash"),
-                         {"shell": "bash", "script": self.varve("completion", "bash").stdout})
+        self.assertEqual(
+            self.json("completion", "bash"),
+            {"shell": "bash", "script": self.varve("completion", "bash").stdout},
+        )
 
     def test_metavar_is_whole(self):
         self.assertIn("--keep-best METRIC[:max|:min]:N\n", self.varve("help", "forget").stdout)
@@ -107,8 +141,10 @@ class MessagesTest(VerbCase):
 
     def test_what_torch_saves_is_called_so(self):
         path = self.folder / "model.pt"
-        for first, says in ((b"PK\x03\x04", "model.pt: this is a zip archive, as torch.save makes"),
-                            (b"\x80\x02", "model.pt: this is a pickle of Python's")):
+        for first, says in (
+            (b"PK\x03\x04", "model.pt: this is a zip archive, as torch.save makes"),
+            (b"\x80\x02", "model.pt: this is a pickle of Python's"),
+        ):
             path.write_bytes(first + bytes(100))
             self.fails(harness.FAILED, "import", path, "--step", 2, says=says)
 
@@ -120,16 +156,26 @@ class MessagesTest(VerbCase):
 
     def test_replaced_step_says_what_stays(self):
         self.save(5, "--tag", "release", "--metric", "loss=2.5", seed=1)
-        source = files.write(self.folder / "other", {"w": files.random_tensor(self.rng, "F32", [3])})
+        source = files.write(
+            self.folder / "other", {"w": files.random_tensor(self.rng, "F32", [3])}
+        )
         again = ("import", source, "--step", 5, "--on-existing", "replace")
         done = self.varve(*again)
         self.assertIn("step 5 was replaced: its tag release now names the new bytes", done.stderr)
-        self.assertIn("step 5 was replaced: the metrics of what it was are gone: loss=2.5", done.stderr)
+        self.assertIn(
+            "step 5 was replaced: the metrics of what it was are gone: loss=2.5", done.stderr
+        )
         report = json.loads(self.varve("--json", *again, "--metric", "loss=1").stdout)
         self.assertEqual(report["replaced"], {"tags": ["release"], "metrics": {}})
         self.assertEqual(self.json("show", "release")["step"], 5)
-        self.assertNotIn("replaced", json.loads(self.varve("--json", "import", source, "--step", 6, "--on-existing",
-                                                           "replace").stdout))
+        self.assertNotIn(
+            "replaced",
+            json.loads(
+                self.varve(
+                    "--json", "import", source, "--step", 6, "--on-existing", "replace"
+                ).stdout
+            ),
+        )
 
 
 class ExportFoldersTest(VerbCase):
@@ -150,13 +196,17 @@ class ExportFoldersTest(VerbCase):
         self.assertTrue((self.out / "a" / "b" / "model.ckpt").is_file())
 
     def test_failed_exports_leave_no_folder(self):
-        self.fails(harness.FAILED, "export", 1, "-o", "/proc/varve/x.safetensors", says="/proc/varve")
+        self.fails(
+            harness.FAILED, "export", 1, "-o", "/proc/varve/x.safetensors", says="/proc/varve"
+        )
         blocked = self.folder / "some"
         blocked.write_text("a file")
         self.fails(harness.FAILED, "export", 1, "-o", self.out / "x.safetensors", says="some")
 
     def test_leftovers_of_its_own_set_go(self):
-        shards = lambda *numbers, of: [f"model-{number:05}-of-{of:05}.safetensors" for number in numbers]
+        def shards(*numbers, of):
+            return [f"model-{number:05}-of-{of:05}.safetensors" for number in numbers]
+
         index = "model.safetensors.index.json"
         self.out.mkdir(parents=True)
         others = ["model-1-of-2.safetensors", "model2.safetensors", "notes.txt"]
@@ -178,16 +228,38 @@ class ExportFoldersTest(VerbCase):
 class TerminalTest(VerbCase):
     def test_nothing_raw_reaches_a_terminal(self):
         hostile = "\u009b2J\x7f\u202e"
-        source = files.write(self.folder / "in", {hostile: files.random_tensor(self.rng, "U8", [4])})
-        self.varve("import", source, "--init", "--step", 1, "--tag", hostile, "--metric", f"{hostile}=1")
+        source = files.write(
+            self.folder / "in", {hostile: files.random_tensor(self.rng, "U8", [4])}
+        )
+        self.varve(
+            "import", source, "--init", "--step", 1, "--tag", hostile, "--metric", f"{hostile}=1"
+        )
         raw = os.fsencode(self.folder) + b"/\xff\x9b\xfe"
-        code, shown = on_terminal(["-s", self.store, "get", "1", hostile, "-o", os.fsdecode(raw) + ".bin"])
+        code, shown = on_terminal(
+            ["-s", self.store, "get", "1", hostile, "-o", os.fsdecode(raw) + ".bin"]
+        )
         self.assertEqual(code, 0, shown)
         lines = [shown]
-        for arguments in (["ls", "1"], ["show", "1"], ["steps"], ["log", hostile], ["get", "1", hostile], ["show", hostile],
-                          ["--json", "ls", "1"], ["--json", "show", "1"], ["--json", "steps"], ["get", "1", "x" + hostile],
-                          ["show", "x\u009b"], ["x\u009b"], ["export", "1", "-o", os.fsdecode(raw)], ["copy", "1", os.fsdecode(raw)],
-                          ["import", os.fsdecode(raw + b"y"), "--step", "7"], ["diff", "1", "1"], ["stats"], ["check"]):
+        for arguments in (
+            ["ls", "1"],
+            ["show", "1"],
+            ["steps"],
+            ["log", hostile],
+            ["get", "1", hostile],
+            ["show", hostile],
+            ["--json", "ls", "1"],
+            ["--json", "show", "1"],
+            ["--json", "steps"],
+            ["get", "1", "x" + hostile],
+            ["show", "x\u009b"],
+            ["x\u009b"],
+            ["export", "1", "-o", os.fsdecode(raw)],
+            ["copy", "1", os.fsdecode(raw)],
+            ["import", os.fsdecode(raw + b"y"), "--step", "7"],
+            ["diff", "1", "1"],
+            ["stats"],
+            ["check"],
+        ):
             lines.append(on_terminal(["-s", self.store, *arguments])[1])
         lines.append(on_terminal(["-s", os.fsdecode(raw), "init"])[1])
         for text in lines:
@@ -196,7 +268,9 @@ class TerminalTest(VerbCase):
             text.decode("utf-8")
 
     def test_bars_fit_and_spare_dumb_terminals(self):
-        source = files.write(self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [64 << 20])})
+        source = files.write(
+            self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [64 << 20])}
+        )
         self.varve("import", source, "--init", "--step", 1)
         for columns in (30, 80):
             code, shown = on_terminal(["-s", self.store, "check", "--read-data"], columns)

@@ -22,11 +22,15 @@ class PlotTest(verb_case.VerbCase):
         return [element.text for element in picture.iter(f"{SVG}text")]
 
     def save_model(self, step, *arguments):
-        self.save(step, *arguments, tensors={
-            "model.wte": files.random_tensor(self.rng, "BF16", [5000]),
-            "optimizer.m": files.random_tensor(self.rng, "F32", [5000]),
-            "frozen": ("U8", [3000], bytes(range(250)) * 12),
-        })
+        self.save(
+            step,
+            *arguments,
+            tensors={
+                "model.wte": files.random_tensor(self.rng, "BF16", [5000]),
+                "optimizer.m": files.random_tensor(self.rng, "F32", [5000]),
+                "frozen": ("U8", [3000], bytes(range(250)) * 12),
+            },
+        )
 
     def test_a_store_of_several_steps(self):
         for step in (10, 20, 30):
@@ -36,7 +40,16 @@ class PlotTest(verb_case.VerbCase):
         texts = self.texts(picture)
         self.assertEqual(picture.tag, f"{SVG}svg")
         self.assertEqual(picture.find(f"{SVG}title").text, f"varve store {self.store}")
-        for head in ("Bytes by step", "Sharing by tensor group", "Codecs", "Coders", "logical", "stored", "new", "raw"):
+        for head in (
+            "Bytes by step",
+            "Sharing by tensor group",
+            "Codecs",
+            "Coders",
+            "logical",
+            "stored",
+            "new",
+            "raw",
+        ):
             self.assertIn(head, texts)
         for step in ("10", "20", "30", "exp@7"):
             self.assertIn(step, texts)
@@ -62,8 +75,13 @@ class PlotTest(verb_case.VerbCase):
             self.assertIn(text, texts)
 
     def test_hostile_names(self):
-        self.save(1, tensors={"</text><script>": files.random_tensor(self.rng, "U8", [100]),
-                              "\x1b[2J&\uffff": files.random_tensor(self.rng, "U8", [99])})
+        self.save(
+            1,
+            tensors={
+                "</text><script>": files.random_tensor(self.rng, "U8", [100]),
+                "\x1b[2J&\uffff": files.random_tensor(self.rng, "U8", [99]),
+            },
+        )
         texts = self.texts(self.plot())
         self.assertIn("</text><script>", texts)
         self.assertIn("\\x1b[2J&\ufffd", texts)

@@ -5,29 +5,40 @@ import json
 import random
 import unittest
 
+import harness
 import ml_dtypes
 import numpy
-from safetensors.numpy import load_file, save_file
-
-import harness
 import safetensors_bytes as files
+from safetensors.numpy import load_file, save_file
 
 CHUNK = 262_144  # elements
 
 # How NumPy reads the raw bits that .npy and .bin files hold.
 RAW = {8: numpy.uint8, 16: numpy.uint16, 32: numpy.uint32, 64: numpy.uint64}
 NUMPY = {
-    "BOOL": numpy.bool_, "U8": numpy.uint8, "I8": numpy.int8, "U16": numpy.uint16,
-    "I16": numpy.int16, "U32": numpy.uint32, "I32": numpy.int32, "U64": numpy.uint64,
-    "I64": numpy.int64, "F16": numpy.float16, "F32": numpy.float32, "F64": numpy.float64,
+    "BOOL": numpy.bool_,
+    "U8": numpy.uint8,
+    "I8": numpy.int8,
+    "U16": numpy.uint16,
+    "I16": numpy.int16,
+    "U32": numpy.uint32,
+    "I32": numpy.int32,
+    "U64": numpy.uint64,
+    "I64": numpy.int64,
+    "F16": numpy.float16,
+    "F32": numpy.float32,
+    "F64": numpy.float64,
     "C64": numpy.complex64,
 }
 ONLY_ML = {
-    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
 }
 SUB_BYTE_ML = {
-    "F4": ml_dtypes.float4_e2m1fn, "F6_E2M3": ml_dtypes.float6_e2m3fn,
+    "F4": ml_dtypes.float4_e2m1fn,
+    "F6_E2M3": ml_dtypes.float6_e2m3fn,
     "F6_E3M2": ml_dtypes.float6_e3m2fn,
 }
 
@@ -36,7 +47,9 @@ def unpack(dtype, data):
     """The elements of a type below a byte, one a byte, from the low bits up."""
     bits = numpy.unpackbits(numpy.frombuffer(data, numpy.uint8), bitorder="little")
     groups = bits.reshape(-1, files.BITS[dtype])
-    return (groups << numpy.arange(files.BITS[dtype], dtype=numpy.uint8)).sum(axis=1, dtype=numpy.uint8)
+    return (groups << numpy.arange(files.BITS[dtype], dtype=numpy.uint8)).sum(
+        axis=1, dtype=numpy.uint8
+    )
 
 
 def values(dtype, data):
@@ -106,11 +119,36 @@ class RoundTripTest(unittest.TestCase):
             harness.varve(self.store, "get", 1, name)
 
     def test_odd_names(self):
-        names = [" ", "a b", "a/b/c", "/", ".", "..", "../x", "-o", "--json", "latest", "é", "日本語",
-                 "\U0001f600", "a\nb", "a\tb", "\x1b[2J", '"', "\\", "'", "a@b:c", "*", "$HOME", "a" * 1024]
+        names = [
+            " ",
+            "a b",
+            "a/b/c",
+            "/",
+            ".",
+            "..",
+            "../x",
+            "-o",
+            "--json",
+            "latest",
+            "é",
+            "日本語",
+            "\U0001f600",
+            "a\nb",
+            "a\tb",
+            "\x1b[2J",
+            '"',
+            "\\",
+            "'",
+            "a@b:c",
+            "*",
+            "$HOME",
+            "a" * 1024,
+        ]
         tensors = {name: files.random_tensor(self.rng, "F32", [3]) for name in names}
         self.assert_round_trip(tensors)
-        self.assertEqual({tensor["name"] for tensor in harness.varve_json(self.store, "ls", 1)}, set(names))
+        self.assertEqual(
+            {tensor["name"] for tensor in harness.varve_json(self.store, "ls", 1)}, set(names)
+        )
         harness.varve(self.store, "ls", 1)
         for name in names:
             out = self.folder / "x.bin"
@@ -122,21 +160,28 @@ class RoundTripTest(unittest.TestCase):
 
     def test_export_writes_the_bytes_of_the_stock_package(self):
         generator = numpy.random.default_rng(1)
-        arrays = {f"{dtype}.{i}": generator.integers(0, 2, (3, 5)).astype(NUMPY[dtype])
-                  for dtype in NUMPY for i in (2, 10, 1)}
+        arrays = {
+            f"{dtype}.{i}": generator.integers(0, 2, (3, 5)).astype(NUMPY[dtype])
+            for dtype in NUMPY
+            for i in (2, 10, 1)
+        }
         stock = self.folder / "stock.safetensors"
         save_file(arrays, stock, metadata={"format": "np"})
         harness.varve(self.store, "import", stock, "--step", 1)
         self.assertEqual(self.export().read_bytes(), stock.read_bytes())
 
     def test_metadata_comes_back(self):
-        metadata = {"format": "pt", "": "empty key", "é \"\n": "odd", "step": "12"}
+        metadata = {"format": "pt", "": "empty key", 'é "\n': "odd", "step": "12"}
         self.import_tensors({"a": files.random_tensor(self.rng, "U8", [3])}, 1, metadata)
         self.import_tensors({"a": files.random_tensor(self.rng, "U8", [3])}, 2)
         self.assertEqual(files.read_metadata(self.export(1)), metadata)
         self.assertIsNone(files.read_metadata(self.export(2)))
-        self.assertEqual(harness.varve_json(self.store, "show", 1)["trainer_state"]["extra"]
-                         ["safetensors.format"], "pt")
+        self.assertEqual(
+            harness.varve_json(self.store, "show", 1)["trainer_state"]["extra"][
+                "safetensors.format"
+            ],
+            "pt",
+        )
 
     def test_get_writes_npy(self):
         tensors = {dtype: files.random_tensor(self.rng, dtype, [5, 8]) for dtype in files.BITS}
@@ -154,29 +199,45 @@ class RoundTripTest(unittest.TestCase):
                 self.assertIn("raw bits are written as unsigned integers", done.stderr)
 
     def test_get_writes_safetensors(self):
-        tensors = {f"x.{dtype}": files.random_tensor(self.rng, dtype, [6, 8]) for dtype in files.BITS}
+        tensors = {
+            f"x.{dtype}": files.random_tensor(self.rng, dtype, [6, 8]) for dtype in files.BITS
+        }
         self.import_tensors(tensors)
         for name, (dtype, _, data) in tensors.items():
             out = self.folder / "one.safetensors"
             harness.varve(self.store, "get", 1, name, "--slice", "2:4", "-o", out, "--force")
             row = len(data) // 6
-            self.assertEqual(files.read(out), {name: (dtype, [2, 8], data[2 * row:4 * row])})
+            self.assertEqual(files.read(out), {name: (dtype, [2, 8], data[2 * row : 4 * row])})
 
     def test_slices_are_those_of_numpy(self):
         generator = numpy.random.default_rng(2)
-        shapes = {"vector": (3 * CHUNK + 5,), "matrix": (700, 1003), "cube": (9, 64, 1001),
-                  "four": (3, 5, 7, 11), "flat": (1, 0, 4), "column": (2 * CHUNK, 1)}
-        arrays = {name: generator.standard_normal(shape).astype(numpy.float32) for name, shape in shapes.items()}
+        shapes = {
+            "vector": (3 * CHUNK + 5,),
+            "matrix": (700, 1003),
+            "cube": (9, 64, 1001),
+            "four": (3, 5, 7, 11),
+            "flat": (1, 0, 4),
+            "column": (2 * CHUNK, 1),
+        }
+        arrays = {
+            name: generator.standard_normal(shape).astype(numpy.float32)
+            for name, shape in shapes.items()
+        }
         source = self.folder / "in.safetensors"
         save_file(arrays, source)
         harness.varve(self.store, "import", source, "--step", 1)
         for name, array in arrays.items():
             for _ in range(12):
-                parts = [random_slice(self.rng, size) for size in array.shape[:self.rng.randint(1, array.ndim)]]
+                parts = [
+                    random_slice(self.rng, size)
+                    for size in array.shape[: self.rng.randint(1, array.ndim)]
+                ]
                 text, index = ",".join(part[0] for part in parts), tuple(part[1] for part in parts)
                 out = self.folder / "x.npy"
                 harness.varve(self.store, "get", 1, name, f"--slice={text}", "-o", out, "--force")
-                numpy.testing.assert_array_equal(numpy.load(out), array[index], f"{name}[{text}]", strict=True)
+                numpy.testing.assert_array_equal(
+                    numpy.load(out), array[index], f"{name}[{text}]", strict=True
+                )
 
     def test_get_summary_is_that_of_numpy(self):
         tensors = {}
@@ -192,7 +253,9 @@ class RoundTripTest(unittest.TestCase):
                 expected = expected.view(numpy.float32)
                 self.assertEqual(len(shown["values"]), 16)
             else:
-                numbers = expected[~numpy.isnan(expected)] if expected.dtype.kind == "f" else expected
+                numbers = (
+                    expected[~numpy.isnan(expected)] if expected.dtype.kind == "f" else expected
+                )
                 self.assertEqual(shown["nan"], len(expected) - len(numbers), dtype)
                 self.assertEqual(float(shown["min"]), float(numbers.min()), dtype)
                 self.assertEqual(float(shown["max"]), float(numbers.max()), dtype)
@@ -202,15 +265,19 @@ class RoundTripTest(unittest.TestCase):
                     mean = numbers.astype(numpy.float64).mean()
                 numpy.testing.assert_allclose(float(shown["mean"]), mean, 1e-9, err_msg=dtype)
             first = numpy.array([float(value) for value in shown["values"]])
-            wanted = expected[:len(first)].astype(numpy.float64)
+            wanted = expected[: len(first)].astype(numpy.float64)
             numpy.testing.assert_array_equal(first, wanted, dtype)
 
     def test_sharded_files_in_and_out(self):
-        tensors = {f"layer.{i}": files.random_tensor(self.rng, "F32", [1000 + i]) for i in range(10)}
+        tensors = {
+            f"layer.{i}": files.random_tensor(self.rng, "F32", [1000 + i]) for i in range(10)
+        }
         self.import_tensors(tensors, metadata={"format": "pt"})
         folder = self.folder / "shards"
         folder.mkdir()
-        report = harness.varve_json(self.store, "export", 1, "-o", folder, "--max-shard-size", "10KB")
+        report = harness.varve_json(
+            self.store, "export", 1, "-o", folder, "--max-shard-size", "10KB"
+        )
         index = json.loads((folder / "model.safetensors.index.json").read_text())
         self.assertEqual(index["metadata"]["total_size"], report["logical_bytes"])
         self.assertEqual(len(report["files"]), 6)
@@ -224,15 +291,23 @@ class RoundTripTest(unittest.TestCase):
                 self.assertEqual(index["weight_map"][name], part.name)
             merged |= held
         self.assertEqual(merged, tensors)
-        again = harness.varve_json(self.store, "import", folder / "model.safetensors.index.json", "--step", 2)
+        again = harness.varve_json(
+            self.store, "import", folder / "model.safetensors.index.json", "--step", 2
+        )
         self.assertEqual((again["tensors"], again["new_bytes"]), (10, 0))
         self.assertEqual(files.read(self.export(2)), tensors)
 
     def test_several_files_become_one_step(self):
         a = {f"a.{i}": files.random_tensor(self.rng, "BF16", [10, i]) for i in range(5)}
         b = {f"b.{i}": files.random_tensor(self.rng, "I64", [i]) for i in range(5)}
-        harness.varve(self.store, "import", files.write(self.folder / "a", a),
-                      files.write(self.folder / "b", b), "--step", 1)
+        harness.varve(
+            self.store,
+            "import",
+            files.write(self.folder / "a", a),
+            files.write(self.folder / "b", b),
+            "--step",
+            1,
+        )
         self.assertEqual(files.read(self.export()), a | b)
 
     def test_export_of_chosen_tensors(self):
@@ -263,11 +338,14 @@ class RoundTripTest(unittest.TestCase):
             master += generator.standard_normal(master.shape).astype(numpy.float32) * 1e-6
             model = master.astype(ml_dtypes.bfloat16).view(numpy.uint16)
             model[1, 7, 0] ^= 1  # so that the second of three chunks is no copy
-            tensors = {"master.w": ("F32", list(master.shape), master.tobytes()),
-                       "model.w": ("BF16", list(model.shape), model.tobytes())}
+            tensors = {
+                "master.w": ("F32", list(master.shape), master.tobytes()),
+                "model.w": ("BF16", list(model.shape), model.tobytes()),
+            }
             source = files.write(self.folder / "in.safetensors", tensors)
-            report = harness.varve_json(self.store, "import", source, "--step", step,
-                                        "--derive", "model.*=master.*")
+            report = harness.varve_json(
+                self.store, "import", source, "--step", step, "--derive", "model.*=master.*"
+            )
             self.assertEqual(report["new_bytes"], master.nbytes + model.nbytes // 3)
         del tensors["master.w"]
         self.assertEqual(self.import_tensors(tensors, 3)["new_bytes"], 0)

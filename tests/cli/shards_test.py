@@ -18,10 +18,13 @@ class ShardsTest(verb_case.VerbCase):
         self.w = numpy.arange(1, 61, dtype=numpy.float32).reshape(10, 6)
 
     def test_ls_counts_shards_of_the_global_tensor(self):
-        self.assertEqual(self.json("ls", 1), [
-            {"name": "b", "dtype": "F32", "shape": [4], "shards": 2, "logical_bytes": 16},
-            {"name": "w", "dtype": "F32", "shape": [10, 6], "shards": 4, "logical_bytes": 240},
-        ])
+        self.assertEqual(
+            self.json("ls", 1),
+            [
+                {"name": "b", "dtype": "F32", "shape": [4], "shards": 2, "logical_bytes": 16},
+                {"name": "w", "dtype": "F32", "shape": [10, 6], "shards": 4, "logical_bytes": 240},
+            ],
+        )
 
     def test_get_puts_slices_together(self):
         out = self.folder / "x.npy"
@@ -42,10 +45,15 @@ class ShardsTest(verb_case.VerbCase):
 
     def test_show_says_what_each_shard_holds(self):
         layouts = [shard["layout"] for shard in self.json("show", 1, "w")]
-        self.assertEqual(layouts, [
-            "[:, 0:2] of [10, 6]", "[:, 2:4] of [10, 6]", "[:, 4:6] of [10, 6]",
-            "[:, pad 2] of [10, 6]",
-        ])
+        self.assertEqual(
+            layouts,
+            [
+                "[:, 0:2] of [10, 6]",
+                "[:, 2:4] of [10, 6]",
+                "[:, 4:6] of [10, 6]",
+                "[:, pad 2] of [10, 6]",
+            ],
+        )
         self.assertIn("[:, pad 2] of [10, 6]", self.varve("show", 1, "w").stdout)
         self.assertEqual(self.json("show", 1)["topology"]["tp"], 4)
         self.fails(harness.NO_STEP, "show", 1, "x", says="no tensor x")

@@ -24,7 +24,9 @@ LIMIT = 2.0  # percent
 
 
 def run(*command):
-    return subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def bench_rows(codec_bench, folder):
@@ -48,21 +50,37 @@ class Importer:
         with tempfile.TemporaryDirectory(dir=self.folder) as store:
             for step, file in enumerate(files):
                 options = [] if parent is None or step == 0 else ["--parent", parent]
-                report = json.loads(run(self.varve, "-s", store, "--json", "import", file, "--init",
-                                        "--step", step, *options, *arguments))
+                report = json.loads(
+                    run(
+                        self.varve,
+                        "-s",
+                        store,
+                        "--json",
+                        "import",
+                        file,
+                        "--init",
+                        "--step",
+                        step,
+                        *options,
+                        *arguments,
+                    )
+                )
                 yield file, report["stored_bytes"]
             run(self.varve, "-s", store, "check", "--read-data")
 
 
 def distance(file):
-    steps = file.stem[file.stem.rindex("+"):]
+    steps = file.stem[file.stem.rindex("+") :]
     return "keyframe" if steps == "+000" else steps
 
 
 def only(kind, file, folder):
     """A copy of the file with the tensors of one kind."""
-    tensors = {name: tensor for name, tensor in safetensors_bytes.read(file).items()
-               if name.startswith(kind + ".")}
+    tensors = {
+        name: tensor
+        for name, tensor in safetensors_bytes.read(file).items()
+        if name.startswith(kind + ".")
+    }
     return safetensors_bytes.write(folder / file.name, tensors)
 
 
@@ -83,19 +101,25 @@ def store_rows(importer, bench, series, files):
 
 def main(varve, codec_bench, data):
     bench = bench_rows(codec_bench, data)
-    by_series = itertools.groupby(sorted(pathlib.Path(data).glob("*+*.safetensors")),
-                                  key=lambda file: file.stem[:file.stem.rindex("+")])
+    by_series = itertools.groupby(
+        sorted(pathlib.Path(data).glob("*+*.safetensors")),
+        key=lambda file: file.stem[: file.stem.rindex("+")],
+    )
     missed = 0
     print(f"{'':46} {'bench':>10} {'store':>10} {'difference':>10}")
     with tempfile.TemporaryDirectory(prefix="varve-bench-") as folder:
         importer = Importer(varve, pathlib.Path(folder))
         for series, files in by_series:
-            for label, key, stored, may_be_smaller in store_rows(importer, bench, series, list(files)):
+            for label, key, stored, may_be_smaller in store_rows(
+                importer, bench, series, list(files)
+            ):
                 percent = 100 * (stored / bench[key] - 1)
                 met = percent <= LIMIT and (may_be_smaller or percent >= -LIMIT)
                 missed += not met
-                print(f"{series:16} {label:22} {key[2]:8} {bench[key]:>8} {stored:>10} {percent:>+9.2f}%  "
-                      f"{'met' if met else 'not met'}")
+                print(
+                    f"{series:16} {label:22} {key[2]:8} {bench[key]:>8} {stored:>10} {percent:>+9.2f}%  "
+                    f"{'met' if met else 'not met'}"
+                )
     print(f"{missed} not met")
     return missed > 0
 

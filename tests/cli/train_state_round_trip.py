@@ -26,8 +26,10 @@ def run(varve, store, *arguments):
 
 
 def read(path):
-    return {name: (t["dtype"], list(t["shape"]), bytes(t["data"]))
-            for name, t in safetensors.deserialize(pathlib.Path(path).read_bytes())}
+    return {
+        name: (t["dtype"], list(t["shape"]), bytes(t["data"]))
+        for name, t in safetensors.deserialize(pathlib.Path(path).read_bytes())
+    }
 
 
 def random_slice(rng, shape):
@@ -56,9 +58,13 @@ def main(varve, data):
         store = folder / "store"
         files = {step: pathlib.Path(data, f"late+{step:03}.safetensors") for step in STEPS}
         for step, file in files.items():
-            report = json.loads(run(varve, store, "--json", "import", file, "--init", "--step", step))
-            print(f"import late+{step:03}: {report['logical_bytes']:>9} logical  {report['new_bytes']:>9} new  "
-                  f"{report['stored_bytes']:>9} stored bytes")
+            report = json.loads(
+                run(varve, store, "--json", "import", file, "--init", "--step", step)
+            )
+            print(
+                f"import late+{step:03}: {report['logical_bytes']:>9} logical  {report['new_bytes']:>9} new  "
+                f"{report['stored_bytes']:>9} stored bytes"
+            )
         for step, file in files.items():
             out = folder / f"{step}.safetensors"
             run(varve, store, "export", step, "-o", out)
@@ -66,7 +72,9 @@ def main(varve, data):
             if read(out) != tensors:
                 sys.exit(f"step {step}: the exported tensors differ from {file}")
             slices = compare_slices(varve, store, step, tensors, folder, rng)
-            print(f"export step {step:>3}: {len(tensors)} tensors byte-identical, {slices} slices equal NumPy's")
+            print(
+                f"export step {step:>3}: {len(tensors)} tensors byte-identical, {slices} slices equal NumPy's"
+            )
         run(varve, store, "check", "--read-data")
         print("check --read-data: no errors")
 

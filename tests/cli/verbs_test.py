@@ -11,8 +11,17 @@ import harness
 import safetensors_bytes as files
 import verb_case
 
-STEP_KEYS = {"run", "step", "created", "parent", "logical_bytes", "new_bytes", "stored_bytes",
-             "metrics", "tags"}
+STEP_KEYS = {
+    "run",
+    "step",
+    "created",
+    "parent",
+    "logical_bytes",
+    "new_bytes",
+    "stored_bytes",
+    "metrics",
+    "tags",
+}
 BYTES = 4 * 300_000  # of one step
 
 
@@ -32,13 +41,17 @@ class VerbsTest(verb_case.VerbCase):
         self.assertGreater(first["seconds"], 0)
         self.assert_adds_up(first, "new_bytes")
         same = self.save(2, seed=1)
-        self.assertEqual((same["logical_bytes"], same["new_bytes"], same["stored_bytes"]), (BYTES, 0, 0))
+        self.assertEqual(
+            (same["logical_bytes"], same["new_bytes"], same["stored_bytes"]), (BYTES, 0, 0)
+        )
         self.assertEqual((same["by_codec"], same["by_coder"]), ({}, {}))
 
     def test_import_as_text(self):
         source = files.write(self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [2048])})
         done = self.varve("import", source, "--init", "--step", 1)
-        self.assertRegex(done.stdout, r"^step 1: 1 tensor, 2\.0 KiB, of which 2\.0 KiB new, stored in .*\n$")
+        self.assertRegex(
+            done.stdout, r"^step 1: 1 tensor, 2\.0 KiB, of which 2\.0 KiB new, stored in .*\n$"
+        )
         self.assertEqual(done.stderr, "")
         self.assertEqual(self.varve("-q", "import", source, "--step", 2).stdout, "")
 
@@ -62,11 +75,15 @@ class VerbsTest(verb_case.VerbCase):
         source = self.folder / "in"
         done = self.varve("import", source, "--step", 4, "--parent", 9, expect=harness.NO_STEP)
         self.assertIn("step 9", done.stderr)
-        self.varve("import", source, "--run", "new", "--step", 4, "--parent", 1, expect=harness.NO_STEP)
+        self.varve(
+            "import", source, "--run", "new", "--step", 4, "--parent", 1, expect=harness.NO_STEP
+        )
         self.assertEqual(self.steps(), [("main", 1), ("main", 2), ("main", 3)])
 
     def test_steps_show_and_runs(self):
-        self.save(1, "--metric", "loss=2.5", "--metric", "acc=nan", "--tag", "first", "--tag", "v1.0")
+        self.save(
+            1, "--metric", "loss=2.5", "--metric", "acc=nan", "--tag", "first", "--tag", "v1.0"
+        )
         self.save(2, "--metric", "loss=inf")
         self.save(7, "--run", "exp")
         self.assertEqual(self.steps(), [("exp", 7), ("main", 1), ("main", 2)])
@@ -77,14 +94,18 @@ class VerbsTest(verb_case.VerbCase):
         self.assertEqual(two["metrics"], {"loss": "Infinity"})
         self.assertEqual(sorted(one["tags"]), ["first", "v1.0"])
         self.assertEqual((one["parent"], two["parent"]), (None, {"run": "main", "step": 1}))
-        age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(one["created"])
+        age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(
+            one["created"]
+        )
         self.assertLess(abs(age.total_seconds()), 300)
         shown = self.json("show", 1)
         self.assertLessEqual(STEP_KEYS | {"trainer_state", "topology"}, set(shown))
         self.assertEqual(shown["metrics"], one["metrics"])
         runs = {run["run"]: run["steps"] for run in self.json("runs")}
         self.assertEqual(runs, {"exp": 1, "main": 2})
-        self.assertRegex(self.varve("steps").stdout, r"\nexp@7 .*\n +1 .* acc=nan loss=2\.5 +first v1\.0\n")
+        self.assertRegex(
+            self.varve("steps").stdout, r"\nexp@7 .*\n +1 .* acc=nan loss=2\.5 +first v1\.0\n"
+        )
         self.assertRegex(self.varve("runs").stdout, r"\nmain +2\n")
         self.assertIn("metrics           acc=nan loss=2.5\n", self.varve("show", 1).stdout)
 
@@ -113,8 +134,13 @@ class VerbsTest(verb_case.VerbCase):
         self.save(4, "--metric", "loss=nan")
         self.save(5, "--run", "exp", "--tag", "first")
         for text, expected in {
-            "2": ("main", 2), "main@2": ("main", 2), "latest": ("main", 4), "best:loss": ("main", 3),
-            "best:loss:max": ("main", 1), "first": ("main", 1), "exp@first": ("exp", 5),
+            "2": ("main", 2),
+            "main@2": ("main", 2),
+            "latest": ("main", 4),
+            "best:loss": ("main", 3),
+            "best:loss:max": ("main", 1),
+            "first": ("main", 1),
+            "exp@first": ("exp", 5),
             "exp@latest": ("exp", 5),
         }.items():
             shown = self.json("show", text)
@@ -127,16 +153,21 @@ class VerbsTest(verb_case.VerbCase):
         self.assertEqual(self.json("show", 1)["tags"], [])
 
     def test_ls(self):
-        tensors = {"a.w": files.random_tensor(self.rng, "BF16", [2, 3]),
-                   "a.b": files.random_tensor(self.rng, "F32", []),
-                   "c": files.random_tensor(self.rng, "U8", [0])}
+        tensors = {
+            "a.w": files.random_tensor(self.rng, "BF16", [2, 3]),
+            "a.b": files.random_tensor(self.rng, "F32", []),
+            "c": files.random_tensor(self.rng, "U8", [0]),
+        }
         source = files.write(self.folder / "in", tensors)
         self.varve("import", source, "--init", "--step", 1)
-        self.assertEqual(self.json("ls", "latest"), [
-            {"name": "a.b", "dtype": "F32", "shape": [], "shards": 1, "logical_bytes": 4},
-            {"name": "a.w", "dtype": "BF16", "shape": [2, 3], "shards": 1, "logical_bytes": 12},
-            {"name": "c", "dtype": "U8", "shape": [0], "shards": 1, "logical_bytes": 0},
-        ])
+        self.assertEqual(
+            self.json("ls", "latest"),
+            [
+                {"name": "a.b", "dtype": "F32", "shape": [], "shards": 1, "logical_bytes": 4},
+                {"name": "a.w", "dtype": "BF16", "shape": [2, 3], "shards": 1, "logical_bytes": 12},
+                {"name": "c", "dtype": "U8", "shape": [0], "shards": 1, "logical_bytes": 0},
+            ],
+        )
         self.assertEqual([t["name"] for t in self.json("ls", 1, "a*")], ["a.b", "a.w"])
         self.assertEqual(self.json("ls", 1, "x*"), [])
         self.assertRegex(self.varve("ls", 1, "a.w").stdout, r"a\.w +BF16 +\[2, 3\] +1 +12 B\n")
@@ -144,9 +175,11 @@ class VerbsTest(verb_case.VerbCase):
     def test_get_as_text(self):
         tensors = {"w": ("I32", [2, 2], b"".join(v.to_bytes(4, "little") for v in (1, 2, 3, 4)))}
         self.varve("import", files.write(self.folder / "in", tensors), "--init", "--step", 1)
-        self.assertEqual(self.varve("get", 1, "w", "--slice", ":,1").stdout,
-                         "name    w\ndtype   I32\nshape   [2]\nbytes   8 B\n"
-                         "min     2\nmax     4\nmean    3\nvalues  2 4\n")
+        self.assertEqual(
+            self.varve("get", 1, "w", "--slice", ":,1").stdout,
+            "name    w\ndtype   I32\nshape   [2]\nbytes   8 B\n"
+            "min     2\nmax     4\nmean    3\nvalues  2 4\n",
+        )
         self.assertEqual(self.json("get", 1, "w", "--slice", "-1:")["values"], [3, 4])
         self.assertEqual(self.json("get", 1, "w", "--slice", "-1,-1")["shape"], [])
 
@@ -155,7 +188,9 @@ class VerbsTest(verb_case.VerbCase):
             self.save(step)
         before = harness.disk_bytes(self.store)
         report = self.json("drop", 0, "main@1", "1")
-        self.assertEqual(report["dropped"], [{"run": "main", "step": 0}, {"run": "main", "step": 1}])
+        self.assertEqual(
+            report["dropped"], [{"run": "main", "step": 0}, {"run": "main", "step": 1}]
+        )
         self.assertGreater(report["freed_bytes"], 0)
         self.assertLess(report["disk_bytes_after"], report["disk_bytes_before"])
         self.assertLess(harness.disk_bytes(self.store), before - BYTES // 2)
@@ -191,14 +226,28 @@ class VerbsTest(verb_case.VerbCase):
         self.assertGreater(self.json("check", "--read-data")["bytes_read"], 0)
         self.assertGreater(report["chunks"], 0)
         self.json("check", "--read-data-subset", "50%")
-        self.assertRegex(self.varve("check").stdout, r"^checked 1 step, 1 tensor, \d+ chunks: no errors\n$")
+        self.assertRegex(
+            self.varve("check").stdout, r"^checked 1 step, 1 tensor, \d+ chunks: no errors\n$"
+        )
 
     def test_stats(self):
         self.save(1)
         self.save(2, seed=1)
         stats = self.json("stats")
-        self.assertLessEqual({"format_version", "runs", "steps", "chunks", "logical_bytes",
-                              "unique_bytes", "stored_bytes", "disk_bytes", "by_codec"}, set(stats))
+        self.assertLessEqual(
+            {
+                "format_version",
+                "runs",
+                "steps",
+                "chunks",
+                "logical_bytes",
+                "unique_bytes",
+                "stored_bytes",
+                "disk_bytes",
+                "by_codec",
+            },
+            set(stats),
+        )
         self.assertEqual((stats["runs"], stats["steps"]), (1, 2))
         self.assertEqual((stats["logical_bytes"], stats["unique_bytes"]), (2 * BYTES, BYTES))
         self.assert_adds_up(stats, "unique_bytes")
@@ -207,17 +256,22 @@ class VerbsTest(verb_case.VerbCase):
         self.assertEqual(stats["disk_bytes"], harness.disk_bytes(self.store))
         text = self.varve("stats").stdout
         self.assertIn("logical  2.3 MiB\n", text)
-        self.assertRegex(text, r"\n\ncodec +chunks +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
-                               r"\ncoder +planes +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
-                               r"header +0 +0 B +64 B +-\n$")
+        self.assertRegex(
+            text,
+            r"\n\ncodec +chunks +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+            r"\ncoder +planes +raw +stored\nraw +2 +1\.1 MiB +1\.1 MiB +100\.0 %\n"
+            r"header +0 +0 B +64 B +-\n$",
+        )
 
     def test_version_and_help(self):
         self.save(1)
         self.assertRegex(self.varve("version").stdout, r"^varve \d+\.\d+\.\d+\n$")
         self.assertEqual(set(self.json("version")), {"version"})
         text = self.varve("help").stdout
-        verbs = ("init import export runs steps ls show get diff log tag untag metric fork rewind drop "
-                 "forget reclaim copy backup check stats version completion help")
+        verbs = (
+            "init import export runs steps ls show get diff log tag untag metric fork rewind drop "
+            "forget reclaim copy backup check stats version completion help"
+        )
         for verb in verbs.split():
             self.assertRegex(text, rf"\n  {verb} ")
             self.assertIn(f"Usage: varve {verb}", self.varve("help", verb).stdout)
@@ -226,14 +280,23 @@ class VerbsTest(verb_case.VerbCase):
 
     def test_the_store_may_come_from_the_environment(self):
         self.save(1)
-        done = subprocess.run([harness.program("varve"), "steps", "--json"], capture_output=True,
-                              text=True, check=True, env=os.environ | {"VARVE_STORE": str(self.store)})
+        done = subprocess.run(
+            [harness.program("varve"), "steps", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"VARVE_STORE": str(self.store)},
+        )
         self.assertEqual(len(harness.json.loads(done.stdout)), 1)
 
     def test_global_options_may_follow_the_verb(self):
         self.save(1)
-        done = subprocess.run([harness.program("varve"), "ls", "1", "--json", "--store", str(self.store)],
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [harness.program("varve"), "ls", "1", "--json", "--store", str(self.store)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         self.assertEqual(len(harness.json.loads(done.stdout)), 1)
 
 

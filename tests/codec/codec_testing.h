@@ -14,8 +14,8 @@
 
 #include "codec/frame.h"
 #include "codec/frame_header.h"
-#include "codec/layout.h"
-#include "codec/rounded_copy.h"
+#include "codec/planes/layout.h"
+#include "codec/predict/rounded_copy.h"
 
 namespace varve::testing {
 
@@ -68,7 +68,8 @@ struct RoundTrip {
   FrameInfo info;
 };
 
-// A frame is a header, the front of its payload (transform, scale, thresholds) and a stream a plane.
+// A frame is a header, the front of its payload (transform, scale, thresholds) and a stream a
+// plane.
 inline void ExpectPlanesAddUp(const Bytes& frame, const FrameInfo& info) {
   const Result<PlaneUses> uses = ParsePlanes(frame);
   ASSERT_TRUE(uses.ok()) << uses.status().ToString();

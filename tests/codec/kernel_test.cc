@@ -7,11 +7,11 @@
 #include <random>
 #include <vector>
 
-#include "codec/class_kernel.h"
-#include "codec/copy_kernel.h"
-#include "codec/plane_kernel.h"
-#include "codec/residual_kernel.h"
-#include "codec/sparse_kernel.h"
+#include "codec/planes/class_kernel.h"
+#include "codec/planes/copy_kernel.h"
+#include "codec/planes/plane_kernel.h"
+#include "codec/planes/residual_kernel.h"
+#include "codec/planes/sparse_kernel.h"
 
 namespace varve {
 namespace {

@@ -2,7 +2,7 @@
 //
 // The encoder of literals writes frames that zstd and the decoder of literals read, the same ones
 // with every vector level, and hardly larger than zstd's own.
-#include "codec/literal_frame_encoder.h"
+#include "codec/entropy/literal_frame_encoder.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "codec/zstd_coder.h"
+#include "codec/entropy/zstd_coder.h"
 #include "tests/codec/zstd_literals.h"
 
 namespace varve {

@@ -2,7 +2,7 @@
 //
 // The decoder of literals agrees with zstd about every frame that it takes: about those that are
 // written, and about damaged ones.
-#include "codec/literal_frame.h"
+#include "codec/entropy/literal_frame.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "codec/zstd_coder.h"
+#include "codec/entropy/zstd_coder.h"
 #include "tests/codec/zstd_literals.h"
 
 namespace varve {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/rounded_copy.h"
+#include "codec/predict/rounded_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/stream_decoder.h"
-#include "codec/stream_encoder.h"
+#include "codec/entropy/stream_decoder.h"
+#include "codec/entropy/stream_encoder.h"
 
 namespace varve {
 namespace {

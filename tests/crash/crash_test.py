@@ -93,7 +93,9 @@ class Writer:
         self.process.kill()
         self.take(self.process.stdout.read())
         self.process.stdout.close()
-        assert self.process.wait() == -9, f"the writer ended by itself with {self.process.returncode}"
+        assert self.process.wait() == -9, (
+            f"the writer ended by itself with {self.process.returncode}"
+        )
 
 
 def run_and_kill(store, seed, journal, rng):
@@ -168,9 +170,11 @@ def main():
                 f"partial {partial}, leaked {leaked}"
             )
     print("killed at:", ", ".join(f"{moment} {n}" for moment, n in sorted(moments.items())))
-    print(f"{options.kills} kills, seed {options.seed}, {journal.committed} committed steps: "
-          f"{len(lost)} lost, {len(strange) + len(partial)} partial or strange steps visible, "
-          f"{len(leaked)} orphans in {sweeps} sweeps")
+    print(
+        f"{options.kills} kills, seed {options.seed}, {journal.committed} committed steps: "
+        f"{len(lost)} lost, {len(strange) + len(partial)} partial or strange steps visible, "
+        f"{len(leaked)} orphans in {sweeps} sweeps"
+    )
     return 0
 
 

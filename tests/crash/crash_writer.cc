@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// crash_writer STORE SEED FIRST_CONTENT: saves, replaces, drops and reclaims for ever, to be killed.
-// Each change is announced on standard output before it begins and reported when it has returned:
+// crash_writer STORE SEED FIRST_CONTENT: saves, replaces, drops and reclaims for ever, to be
+// killed. Each change is announced on standard output before it begins and reported when it has
+// returned:
 //
 //   open | saving RUN STEP CONTENT | saved RUN STEP | dropping RUN STEP | dropped RUN STEP |
 //   reclaiming | reclaimed

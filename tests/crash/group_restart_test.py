@@ -3,8 +3,9 @@
 
 The last step that was committed must be there, be what a training that nobody killed has at that step,
 and load into the ranks of the new start; of the save that was cut off nothing may be seen, and nothing
-be left. A rank of the old start that was stopped meanwhile wakes up and must change nothing. Then the same under
-mpirun, which kills the whole job; where there is no MPI, that half is left out, or with --mpi is a failure.
+be left. A rank of the old start that was stopped meanwhile wakes up and must change nothing. Then the
+same under mpirun, which kills the whole job. Where there is no MPI, that half is left out. With --mpi
+that is a failure.
 """
 
 import argparse
@@ -19,14 +20,27 @@ import subprocess
 import sys
 import time
 
+import harness
 import ml_dtypes  # noqa: F401, so that numpy knows bfloat16
 import numpy as np
 from safetensors.numpy import load_file
 
-import harness
-
-MODEL = ["--num-layers", 3, "--hidden-size", 128, "--num-attention-heads", 4, "--seq-length", 32,
-         "--micro-batch-size", 4, "--lr-decay-iters", 1000, "--threads", 1]
+MODEL = [
+    "--num-layers",
+    3,
+    "--hidden-size",
+    128,
+    "--num-attention-heads",
+    4,
+    "--seq-length",
+    32,
+    "--micro-batch-size",
+    4,
+    "--lr-decay-iters",
+    1000,
+    "--threads",
+    1,
+]
 RANKS = {2: ["--tp", 2], 3: ["--pp", 3], 4: ["--tp", 2, "--dp", 2, "--zero"]}
 VICTIM, HUNG = 2, 3  # of the four ranks
 ATTEMPTS = 50
@@ -42,9 +56,24 @@ def check(holds, what):
 
 
 def trainer(num_ranks, root, last, interval=1):
-    return list(map(str, [
-        harness.program("gpt_train"), *MODEL, *RANKS[num_ranks], "--train-iters", last,
-        "--save", root, "--save-interval", interval, "--load", root]))
+    return list(
+        map(
+            str,
+            [
+                harness.program("gpt_train"),
+                *MODEL,
+                *RANKS[num_ranks],
+                "--train-iters",
+                last,
+                "--save",
+                root,
+                "--save-interval",
+                interval,
+                "--load",
+                root,
+            ],
+        )
+    )
 
 
 def free_port():
@@ -60,13 +89,20 @@ class Job:
         self.folder = folder
         self.pids = {}
         self.processes = {}
-        environment = os.environ | {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1",
-                                    "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "restart"}
+        environment = os.environ | {
+            "WORLD_SIZE": "4",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "TORCHELASTIC_RUN_ID": "restart",
+        }
         for rank in range(4):
             with open(self.log(rank), "wb") as log:
                 self.processes[rank] = subprocess.Popen(
-                    trainer(4, root, 100000), env=environment | {"RANK": str(rank)},
-                    stdout=log, stderr=log)
+                    trainer(4, root, 100000),
+                    env=environment | {"RANK": str(rank)},
+                    stdout=log,
+                    stderr=log,
+                )
             self.pids[rank] = self.processes[rank].pid
 
     def log(self, rank=0):
@@ -187,7 +223,9 @@ class Restart:
         expected, found = self.export(expected_root, step), self.export(root, step)
         check(sorted(expected) == sorted(found), f"step {step}: not the same tensors")
         for name, tensor in expected.items():
-            a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (tensor, found[name]))
+            a, b = (
+                np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (tensor, found[name])
+            )
             check(np.array_equal(a, b), f"step {step}: {name} is not what it should be")
         return len(expected)
 
@@ -217,8 +255,11 @@ class Restart:
             self.nothing_leaks(root)
         finally:
             job.end()
-        print(f"{start.__name__}: killed in the save of step {cut_off}; {num_ranks} ranks loaded step {last}, "
-              f"{num_tensors} tensors, bit for bit, and went on{said}", flush=True)
+        print(
+            f"{start.__name__}: killed in the save of step {cut_off}; {num_ranks} ranks loaded step {last}, "
+            f"{num_tensors} tensors, bit for bit, and went on{said}",
+            flush=True,
+        )
 
 
 def spawn(num_ranks, *arguments):

@@ -130,12 +130,14 @@ class Storm:
     def start_rank(self, rank):
         """Each instance of rank 0 saves steps of its own: lines of one that hangs are read late."""
         self.instances += 1
-        self.ranks[rank] = self.spawn("rank", self.root, rank, self.epoch,
-                                      self.rng.randrange(1 << 30), self.instances * 10000)
+        self.ranks[rank] = self.spawn(
+            "rank", self.root, rank, self.epoch, self.rng.randrange(1 << 30), self.instances * 10000
+        )
 
     def begin_epoch(self, num_ranks):
-        done = subprocess.run([self.program, "epoch", str(self.root), str(num_ranks)],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [self.program, "epoch", str(self.root), str(num_ranks)], capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise Violation(f"epoch: {done.stderr}")
         self.epoch = int(done.stdout)
@@ -167,7 +169,9 @@ class Storm:
         if event == "collector":
             if "collect" in self.others:
                 self.others.pop("collect").kill()
-                self.others["collect"] = self.spawn("collect", self.root, self.rng.randrange(1 << 30))
+                self.others["collect"] = self.spawn(
+                    "collect", self.root, self.rng.randrange(1 << 30)
+                )
         elif self.ranks:
             rank = 0 if event == "rank 0" else self.rng.choice(list(self.ranks))
             process = self.ranks.pop(rank, None)
@@ -210,7 +214,9 @@ class Storm:
             process.kill()
         self.ranks, self.others, self.hung = {}, {}, []
         self.begin_epoch(1)  # ends what the dead have left open
-        done = subprocess.run([self.program, "judge", str(self.root)], capture_output=True, text=True)
+        done = subprocess.run(
+            [self.program, "judge", str(self.root)], capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise Violation(f"judge: {done.stderr}")
         found = set()
@@ -269,10 +275,12 @@ def run_storm(options, program):
         finally:
             storm.close()
         journal = storm.journal
-        print(f"seed {options.seed}: {journal.count('saving')} attempts, {journal.count('saved')} saved, "
-              f"{journal.count('dropping')} dropped, {storm.epoch} starts; "
-              + ", ".join(f"{what} {n}" for what, n in sorted(storm.events.items()))
-              + "; 0 violations, 0 leaks")
+        print(
+            f"seed {options.seed}: {journal.count('saving')} attempts, {journal.count('saved')} saved, "
+            f"{journal.count('dropping')} dropped, {storm.epoch} starts; "
+            + ", ".join(f"{what} {n}" for what, n in sorted(storm.events.items()))
+            + "; 0 violations, 0 leaks"
+        )
 
 
 def run_mutations(options):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills one rank of gpt_train at a random moment; the others must end by themselves and say which rank it was.
+"""Kills one rank of gpt_train at a random moment. The others must end by themselves and name that rank.
 
-Each survivor's last words name the dead rank, and every step that the store shows afterwards is whole. How long
-the slowest survivor took is printed; with --within SECONDS, more is a failure.
+Each survivor's last words name the dead rank, and every step that the store shows afterwards is whole.
+How long the slowest survivor took is printed. With --within SECONDS, more is a failure.
 """
 
 import argparse
@@ -17,8 +17,22 @@ import time
 
 import harness
 
-MODEL = ["--num-layers", 2, "--hidden-size", 64, "--num-attention-heads", 4, "--seq-length", 32,
-         "--micro-batch-size", 4, "--lr-decay-iters", 1000, "--threads", 1]
+MODEL = [
+    "--num-layers",
+    2,
+    "--hidden-size",
+    64,
+    "--num-attention-heads",
+    4,
+    "--seq-length",
+    32,
+    "--micro-batch-size",
+    4,
+    "--lr-decay-iters",
+    1000,
+    "--threads",
+    1,
+]
 NUM_RANKS = 4
 PATIENCE = 300  # seconds, only so that the test ends
 
@@ -31,17 +45,46 @@ def free_port():
 
 def start(folder, root, timeout):
     """The ranks, whose output is in files."""
-    environment = os.environ | {"WORLD_SIZE": str(NUM_RANKS), "MASTER_ADDR": "127.0.0.1",
-                                "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": str(folder)}
-    command = list(map(str, [
-        harness.program("gpt_train"), *MODEL, "--tp", 2, "--dp", 2, "--zero", "--train-iters", 100000,
-        "--save", root, "--save-interval", 1, "--max-checkpoint-keep", 3,
-        "--load", root, "--rank-timeout-in-secs", timeout]))
+    environment = os.environ | {
+        "WORLD_SIZE": str(NUM_RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RUN_ID": str(folder),
+    }
+    command = list(
+        map(
+            str,
+            [
+                harness.program("gpt_train"),
+                *MODEL,
+                "--tp",
+                2,
+                "--dp",
+                2,
+                "--zero",
+                "--train-iters",
+                100000,
+                "--save",
+                root,
+                "--save-interval",
+                1,
+                "--max-checkpoint-keep",
+                3,
+                "--load",
+                root,
+                "--rank-timeout-in-secs",
+                timeout,
+            ],
+        )
+    )
     processes = []
     for rank in range(NUM_RANKS):
         with open(folder / f"rank-{rank}.log", "wb") as log:
-            processes.append(subprocess.Popen(command, env=environment | {"RANK": str(rank)},
-                                              stdout=log, stderr=log))
+            processes.append(
+                subprocess.Popen(
+                    command, env=environment | {"RANK": str(rank)}, stdout=log, stderr=log
+                )
+            )
     return processes
 
 
@@ -70,8 +113,10 @@ def kill_one(options, rng, folder):
         for rank in survivors:
             said = (folder / f"rank-{rank}.log").read_text()
             if processes[rank].returncode != 1 or f"rank {victim}" not in said:
-                sys.exit(f"rank {rank} ended with {processes[rank].returncode} after rank {victim} "
-                         f"was killed, and said:\n{said[-2000:]}")
+                sys.exit(
+                    f"rank {rank} ended with {processes[rank].returncode} after rank {victim} "
+                    f"was killed, and said:\n{said[-2000:]}"
+                )
     finally:
         for process in processes:
             process.kill()
@@ -92,8 +137,10 @@ def main():
     for _ in range(options.kills):
         with harness.clean_folder() as folder:
             slowest = max(slowest, kill_one(options, rng, pathlib.Path(folder)))
-    print(f"{options.kills} ranks killed, seed {options.seed}: the slowest survivor returned with the "
-          f"rank's name after {slowest:.1f} s")
+    print(
+        f"{options.kills} ranks killed, seed {options.seed}: the slowest survivor returned with the "
+        f"rank's name after {slowest:.1f} s"
+    )
     if options.within is not None and slowest > options.within:
         sys.exit(f"expected at most {options.within} s")
     return 0

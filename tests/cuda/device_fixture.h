@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cuda/resources.h"
-#include "tests/hooks/test_state.h"
+#include "tests/trainer_hooks/test_state.h"
 #include "varve/async_checkpointer.h"
 #include "varve/cuda.h"
 

@@ -6,7 +6,7 @@
 namespace varve::testing {
 namespace {
 
-TEST_F(DeviceRanksTest, Row24_OtherRanksGoOnWhereTheseStopped) {
+TEST_F(DeviceRanksTest, OtherRanksGoOnWhereTheseStopped) {
   Run(4, [](Rank* rank, AsyncCheckpointer* ckpt) {
     Fill(rank, 1);
     for (uint64_t step = 1; step <= 2; ++step) {

@@ -5,13 +5,13 @@
 #include <mutex>
 #include <thread>
 
-#include "store/chunk_source.h"
-#include "store/overlap.h"
+#include "store/save/chunk_source.h"
+#include "store/shards/overlap.h"
 #include "tests/cuda/device_fixture.h"
 #include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
 #include "trainer_hooks/group/load_together.h"
-#include "trainer_hooks/rounds.h"
+#include "trainer_hooks/load/rounds.h"
 #include "varve/layouts.h"
 #include "varve/rank_group.h"
 

@@ -2,7 +2,6 @@
 """scripts/gpu_check --run, with programs that only say what those of a pack might say."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -26,8 +25,16 @@ def make(path, body):
 
 
 class GpuCheckTest(unittest.TestCase):
-    def run_script(self, *arguments, sanitizer=None, bench=BENCH, loop=LOOP, tests="echo '[  PASSED  ] 1 test.'",
-                   nccl=None, ldd=None):
+    def run_script(
+        self,
+        *arguments,
+        sanitizer=None,
+        bench=BENCH,
+        loop=LOOP,
+        tests="echo '[  PASSED  ] 1 test.'",
+        nccl=None,
+        ldd=None,
+    ):
         """Exit code, JSON (None: no file) and text of one run of such programs."""
         with harness.clean_folder() as folder:
             for name, body in (("cuda_bench", bench), ("cuda_loop", loop), ("cuda_test", tests)):
@@ -39,9 +46,16 @@ class GpuCheckTest(unittest.TestCase):
             if sanitizer is not None:
                 make(folder / "cuda" / "bin" / "compute-sanitizer", sanitizer)
             done = subprocess.run(
-                [SCRIPT, "--run", folder / "pack", *arguments], capture_output=True, text=True,
+                [SCRIPT, "--run", folder / "pack", *arguments],
+                capture_output=True,
+                text=True,
                 check=False,
-                env={"PATH": f"{folder}/tools:/usr/bin:/bin", "OUT": str(folder / "out"), "CUDA_HOME": str(folder / "cuda")})
+                env={
+                    "PATH": f"{folder}/tools:/usr/bin:/bin",
+                    "OUT": str(folder / "out"),
+                    "CUDA_HOME": str(folder / "cuda"),
+                },
+            )
             out = folder / "out"
             document = json.loads((out / "gpu_check.json").read_text())
             text = (out / "gpu_check.txt").read_text()
@@ -77,7 +91,9 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual((code, self.status_of(document)["nccl"]), (0, "ok"), text)
         self.assertIn("\nnot run for n > 1\n", text)
         code, document, text = self.run_script(nccl=skipped, ldd="echo 'libnccl.so.2 => not found'")
-        self.assertEqual((code, self.status_of(document)["nccl"]), (0, "not run: no libnccl.so.2 here"), text)
+        self.assertEqual(
+            (code, self.status_of(document)["nccl"]), (0, "not run: no libnccl.so.2 here"), text
+        )
         code, document, text = self.run_script(nccl="exit 1")
         self.assertEqual((code, self.status_of(document)["nccl"]), (1, "FAILED: exit code 1"), text)
 
@@ -86,17 +102,27 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertEqual(document["device"], "a GPU")
         self.assertEqual(document["bench"]["rows"][0]["what"], "GPU restore")
-        self.assertEqual(self.status_of(document), {
-            "tests": "ok", "nccl": "not run: packed on a machine without NCCL",
-            "sanitizer memcheck": "not run: no compute-sanitizer here",
-            "sanitizer racecheck": "not run: no compute-sanitizer here", "contract, 500 saves": "ok",
-            "loop, changed 99/0/1": "ok", "loop, changed 90/9/1": "ok", "loop, changed 0/0/100": "ok",
-            "benchmarks": "ok"})
+        self.assertEqual(
+            self.status_of(document),
+            {
+                "tests": "ok",
+                "nccl": "not run: packed on a machine without NCCL",
+                "sanitizer memcheck": "not run: no compute-sanitizer here",
+                "sanitizer racecheck": "not run: no compute-sanitizer here",
+                "contract, 500 saves": "ok",
+                "loop, changed 99/0/1": "ok",
+                "loop, changed 90/9/1": "ok",
+                "loop, changed 0/0/100": "ok",
+                "benchmarks": "ok",
+            },
+        )
         self.assertIn("9 GB/s", text)
         self.assertIn("all of it held", text)
 
     def test_without_a_gpu(self):
-        code, document, text = self.run_script(bench="echo \"no GPU here: it's \\\"away\\\"\"; exit 77")
+        code, document, text = self.run_script(
+            bench='echo "no GPU here: it\'s \\"away\\""; exit 77'
+        )
         self.assertEqual(code, 77)
         self.assertEqual(document["device"], 'no GPU here: it\'s "away"')
         self.assertEqual((document["steps"], document["bench"]), ([], None))
@@ -122,16 +148,21 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.status_of(document)["benchmarks"], "not run: no time left")
 
     def test_a_sanitizer_that_finds_something(self):
-        code, document, _ = self.run_script(sanitizer="echo '===== ERROR SUMMARY: 2 errors'; exit 9")
+        code, document, _ = self.run_script(
+            sanitizer="echo '===== ERROR SUMMARY: 2 errors'; exit 9"
+        )
         self.assertEqual(code, 1)
-        self.assertEqual(self.status_of(document)["sanitizer memcheck"],
-                         "FAILED: ===== ERROR SUMMARY: 2 errors")
+        self.assertEqual(
+            self.status_of(document)["sanitizer memcheck"], "FAILED: ===== ERROR SUMMARY: 2 errors"
+        )
 
     def test_a_sanitizer_that_does_not_work(self):
         code, document, _ = self.run_script(sanitizer="echo 'Error: Device not supported'; exit 1")
         self.assertEqual(code, 0)
-        self.assertEqual(self.status_of(document)["sanitizer racecheck"],
-                         "did not work here: Error: Device not supported")
+        self.assertEqual(
+            self.status_of(document)["sanitizer racecheck"],
+            "did not work here: Error: Device not supported",
+        )
 
     def test_a_sanitizer_that_finds_nothing(self):
         code, document, _ = self.run_script(sanitizer="echo '===== ERROR SUMMARY: 0 errors'")

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "tests/cuda/nccl_launcher.h"
-#include "tests/hooks/ranks/rank_scripts.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer_hooks/ranks/rank_scripts.h"
 
 namespace varve::testing {
 namespace {

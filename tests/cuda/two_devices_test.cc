@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
 

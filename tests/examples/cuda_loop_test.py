@@ -30,15 +30,25 @@ class CudaLoopTest(unittest.TestCase):
     def test_help_names_the_flags(self):
         done = run(None, "--help")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for flag in ("--gib", "--steps", "--save-every", "--changed", "--two-phase", "--one-phase",
-                     "--store", "--check"):
+        for flag in (
+            "--gib",
+            "--steps",
+            "--save-every",
+            "--changed",
+            "--two-phase",
+            "--one-phase",
+            "--store",
+            "--check",
+        ):
             self.assertIn(flag, done.stdout)
 
     def test_unknown_flags_are_refused(self):
         self.assertNotIn(run(None, "--nonsense").returncode, (0, NO_GPU))
 
     def test_the_loop_says_what_saves_cost(self):
-        printed = self.expect("--gib", "0.05", "--steps", "6", "--save-every", "3", "--changed", "50/40/10")
+        printed = self.expect(
+            "--gib", "0.05", "--steps", "6", "--save-every", "3", "--changed", "50/40/10"
+        )
         self.assertIn("(stall + slowdown) / interval", printed)
 
     def test_the_contract_holds(self):

@@ -12,16 +12,14 @@ import argparse
 import contextlib
 import io
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 
+import harness
 import ml_dtypes  # noqa: F401, so that numpy knows bfloat16
 import numpy as np
 from safetensors.numpy import load_file
-
-import harness
 
 MODEL = ["--num-layers", 2, "--hidden-size", 64, "--num-attention-heads", 4, "--seq-length", 64]
 PREEMPTED = 75
@@ -43,7 +41,7 @@ class Log:
         for line in text.splitlines():
             words = line.split()
             if line.startswith("step "):
-                self.steps[int(words[1])] = dict(zip(words[2::2], words[3::2]))
+                self.steps[int(words[1])] = dict(zip(words[2::2], words[3::2], strict=False))
             elif line.startswith("loaded step "):
                 self.loaded = int(words[2])
                 self.steps = {n: step for n, step in self.steps.items() if n <= self.loaded}
@@ -74,20 +72,39 @@ class Proof:
     # Running the trainer.
 
     def command(self, store, *flags):
-        flags = ["--train-iters", self.last, "--lr-decay-iters", self.last, "--micro-batch-size", 2,
-                 "--save", store, "--save-interval", self.interval, "--load", store, "--async-save",
-                 f"--{self.mode}", *MODEL, *flags]
+        flags = [
+            "--train-iters",
+            self.last,
+            "--lr-decay-iters",
+            self.last,
+            "--micro-batch-size",
+            2,
+            "--save",
+            store,
+            "--save-interval",
+            self.interval,
+            "--load",
+            store,
+            "--async-save",
+            f"--{self.mode}",
+            *MODEL,
+            *flags,
+        ]
         # A flag that is given again replaces the one before.
         names = [flag for flag in flags if str(flag).startswith("--")]
         for name in {name for name in names if names.count(name) > 1}:
             at = flags.index(name)
-            del flags[at:at + 2]
+            del flags[at : at + 2]
         return [harness.program("gpt_train"), *map(str, flags)]
 
     def train(self, store, *flags, log=None, expect=0):
-        done = subprocess.run(self.command(store, *flags), capture_output=True, text=True, check=False)
-        check(done.returncode == expect,
-              f"gpt_train exited {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}")
+        done = subprocess.run(
+            self.command(store, *flags), capture_output=True, text=True, check=False
+        )
+        check(
+            done.returncode == expect,
+            f"gpt_train exited {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}",
+        )
         return (log or Log()).add(done.stdout)
 
     @contextlib.contextmanager
@@ -127,22 +144,30 @@ class Proof:
     # Comparing.
 
     def compare_losses(self, whole, resumed, column="loss", everything=False):
-        check(sorted(whole.steps) == list(range(1, self.last + 1)), "the straight training has gaps")
-        check(sorted(resumed.steps) == sorted(whole.steps),
-              f"the resumed training has the steps {sorted(resumed.steps)}")
+        check(
+            sorted(whole.steps) == list(range(1, self.last + 1)), "the straight training has gaps"
+        )
+        check(
+            sorted(resumed.steps) == sorted(whole.steps),
+            f"the resumed training has the steps {sorted(resumed.steps)}",
+        )
         at = resumed.loaded
         shown = ("step", "straight", "resumed")
         say(f"{shown[0]:>5}  {column + ', ' + shown[1]:<28} {column + ', ' + shown[2]:<28}")
         for number in sorted(whole.steps):
             pair = whole.steps[number], resumed.steps[number]
             if everything or number in (1, at - 1, at, at + 1, at + 2, self.last):
-                cells = [f"{step['loss']} {step['bits']}" if column == "loss" else step[column]
-                         for step in pair]
+                cells = [
+                    f"{step['loss']} {step['bits']}" if column == "loss" else step[column]
+                    for step in pair
+                ]
                 note = f"  <- loaded step {at}" if number == at + 1 else ""
                 say(f"{number:>5}  {cells[0]:<28} {cells[1]:<28}{note}")
             for field in ("bits", "lr", "samples", "grad_norm"):
-                check(pair[0][field] == pair[1][field],
-                      f"step {number}: {field} is {pair[1][field]}, expected {pair[0][field]}")
+                check(
+                    pair[0][field] == pair[1][field],
+                    f"step {number}: {field} is {pair[1][field]}, expected {pair[0][field]}",
+                )
 
     def export(self, store, step):
         out = self.folder / "state.safetensors"
@@ -160,13 +185,22 @@ class Proof:
             a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (expected, found))
             if not np.array_equal(a, b):
                 at = int(np.flatnonzero(a != b)[0])
-                raise Different(f"step {step}: {name} differs first in byte {at}: "
-                                f"{b[at]:#04x}, expected {a[at]:#04x}")
+                raise Different(
+                    f"step {step}: {name} differs first in byte {at}: "
+                    f"{b[at]:#04x}, expected {a[at]:#04x}"
+                )
             num_bytes += a.size
-        states = [harness.varve_json(s, "show", at)["trainer_state"]
-                  for s, at in ((whole_store, step), (store, f"{run}@{step}"))]
-        check(states[0] == states[1], f"step {step}: trainer state\n{states[1]}\nexpected\n{states[0]}")
-        say(f"step {step}: all {len(whole)} tensors, {num_bytes} bytes, and the trainer state are equal")
+        states = [
+            harness.varve_json(s, "show", at)["trainer_state"]
+            for s, at in ((whole_store, step), (store, f"{run}@{step}"))
+        ]
+        check(
+            states[0] == states[1],
+            f"step {step}: trainer state\n{states[1]}\nexpected\n{states[0]}",
+        )
+        say(
+            f"step {step}: all {len(whole)} tensors, {num_bytes} bytes, and the trainer state are equal"
+        )
 
     # The cases.
 
@@ -217,11 +251,15 @@ class Proof:
             return []
 
         store, log = self.interrupted(
-            "killed", signal.SIGKILL,
+            "killed",
+            signal.SIGKILL,
             lambda store, path: incoming(store) and self.has_line(path, f"saved step {self.stop} "),
-            lambda store, code: code == -signal.SIGKILL and incoming(store))
-        say(f"killed after step {max(log.steps)}, saved were {log.saved}; "
-            f"of the save under way there were the files {', '.join(sorted(incoming(store)))}")
+            lambda store, code: code == -signal.SIGKILL and incoming(store),
+        )
+        say(
+            f"killed after step {max(log.steps)}, saved were {log.saved}; "
+            f"of the save under way there were the files {', '.join(sorted(incoming(store)))}"
+        )
         self.train(store, log=log)
         check(not incoming(store), "leftovers of the killed save are still there")
         check(self.stop <= log.loaded < self.last, f"loaded step {log.loaded}")
@@ -232,9 +270,11 @@ class Proof:
     def preempted(self, whole_store, whole):
         title(f"{self.mode}: SIGTERM saves at the next step boundary and exits with {PREEMPTED}")
         store, log = self.interrupted(
-            "preempted", signal.SIGTERM,
+            "preempted",
+            signal.SIGTERM,
             lambda store, path: self.has_line(path, f"step {self.stop + 1} "),
-            lambda store, code: code == PREEMPTED)
+            lambda store, code: code == PREEMPTED,
+        )
         stopped = max(log.steps)
         check(log.saved[-1] == stopped, f"stopped after step {stopped}, saved {log.saved}")
         say(f"stopped and saved after step {stopped}")
@@ -245,15 +285,19 @@ class Proof:
 
     def older_step(self, whole_store, whole):
         older = self.last - self.interval
-        title(f"{self.mode}: back to step {older} of {self.last}; the steps after it are kept aside")
+        title(
+            f"{self.mode}: back to step {older} of {self.last}; the steps after it are kept aside"
+        )
         store = self.new_store("older")
         log = self.train(store)
         self.train(store, "--ckpt-step", older, log=log)
         self.compare_losses(whole, log)
         self.compare_states(whole_store, store, self.last)
         self.compare_states(whole_store, store, self.last, run="main~1")
-        steps = {run: [entry["step"] for entry in harness.varve_json(store, "steps", "--run", run)]
-                 for run in ("main", "main~1")}
+        steps = {
+            run: [entry["step"] for entry in harness.varve_json(store, "steps", "--run", run)]
+            for run in ("main", "main~1")
+        }
         say(f"steps of the runs: {steps}")
         saved = list(range(self.interval, self.last + 1, self.interval))
         check(steps == {"main": saved, "main~1": [self.last]}, steps)
@@ -263,8 +307,10 @@ class Proof:
         store = self.new_store("other")
         log = self.train(store, "--exit-interval", self.stop)
         self.train(store, "--weight-decay", 0.1001, log=log)
-        for compare in (lambda: self.compare_losses(whole, log),
-                        lambda: self.compare_states(whole_store, store, self.last)):
+        for compare in (
+            lambda: self.compare_losses(whole, log),
+            lambda: self.compare_states(whole_store, store, self.last),
+        ):
             try:
                 with contextlib.redirect_stdout(io.StringIO()):
                     compare()

@@ -13,18 +13,24 @@ import re
 import subprocess
 import sys
 
+import harness
 import ml_dtypes  # noqa: F401, so that numpy knows bfloat16
 import numpy as np
 from safetensors.numpy import load_file
 
-import harness
-
 SAME = ["tp2", "pp2", "dp2", "dp2 zero", "tp2 pp2 dp2 zero"]
 # The word embedding, which both ends of a pipeline have, is cut by ZeRO in its middle with dp3.
 CHANGES = [
-    ("1", "tp2 pp2 dp2 zero"), ("tp2 pp2 dp2 zero", "1"), ("tp2", "pp2"), ("pp2", "tp2"),
-    ("dp2", "dp2 zero"), ("dp2 zero", "dp2"), ("tp2 pp2 dp2 zero", "pp3"),
-    ("tp2 pp2 dp2 zero", "dp3 zero"), ("pp3", "tp4"), ("dp3 zero", "pp2 dp3 zero"),
+    ("1", "tp2 pp2 dp2 zero"),
+    ("tp2 pp2 dp2 zero", "1"),
+    ("tp2", "pp2"),
+    ("pp2", "tp2"),
+    ("dp2", "dp2 zero"),
+    ("dp2 zero", "dp2"),
+    ("tp2 pp2 dp2 zero", "pp3"),
+    ("tp2 pp2 dp2 zero", "dp3 zero"),
+    ("pp3", "tp4"),
+    ("dp3 zero", "pp2 dp3 zero"),
     ("pp2 dp3 zero", "tp2 dp2"),
 ]
 BATCH = 12
@@ -57,9 +63,23 @@ class Proof:
         self.mode = mode
         self.stop, self.last = options.stop, options.steps
         self.straight = {}  # losses and their bits, by layout
-        self.model = ["--num-layers", 3, "--hidden-size", options.hidden, "--num-attention-heads", 4,
-                      "--seq-length", 16, "--micro-batch-size", BATCH, "--lr-warmup-iters", 2,
-                      "--lr-decay-iters", options.steps, f"--{mode}"]
+        self.model = [
+            "--num-layers",
+            3,
+            "--hidden-size",
+            options.hidden,
+            "--num-attention-heads",
+            4,
+            "--seq-length",
+            16,
+            "--micro-batch-size",
+            BATCH,
+            "--lr-warmup-iters",
+            2,
+            "--lr-decay-iters",
+            options.steps,
+            f"--{mode}",
+        ]
 
     def train(self, layout, *flags, mpirun=False):
         """The losses that it prints, by step, and the step that it says to have loaded."""
@@ -71,12 +91,17 @@ class Proof:
             flags = [*flags, "--spawn", layout.ranks]
         command = [*start, harness.program("gpt_train"), *self.model, *layout.flags, *flags]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-        check(done.returncode == 0, f"{command} exited {done.returncode}\n{done.stdout}{done.stderr}")
+        check(
+            done.returncode == 0, f"{command} exited {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         steps = {}
         for step, loss, bits, sample in re.findall(
-                r"^step (\d+) loss (\S+) bits (\S+) .* samples (\d+)-", done.stdout, re.MULTILINE):
+            r"^step (\d+) loss (\S+) bits (\S+) .* samples (\d+)-", done.stdout, re.MULTILINE
+        ):
             steps[int(step)] = float(loss), bits
-            check(int(sample) == BATCH * (int(step) - 1), f"step {step} begins with sample {sample}")
+            check(
+                int(sample) == BATCH * (int(step) - 1), f"step {step} begins with sample {sample}"
+            )
         loaded = re.search(r"^loaded step (\d+) ", done.stdout, re.MULTILINE)
         return steps, int(loaded[1]) if loaded else None
 
@@ -94,8 +119,18 @@ class Proof:
         """A store with the step at which a training was stopped."""
         store = self.store("from", layout.name, *flags)
         if not store.exists():
-            self.train(layout, "--train-iters", self.last, "--save", store, "--save-interval", 1000,
-                       "--exit-interval", self.stop, *flags)
+            self.train(
+                layout,
+                "--train-iters",
+                self.last,
+                "--save",
+                store,
+                "--save-interval",
+                1000,
+                "--exit-interval",
+                self.stop,
+                *flags,
+            )
         return store
 
     def same_ranks(self, layout, *flags, mpirun=False):
@@ -105,10 +140,14 @@ class Proof:
         saving = ["--load", store, "--save", to, "--save-interval", 1000, *flags]
         losses, loaded = self.train(layout, "--train-iters", self.last, *saving, mpirun=mpirun)
         check(loaded == self.stop, f"{layout.name}: loaded step {loaded}")
-        check(sorted(losses) == list(range(self.stop + 1, self.last + 1)), f"steps {sorted(losses)}")
+        check(
+            sorted(losses) == list(range(self.stop + 1, self.last + 1)), f"steps {sorted(losses)}"
+        )
         for step, (loss, bits) in losses.items():
-            check(bits == expected[step][1],
-                  f"{layout.name}: the loss of step {step} is {loss} ({bits}), expected {expected[step]}")
+            check(
+                bits == expected[step][1],
+                f"{layout.name}: the loss of step {step} is {loss} ({bits}), expected {expected[step]}",
+            )
         harness.check(to)
         return f"{len(losses)} losses"
 
@@ -130,7 +169,10 @@ class Proof:
         check(sorted(expected) == sorted(found), f"{what}: not the same tensors")
         for name, tensor in expected.items():
             other = found[name]
-            check(other.dtype == tensor.dtype and other.shape == tensor.shape, f"{what}: {name}: shape")
+            check(
+                other.dtype == tensor.dtype and other.shape == tensor.shape,
+                f"{what}: {name}: shape",
+            )
             a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (tensor, other))
             check(np.array_equal(a, b), f"{what}: {name} differs first in byte {np.argmax(a != b)}")
         return f"{len(expected)} tensors"
@@ -139,18 +181,27 @@ class Proof:
         """Without dropout, whose generator begins anew when the number of ranks changes."""
         what = f"{source.name} -> {target.name}"
         no_dropout = ["--dropout", 0]
-        saved, expected = self.stopped(source, *no_dropout), self.straight_losses(source, *no_dropout)
+        saved, expected = (
+            self.stopped(source, *no_dropout),
+            self.straight_losses(source, *no_dropout),
+        )
         store = self.store(source.name, "to", target.name)
         saving = ["--save", store, "--save-interval", 1000, *no_dropout]
         losses, loaded = self.train(target, "--train-iters", self.stop, "--load", saved, *saving)
-        check(loaded == self.stop and not losses, f"{what}: loaded {loaded}, trained {sorted(losses)}")
+        check(
+            loaded == self.stop and not losses, f"{what}: loaded {loaded}, trained {sorted(losses)}"
+        )
         tensors = self.compare_tensors(what, store, saved)
         losses, _ = self.train(target, "--train-iters", self.last, "--load", store, *saving)
-        check(sorted(losses) == list(range(self.stop + 1, self.last + 1)), f"steps {sorted(losses)}")
+        check(
+            sorted(losses) == list(range(self.stop + 1, self.last + 1)), f"steps {sorted(losses)}"
+        )
         for step, (loss, _) in losses.items():
             difference = abs(loss / expected[step][0] - 1)
-            check(difference < TOLERANCE[self.mode],
-                  f"{what}: the loss of step {step} is {loss}, expected about {expected[step][0]}")
+            check(
+                difference < TOLERANCE[self.mode],
+                f"{what}: the loss of step {step} is {loss}, expected about {expected[step][0]}",
+            )
         harness.check(store)
         return tensors
 
@@ -165,15 +216,29 @@ class Proof:
     def without_optimizer(self, layout):
         """The masters are made from the weights, wherever ZeRO has them: else they would undo the load."""
         saved, store = self.stopped(layout), self.store(layout.name, "without-optimizer")
-        self.train(layout, "--train-iters", self.stop, "--load", saved, "--ckpt-step", self.stop,
-                   "--no-load-optim", "--save", store, "--save-interval", 1000)
+        self.train(
+            layout,
+            "--train-iters",
+            self.stop,
+            "--load",
+            saved,
+            "--ckpt-step",
+            self.stop,
+            "--no-load-optim",
+            "--save",
+            store,
+            "--save-interval",
+            1000,
+        )
         before, after = self.export(saved), self.export(store)
         names = [name.removeprefix("master.") for name in after if name.startswith("master.")]
         check(names, "there are no masters")
         for name in names:
             weight, master = after[f"model.{name}"], after[f"master.{name}"]
             check(np.array_equal(weight, before[f"model.{name}"]), f"{layout.name}: model.{name}")
-            check(np.array_equal(master, weight.astype(np.float32)), f"{layout.name}: master.{name}")
+            check(
+                np.array_equal(master, weight.astype(np.float32)), f"{layout.name}: master.{name}"
+            )
         return f"{len(names)} masters, made from weights"
 
 
@@ -189,8 +254,12 @@ def run(folder, options):
             print_row(mode, name, name, proof.same_ranks(Layout(name)))
         print_row(mode, "dp2 zero", "dp2 zero", proof.other_training(Layout("dp2 zero")))
     layout = Layout("tp2 pp2")
-    print_row("bf16", layout.name, f"{layout.name} (mpirun)",
-              harness.why_no_mpi() or modes["bf16"].same_ranks(layout, mpirun=True))
+    print_row(
+        "bf16",
+        layout.name,
+        f"{layout.name} (mpirun)",
+        harness.why_no_mpi() or modes["bf16"].same_ranks(layout, mpirun=True),
+    )
     for name in ("dp2 zero", "tp2 pp2 dp2 zero"):
         print_row("bf16", name, name, modes["bf16"].without_optimizer(Layout(name)))
         print_row("bf16", name, "", modes["bf16"].weights_cost_nothing(Layout(name)))

@@ -98,32 +98,32 @@ class ResumeTest : public testing::Test {
   const std::string path_ = folder_.path() / "store";
 };
 
-TEST_F(ResumeTest, Row01_TwentyStepsByFiveAreFourCheckpoints) {
+TEST_F(ResumeTest, TwentyStepsByFiveAreFourCheckpoints) {
   Start(SmallOptions(), Flags(5))->TrainTo(20);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{5, 10, 15, 20}));
 }
 
-TEST_F(ResumeTest, Row01_TheLastStepIsSavedToo) {
+TEST_F(ResumeTest, TheLastStepIsSavedToo) {
   Start(SmallOptions(), Flags(5))->TrainTo(7);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{5, 7}));
 }
 
-TEST_F(ResumeTest, Row02_KeepsTheNewest) {
+TEST_F(ResumeTest, KeepsTheNewest) {
   varve::CheckpointFlags flags = Flags(1);
   flags.max_checkpoint_keep = 2;
   Start(SmallOptions(), flags)->TrainTo(4);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{3, 4}));
 }
 
-TEST_F(ResumeTest, Row03_Bf16TenAndTenEqualTwenty) { ExpectTenAndTenEqualTwenty(SmallOptions()); }
+TEST_F(ResumeTest, Bf16TenAndTenEqualTwenty) { ExpectTenAndTenEqualTwenty(SmallOptions()); }
 
-TEST_F(ResumeTest, Row03_Fp32TenAndTenEqualTwenty) {
+TEST_F(ResumeTest, Fp32TenAndTenEqualTwenty) {
   TrainerOptions options = SmallOptions();
   options.precision = Precision::kFp32;
   ExpectTenAndTenEqualTwenty(options);
 }
 
-TEST_F(ResumeTest, Row03_GoesOnFromAnOlderStep) {
+TEST_F(ResumeTest, GoesOnFromAnOlderStep) {
   const auto first = Start(SmallOptions(), Flags(2));
   first->TrainTo(4);
   varve::CheckpointFlags flags = Flags(2);
@@ -136,7 +136,7 @@ TEST_F(ResumeTest, Row03_GoesOnFromAnOlderStep) {
   EXPECT_EQ(Steps("main~1"), (std::vector<uint64_t>{4}));
 }
 
-TEST_F(ResumeTest, Row03_RefusesAnotherModel) {
+TEST_F(ResumeTest, RefusesAnotherModel) {
   Start(SmallOptions(), Flags())->TrainTo(1);
   TrainerOptions options = SmallOptions();
   options.model.hidden_size = 40;
@@ -145,14 +145,14 @@ TEST_F(ResumeTest, Row03_RefusesAnotherModel) {
   EXPECT_NE(other.status.message().find("model.transformer.wte.weight"), std::string::npos);
 }
 
-TEST_F(ResumeTest, Row03_SavesTheLossAsAMetric) {
+TEST_F(ResumeTest, SavesTheLossAsAMetric) {
   const std::vector<float> losses = Start(SmallOptions(), Flags())->TrainTo(1);
   const auto store = varve::Store::OpenForReading(path_).value();
   EXPECT_EQ(store->OpenCheckpoint("main", 1).value()->info().metrics.at("loss"), losses[0]);
 }
 
 // The samples go on where they were, whatever the batch size is from there.
-TEST_F(ResumeTest, Row11_OtherBatchSizeSameNextSample) {
+TEST_F(ResumeTest, OtherBatchSizeSameNextSample) {
   Trainer whole(SmallOptions(), SmallText());
   TrainTo(4, &whole);
   Start(SmallOptions(), Flags())->TrainTo(4);
@@ -166,7 +166,7 @@ TEST_F(ResumeTest, Row11_OtherBatchSizeSameNextSample) {
   EXPECT_EQ(StateBytes(&resumed->trainer), StateBytes(&whole));
 }
 
-TEST_F(ResumeTest, Row12_LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
+TEST_F(ResumeTest, LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
   TrainerOptions options = SmallOptions();
   options.schedule.warmup_iters = 6;
   Trainer whole(options, SmallText());
@@ -180,7 +180,7 @@ TEST_F(ResumeTest, Row12_LearningRateGoesOnAcrossTheEndOfTheWarmUp) {
 }
 
 // Dropout draws from a generator that runs through the whole training.
-TEST_F(ResumeTest, Row13_DropoutGoesOn) {
+TEST_F(ResumeTest, DropoutGoesOn) {
   TrainerOptions options = SmallOptions();
   options.dropout = 0.5f;
   Trainer whole(options, SmallText());

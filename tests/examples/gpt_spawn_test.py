@@ -46,12 +46,17 @@ class GptSpawnTest(unittest.TestCase):
 
     def is_like_alone(self, output):
         self.assertEqual(len(losses(output)), 5, output)
-        for ours, alone in zip(losses(output), losses(self.alone)):
+        for ours, alone in zip(losses(output), losses(self.alone), strict=False):
             self.assertAlmostEqual(ours, alone, delta=1e-4 * alone)
 
     def test_layouts(self):
-        for ranks, *layout in ((2, "--tp", 2), (2, "--pp", 2), (2,), (2, "--zero"),
-                               (8, "--tp", 2, "--pp", 2, "--dp", 2, "--zero")):
+        for ranks, *layout in (
+            (2, "--tp", 2),
+            (2, "--pp", 2),
+            (2,),
+            (2, "--zero"),
+            (8, "--tp", 2, "--pp", 2, "--dp", 2, "--zero"),
+        ):
             with self.subTest(ranks=ranks, layout=layout):
                 run = command("--train-iters", 5, "--spawn", ranks, *layout)
                 first, second = harness.command(*run), harness.command(*run)
@@ -59,16 +64,24 @@ class GptSpawnTest(unittest.TestCase):
                 self.assertEqual(without_times(first), without_times(second))
 
     def test_ranks_started_by_others(self):
-        environment = os.environ | {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "127.0.0.1",
-                                    "MASTER_PORT": "1"}
+        environment = os.environ | {
+            "WORLD_SIZE": "1",
+            "RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "1",
+        }
         one = harness.command(*command("--train-iters", 5), env=environment)
         self.assertEqual(without_times(one), without_times(self.alone))
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_mpi(self):
         mpirun = ["mpirun", "-n", 4, "--allow-run-as-root", "--oversubscribe"]
-        done = subprocess.run([*map(str, mpirun), *command("--train-iters", 5, "--tp", 2, "--pp", 2)],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*map(str, mpirun), *command("--train-iters", 5, "--tp", 2, "--pp", 2)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if "built without MPI" in done.stderr:
             self.skipTest("gpt_train was built without MPI")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -77,16 +90,23 @@ class GptSpawnTest(unittest.TestCase):
     def test_each_rank_dumps_its_part(self):
         with harness.clean_folder() as folder:
             dump = f"model.transformer.h.1.mlp.c_fc.weight@2={folder}/dump"
-            harness.command(*command("--train-iters", 2, "--spawn", 4, "--tp", 2, "--pp", 2,
-                                     "--dump-tensor", dump))
+            harness.command(
+                *command(
+                    "--train-iters", 2, "--spawn", 4, "--tp", 2, "--pp", 2, "--dump-tensor", dump
+                )
+            )
             files = {file.name: file.stat().st_size for file in folder.iterdir()}
             half = 4 * 64 * 64 * 4 // 2
             self.assertEqual(files, {"dump.2": half, "dump.3": half})  # of the second stage
 
     def start(self, *arguments):
         """Starts a long training and returns it with the pids of its ranks, at its third step."""
-        trainer = subprocess.Popen(command("--train-iters", 1_000_000, *arguments), text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        trainer = subprocess.Popen(
+            command("--train-iters", 1_000_000, *arguments),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.addCleanup(trainer.kill)
         while not trainer.stdout.readline().startswith("step 3 "):
             self.assertIsNone(trainer.poll())
@@ -129,8 +149,12 @@ class GptSpawnTest(unittest.TestCase):
             (["--spawn", 3, "--pp", 3], "3 stages cannot share 2 layers"),
         ):
             with self.subTest(arguments=arguments):
-                done = subprocess.run(command("--train-iters", 1, *arguments), capture_output=True,
-                                      text=True, check=False)
+                done = subprocess.run(
+                    command("--train-iters", 1, *arguments),
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(message, done.stderr)
 

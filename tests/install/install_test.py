@@ -54,8 +54,9 @@ class InstallTest(unittest.TestCase):
         source, build = self.folder / "source", self.folder / "build"
         shutil.copytree(ROOT / "tests/install/consumer", source)
         shutil.copy(self.main, source)
-        harness.command("cmake", "-S", source, "-B", build, "-G", "Ninja",
-                        f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        harness.command(
+            "cmake", "-S", source, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}"
+        )
         harness.command("cmake", "--build", build)
         self.runs(build / "consumer")
         self.assertTrue((build / "consumer_ranks").exists())

@@ -18,8 +18,16 @@ class PackageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = cls.enterClassContext(harness.clean_folder())
-        harness.command("cpack", "-G", "DEB", "--config", BUILD / "CPackConfig.cmake",
-                        "-B", cls.folder, cwd=cls.folder)
+        harness.command(
+            "cpack",
+            "-G",
+            "DEB",
+            "--config",
+            BUILD / "CPackConfig.cmake",
+            "-B",
+            cls.folder,
+            cwd=cls.folder,
+        )
 
     def package(self, name):
         (path,) = self.folder.glob(f"{name}_*.deb")
@@ -46,8 +54,13 @@ class PackageTest(unittest.TestCase):
 
     def test_the_libraries(self):
         files = self.unpack("libvarve-dev")
-        for file in ("include/varve/varve.h", "lib/libvarve_hooks.a", "lib/libvarve_store.a",
-                     "lib/pkgconfig/varve.pc", "lib/cmake/varve/varveConfig.cmake"):
+        for file in (
+            "include/varve/varve.h",
+            "lib/libvarve_hooks.a",
+            "lib/libvarve_store.a",
+            "lib/pkgconfig/varve.pc",
+            "lib/cmake/varve/varveConfig.cmake",
+        ):
             self.assertTrue((files / file).exists(), file)
         self.assertFalse((files / "bin").exists())
         self.assertIn("librocksdb-dev", self.field("libvarve-dev", "Depends"))

@@ -3,10 +3,10 @@
 // Damage on disk is found, named and never passed on as data.
 #include <fstream>
 
-#include "store/commit_batch.h"
-#include "store/database.h"
-#include "store/record.h"
-#include "store/reference_counts.h"
+#include "store/db/commit_batch.h"
+#include "store/db/database.h"
+#include "store/db/reference_counts.h"
+#include "store/format/record.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -66,12 +66,13 @@ TEST_F(DamageTest, FlippedByteOfAChunkIsNamed) {
   store_ = Store::Open(path()).value();
   const auto reader = store_->OpenCheckpoint("main", 4).value();
   std::vector<std::byte> out(tensor_.bytes.size());
-  EXPECT_THAT(reader->Read("layer.weight", out),
-              FailsWith(StatusCode::kCorruption,
-                        "tensor layer.weight at step 4 of run main, chunk 1"));
+  EXPECT_THAT(
+      reader->Read("layer.weight", out),
+      FailsWith(StatusCode::kCorruption, "tensor layer.weight at step 4 of run main, chunk 1"));
   store_.reset();
   EXPECT_EQ(CheckErrors(), "");
-  EXPECT_THAT(CheckErrors(true), ::testing::HasSubstr("layer.weight at step 4 of run main, chunk 1"));
+  EXPECT_THAT(CheckErrors(true),
+              ::testing::HasSubstr("layer.weight at step 4 of run main, chunk 1"));
 }
 
 TEST_F(DamageTest, MissingOrCutChunkFileIsFound) {
@@ -110,7 +111,8 @@ TEST_F(DamageTest, MissingListIsNamed) {
   store_ = Store::Open(path()).value();
   const auto reader = store_->OpenCheckpoint("main", 4).value();
   std::vector<std::byte> out(tensor_.bytes.size());
-  EXPECT_THAT(reader->Read("layer.weight", out), FailsWith(StatusCode::kCorruption, "list 1/0 is missing"));
+  EXPECT_THAT(reader->Read("layer.weight", out),
+              FailsWith(StatusCode::kCorruption, "list 1/0 is missing"));
 }
 
 TEST_F(DamageTest, MissingTensorRecordIsFound) {
@@ -122,8 +124,7 @@ TEST_F(DamageTest, MissingTensorRecordIsFound) {
 
 TEST_F(DamageTest, WrongCountIsFound) {
   Change([&](const Database& database, CommitBatch* batch) {
-    const uint64_t birth =
-        keys::ParseBirth(FirstKey(database, Family::kBirths))->birth;
+    const uint64_t birth = keys::ParseBirth(FirstKey(database, Family::kBirths))->birth;
     batch->Put(Family::kCounts, keys::Counts(birth, Counted::kChunk, 0), EncodeCounts({1, 5}));
   });
   EXPECT_THAT(CheckErrors(), ::testing::HasSubstr("/1: is counted 5 times, named 1 times"));
@@ -146,11 +147,10 @@ TEST_F(DamageTest, EveryFlippedByteOfARecordIsSafe) {
     auto database = Database::OpenForReading(path()).value();
     for (const Family family :
          {Family::kSteps, Family::kTensors, Family::kLists, Family::kBirths, Family::kMeta}) {
-      VARVE_ASSERT_OK(
-          database->Scan(family, "", [&](std::string_view key, std::string_view value) {
-            cases.push_back({family, std::string(key), std::string(value)});
-            return Status::Ok();
-          }));
+      VARVE_ASSERT_OK(database->Scan(family, "", [&](std::string_view key, std::string_view value) {
+        cases.push_back({family, std::string(key), std::string(value)});
+        return Status::Ok();
+      }));
     }
   }
   // The decoders alone: hostile bytes give a value or an error, and touch nothing outside.

@@ -68,6 +68,15 @@ class FaultsTest : public InternalsTest {
     EXPECT_THAT(check->errors, ::testing::IsEmpty()) << where;
   }
 
+  // A reclaim leaves nothing, whatever another that was cut short did.
+  void ExpectGivesBack(const std::string& where) {
+    const auto reclaimed = store_->Reclaim({.all = true});
+    ASSERT_TRUE(reclaimed.ok()) << where << ": " << reclaimed.status().ToString();
+    EXPECT_EQ(reclaimed->pending_bytes, 0u) << where;
+    EXPECT_EQ(GetStats().pending_bytes, 0u) << where;
+    ExpectClean("after a reclaim, " + where);
+  }
+
   void ExpectCopyHolds(const fs::path& copy, const std::vector<uint64_t>& steps,
                        const std::string& where) {
     const auto store = Store::OpenForReading(copy);
@@ -106,6 +115,7 @@ class FaultsTest : public InternalsTest {
         return rounds;
       }
       ExpectClean("opened again, " + where);
+      ExpectGivesBack(where);
       if (HasFailure()) return rounds;
     }
   }
@@ -153,6 +163,18 @@ TEST_F(FaultsTest, Reclaim) {
       {1, 3},
       [&] {
         VARVE_RETURN_IF_ERROR(DropSteps({2}, {.reclaim = false}));
+        return store_->Reclaim({.all = true}).status();
+      },
+      /*stride=*/5);
+}
+
+// The first birth lives in part: its file is written anew, and the counts say so after that.
+TEST_F(FaultsTest, ReclaimOfAPart) {
+  SweepAll(
+      {2, 3},
+      [&] {
+        VARVE_RETURN_IF_ERROR(store_->RemoveTag("main", "first"));
+        VARVE_RETURN_IF_ERROR(DropSteps({1}, {.reclaim = false}));
         return store_->Reclaim({.all = true}).status();
       },
       /*stride=*/5);
@@ -225,6 +247,38 @@ TEST_F(FaultsTest, Group) {
 
 // The faults strike the copy; a backup that comes after them works, where a copy was before and
 // where there was none.
+// A writer that looks through a reader of its own: what that cannot catch up with is no answer.
+TEST_F(FaultsTest, LookingBesideTheWriter) {
+  Start();
+  uint64_t opening = 0;
+  {
+    const FailingIo count({.path = "/CURRENT", .call = "open"});
+    VARVE_ASSERT_OK(Store::OpenForReading(path()).status());
+    opening = count.num_calls();
+  }
+  ASSERT_GT(opening, 0u);
+  const CheckpointId id{"main", 2};
+  const std::function<Status()> questions[] = {[&] {
+                                                 return store_->BytesFreedByDrop({&id, 1}).status();
+                                               },
+                                               [&] {
+                                                 return store_->ForecastDrop({&id, 1}).status();
+                                               },
+                                               [&] { return store_->Check({}).status(); }};
+  for (const auto& ask : questions) {
+    {
+      const FailingIo fault({.path = "/CURRENT",
+                             .call = "open",
+                             .first = opening,
+                             .count = UINT64_MAX,
+                             .error = EIO});
+      EXPECT_THAT(ask(), FailsWith(StatusCode::kIOError, "CURRENT"));
+      EXPECT_NE(fault.failed(), "");
+    }
+    VARVE_EXPECT_OK(ask());
+  }
+}
+
 TEST_F(FaultsTest, Backup) {
   const fs::path copy = folder_.path() / "store.copy";
   for (const bool again : {false, true}) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "store/store_impl.h"
+#include "store/db/store_impl.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -32,8 +32,9 @@ class InternalsTest : public StoreTest {
 
   // Every family that a store without steps leaves empty.
   void ExpectNoKeys() {
-    for (const Family family : {Family::kSteps, Family::kState, Family::kTensors, Family::kLists,
-                                Family::kChunks, Family::kBirths, Family::kCounts, Family::kIndex}) {
+    for (const Family family :
+         {Family::kSteps, Family::kState, Family::kTensors, Family::kLists, Family::kChunks,
+          Family::kBirths, Family::kCounts, Family::kIndex}) {
       EXPECT_EQ(CountKeys(family), 0u) << kFamilyNames[static_cast<int>(family)];
     }
   }

@@ -3,7 +3,7 @@
 // Random saves, replacements, drops and reclaims, compared with a map that does the same in memory.
 #include <map>
 
-#include "codec/rounded_copy.h"
+#include "codec/predict/rounded_copy.h"
 #include "tests/store/internals.h"
 
 namespace varve::testing {
@@ -18,8 +18,8 @@ class ModelTest : public InternalsTest, public ::testing::WithParamInterface<uin
   bool OneIn(uint64_t n) { return Below(n) == 0; }
   std::string AnyRun() { return OneIn(3) ? "side" : "main"; }
 
-  // A trainer's state: weights that drift, their copy, a tied tensor, bytes, a constant, a scalar. Each
-  // save changes some of it, now and then it jumps back, and sometimes a part is left out.
+  // A trainer's state: weights that drift, their copy, a tied tensor, bytes, a constant, a scalar.
+  // Each save changes some of it, now and then it jumps back, and sometimes a part is left out.
   Tensors NextState() {
     TestTensor& weights = state_[0];
     if (OneIn(5) && !model_.empty()) {
@@ -98,9 +98,9 @@ class ModelTest : public InternalsTest, public ::testing::WithParamInterface<uin
 
   std::mt19937_64 random_{GetParam()};
   std::map<StepName, Tensors> model_;
-  Tensors state_ = {NormalTensor("weights", {9000}, 1), RandomTensor("bytes", DType::kU8, {70000}, 0),
-                    RandomTensor("constant", DType::kI32, {1000}, 0),
-                    RandomTensor("scalar", DType::kF64, {}, 0)};
+  Tensors state_ = {
+      NormalTensor("weights", {9000}, 1), RandomTensor("bytes", DType::kU8, {70000}, 0),
+      RandomTensor("constant", DType::kI32, {1000}, 0), RandomTensor("scalar", DType::kF64, {}, 0)};
 };
 
 TEST_P(ModelTest, TheStoreHoldsWhatTheMapHolds) {

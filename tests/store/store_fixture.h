@@ -18,15 +18,15 @@
 
 namespace varve::testing {
 
-#define VARVE_ASSERT_OK(expr)                                        \
-  do {                                                               \
-    const ::varve::Status assert_status = (expr);                    \
-    ASSERT_TRUE(assert_status.ok()) << assert_status.ToString();     \
+#define VARVE_ASSERT_OK(expr)                                    \
+  do {                                                           \
+    const ::varve::Status assert_status = (expr);                \
+    ASSERT_TRUE(assert_status.ok()) << assert_status.ToString(); \
   } while (false)
-#define VARVE_EXPECT_OK(expr)                                        \
-  do {                                                               \
-    const ::varve::Status expect_status = (expr);                    \
-    EXPECT_TRUE(expect_status.ok()) << expect_status.ToString();     \
+#define VARVE_EXPECT_OK(expr)                                    \
+  do {                                                           \
+    const ::varve::Status expect_status = (expr);                \
+    EXPECT_TRUE(expect_status.ok()) << expect_status.ToString(); \
   } while (false)
 
 // The status of a Status or of a Result.
@@ -40,8 +40,7 @@ Status StatusOf(const Result<T>& result) {
 MATCHER_P2(FailsWith, code, text, "") {
   const Status status = StatusOf(arg);
   *result_listener << status.ToString();
-  return !status.ok() && status.code() == code &&
-         status.ToString().find(text) != std::string::npos;
+  return !status.ok() && status.code() == code && status.ToString().find(text) != std::string::npos;
 }
 
 // A tensor that a test owns.

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 namespace {
@@ -18,12 +20,14 @@ std::mutex mutex;
 varve::testing::FailingIo::Plan plan;
 uint64_t calls = 0;
 std::string last_failed;
+constexpr std::string_view kOpen = "open";
 
 // 0: the call goes on.
-int ErrorOf(const char* call, const std::string& path) {
+int ErrorOf(std::string_view call, const std::string& path) {
   const std::lock_guard lock(mutex);
   if (!active || path.find(plan.path) == std::string::npos) return 0;
-  if (!plan.call.empty() && plan.call != call) return 0;
+  const bool is_meant = plan.call.empty() ? call != kOpen : plan.call == call;
+  if (!is_meant) return 0;
   const uint64_t number = calls++;
   if (plan.error == 0 || number < plan.first || number - plan.first >= plan.count) return 0;
   last_failed = std::string(call) + " " + path;
@@ -64,6 +68,16 @@ ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
   if (!active) return next(fd, data, size, offset);
   return Call<ssize_t>("pwrite", PathOf(fd), [&] { return next(fd, data, size, offset); });
+}
+int open(const char* path, int flags, ...) {
+  static auto* const next = Next<int(const char*, int, ...)>("open");
+  va_list rest;
+  va_start(rest, flags);
+  const bool has_mode = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  const mode_t mode = has_mode ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (!active || (flags & (O_WRONLY | O_RDWR)) != 0) return next(path, flags, mode);
+  return Call<int>("open", path, [&] { return next(path, flags, mode); });
 }
 int fsync(int fd) {
   static auto* const next = Next<int(int)>("fsync");

@@ -66,7 +66,9 @@ def command(*arguments, **options):
 @contextlib.contextmanager
 def clean_folder():
     """A new folder in $VARVE_TEST_DIR or the system's; kept when the test fails."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="varve-test-", dir=os.environ.get("VARVE_TEST_DIR")))
+    folder = pathlib.Path(
+        tempfile.mkdtemp(prefix="varve-test-", dir=os.environ.get("VARVE_TEST_DIR"))
+    )
     try:
         yield folder
     except BaseException:
@@ -77,16 +79,23 @@ def clean_folder():
 
 def mpirun(num_ranks, *arguments):
     """The command that runs a program on so many ranks of this machine."""
-    return ["mpirun", "-n", str(num_ranks), "--allow-run-as-root", "--oversubscribe",
-            *map(str, arguments)]
+    return [
+        "mpirun",
+        "-n",
+        str(num_ranks),
+        "--allow-run-as-root",
+        "--oversubscribe",
+        *map(str, arguments),
+    ]
 
 
 def why_no_mpi():
     """Why gpt_train cannot be run by mpirun here; empty when it can."""
     if not shutil.which("mpirun"):
         return "there is no mpirun"
-    done = subprocess.run(mpirun(1, program("gpt_train"), "--train-iters", 0),
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        mpirun(1, program("gpt_train"), "--train-iters", 0), capture_output=True, text=True
+    )
     return "gpt_train was built without MPI" if "built without MPI" in done.stderr else ""
 
 
@@ -117,7 +126,9 @@ class StoreTool:
     def __init__(self, store, max_tensor_bytes=64 << 10):
         self.process = subprocess.Popen(
             [program("store_tool"), str(store), str(max_tensor_bytes)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.opened = self.process.stdout.readline().strip()
 

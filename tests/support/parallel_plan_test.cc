@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tests/hooks/layouts/layout_cover.h"
+#include "tests/trainer_hooks/layouts/layout_cover.h"
 
 namespace varve::testing {
 namespace {
@@ -35,7 +35,7 @@ std::vector<std::string> HeldOf(const std::vector<RankTensors>& ranks, std::stri
 class PlanTest : public ::testing::TestWithParam<const char*> {};
 
 // Layouts that are equal are replicas. All others together hold each element once.
-TEST_P(PlanTest, Row24_HoldsEveryElement) {
+TEST_P(PlanTest, HoldsEveryElement) {
   const Model model = OddModel();
   std::map<std::string, std::vector<ShardLayout>> layouts;
   for (const RankTensors& held : Ranks(model, GetParam())) {
@@ -74,7 +74,7 @@ TEST(ParsePlanTest, ReadsTheSeedsNames) {
   EXPECT_THAT(ParsePlan("pp"), FailsWith(StatusCode::kInvalidArgument, "\"pp\""));
 }
 
-TEST(PlanKnownValuesTest, Row24_MpPpVpp) {
+TEST(PlanKnownValuesTest, MpPpVpp) {
   const auto ranks = Ranks(OddModel(), "mp2 pp2 vpp2");
   EXPECT_THAT(HeldOf(ranks, "transformer.h.5.attn.c_proj.weight"),
               ElementsAre("[:, 0:12] of [29, 24]", "[:, 12:24] of [29, 24]", "-", "-"));
@@ -88,14 +88,14 @@ TEST(PlanKnownValuesTest, Row24_MpPpVpp) {
 }
 
 // Eight ranks and four keys.
-TEST(PlanKnownValuesTest, Row16_SharedKeys) {
+TEST(PlanKnownValuesTest, SharedKeys) {
   const auto ranks = Ranks(HeadsModel(), "mp8");
   const auto held = HeldOf(ranks, "transformer.h.0.attn.c_attn.bias");
   EXPECT_EQ(held[6], "[18:21+33:36+45:48] of [48]");
   EXPECT_EQ(held[7], "[21:24+33:36+45:48] of [48]");
 }
 
-TEST(PlanKnownValuesTest, Row24_Stage3SlicesWhatIsLarge) {
+TEST(PlanKnownValuesTest, Stage3SlicesWhatIsLarge) {
   const auto ranks = Ranks(OddModel(), "sharding2 stage3");
   EXPECT_THAT(HeldOf(ranks, "transformer.h.3.equal"),
               ElementsAre("[:, :] of [1024, 1024]", "[:, :] of [1024, 1024]"));

@@ -46,8 +46,8 @@ inline std::vector<std::byte> CutShard(const std::vector<std::byte>& global, siz
   std::vector<std::byte> local(places.size() * element_bytes, padding);
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] == kPaddingPlace) continue;
-    std::memcpy(&local[i * element_bytes],
-                &global[static_cast<size_t>(places[i]) * element_bytes], element_bytes);
+    std::memcpy(&local[i * element_bytes], &global[static_cast<size_t>(places[i]) * element_bytes],
+                element_bytes);
   }
   return local;
 }

@@ -42,8 +42,8 @@ void MakeDrifting(uint64_t key, uint64_t version, std::byte* out, size_t size) {
   for (size_t i = 0; i < size; i += 4) out[i] ^= static_cast<std::byte>(Mix(version, i) & 3);
 }
 
-void FillBlock(const ContentPlan& plan, int tensor, size_t block, uint64_t content,
-               std::byte* out, size_t size) {
+void FillBlock(const ContentPlan& plan, int tensor, size_t block, uint64_t content, std::byte* out,
+               size_t size) {
   const uint64_t version = BlockVersion(plan, tensor, block, content);
   const uint64_t place = Mix(plan.seed, static_cast<uint64_t>(tensor), block);
   switch (KindOf(tensor)) {
@@ -167,10 +167,8 @@ Result<SaveReport> SaveContent(Store* store, const ContentPlan& plan, uint64_t s
   const std::vector<MadeTensor> tensors = MakeContent(plan, content);
   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, options));
   for (const MadeTensor& made : tensors) {
-    VARVE_RETURN_IF_ERROR(writer->Put({.name = made.name,
-                                       .dtype = made.dtype,
-                                       .shape = made.shape,
-                                       .data = made.bytes.data()}));
+    VARVE_RETURN_IF_ERROR(writer->Put(
+        {.name = made.name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
   }
   VARVE_RETURN_IF_ERROR(writer->PutBytes(kItemName, MakeItem(plan, content)));
   TrainerState state;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What crash and system tests save: the content of a step is a pure function of a plan and a number,
-// so that another process can tell, byte for byte, whether what it reads is that content, whole.
-// From one content number to the next a share of the blocks stays equal, so that steps share chunks.
-// All functions are stateless and may run on any thread.
+// What crash and system tests save: the content of a step is a pure function of a plan and a
+// number, so that another process can tell, byte for byte, whether what it reads is that content,
+// whole. From one content number to the next a share of the blocks stays equal, so that steps share
+// chunks. All functions are stateless and may run on any thread.
 #pragma once
 
 #include <cstddef>

@@ -15,9 +15,9 @@ class TempFolder {
   // Below $VARVE_TEST_DIR, or the system's folder for temporary files.
   TempFolder() {
     const char* root = std::getenv("VARVE_TEST_DIR");
-    std::string path = (root != nullptr ? std::filesystem::path(root)
-                                        : std::filesystem::temp_directory_path()) /
-                       "varve-test-XXXXXX";
+    std::string path =
+        (root != nullptr ? std::filesystem::path(root) : std::filesystem::temp_directory_path()) /
+        "varve-test-XXXXXX";
     if (mkdtemp(path.data()) == nullptr) std::abort();
     path_ = path;
   }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// async_loop STORE BYTES SAVES STAGING_BYTES: a training loop with a state of BYTES that saves after each
-// of its steps, in the background of the next. Every element changes a little in a step. Prints a line
-// when a step has been handed over, and one when it is durable:
+// async_loop STORE BYTES SAVES STAGING_BYTES: a training loop with a state of BYTES that saves
+// after each of its steps, in the background of the next. Every element changes a little in a step.
+// Prints a line when a step has been handed over, and one when it is durable:
 //
 //   begun N
 //   step N stall S durable S changed BYTES staged BYTES peak BYTES
 //
-// where peak is the largest resident memory of this process so far, and at the end what is resident with
-// the staging memory kept, and after it was given back:
+// where peak is the largest resident memory of this process so far, and at the end what is resident
+// with the staging memory kept, and after it was given back:
 //
 //   kept BYTES released BYTES
 //

@@ -10,7 +10,9 @@ import unittest
 
 import harness
 
-STEP = re.compile(r"step (\d+) stall ([\d.]+) durable ([\d.]+) changed (\d+) staged (\d+) peak (\d+)")
+STEP = re.compile(
+    r"step (\d+) stall ([\d.]+) durable ([\d.]+) changed (\d+) staged (\d+) peak (\d+)"
+)
 PIPELINE = 256 * harness.MIB
 options = argparse.Namespace(mib=256)
 
@@ -34,9 +36,11 @@ class AsyncTest(unittest.TestCase):
         self.assertEqual(len(steps), 4)
         limit = state + staging + PIPELINE + state // 20
         for step, stall, durable, changed, staged, peak in steps:
-            print(f"step {step}: {int(changed) >> 20} MiB changed, {int(staged) >> 20} staged, stall "
-                  f"{stall} s, durable after {durable} s; peak {int(peak) >> 20} MiB, limit {limit >> 20}",
-                  file=sys.stderr)
+            print(
+                f"step {step}: {int(changed) >> 20} MiB changed, {int(staged) >> 20} staged, stall "
+                f"{stall} s, durable after {durable} s; peak {int(peak) >> 20} MiB, limit {limit >> 20}",
+                file=sys.stderr,
+            )
             self.assertLessEqual(int(staged), staging)
             self.assertLessEqual(int(peak), limit)
         kept, released = map(int, re.search(r"kept (\d+) released (\d+)", out).groups())
@@ -45,10 +49,10 @@ class AsyncTest(unittest.TestCase):
         self.assertGreaterEqual(kept - released, min(staging, state) * 9 // 10)
         self.assertEqual(harness.check(self.store)["steps"], 4)
 
-    def test_row32_memory_is_bounded_and_released(self):
+    def test_memory_is_bounded_and_released(self):
         self.run_memory(staging=options.mib * harness.MIB + harness.MIB)
 
-    def test_row32_memory_is_bounded_by_a_small_staging_budget(self):
+    def test_memory_is_bounded_by_a_small_staging_budget(self):
         self.run_memory(staging=options.mib * harness.MIB // 8)
 
     def fails_at(self, out):
@@ -56,7 +60,7 @@ class AsyncTest(unittest.TestCase):
         self.assertIsNotNone(failed, out)
         return int(failed[1]), failed[2]
 
-    def test_row32_a_full_disk_reaches_the_trainer_and_loses_nothing(self):
+    def test_a_full_disk_reaches_the_trainer_and_loses_nothing(self):
         mount = harness.mounted(self.folder, "-t", "tmpfs", "-o", "size=160m", "tmpfs")
         try:
             self.enterContext(mount)
@@ -76,7 +80,7 @@ class AsyncTest(unittest.TestCase):
         self.assertEqual(steps, durable)
         harness.check(self.store)
 
-    def test_row32_a_deleted_store_reaches_the_trainer(self):
+    def test_a_deleted_store_reaches_the_trainer(self):
         with start(self.store, 48 * harness.MIB, 1000, 64 * harness.MIB) as process:
             for line in process.stdout:
                 if line.startswith("step 2 "):

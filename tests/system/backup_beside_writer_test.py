@@ -23,11 +23,16 @@ def main():
     with harness.clean_folder() as folder:
         store, copy = folder / "store", folder / "copy"
         churn = harness.program("churn")
-        writer = subprocess.Popen([churn, "write", store], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, text=True)
+        writer = subprocess.Popen(
+            [churn, "write", store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert writer.stdout.readline() == "started\n", "the writer did not start"
-        backup = subprocess.run([churn, "backup", store, copy, str(options.backups)],
-                                stdout=subprocess.PIPE, text=True, check=True)
+        backup = subprocess.run(
+            [churn, "backup", store, copy, str(options.backups)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
         print(backup.stdout, end="")
         assert writer.poll() is None, f"the writer ended by itself with {writer.returncode}"
         commits, seconds = WRITTEN.search(writer.communicate("")[0]).groups()
@@ -35,9 +40,11 @@ def main():
         harness.check(store)
         harness.check(copy)
     backups, grown, copied, total, anomalies = map(int, COUNTS.search(backup.stdout).groups())
-    print(f"{backups} backups beside {int(commits) / float(seconds):.0f} commits/s: "
-          f"{grown} saw newer steps, {copied / total:.2f} of all bytes copied, "
-          f"{anomalies} anomalies")
+    print(
+        f"{backups} backups beside {int(commits) / float(seconds):.0f} commits/s: "
+        f"{grown} saw newer steps, {copied / total:.2f} of all bytes copied, "
+        f"{anomalies} anomalies"
+    )
     assert anomalies == 0
     # Copies of a store that stands still prove nothing.
     assert grown >= backups / 2, f"only {grown} of {backups} copies had newer steps"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both sides of the tests of readers and backups beside a writer. Step and content number are always
-// equal.
+// Both sides of the tests of readers and backups beside a writer. Step and content number are
+// always equal.
 //
 //   churn write STORE          saves and drops as fast as it can until its standard input ends
 //   churn open  STORE COUNT    opens the store COUNT times, each time reads the newest step whole
 //   churn follow STORE COUNT   opens it once and reads the newest step COUNT times
-//   churn backup STORE COPY COUNT  backs it up COUNT times, each time checks and reads all of the copy
+//   churn backup STORE COPY COUNT  backs it up COUNT times, each time checks and reads all of the
+//   copy
 //
 // A reader prints each anomaly and, last, `opens N whole N vanished N anomalies N`. A step that is
 // dropped while it is read may vanish; nothing else may happen to it.
@@ -129,8 +130,8 @@ int Follow(const char* path, int count) {
   return reader.Finish();
 }
 
-// The copy is a state that the store had: its steps are whole, follow each other, and the newest one is
-// not older than at the last backup.
+// The copy is a state that the store had: its steps are whole, follow each other, and the newest
+// one is not older than at the last backup.
 Status CheckCopy(const char* path, uint64_t* newest) {
   VARVE_ASSIGN_OR_RETURN(const auto copy, Store::OpenForReading(path));
   VARVE_ASSIGN_OR_RETURN(const CheckReport check, copy->Check({.read_data = true}));
@@ -181,7 +182,8 @@ int Main(int argc, char** argv) {
   if (verb == "follow" && argc == 4) return Follow(argv[2], std::atoi(argv[3]));
   if (verb == "backup" && argc == 5) return BackUpAndCheck(argv[2], argv[3], std::atoi(argv[4]));
   std::fputs(
-      "usage: churn write STORE | open STORE COUNT | follow STORE COUNT | backup STORE COPY COUNT\n",
+      "usage: churn write STORE | open STORE COUNT | follow STORE COUNT | backup STORE COPY "
+      "COUNT\n",
       stderr);
   return 2;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command on a disk that is full or fails (EIO) at one of its calls, in turn at each, or from it on for good.
+"""The command on a disk that is full or fails (EIO) at one of its calls, or from that call on for good.
 
 The command never dies by a signal. The store that it leaves passes a full check. Every step that was not
 dropped is there with its bytes. The same command works once the fault has gone.
@@ -8,16 +8,13 @@ VARVE_FULL_SIZE=1 takes every call, else only some. failing_io.h says which call
 
 import errno
 import os
-import pathlib
 import random
 import shutil
 import sys
 import unittest
 
 import harness
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "cli"))
-import safetensors_bytes as files  # noqa: E402
+import safetensors_bytes as files
 
 FOR_GOOD = 1_000_000
 FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
@@ -111,10 +108,13 @@ class CommandFaultsTest(unittest.TestCase):
                     self.assert_holds(step, where)
             again = harness.subprocess.run(
                 [harness.program("varve"), "-s", str(self.store), *map(str, arguments)],
-                capture_output=True, text=True,
+                capture_output=True,
+                text=True,
             )
             # What the disk failed to confirm may have been done.
-            self.assertIn(again.returncode, (0, harness.EXISTS, harness.NO_STEP), f"{where}\n{again.stderr}")
+            self.assertIn(
+                again.returncode, (0, harness.EXISTS, harness.NO_STEP), f"{where}\n{again.stderr}"
+            )
             done(f"{where}\nagain: {again.stderr}")
             harness.check(self.store)
         except AssertionError as error:
@@ -125,18 +125,29 @@ class CommandFaultsTest(unittest.TestCase):
         self.assert_holds(4, where)
 
     def test_import(self):
-        self.sweep(["import", self.input(4), "--step", 4], kept={1, 2, 3}, done=self.imported, stride=11)
+        self.sweep(
+            ["import", self.input(4), "--step", 4], kept={1, 2, 3}, done=self.imported, stride=11
+        )
 
     def test_import_into_a_new_store(self):
-        self.sweep(["import", self.input(4), "--step", 4, "--init"], kept=set(), done=self.imported,
-                   stride=29, fresh=True)
+        self.sweep(
+            ["import", self.input(4), "--step", 4, "--init"],
+            kept=set(),
+            done=self.imported,
+            stride=29,
+            fresh=True,
+        )
 
     def test_import_that_replaces(self):
         def replaced(where):
             self.assert_holds(3, where, self.content[4])
 
-        self.sweep(["import", self.input(4), "--step", 3, "--on-existing", "replace"], kept={1, 2},
-                   done=replaced, stride=29)
+        self.sweep(
+            ["import", self.input(4), "--step", 3, "--on-existing", "replace"],
+            kept={1, 2},
+            done=replaced,
+            stride=29,
+        )
 
     def test_fork(self):
         def forked(where):
@@ -154,12 +165,20 @@ class CommandFaultsTest(unittest.TestCase):
         self.sweep(["export", "2", "-o", out, "--force"], kept={1, 2, 3}, done=exported, stride=2)
 
     def test_drop(self):
-        self.sweep(["drop", "2"], kept={1, 3}, done=lambda where: self.assertEqual(self.steps(), {1, 3}, where),
-                   stride=29)
+        self.sweep(
+            ["drop", "2"],
+            kept={1, 3},
+            done=lambda where: self.assertEqual(self.steps(), {1, 3}, where),
+            stride=29,
+        )
 
     def test_rewind(self):
-        self.sweep(["rewind", "main", "--to", "2"], kept={1, 2},
-                   done=lambda where: self.assertEqual(self.steps(), {1, 2}, where), stride=29)
+        self.sweep(
+            ["rewind", "main", "--to", "2"],
+            kept={1, 2},
+            done=lambda where: self.assertEqual(self.steps(), {1, 2}, where),
+            stride=29,
+        )
 
 
 if __name__ == "__main__":

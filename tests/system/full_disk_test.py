@@ -73,12 +73,23 @@ class FullDiskTest(unittest.TestCase):
             tool.must("save 0 0")
         with tempfile.TemporaryDirectory() as other:
             source = pathlib.Path(other) / "large.safetensors"
-            header = json.dumps({"w": {"dtype": "U8", "shape": [DISK_MIB * harness.MIB],
-                                       "data_offsets": [0, DISK_MIB * harness.MIB]}}).encode()
-            source.write_bytes(struct.pack("<Q", len(header)) + header + os.urandom(DISK_MIB * harness.MIB))
+            header = json.dumps(
+                {
+                    "w": {
+                        "dtype": "U8",
+                        "shape": [DISK_MIB * harness.MIB],
+                        "data_offsets": [0, DISK_MIB * harness.MIB],
+                    }
+                }
+            ).encode()
+            source.write_bytes(
+                struct.pack("<Q", len(header)) + header + os.urandom(DISK_MIB * harness.MIB)
+            )
             done = harness.varve(self.store, "import", source, "--step", 1, expect=harness.FAILED)
         self.assert_clear(done.stderr)
-        self.assertIn("nothing that was saved is lost: varve drop and varve forget make room", done.stderr)
+        self.assertIn(
+            "nothing that was saved is lost: varve drop and varve forget make room", done.stderr
+        )
         harness.varve(self.store, "drop", "0")
 
     def test_the_command_drops_with_no_byte_free(self):

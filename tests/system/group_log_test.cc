@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/posix_record_log.h"
 #include "tests/support/temp_folder.h"
 #include "varve/group.h"

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "store/format_file.h"
+#include "store/format/format_file.h"
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 

@@ -68,9 +68,8 @@ double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 void Print(const char* what, const ReclaimReport& report) {
   std::printf("%s: freed %.1f MiB, rewritten %.1f, pending %.1f, disk %.1f before, %.1f after\n",
-              what, MiB(report.freed_bytes), MiB(report.rewritten_bytes),
-              MiB(report.pending_bytes), MiB(report.disk_bytes_before),
-              MiB(report.disk_bytes_after));
+              what, MiB(report.freed_bytes), MiB(report.rewritten_bytes), MiB(report.pending_bytes),
+              MiB(report.disk_bytes_before), MiB(report.disk_bytes_after));
 }
 
 void ExpectSound(const Store& store) {

@@ -2,15 +2,12 @@
 """Stores in odd places: locked, read-only, moved, deleted, made by a newer varve, or no store at all."""
 
 import os
-import pathlib
 import shutil
-import sys
 import unittest
 
+import harness
 import numpy
 from safetensors.numpy import save_file
-
-import harness
 
 
 def snapshot(folder):
@@ -32,7 +29,9 @@ class PlacesTest(unittest.TestCase):
 
     def assert_readable(self):
         """Every reading verb works, whatever else holds or forbids the store."""
-        self.assertEqual([step["step"] for step in harness.varve_json(self.store, "steps")], [0, 1, 2])
+        self.assertEqual(
+            [step["step"] for step in harness.varve_json(self.store, "steps")], [0, 1, 2]
+        )
         name = harness.varve_json(self.store, "ls", "latest")[0]["name"]
         harness.varve(self.store, "show", "latest")
         harness.varve(self.store, "get", "1", name)
@@ -96,7 +95,7 @@ class PlacesTest(unittest.TestCase):
         for path in [self.store, *self.store.rglob("*")]:
             path.chmod(0o755)
 
-    def test_row36_moved_store_can_be_read_and_written(self):
+    def test_moved_store_can_be_read_and_written(self):
         self.make_store()
         elsewhere = self.folder / "else where"
         elsewhere.mkdir()
@@ -140,7 +139,9 @@ class PlacesTest(unittest.TestCase):
     def test_file_in_place_of_a_store_is_left_alone(self):
         before = self.file.read_bytes()
         harness.varve(self.file, "init", expect=harness.FAILED)
-        harness.varve(self.file, "import", self.file, "--init", "--step", "1", expect=harness.FAILED)
+        harness.varve(
+            self.file, "import", self.file, "--init", "--step", "1", expect=harness.FAILED
+        )
         harness.varve(self.file, "steps", expect=harness.NO_STORE)
         self.assertEqual(self.file.read_bytes(), before)
 
@@ -148,7 +149,11 @@ class PlacesTest(unittest.TestCase):
         self.make_store()
         path = self.store / "FORMAT"
         good = path.read_bytes()
-        for what, bad in (("flipped", bytes([good[0] ^ 1]) + good[1:]), ("cut", good[:-1]), ("empty", b"")):
+        for what, bad in (
+            ("flipped", bytes([good[0] ^ 1]) + good[1:]),
+            ("cut", good[:-1]),
+            ("empty", b""),
+        ):
             with self.subTest(what):
                 path.write_bytes(bad)
                 done = harness.varve(self.store, "check", expect=harness.DAMAGED)

@@ -41,7 +41,7 @@ def main():
         harness.check(store)
     rate = int(commits) / float(seconds)
     opened = whole = vanished = anomalies = 0
-    for reader, output in zip(readers, outputs):
+    for reader, output in zip(readers, outputs, strict=False):
         assert reader.returncode == 0, output
         print(output, end="")
         counts = [int(count) for count in COUNTS.search(output).groups()]
@@ -49,9 +49,11 @@ def main():
         assert counts[1] >= counts[0] / 2, f"only {counts[1]} of {counts[0]} steps could be read"
         opened, whole = opened + counts[0], whole + counts[1]
         vanished, anomalies = vanished + counts[2], anomalies + counts[3]
-    print(f"{each * options.readers} opens and {options.opens} looks of an open reader beside "
-          f"{rate:.0f} commits/s: {whole} whole steps, {vanished} dropped meanwhile, "
-          f"{anomalies} anomalies")
+    print(
+        f"{each * options.readers} opens and {options.opens} looks of an open reader beside "
+        f"{rate:.0f} commits/s: {whole} whole steps, {vanished} dropped meanwhile, "
+        f"{anomalies} anomalies"
+    )
     assert anomalies == 0
     assert rate >= options.min_commits_per_second, f"only {rate:.1f} commits/s"
     return 0

@@ -42,7 +42,7 @@ uint64_t FromProc(const char* file, const std::string& name) {
   return 0;
 }
 
-class Row27Test : public ::testing::Test {
+class RegionReadsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     tensor_ = MakeTensor();
@@ -88,7 +88,7 @@ class Row27Test : public ::testing::Test {
 // Records and table indexes come on top of the chunks.
 constexpr uint64_t kSlack = kChunkBytes;
 
-TEST_F(Row27Test, OnlyTheChunksOfASliceAreRead) {
+TEST_F(RegionReadsTest, OnlyTheChunksOfASliceAreRead) {
   EXPECT_LE(BytesReadFor({5, 6}, {0, kColumns}), kChunkBytes + kSlack);
   EXPECT_LE(BytesReadFor({100, 101}, {17, 18}), kChunkBytes + kSlack);
   EXPECT_LE(BytesReadFor({50, 53}, {0, 1}), 3 * kChunkBytes + kSlack);
@@ -96,7 +96,7 @@ TEST_F(Row27Test, OnlyTheChunksOfASliceAreRead) {
 }
 
 // The last chunk of most tensors is short, and the next one follows it in the file.
-TEST_F(Row27Test, AShortChunkIsReadWithoutItsNeighbour) {
+TEST_F(RegionReadsTest, AShortChunkIsReadWithoutItsNeighbour) {
   constexpr int64_t kShort = 500;
   const auto path = folder_.path() / "short";
   {
@@ -121,7 +121,7 @@ TEST_F(Row27Test, AShortChunkIsReadWithoutItsNeighbour) {
 }
 
 // The same tensor as four shards of a quarter of the columns each, of which a chunk is four rows.
-TEST_F(Row27Test, OnlyTheChunksOfARegionAreReadFromShards) {
+TEST_F(RegionReadsTest, OnlyTheChunksOfARegionAreReadFromShards) {
   auto store = Store::Create(folder_.path() / "shards").value();
   auto writer = store->Begin(1).value();
   std::vector<ShardLayout> quarters(4, ShardLayout::Whole({kRows, kColumns}));
@@ -146,7 +146,7 @@ TEST_F(Row27Test, OnlyTheChunksOfARegionAreReadFromShards) {
   EXPECT_LE(BytesReadFor({11, 13}, {kColumns / 4 - 1, kColumns / 4 + 1}), 4 * kChunkBytes + kSlack);
 }
 
-TEST_F(Row27Test, MemoryIsThatOfTheSlice) {
+TEST_F(RegionReadsTest, MemoryIsThatOfTheSlice) {
   std::ofstream file("/proc/self/clear_refs");  // VmHWM begins anew
   file << "5" << std::flush;
   ASSERT_TRUE(file.good()) << "no peak can be measured here";

@@ -275,7 +275,7 @@ class ReshardTest : public StoreTest {
 };
 
 // The ten source layouts of PaddleNLP's converter.
-TEST_F(ReshardTest, Row24_TenLayoutsIntoEachOther) {
+TEST_F(ReshardTest, TenLayoutsIntoEachOther) {
   Use(OddModel());
   ExpectAllPairs({"dp2", "mp4", "pp3", "sharding3 stage1 in-order", "sharding4 stage1 v2",
                   "sharding3 stage3", "mp2 pp2 vpp2", "mp2 sharding2 stage1",
@@ -284,26 +284,26 @@ TEST_F(ReshardTest, Row24_TenLayoutsIntoEachOther) {
 
 // InfiniTrain's buckets, ColossalAI's padded tensors, FSDP's uneven rows; degrees that divide
 // nothing.
-TEST_F(ReshardTest, Row21_Row22_OtherSystemsIntoEachOther) {
+TEST_F(ReshardTest, OtherSystemsIntoEachOther) {
   Use(OddModel());
   ExpectAllPairs({"mp4 sharding2 buckets", "mp2 sharding3 per-tensor", "sharding5 fsdp",
                   "pp7 sharding2 stage1 v2", "mp2 pp2 vpp3 sharding3 buckets"});
 }
 
 // Four keys on 1, 2, 4 and 8 ranks; with 8 each is on two of them.
-TEST_F(ReshardTest, Row16_FusedHeadsIntoEachOther) {
+TEST_F(ReshardTest, FusedHeadsIntoEachOther) {
   Use(HeadsModel());
   ExpectAllPairs(
       {"tp1", "tp2", "tp4", "tp8", "tp8 sharding2 stage1 v2", "tp8 sharding3 per-tensor"});
 }
 
-TEST_F(ReshardTest, Row17_VocabulariesOnManyRanks) {
+TEST_F(ReshardTest, VocabulariesOnManyRanks) {
   Use(VocabularyModel());
   ExpectAllPairs({"tp1", "tp2", "tp64", "tp64 sharding2 per-tensor", "tp8 sharding3 stage1 v2"});
 }
 
 // The rows of section 2.10 of the seed: a layout into itself, and into others.
-TEST_F(ReshardTest, Row25_ThePairsOfTheSeed) {
+TEST_F(ReshardTest, ThePairsOfTheSeed) {
   Use(OddModel());
   ExpectPairs({
       {"pp4 mp2", {"pp4 mp2"}},
@@ -323,7 +323,7 @@ TEST_F(ReshardTest, Row25_ThePairsOfTheSeed) {
 
 // ColossalAI's proof on four ranks with ZeRO-1: tp1 pp2 is loaded by tp2 pp1, saved, and loaded by
 // tp1 pp2 again. Sharded: in parts of 1 MB; asynchronous: the trainer works on beside the commit.
-TEST_F(ReshardTest, Row26_ColossalAIsGrid) {
+TEST_F(ReshardTest, ColossalAIsGrid) {
   const std::string first = "tp1 pp2 sharding2 per-tensor", second = "tp2 pp1 sharding2 per-tensor";
   constexpr uint64_t kPart = 1'000'000, kLowMemory = uint64_t{4} << 20;
   const auto text = [](bool yes) { return yes ? "yes" : "no"; };
@@ -352,7 +352,7 @@ TEST_F(ReshardTest, Row26_ColossalAIsGrid) {
 
 // The same by the ranks themselves, each of which saves its own part: asynchronous is a training
 // that goes on beside staging, encoding and commit; low memory, a small staging budget.
-TEST_F(ReshardTest, Row26_ColossalAIsGridByRanks) {
+TEST_F(ReshardTest, ColossalAIsGridByRanks) {
   const std::string first = "tp1 pp2 sharding2 per-tensor", second = "tp2 pp1 sharding2 per-tensor";
   const TempFolder folder;
   for (int i = 0; i < 4; ++i) {

@@ -5,8 +5,8 @@
 //
 //   save STEP CONTENT | drop STEP | reclaim | verify STEP | shards STEP
 //
-// `shards` saves "w", FP32 [10, 6] of rising values from the step's number on, in four shards, its columns in
-// pairs, the last one of padding; and "b", FP32 [4], in two replicas.
+// `shards` saves "w", FP32 [10, 6] of rising values from the step's number on, in four shards, its
+// columns in pairs, the last one of padding; and "b", FP32 [4], in two replicas.
 //
 // The first line says whether the store could be opened. Ends at the end of its input.
 #include <cstdlib>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/agree.h"
 
+#include <set>
 #include <utility>
 
-#include "store/util.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {
+
+constexpr size_t kMaxTold = 20;  // ranks whose errors differ
 
 // A status as bytes: its code, then the message.
 std::string Encode(const Status& status) {
@@ -27,11 +30,17 @@ Status Decode(std::string_view bytes) {
 Status Agree(RankGroup* ranks, const Status& mine) {
   if (ranks->size() == 1) return mine;
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(Encode(mine))));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
+  Status first;
+  std::set<std::string> told;
+  for (size_t rank = 0; rank < all.size() && told.size() < kMaxTold; ++rank) {
     const Status status = Decode(AsString(all[rank]));
-    if (!status.ok()) return status.WithContext("rank " + std::to_string(rank));
+    if (status.ok() || !told.insert(std::string(status.message())).second) continue;
+    const Status of_rank = status.WithContext("rank " + std::to_string(rank));
+    first = first.ok() ? of_rank
+                       : Status(first.code(), std::string(first.message()) + "\n" +
+                                                  std::string(of_rank.message()));
   }
-  return Status::Ok();
+  return first;
 }
 
 Result<std::string> FromRankZero(RankGroup* ranks,

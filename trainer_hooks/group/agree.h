@@ -14,7 +14,8 @@
 
 namespace varve {
 
-// Ok when all ranks are; else the error of the lowest rank that has one, named, on all of them.
+// Ok when all ranks are. Else, on all of them, the error of the lowest rank that has one, named,
+// and behind it those of other ranks that say something else.
 Status Agree(RankGroup* ranks, const Status& mine);
 
 // What rank 0 finds, or its error. The others' `find` is not called.

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "codec/digest.h"
-#include "store/overlap.h"
-#include "store/regions.h"
-#include "store/strided_copy.h"
-#include "store/util.h"
+#include "base/digest.h"
+#include "base/util.h"
+#include "store/shards/overlap.h"
+#include "store/shards/regions.h"
+#include "store/shards/strided_copy.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange_plan.h"
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "store/chunk_source.h"
-#include "store/overlap.h"
+#include "store/save/chunk_source.h"
+#include "store/shards/overlap.h"
 #include "trainer_hooks/group/replica_plan.h"
 
 namespace varve {

@@ -8,15 +8,16 @@
 #include <optional>
 #include <utility>
 
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/group_store.h"
-#include "store/step_expr.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/load_together.h"
 #include "trainer_hooks/group/replicas.h"
 #include "trainer_hooks/group/verdict.h"
-#include "trainer_hooks/make_checkpointer.h"
+#include "trainer_hooks/save/make_checkpointer.h"
+#include "trainer_hooks/state/validate_state.h"
 #include "varve/group.h"
+#include "varve/step.h"
 
 namespace varve {
 namespace {

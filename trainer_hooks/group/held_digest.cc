@@ -5,8 +5,8 @@
 #include <new>
 #include <vector>
 
-#include "store/gather.h"
-#include "store/overlap.h"
+#include "store/shards/gather.h"
+#include "store/shards/overlap.h"
 
 namespace varve {
 namespace {

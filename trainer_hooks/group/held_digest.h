@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "varve/training_state.h"
 
 namespace varve {

@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "store/gather.h"
-#include "store/glob.h"
+#include "base/glob.h"
+#include "store/shards/gather.h"
 
 namespace varve {
 namespace {

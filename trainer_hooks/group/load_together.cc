@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/util.h"
+#include "base/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange.h"
 

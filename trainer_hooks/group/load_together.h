@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "trainer_hooks/load_through.h"
+#include "trainer_hooks/load/load_through.h"
 #include "varve/rank_group.h"
 
 namespace varve {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "trainer_hooks/group/replica_plan.h"
-#include "trainer_hooks/item_name.h"
+#include "trainer_hooks/state/item_name.h"
 
 namespace varve {
 namespace {
@@ -27,7 +27,13 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
                              std::span<const std::optional<Range>> writes, uint32_t rank) {
   std::set<std::string_view> per_rank;
   for (const HeldTensor& tensor : held) {
-    if (tensor.replicas == Replicas::kKeepPerRank) per_rank.insert(tensor.name);
+    const bool is_new =
+        tensor.replicas != Replicas::kKeepPerRank || per_rank.insert(tensor.name).second;
+    if (!is_new) {
+      return Status::InvalidArgument(
+          "tensor " + tensor.name +
+          ": a rank has several shards of it, and it is kept per rank, expected one shard");
+    }
     if (!DecodeItemName(tensor.name).rank.has_value()) continue;
     return Status::InvalidArgument("tensor " + tensor.name +
                                    ": the name is kept for a tensor of a single rank");

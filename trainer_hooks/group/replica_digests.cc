@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "store/gather.h"
+#include "store/shards/gather.h"
 
 namespace varve {
 namespace {
@@ -63,7 +63,7 @@ ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSou
       threads_.emplace_back([this, devices] {
         try {
           device_status_ = DigestOnDevices(devices);
-        } catch (const std::bad_alloc&) {
+        } catch (const std::exception&) {  // as in Work
           is_out_of_memory_ = true;
         }
       });
@@ -83,7 +83,7 @@ void ReplicaDigests::Work() {
       const auto [tensor, chunk] = chunks_[i];
       digests_[tensor][chunk] = DigestChunk(tensors_[tensor], chunk, &gathered);
     }
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // of what runs here only memory can be missing
     is_out_of_memory_ = true;  // not the error itself: there may be no memory for that, either
   }
 }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "codec/digest.h"
+#include "base/digest.h"
 #include "varve/device_tensor_source.h"
 #include "varve/result.h"
 #include "varve/training_state.h"

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "store/chunk_source.h"
-#include "store/number_list.h"
-#include "store/overlap.h"
+#include "base/number_list.h"
+#include "store/save/chunk_source.h"
+#include "store/shards/overlap.h"
 
 namespace varve {
 namespace {
@@ -107,20 +107,29 @@ class Planner {
   std::optional<Range>& WriteOf(const Holder& holder) {
     return plan_.writes[holder.rank][holder.tensor];
   }
-  // A tensor of a holder's rank.
-  std::optional<Holder> FindBeside(const Holder& holder, const std::string& name) const {
+  // The shards of a tensor that a holder's rank has.
+  std::vector<Holder> FindBeside(const Holder& holder, const std::string& name) const {
+    std::vector<Holder> found;
     const auto it = by_name_[holder.rank].find(name);
-    if (it == by_name_[holder.rank].end()) return std::nullopt;
-    return Holder{holder.rank, it->second};
+    if (it == by_name_[holder.rank].end()) return found;
+    for (const uint32_t tensor : it->second) found.push_back({holder.rank, tensor});
+    return found;
   }
   bool HasMaster(const Holder& holder) const {
-    return FindBeside(holder, TensorOf(holder).derived_from).has_value();
+    return by_name_[holder.rank].contains(TensorOf(holder).derived_from);
+  }
+  // The tensor that a tied one shares its memory with.
+  std::optional<Holder> FindTied(const Holder& holder) const {
+    for (const Holder& other : FindBeside(holder, TensorOf(holder).tied_to)) {
+      if (TensorOf(other).layout == TensorOf(holder).layout) return other;
+    }
+    return std::nullopt;
   }
 
   const std::span<const std::vector<HeldTensor>> held_;
   const uint64_t most_kept_;
   std::vector<uint64_t> load_;  // bytes that each rank saves
-  std::vector<std::map<std::string, uint32_t>> by_name_;
+  std::vector<std::map<std::string, std::vector<uint32_t>>> by_name_;
   std::vector<Group> groups_;  // largest first
   std::vector<Rest> rests_;    // of this stage
   ReplicaPlan plan_;
@@ -131,7 +140,7 @@ void Planner::FindGroups() {
   for (uint32_t rank = 0; rank < held_.size(); ++rank) {
     for (uint32_t i = 0; i < held_[rank].size(); ++i) {
       const HeldTensor& tensor = held_[rank][i];
-      by_name_[rank][tensor.name] = i;
+      by_name_[rank][tensor.name].push_back(i);
       if (tensor.replicas == Replicas::kKeepPerRank) {
         plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
         load_[rank] += tensor.Bytes();
@@ -155,7 +164,7 @@ void Planner::FindGroups() {
 int Planner::StageOf(const Group& group) const {
   const auto is_derived = [&](const Holder& holder) { return HasMaster(holder); };
   const bool is_chosen = group.holders.size() > 1;
-  const auto first = FindBeside(group.holders[0], group.tensor->tied_to);
+  const auto first = FindTied(group.holders[0]);
   if (first.has_value()) return is_derived(*first) ? 4 : 2;
   if (std::any_of(group.holders.begin(), group.holders.end(), is_derived)) return 3;
   return is_chosen ? 1 : 0;
@@ -173,7 +182,7 @@ void Planner::PlanGroup(const Group& group) {
 bool Planner::FollowTied(const Group& group) {
   std::vector<std::optional<Range>> writes;
   for (const Holder& holder : group.holders) {
-    const auto first = FindBeside(holder, TensorOf(holder).tied_to);
+    const auto first = FindTied(holder);
     if (!first.has_value() || TensorOf(*first).name != group.tensor->tied_to) return false;
     writes.push_back(WriteOf(*first));
   }
@@ -189,10 +198,13 @@ bool Planner::FollowMaster(const Group& group) {
   const ShardLayout& layout = group.tensor->layout;
   std::vector<std::pair<Range, Holder>> parts;
   for (const Holder& holder : group.holders) {
-    const auto master = FindBeside(holder, TensorOf(holder).derived_from);
-    if (!master.has_value() || !WriteOf(*master).has_value()) continue;
-    const auto part = FindPart(layout, CutLayout(TensorOf(*master).layout, *WriteOf(*master)));
-    if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
+    const size_t before = parts.size();
+    for (const Holder& master : FindBeside(holder, TensorOf(holder).derived_from)) {
+      if (!WriteOf(master).has_value()) continue;
+      const auto part = FindPart(layout, CutLayout(TensorOf(master).layout, *WriteOf(master)));
+      if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
+    }
+    if (parts.size() > before + 1) return false;  // a holder saves one range of a tensor
   }
   if (parts.size() > 1 && !CanCut(group)) return false;
   std::sort(parts.begin(), parts.end(),

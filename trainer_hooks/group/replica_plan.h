@@ -8,10 +8,10 @@
 //   - A rank that saves a part of a master saves the same part of its weight, which then costs
 //     nothing: the store derives it, and never looks into the store of another rank for that.
 //   - What is tied is saved by the same rank, once.
-//   - A part stays with the rank whose store has it already (HeldTensor::had), so that a change of
-//   one
-//     tensor moves no other, unless that rank would have over 5/4 of what the busiest rank has in a
-//     plan from scratch. No rank ever has over 3/2 of that.
+//   - A part stays with the rank whose store has it already (HeldTensor::had). A change of one
+//     tensor then moves no other. It moves only if that rank would have over 5/4 of what the
+//     busiest rank has in a plan from scratch.
+//   - No rank ever has over 3/2 of that.
 //   - All else goes, largest first, to the rank that has least to save.
 #pragma once
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "store/number_list.h"
-#include "store/util.h"
+#include "base/number_list.h"
+#include "base/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/held_digest.h"
 #include "trainer_hooks/group/rank_part.h"

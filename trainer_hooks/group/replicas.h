@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "trainer_hooks/device_places.h"
 #include "trainer_hooks/group/owned_parts.h"
 #include "trainer_hooks/group/replica_digests.h"
 #include "trainer_hooks/group/replica_plan.h"
+#include "trainer_hooks/save/device_places.h"
 #include "varve/rank_group.h"
 
 namespace varve {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "codec/coding.h"
-#include "codec/digest.h"
-#include "store/util.h"
+#include "base/coding.h"
+#include "base/digest.h"
+#include "base/util.h"
 #include "trainer_hooks/ranks/exchange_group.h"
 
 namespace varve {
@@ -193,7 +193,7 @@ Result<Socket> Introduce(const Seat& seat, const Endpoint& to, Deadline deadline
     if (why.ok() || Clock::now() < deadline) why = socket.status();
     if (Clock::now() + kBetweenTries >= deadline) {
       return why.WithContext("rank " + std::to_string(seat.names[seat.rank]) +
-                                         " does not get through to " + ToString(to));
+                             " does not get through to " + ToString(to));
     }
     std::this_thread::sleep_for(kBetweenTries);
   }

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "codec/coding.h"
+#include "base/coding.h"
 
 namespace varve {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "codec/coding.h"
-#include "store/util.h"
+#include "base/coding.h"
+#include "base/util.h"
 
 namespace varve {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "codec/coding.h"
+#include "base/coding.h"
 #include "trainer_hooks/ranks/doorman.h"
 
 namespace varve {

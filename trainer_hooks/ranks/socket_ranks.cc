@@ -10,8 +10,8 @@
 #include <numeric>
 #include <utility>
 
-#include "codec/coding.h"
-#include "store/util.h"
+#include "base/coding.h"
+#include "base/util.h"
 #include "trainer_hooks/ranks/exchange_group.h"
 #include "trainer_hooks/ranks/message_stream.h"
 #include "trainer_hooks/ranks/rendezvous.h"

@@ -84,7 +84,7 @@ TEST_F(HostRuntimeTest, CapturesForbidWhatTheirModeSays) {
 TEST_F(HostRuntimeTest, UnderACaptureOnlyCopiesOfPinnedMemoryAreSafe) {
   const cudaStream_t captured = NewStream(), stream = NewStream();
   const cudaEvent_t event = NewEvent();
-  char* const memory = OnDevice(), *const pinned = Pinned(0);
+  char *const memory = OnDevice(), *const pinned = Pinned(0);
   Bytes pageable(kSize);
   cudaGraph_t graph = nullptr;
   EXPECT_CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));

@@ -8,9 +8,9 @@
 
 #include <fstream>
 
-#include "store/group/group_file.h"
+#include "base/util.h"
+#include "store/format/group_file.h"
 #include "store/schema/group_generated.h"
-#include "store/util.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {
@@ -167,6 +167,34 @@ TEST_F(CatalogueIndexTest, IsReadHoweverItIsCut) {
   EXPECT_FALSE(IsWholeCatalogue(File("5.0")));
   const GroupAttempt none = Write({}, 3);
   EXPECT_TRUE(ReadAll(**CatalogueReader::Open(place(), none)).value() == Catalogue());
+}
+
+// Names that begin alike are found wherever the sections are cut, and no other section is read.
+TEST_F(CatalogueIndexTest, APrefixReadsItsSections) {
+  const Catalogue catalogue = MakeCatalogue(20, 3);
+  const std::vector<std::string> prefixes = {
+      "", "a", "layers.", "layers.00007", "layers.00007.weight", "layers.9", "o", "own", "z"};
+  for (const CatalogueCut& cut : {CatalogueCut{}, CatalogueCut{0, 0}, CatalogueCut{0, 2000}}) {
+    const GroupAttempt attempt = Write(catalogue, 3, cut);
+    for (const std::string& prefix : prefixes) {
+      std::vector<CatalogueShard> expected;
+      for (const CatalogueShard& shard : catalogue.shards) {
+        if (shard.name.starts_with(prefix)) expected.push_back(shard);
+      }
+      const auto reader = CatalogueReader::Open(place(), attempt).value();
+      std::vector<CatalogueShard> found;
+      const auto sections = reader->FindByPrefix(prefix);
+      VARVE_ASSERT_OK(sections.status());
+      for (const auto& section : *sections) {
+        EXPECT_FALSE(section.empty());
+        found.insert(found.end(), section.begin(), section.end());
+      }
+      EXPECT_TRUE(found == expected) << prefix;
+      if (cut.section_bytes == 0) {  // a section a tensor; the one before may end with the prefix
+        EXPECT_LE(reader->num_sections_read(), expected.size() / 3 + 1) << prefix;
+      }
+    }
+  }
 }
 
 TEST_F(CatalogueIndexTest, WhatCouldNotBeReadIsNotWritten) {

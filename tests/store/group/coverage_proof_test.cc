@@ -35,7 +35,7 @@ CatalogueShard& Of(Catalogue* catalogue, const std::string& name, uint32_t rank)
                        [&](const CatalogueShard& s) { return s.name == name && s.rank == rank; });
 }
 
-TEST(CoverageProofTest, Row28_TheSameLayoutsAreProvenOnce) {
+TEST(CoverageProofTest, TheSameLayoutsAreProvenOnce) {
   CoverageProof proof;
   Catalogue catalogue = FourRanks();
   VARVE_EXPECT_OK(proof.Prove(catalogue));
@@ -44,7 +44,7 @@ TEST(CoverageProofTest, Row28_TheSameLayoutsAreProvenOnce) {
   EXPECT_EQ(proof.num_proofs(), 1u);
 }
 
-TEST(CoverageProofTest, Row28_WhateverChangesInLayoutsIsProvenAgain) {
+TEST(CoverageProofTest, WhateverChangesInLayoutsIsProvenAgain) {
   CoverageProof proof;
   uint64_t proofs = 0;
   const auto expect_proof = [&](const Catalogue& catalogue) {
@@ -72,7 +72,7 @@ TEST(CoverageProofTest, Row28_WhateverChangesInLayoutsIsProvenAgain) {
   expect_proof(catalogue);
 }
 
-TEST(CoverageProofTest, Row28_AGapInTheSecondSaveIsFound) {
+TEST(CoverageProofTest, AGapInTheSecondSaveIsFound) {
   CoverageProof proof;
   VARVE_ASSERT_OK(proof.Prove(FourRanks()));
   Catalogue gap = FourRanks();
@@ -87,7 +87,7 @@ TEST(CoverageProofTest, Row28_AGapInTheSecondSaveIsFound) {
   EXPECT_EQ(proof.num_proofs(), 3u);
 }
 
-TEST(CoverageProofTest, Row28_AShardThatIsMissingOrThereTwiceIsFound) {
+TEST(CoverageProofTest, AShardThatIsMissingOrThereTwiceIsFound) {
   CoverageProof proof;
   VARVE_ASSERT_OK(proof.Prove(FourRanks()));
   Catalogue missing = FourRanks();
@@ -162,7 +162,7 @@ TEST(CoverageProofTest, OfVeryManyBrokenTensorsTheNamesAreTold) {
   EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, ", w1219, and 80 tensors more"));
 }
 
-TEST(CoverageProofTest, Row15_ReplicasAreComparedEveryTime) {
+TEST(CoverageProofTest, ReplicasAreComparedEveryTime) {
   CoverageProof proof;
   Catalogue catalogue = FourRanks();
   VARVE_ASSERT_OK(proof.Prove(catalogue));

@@ -2,16 +2,16 @@
 //
 // Groups as files (tests/golden): what the code of one day wrote must be read and written on by all
 // later code. A change of the format adds one here; VARVE_WRITE_GOLDEN=1 makes the newest anew.
-//   group  version 1 as it was first: parts of all ranks in snapshots (kind 16) and commits (kind
-//   5),
-//          one file a catalogue
+//   group  version 1 as it was first: one file a catalogue,
+//          parts of all ranks in snapshots (kind 16)
+//          and in commits (kind 5)
 //   group_crews  version 2: parts of committed steps are in the indices of their catalogues
 //   group_slots  version 3: parts of open ones are in slots, snapshots are files
 // In each: three ranks; a snapshot, and saves before and after it; a tag, metrics, a fork, a drop.
 #include <cstdlib>
 #include <thread>
 
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/group_log.h"
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 
@@ -186,7 +186,9 @@ class LossyLog : public RecordLog {
     VARVE_RETURN_IF_ERROR(log_->Create(number, bytes).status());
     return CreateOutcome::kUnknown;
   }
-  Result<std::optional<std::string>> Read(uint64_t n) const override { return log_->Read(n); }
+  Result<std::optional<std::string>> Read(uint64_t n, std::string* stamp) const override {
+    return log_->Read(n, stamp);
+  }
   Result<std::vector<uint64_t>> List(uint64_t from) const override { return log_->List(from); }
   Result<std::string> Stamp(uint64_t number) const override { return log_->Stamp(number); }
   Status Sync() const override { return log_->Sync(); }

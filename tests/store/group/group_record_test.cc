@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/group/group_record.h"
 
+#include "store/format/group_file.h"
 #include "store/group/catalogue.h"
-#include "store/group/group_file.h"
 #include "store/group/group_state.h"
 #include "tests/store/store_fixture.h"
 

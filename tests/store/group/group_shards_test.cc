@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "store/group/group_store.h"
-#include "store/history.h"
+#include "store/ops/history.h"
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
 #include "varve/group.h"
@@ -88,7 +88,7 @@ MATCHER(IsOk, "") {
   return arg.ok();
 }
 
-TEST_F(GroupShardsTest, Row24_AnyNumberOfRanksReadsItsOwnParts) {
+TEST_F(GroupShardsTest, AnyNumberOfRanksReadsItsOwnParts) {
   const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
   EXPECT_THAT(SaveAll(1, tensor, Columns(tensor.shape, 4)), Each(IsOk()));
   const auto store = Store::OpenForReading(root()).value();
@@ -195,7 +195,7 @@ TEST_F(GroupShardsTest, CheckpointsCanBeCopiedIntoAPlainStore) {
               FailsWith(StatusCode::kFailedPrecondition, "written by its ranks together"));
 }
 
-TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {
+TEST_F(GroupShardsTest, ARankThatHoldsTooLittleFailsTheSaveOnAll) {
   const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
   std::vector<ShardLayout> layouts = Columns(tensor.shape, 3);
   layouts[1].axes[1][0].length -= 1;
@@ -207,7 +207,7 @@ TEST_F(GroupShardsTest, Row28_ARankThatHoldsTooLittleFailsTheSaveOnAll) {
   EXPECT_THAT(store->OpenCheckpoint("main", 1), FailsWith(StatusCode::kNotFound, "step 1"));
 }
 
-TEST_F(GroupShardsTest, Row28_LayoutsAreProvenAgainOnlyWhenTheyChange) {
+TEST_F(GroupShardsTest, LayoutsAreProvenAgainOnlyWhenTheyChange) {
   const TestTensor tensor = NormalTensor("w", {60, 101}, 1);
   const std::vector<ShardLayout> whole = Columns(tensor.shape, 2);
   const uint64_t epoch = Group::StartEpoch(root(), 2).value();
@@ -230,7 +230,7 @@ TEST_F(GroupShardsTest, Row28_LayoutsAreProvenAgainOnlyWhenTheyChange) {
   EXPECT_EQ(num_proofs(), 2u);
 }
 
-TEST_F(GroupShardsTest, Row15_ReplicasThatDifferNameTheirRanks) {
+TEST_F(GroupShardsTest, ReplicasThatDifferNameTheirRanks) {
   const TestTensor tensor = NormalTensor("w", {6, 10}, 1), other = NormalTensor("w", {6, 10}, 2);
   const std::vector<ShardLayout> replicas(3, ShardLayout::Whole(tensor.shape));
   EXPECT_THAT(SaveAll(1, tensor, replicas), Each(IsOk()));

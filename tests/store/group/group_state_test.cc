@@ -341,8 +341,11 @@ class AnyRecords {
         return {author, PreparedRecord{Recent(state), {.member = author.member}}};
       case 10:
       case 11:
-      case 12:
-        return {author, CommitRecord{Recent(state), {}, 0, {{"m", 1}}, {"tag"}}};
+      case 12: {
+        CommitRecord commit{Recent(state), {}, 0, {{"m", 1}}, {"tag"}};
+        if (Draw(3) == 0) commit.gathered = {DigestOfMembers(SomeMembers(state)), {}};
+        return {author, commit};
+      }
       case 13:
         return {author, AbortRecord{Recent(state), StatusCode::kAborted, "why"}};
       case 14:
@@ -362,6 +365,11 @@ class AnyRecords {
 
  private:
   uint64_t Draw(uint64_t below) { return random_() % below; }
+  std::vector<MemberId> SomeMembers(const GroupState& state) {
+    std::vector<MemberId> members = state.MembersOfRanks();
+    if (Draw(3) == 0 && !members.empty()) members.back() = kMembers[Draw(4)];
+    return members;
+  }
   AttemptId Recent(const GroupState& state) { return state.next_attempt - 1 - Draw(2) * Draw(2); }
   std::mt19937_64 random_;
 };
@@ -373,6 +381,17 @@ GroupState ThroughASnapshot(const GroupState& state) {
       DecodeGroupRecord(1, state.next, EncodeGroupRecord(1, state.next, {{}, snapshot}));
   EXPECT_TRUE(decoded.ok()) << decoded.status().ToString();
   return decoded.ok() ? *std::get<SnapshotRecord>(decoded->body).state : GroupState{};
+}
+
+void ExpectDerivedFollows(const GroupState& state) {
+  std::set<AttemptId> open;
+  for (const auto& [number, attempt] : state.attempts) {
+    if (!attempt.committed) open.insert(number);
+  }
+  ASSERT_EQ(state.derived.open, open);
+  if (state.derived.crew.members == nullptr) return;
+  ASSERT_EQ(*state.derived.crew.members, state.MembersOfRanks());
+  ASSERT_EQ(state.derived.crew_digest, DigestOfMembers(state.MembersOfRanks()));
 }
 
 class GroupStatePropertyTest : public ::testing::TestWithParam<uint64_t> {};
@@ -389,6 +408,8 @@ TEST_P(GroupStatePropertyTest, AnyPrefixIsSoundAndOutcomesAreForEver) {
     const GroupState before = state;
     state.Apply(record);
     resumed.Apply(record);
+    ASSERT_NO_FATAL_FAILURE(ExpectDerivedFollows(state)) << "record " << i;
+    ASSERT_NO_FATAL_FAILURE(ExpectDerivedFollows(resumed)) << "record " << i;
     ASSERT_EQ(state.next, before.next + 1);
     ASSERT_GE(state.next_attempt, before.next_attempt);
     for (const auto& [attempt, outcome] : state.outcomes) {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <thread>
 
+#include "store/format/group_file.h"
 #include "store/group/attempt_names.h"
-#include "store/group/group_file.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::testing {

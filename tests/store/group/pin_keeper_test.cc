@@ -3,7 +3,7 @@
 // Pins of readers that stay open for longer than a pin lives.
 #include "store/group/pin_keeper.h"
 
-#include "store/group/group_file.h"
+#include "store/format/group_file.h"
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 

@@ -90,7 +90,8 @@ TEST_F(SlotTest, ThePartOfWhoeverIsTheRankNowIsTaken) {
   Write(kKey, Rank(0));
   Write(kKey, Rank(1));
   EXPECT_TRUE(slots.Gather(state_).value());
-  state_.ranks[1] = 12;  // another process
+  state_.ranks[1] = 12;  // another process, by a record
+  ++state_.next;
   EXPECT_FALSE(slots.Gather(state_).value());
   Write(kKey, Rank(1), /*root=*/2);
   EXPECT_TRUE(slots.Gather(state_).value());

@@ -27,6 +27,7 @@ namespace {
 constexpr uint64_t kLogSeed = 7;
 constexpr auto kForEver = std::chrono::hours(1000);
 constexpr uint64_t kSteps[] = {10, 20, 30};
+constexpr char kStamp[] = "of its own";
 
 // Records and named files.
 struct Records {
@@ -133,14 +134,16 @@ class LogInTurns : public RecordLog {
     const bool is_new = records_->records.try_emplace(number, bytes).second;
     return is_new ? CreateOutcome::kOk : CreateOutcome::kExists;
   }
-  Result<std::optional<std::string>> Read(uint64_t number) const override {
+  Result<std::optional<std::string>> Read(uint64_t number, std::string* stamp) const override {
     VARVE_RETURN_IF_ERROR(Begin());
     const auto it = records_->records.find(number);
-    return it == records_->records.end() ? std::nullopt : std::optional(it->second);
+    if (it == records_->records.end()) return std::optional<std::string>();
+    if (stamp != nullptr) *stamp = kStamp;
+    return std::optional(it->second);
   }
   Result<std::string> Stamp(uint64_t number) const override {
     VARVE_RETURN_IF_ERROR(Begin());
-    return records_->records.contains(number) ? std::string("of its own") : std::string();
+    return records_->records.contains(number) ? std::string(kStamp) : std::string();
   }
   Status Sync() const override { return Begin(); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override {

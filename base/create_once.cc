@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/create_once.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "base/random_number.h"
+#include "base/util.h"
+
+namespace varve {
+
+TemporaryFile::TemporaryFile(const std::filesystem::path& folder) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(RandomNumber()));
+  path_ = folder / (std::string(kTemporaryPrefix) + name);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  error_ = fd_ < 0 ? errno : 0;
+}
+
+TemporaryFile::~TemporaryFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  if (!is_renamed_) ::unlink(path_.c_str());
+}
+
+Status TemporaryFile::Write(std::string_view bytes) const {
+  if (fd_ < 0) return ErrnoStatus("create", path_, error_);
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("write", path_, errno);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return Status::Ok();
+}
+
+Status TemporaryFile::Sync() const {
+  return ::fdatasync(fd_) == 0 ? Status::Ok() : ErrnoStatus("sync", path_, errno);
+}
+
+Status TemporaryFile::RenameTo(const std::filesystem::path& path) {
+  if (::rename(path_.c_str(), path.c_str()) != 0) return ErrnoStatus("rename", path, errno);
+  is_renamed_ = true;
+  return Status::Ok();
+}
+
+uint64_t TemporaryFile::NumLinks() const {
+  struct stat info {};
+  return ::fstat(fd_, &info) == 0 ? info.st_nlink : 0;
+}
+
+Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_view bytes) {
+  const TemporaryFile file(path.parent_path());
+  VARVE_RETURN_IF_ERROR(file.Write(bytes));
+  // Of many who try, most learn here that they are late, before they have made the disk work.
+  if (::access(path.c_str(), F_OK) == 0) return CreateOutcome::kExists;
+  VARVE_RETURN_IF_ERROR(file.Sync());
+  const int error = ::link(file.path().c_str(), path.c_str()) == 0 ? 0 : errno;
+  const uint64_t links = file.NumLinks();
+  if (error == 0 || links == 2) {
+    return SyncFolder(path.parent_path()).ok() ? CreateOutcome::kOk : CreateOutcome::kUnknown;
+  }
+  if (error == EEXIST) return CreateOutcome::kExists;
+  // Somebody has taken the temporary file for debris.
+  if (links == 0) return CreateOutcome::kUnknown;
+  return ErrnoStatus("link", path, error);
+}
+
+}  // namespace varve

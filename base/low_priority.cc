@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/low_priority.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/guarded.h"
+
+namespace varve {
+
+void LowerThreadPriority() {
+  constexpr int kNice = 10;
+  // On Linux this is a thread's own. A failure leaves it as it is, which is no harm.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+}
+
+LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)
+    : arena_(arena), last_(group_.defer([] {})) {
+  for (int i = 0; i < count; ++i) {
+    const Status started = Guarded("starting a helper", [this] {
+      threads_.emplace_back([this] {
+        LowerThreadPriority();
+        // What throws in a task is for whoever waits for that task.
+        Guarded("helping", [this] {
+          arena_->execute([this] { group_.wait(); });
+          return Status::Ok();
+        }).IgnoreError();
+      });
+      return Status::Ok();
+    });
+    if (!started.ok()) return;  // fewer of them do as well
+  }
+}
+
+LowPriorityHelpers::~LowPriorityHelpers() {
+  arena_->execute([this] { group_.run_and_wait(std::move(last_)); });
+}
+
+}  // namespace varve

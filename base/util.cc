@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/util.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace varve {
+namespace {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status WriteAll(int fd, std::string_view data, const std::filesystem::path& path) {
+  while (!data.empty()) {
+    const ssize_t n = ::write(fd, data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("write", path, errno);
+    data.remove_prefix(static_cast<size_t>(n));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string StepName(std::string_view run, uint64_t step) {
+  return "step " + std::to_string(step) + " of run " + std::string(run);
+}
+
+std::string ShapeName(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+bool IsNoSpace(const Status& status) {
+  // RocksDB and errno both carry the system's own sentence; a compaction that would not fit is
+  // refused beforehand in RocksDB's words.
+  return !status.ok() && (status.message().find(std::strerror(ENOSPC)) != std::string::npos ||
+                          status.message().find(std::strerror(EDQUOT)) != std::string::npos ||
+                          status.message().find("Compaction too large") != std::string::npos);
+}
+
+Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error) {
+  std::string message =
+      "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(error);
+  // ENOTDIR: a part of the path is a file, so there is nothing below it.
+  return error == ENOENT || error == ENOTDIR ? Status::NotFound(std::move(message))
+                                             : Status::IOError(std::move(message));
+}
+
+Status SyncFolder(const std::filesystem::path& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return ErrnoStatus("open folder", path, errno);
+  if (::fsync(fd.get()) != 0) return ErrnoStatus("sync folder", path, errno);
+  return Status::Ok();
+}
+
+Status WriteFileAtomically(const std::filesystem::path& path, std::string_view contents) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp";
+  {
+    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (fd.get() < 0) return ErrnoStatus("create", temporary, errno);
+    VARVE_RETURN_IF_ERROR(WriteAll(fd.get(), contents, temporary));
+    if (::fdatasync(fd.get()) != 0) return ErrnoStatus("sync", temporary, errno);
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus("rename", path, errno);
+  return SyncFolder(path.parent_path());
+}
+
+Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return ErrnoStatus("open", path, errno);
+  std::string contents(max_bytes, '\0');
+  size_t size = 0;
+  while (size < max_bytes) {
+    const ssize_t n = ::read(fd.get(), contents.data() + size, max_bytes - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("read", path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  contents.resize(size);
+  return contents;
+}
+
+FolderUse MeasureFolder(const std::filesystem::path& path) {
+  FolderUse use;
+  std::error_code error;  // files may vanish while we look: they count as gone
+  for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    struct stat info {};
+    if (::lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    use.allocated_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+    ++use.num_files;
+  }
+  return use;
+}
+
+}  // namespace varve

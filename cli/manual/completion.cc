@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/manual/completion.h"
+
+namespace varve::cli {
+
+std::vector<std::string> VerbNames(const CommandManual& command) {
+  std::vector<std::string> names;
+  for (const CommandManual& verb : command.verbs) names.emplace_back(verb.Verb());
+  return names;
+}
+
+std::vector<std::string> OptionNames(const CommandManual& command, bool with_flags) {
+  std::vector<std::string> names;
+  for (const OptionManual& option : command.options) {
+    if (!with_flags && option.value.empty()) continue;
+    names.insert(names.end(), option.names.begin(), option.names.end());
+  }
+  return names;
+}
+
+Candidates CandidatesOf(const OptionManual& option, const CommandManual& command) {
+  using Kind = Candidates::Kind;
+  if (!option.choices.empty()) return {Kind::kWords, option.choices};
+  if (option.value == "STEP") return {Kind::kSteps, {}};
+  if (option.value == "FILE" || option.value == "OUT") return {Kind::kFiles, {}};
+  if (option.value == "PATH" || option.value == "DEST") return {Kind::kFolders, {}};
+  if (option.value != "VERB") return {};
+  Candidates candidates{Kind::kWords, VerbNames(command)};
+  for (const HelpTopic& topic : HelpTopics()) candidates.words.emplace_back(topic.name);
+  return candidates;
+}
+
+std::string ShellQuoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+}  // namespace varve::cli

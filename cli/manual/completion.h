@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scripts that complete the command in a shell. They hold all verbs and options, so that a key
+// press starts a process only for the words that name a step.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/manual/manual.h"
+
+namespace varve::cli {
+
+// What may be completed to the value of an option or an argument.
+struct Candidates {
+  enum class Kind { kNothing, kWords, kSteps, kFiles, kFolders };
+  Kind kind = Kind::kNothing;
+  std::vector<std::string> words;
+};
+
+// By the choices of the option, or by what its value is called: STEP, FILE, OUT, PATH, DEST, VERB.
+Candidates CandidatesOf(const OptionManual& option, const CommandManual& command);
+
+// All names of the options, with those that take no value or without them.
+std::vector<std::string> OptionNames(const CommandManual& command, bool with_flags);
+std::vector<std::string> VerbNames(const CommandManual& command);
+
+// The text in single quotes, with what the shells need inside of them.
+std::string ShellQuoted(std::string_view text);
+
+std::string BashCompletion(const CommandManual& command);
+std::string ZshCompletion(const CommandManual& command);
+std::string FishCompletion(const CommandManual& command);
+
+}  // namespace varve::cli

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve diff: what differs between two checkpoints.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/glob.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/json.h"
+#include "cli/print.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct DiffVerbOptions {
+  std::string before;
+  std::string after;
+  std::string glob = "*";
+  bool values = false;
+};
+
+ordered_json ToObject(const ValueDiff& values) {
+  return {{"elements", values.num_elements},
+          {"changed_elements", values.changed_elements},
+          {"max_abs", ToJson(values.max_abs)},
+          {"relative_norm", ToJson(values.relative_norm)}};
+}
+
+ordered_json ToObject(const TensorDiff& tensor, bool with_values) {
+  ordered_json object = {{"name", tensor.name},         {"shard", tensor.shard},
+                         {"reshaped", tensor.reshaped}, {"changed_chunks", tensor.changed_chunks},
+                         {"chunks", tensor.num_chunks}, {"changed_bytes", tensor.changed_bytes}};
+  if (with_values) object["values"] = tensor.values ? ToObject(*tensor.values) : ordered_json();
+  return object;
+}
+
+ordered_json ToObject(const CheckpointDiff& diff, bool with_values) {
+  ordered_json changed = ordered_json::array();
+  for (const TensorDiff& tensor : diff.changed) changed.push_back(ToObject(tensor, with_values));
+  return {{"added", diff.added},
+          {"removed", diff.removed},
+          {"changed", std::move(changed)},
+          {"unchanged", diff.unchanged}};
+}
+
+std::vector<std::string> ToRow(const TensorDiff& tensor, bool with_values) {
+  std::string name = tensor.name;
+  if (tensor.shard > 0) name += " shard " + std::to_string(tensor.shard);
+  std::vector<std::string> row = {tensor.reshaped ? "!" : "~", std::move(name),
+                                  CountOf(tensor.changed_chunks, tensor.num_chunks),
+                                  HumanBytes(tensor.changed_bytes)};
+  if (!with_values) return row;
+  if (!tensor.values) return row.insert(row.end(), {"-", "-", "-"}), row;
+  row.push_back(CountOf(tensor.values->changed_elements, tensor.values->num_elements));
+  row.push_back(HumanNumber(tensor.values->max_abs));
+  row.push_back(HumanNumber(tensor.values->relative_norm));
+  return row;
+}
+
+std::string TableText(const CheckpointDiff& diff, bool with_values) {
+  constexpr auto kRight = Table::Align::kRight;
+  std::vector<Table::Column> columns = {{""}, {"name"}, {"chunks", kRight}, {"bytes", kRight}};
+  if (with_values) {
+    columns.insert(columns.end(),
+                   {{"elements", kRight}, {"max |b-a|", kRight}, {"|b-a|/|a|", kRight}});
+  }
+  const size_t num_columns = columns.size();
+  Table table(std::move(columns));
+  const auto add_names = [&](const char* mark, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      std::vector<std::string> row = {mark, name};
+      row.resize(num_columns);
+      table.AddRow(std::move(row));
+    }
+  };
+  add_names("-", diff.removed);
+  add_names("+", diff.added);
+  for (const TensorDiff& tensor : diff.changed) table.AddRow(ToRow(tensor, with_values));
+  return table.ToString();
+}
+
+std::string ToText(const CheckpointDiff& diff, bool with_values) {
+  uint64_t bytes = 0;
+  uint64_t reshaped = 0;
+  for (const TensorDiff& tensor : diff.changed) {
+    bytes += tensor.changed_bytes;
+    if (tensor.reshaped) ++reshaped;
+  }
+  std::string text;
+  if (!diff.removed.empty() || !diff.added.empty() || !diff.changed.empty()) {
+    text = TableText(diff, with_values);
+  }
+  text += std::to_string(diff.removed.size()) + " removed (-), " +
+          std::to_string(diff.added.size()) + " added (+), " + std::to_string(diff.changed.size()) +
+          " changed (~) in " + HumanBytes(bytes);
+  if (reshaped > 0)
+    text += ", " + std::to_string(reshaped) + " of them of another shape or type (!)";
+  return text + ", " + std::to_string(diff.unchanged.size()) + " unchanged\n";
+}
+
+bool IsEmpty(const CheckpointDiff& diff) {
+  return diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
+         diff.unchanged.empty();
+}
+
+Outcome RunDiff(const Context& context, const Store& store, const DiffVerbOptions& options) {
+  const auto before = store.Resolve(options.before);
+  if (!before.ok()) return before.status();
+  const auto after = store.Resolve(options.after);
+  if (!after.ok()) return after.status();
+  DiffOptions diff_options;
+  diff_options.include = [&](std::string_view name) { return MatchesGlob(options.glob, name); };
+  diff_options.values = options.values;
+  const auto diff = store.Diff(*before, *after, diff_options);
+  if (!diff.ok()) return diff.status();
+  if (IsEmpty(*diff) && !IsGlob(options.glob)) {
+    return Status::NotFound("tensor \"" + options.glob + "\" is neither in step " +
+                            HumanId(*before) + " nor in step " + HumanId(*after));
+  }
+  context.json() ? context.PrintJson(ToObject(*diff, options.values))
+                 : context.PrintText(ToText(*diff, options.values));
+  return {};
+}
+
+constexpr char kNotes[] =
+    R"(JSON: added removed changed[name shard reshaped changed_chunks chunks
+changed_bytes] unchanged; the others are arrays of names. With --values each of
+changed has values: null when reshaped, else elements changed_elements max_abs
+relative_norm)";
+
+}  // namespace
+
+void AddDiff(CLI::App& app, Context& context) {
+  auto options = std::make_shared<DiffVerbOptions>();
+  CLI::App* verb = app.add_subcommand("diff", "Show which tensors differ between two checkpoints");
+  verb->add_option("STEP", options->before, kStepHelp)->required();
+  verb->add_option("STEP2", options->after, "The checkpoint to compare it with, named alike")
+      ->required();
+  verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->add_flag("--values", options->values,
+                 "Compare elements, too: how many differ, the largest difference, and the norm of "
+                 "all against that of the earlier values");
+  verb->footer(kNotes);
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunDiff(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve log: the steps at which tensors changed.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/glob.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/print.h"
+#include "store/read/sharded_reader.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+struct LogOptions {
+  std::string name;
+  std::string run = "main";
+};
+
+struct TensorLog {
+  std::string name;
+  std::vector<TensorChange> changes;
+};
+
+// A pattern is matched against the tensors of the newest step: looking through all steps could take
+// long, and what is gone can still be named in full.
+Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& options) {
+  if (!IsGlob(options.name)) return std::vector{options.name};
+  std::vector<std::string> names;
+  VARVE_ASSIGN_OR_RETURN(const std::optional<uint64_t> newest, store.LatestStep(options.run));
+  if (!newest) return names;
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(options.run, *newest));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors,
+                         static_cast<const ShardedReader&>(*reader).ListMatching(options.name));
+  for (const TensorInfo& tensor : tensors) {
+    const bool is_new = names.empty() || names.back() != tensor.name;  // once for all its shards
+    if (is_new) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+Result<std::vector<TensorLog>> Load(const Store& store, const LogOptions& options) {
+  std::vector<TensorLog> logs;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesOf(store, options));
+  for (const std::string& name : names) {
+    VARVE_ASSIGN_OR_RETURN(auto changes, store.Log(options.run, name));
+    logs.push_back({name, std::move(changes)});
+  }
+  return logs;
+}
+
+nlohmann::ordered_json ToArray(const std::vector<TensorLog>& logs) {
+  auto array = nlohmann::ordered_json::array();
+  for (const TensorLog& log : logs) {
+    for (const TensorChange& change : log.changes) {
+      array.push_back({{"name", log.name},
+                       {"step", change.step},
+                       {"changed_chunks", change.changed_chunks},
+                       {"chunks", change.num_chunks},
+                       {"changed_bytes", change.changed_bytes},
+                       {"stored_bytes", change.stored_bytes}});
+    }
+  }
+  return array;
+}
+
+std::string ToText(const std::vector<TensorLog>& logs) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table(
+      {{"name"}, {"step", kRight}, {"chunks", kRight}, {"bytes", kRight}, {"stored", kRight}});
+  for (const TensorLog& log : logs) {
+    for (const TensorChange& change : log.changes) {
+      table.AddRow({log.name, std::to_string(change.step),
+                    CountOf(change.changed_chunks, change.num_chunks),
+                    HumanBytes(change.changed_bytes), HumanBytes(change.stored_bytes)});
+    }
+  }
+  return table.ToString();
+}
+
+Outcome RunLog(const Context& context, const Store& store, const LogOptions& options) {
+  const auto logs = Load(store, options);
+  if (!logs.ok()) return logs.status();
+  context.json() ? context.PrintJson(ToArray(*logs)) : context.PrintText(ToText(*logs));
+  return {};
+}
+
+constexpr char kNotes[] =
+    "JSON: an array of name step changed_chunks chunks changed_bytes stored_bytes";
+
+}  // namespace
+
+void AddLog(CLI::App& app, Context& context) {
+  auto options = std::make_shared<LogOptions>();
+  CLI::App* verb =
+      app.add_subcommand("log", "List the steps at which a tensor changed, and what each cost");
+  verb->add_option("NAME", options->name,
+                   "The tensor, or a pattern for those of the newest step; * stands for any "
+                   "characters")
+      ->required();
+  verb->add_option("--run", options->run, "The run to look at")->capture_default_str();
+  verb->footer(kNotes);
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunLog(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve ls: the tensors of a checkpoint.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/glob.h"
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/print.h"
+#include "store/read/sharded_reader.h"
+#include "varve/store.h"
+
+namespace varve::cli {
+namespace {
+
+struct LsOptions {
+  std::string step;
+  std::string glob = "*";
+};
+
+// All shards of one name: of tensors without layouts, type and shape are those of the first.
+struct LsEntry {
+  TensorInfo first;
+  uint64_t num_shards = 0;
+  uint64_t logical_bytes = 0;
+};
+
+std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors) {
+  std::vector<LsEntry> entries;
+  for (const TensorInfo& tensor : tensors) {
+    if (entries.empty() || entries.back().first.name != tensor.name) entries.push_back({tensor});
+    entries.back().num_shards += tensor.num_shards;
+    entries.back().logical_bytes += tensor.logical_bytes;
+  }
+  return entries;
+}
+
+nlohmann::ordered_json ToObject(const LsEntry& entry) {
+  return {{"name", entry.first.name},
+          {"dtype", DTypeName(entry.first.dtype)},
+          {"shape", entry.first.shape},
+          {"shards", entry.num_shards},
+          {"logical_bytes", entry.logical_bytes}};
+}
+
+std::string ToText(const std::vector<LsEntry>& entries) {
+  Table table({{"name"},
+               {"dtype"},
+               {"shape"},
+               {"shards", Table::Align::kRight},
+               {"bytes", Table::Align::kRight}});
+  for (const LsEntry& entry : entries) {
+    table.AddRow({entry.first.name, std::string(DTypeName(entry.first.dtype)),
+                  HumanShape(entry.first.shape), std::to_string(entry.num_shards),
+                  HumanBytes(entry.logical_bytes)});
+  }
+  return table.ToString();
+}
+
+Outcome RunLs(const Context& context, const Store& store, const LsOptions& options) {
+  const auto id = store.Resolve(options.step);
+  if (!id.ok()) return id.status();
+  const auto reader = store.OpenCheckpoint(id->run, id->step);
+  if (!reader.ok()) return reader.status();
+  const auto tensors = static_cast<const ShardedReader&>(**reader).ListMatching(options.glob);
+  if (!tensors.ok()) return tensors.status();
+  const std::vector<LsEntry> entries = Gather(*tensors);
+  if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
+  if (context.json()) {
+    context.PrintJsonArray(entries.size(), [&](size_t i) { return ToObject(entries[i]); });
+  } else {
+    context.PrintText(ToText(entries));
+  }
+  return {};
+}
+
+constexpr char kNotes[] = R"(JSON: array of name dtype shape shards logical_bytes)";
+
+}  // namespace
+
+void AddLs(CLI::App& app, Context& context) {
+  auto options = std::make_shared<LsOptions>();
+  CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
+  verb->add_option("STEP", options->step, kStepHelp)->required();
+  verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->footer(kNotes);
+  context.OnReading(
+      verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
+}
+
+}  // namespace varve::cli

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Huffman code whose codes are all of one length, of symbols at equal distances: what bytes have
+// of which some bits are noise and the others do not change. The low plane of what a second moment
+// adds to its decayed base is such, since the sign never changes. Eight symbols are coded and
+// decoded at once, in one word. Functions are stateless.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/cpu.h"
+#include "codec/entropy/huffman_code.h"
+
+namespace varve {
+
+struct FlatCode {
+  unsigned width = 0;   // bits of each code, at most 7; 0 = the code is not flat
+  unsigned shift = 0;   // symbol number i is lowest + (i << shift), and i is its code
+  uint64_t lowest = 0;  // in each of eight bytes
+};
+
+inline FlatCode FlatCodeOf(const HuffmanCode& code) {
+  unsigned lowest = 0;
+  while (lowest < 255 && code.bits[lowest] == 0) ++lowest;
+  unsigned second = lowest + 1;
+  while (second < 255 && code.bits[second] == 0) ++second;
+  const unsigned width = code.bits[lowest];
+  if (width > 7 || second > 255 || !std::has_single_bit(second - lowest)) return {};
+  const unsigned last = lowest + ((1u << width) - 1) * (second - lowest);
+  if (last > 255) return {};
+  // Codes of a complete code that has as many of this width as there can be are all of them.
+  for (unsigned symbol = lowest; symbol <= last; symbol += second - lowest) {
+    if (code.bits[symbol] != width) return {};
+  }
+  return {.width = width,
+          .shift = static_cast<unsigned>(std::countr_zero(second - lowest)),
+          .lowest = uint64_t{lowest} * 0x0101010101010101};
+}
+
+// The codes of eight symbols, the first one's at the top of 8 * width bits: neighbours change
+// places as they are moved together, then pairs of them, then halves.
+VARVE_INLINE inline uint64_t PackFlat(const FlatCode& flat, uint64_t symbols) {
+  constexpr uint64_t kBytes = 0x00FF00FF00FF00FF;
+  constexpr uint64_t kPairs = 0x0000FFFF0000FFFF;
+  uint64_t x = (symbols - flat.lowest) >> flat.shift;
+  x = (x & kBytes) << flat.width | (x >> 8 & kBytes);
+  x = (x & kPairs) << (2 * flat.width) | (x >> 16 & kPairs);
+  return (x & 0xFFFFFFFF) << (4 * flat.width) | x >> 32;
+}
+
+// The other way round. Bits above the codes are left out.
+VARVE_INLINE inline uint64_t UnpackFlat(const FlatCode& flat, uint64_t codes) {
+  const uint64_t half = (uint64_t{1} << (4 * flat.width)) - 1;
+  const uint64_t pairs = ((uint64_t{1} << (2 * flat.width)) - 1) * 0x0000000100000001;
+  const uint64_t bytes = ((uint64_t{1} << flat.width) - 1) * 0x0001000100010001;
+  uint64_t x = (codes >> (4 * flat.width) & half) | (codes & half) << 32;
+  x = (x >> (2 * flat.width) & pairs) | (x & pairs) << 16;
+  x = (x >> flat.width & bytes) | (x & bytes) << 8;
+  return (x << flat.shift) + flat.lowest;
+}
+
+}  // namespace varve

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/commit_batch.h"
+
+#include <rocksdb/sst_file_writer.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/guarded.h"
+
+namespace varve {
+namespace {
+
+using Held = std::map<std::string, std::optional<std::string>>;
+
+rocksdb::Status Write(const Held::value_type& change, rocksdb::SstFileWriter* writer) {
+  const auto& [key, value] = change;
+  return value.has_value() ? writer->Put(key, *value) : writer->Delete(key);
+}
+
+struct Table {
+  Family family;
+  std::filesystem::path path;
+  Status status;
+};
+
+void RemoveFiles(const std::vector<Table>& tables) {
+  std::error_code ignored;  // what stays is swept at the next open
+  for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
+}
+
+// All files of a commit by family. Of a family's files later ones win.
+using FilesByFamily = std::map<Family, std::vector<std::string>>;
+
+// The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
+Status Ingest(Database* database, const FilesByFamily& files) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+  std::vector<rocksdb::IngestExternalFileArg> args;
+  for (const auto& [family, paths] : files) {
+    // Chunks first: what the other families name is there when they are.
+    const auto place = family == Family::kChunks ? args.begin() : args.end();
+    rocksdb::IngestExternalFileArg& arg = *args.emplace(place);
+    arg.column_family = database->handle(family);
+    arg.external_files = paths;
+    arg.options.move_files = true;
+    arg.options.write_global_seqno = false;
+  }
+  return FromRocksDb(database->Ingest(args), "committing");
+}
+
+}  // namespace
+
+Status CommitBatch::WriteTable(const Database& database, Family family,
+                               const std::filesystem::path& path, const FamilyChanges& changes) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
+  const rocksdb::Options options = database.FileOptions(family);
+  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
+                                /*invalidate_page_cache=*/false);
+  const auto named = [&](const rocksdb::Status& status) {
+    return status.ok() ? Status::Ok() : FromRocksDb(status, "writing " + path.string());
+  };
+  VARVE_RETURN_IF_ERROR(named(writer.Open(path.string())));
+  auto next = changes.held.begin();
+  const auto write_below = [&](std::string_view key) {
+    rocksdb::Status status;
+    for (; status.ok() && next != changes.held.end() && next->first < key; ++next) {
+      status = Write(*next, &writer);
+    }
+    if (next != changes.held.end() && next->first == key) ++next;
+    return status;
+  };
+  const Emit emit = [&](std::string_view key, std::string_view value) {
+    rocksdb::Status status = write_below(key);
+    if (status.ok()) status = writer.Put({key.data(), key.size()}, {value.data(), value.size()});
+    return named(status);
+  };
+  if (changes.make != nullptr) VARVE_RETURN_IF_ERROR(changes.make(emit));
+  for (; next != changes.held.end(); ++next) {
+    VARVE_RETURN_IF_ERROR(named(Write(*next, &writer)));
+  }
+  return named(writer.Finish());  // syncs
+}
+
+void CommitBatch::PutSorted(Family family, Make make) {
+  changes_[static_cast<int>(family)].make = std::move(make);
+}
+
+void CommitBatch::Put(Family family, std::string key, std::string value) {
+  num_bytes_ += key.size() + value.size();
+  changes_[static_cast<int>(family)].held.insert_or_assign(std::move(key), std::move(value));
+}
+
+void CommitBatch::Delete(Family family, std::string key) {
+  num_bytes_ += key.size();
+  changes_[static_cast<int>(family)].held.insert_or_assign(std::move(key), std::nullopt);
+}
+
+void CommitBatch::Add(std::unique_ptr<TableStream> stream) {
+  if (!stream->paths().empty()) streams_.push_back(std::move(stream));
+}
+
+bool CommitBatch::empty() const {
+  return streams_.empty() && std::all_of(std::begin(changes_), std::end(changes_),
+                                         [](const auto& changes) { return changes.empty(); });
+}
+
+bool CommitBatch::Changes(Family family) const {
+  return !changes_[static_cast<int>(family)].empty() || HasStream(family);
+}
+
+bool CommitBatch::HasStream(Family family) const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [family](const auto& stream) { return stream->family() == family; });
+}
+
+void CommitBatch::VisitHeldKeys(Family family,
+                                const std::function<void(std::string_view key)>& visit) const {
+  for (const auto& [key, value] : changes_[static_cast<int>(family)].held) visit(key);
+}
+
+Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
+                           std::span<const std::filesystem::path> chunk_files) const {
+  if (empty() && chunk_files.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(database->Heal());
+  std::vector<Table> tables;
+  for (int i = 0; i < kNumFamilies; ++i) {
+    if (changes_[i].empty()) continue;
+    tables.push_back({static_cast<Family>(i), NewTablePath(incoming, static_cast<Family>(i)), {}});
+  }
+  // Each file costs a sync; waited for side by side they cost about one. That is waiting, not work,
+  // so it takes a thread a file and not the cores' worth of a pool.
+  {
+    std::vector<std::jthread> writers;
+    for (Table& table : tables) {
+      const auto write = [&] {
+        table.status = Guarded("writing a commit", [&] {
+          return WriteTable(*database, table.family, table.path,
+                            changes_[static_cast<int>(table.family)]);
+        });
+      };
+      const Status started = Guarded("starting a thread", [&] {
+        writers.emplace_back(write);
+        return Status::Ok();
+      });
+      if (!started.ok()) write();  // one after the other then
+    }
+  }
+  for (const Table& table : tables) {
+    if (table.status.ok()) continue;
+    RemoveFiles(tables);
+    return table.status;
+  }
+  FilesByFamily files;
+  for (const auto& path : chunk_files) files[Family::kChunks].push_back(path.string());
+  for (const auto& stream : streams_) {
+    for (const auto& path : stream->paths()) files[stream->family()].push_back(path.string());
+  }
+  for (const Table& table : tables) files[table.family].push_back(table.path.string());
+  Status status = Ingest(database, files);
+  if (!status.ok()) {
+    // Whether an error struck before or after the record was written shows when it is read again;
+    // then it is durable, too, as opening writes the manifest anew.
+    const Status healed = database->Heal();
+    if (!healed.ok()) {
+      status = status.WithContext("it is not known whether this was committed");
+    } else if (database->HasIngested(files.begin()->second.front())) {
+      status = Status::Ok();
+    }
+    RemoveFiles(tables);
+  }
+  return status;
+}
+
+}  // namespace varve

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/commit_file_system.h"
+
+#include <limits>
+#include <utility>
+
+namespace varve {
+namespace {
+
+using rocksdb::DirFsyncOptions;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+class Folder : public rocksdb::FSDirectoryWrapper {
+ public:
+  Folder(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSDirectory> target)
+      : FSDirectoryWrapper(std::move(target)), owner_(owner) {}
+
+  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
+                               const DirFsyncOptions& why) override {
+    if (why.reason != DirFsyncOptions::kNewFileSynced) {
+      return owner_->NoteDoubt(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why));
+    }
+    owner_->DeferFolderSync();
+    return IOStatus::OK();
+  }
+
+ private:
+  CommitFileSystem* const owner_;
+};
+
+class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  Manifest(CommitFileSystem* owner, std::string name,
+           std::unique_ptr<rocksdb::FSWritableFile> target)
+      : FSWritableFileOwnerWrapper(std::move(target)), owner_(owner), name_(std::move(name)) {}
+
+  // Before the bytes leave for the system, which may write them to the disk at any time from then
+  // on.
+  IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
+                  IODebugContext* debug) override {
+    IOStatus status = owner_->SyncFolderIfPending();
+    if (status.ok()) status = FSWritableFileOwnerWrapper::Append(data, options, debug);
+    if (status.ok()) bytes_ += data.size();
+    return owner_->NoteDoubt(std::move(status));
+  }
+  IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
+                  const rocksdb::DataVerificationInfo& verification,
+                  IODebugContext* debug) override {
+    IOStatus status = owner_->SyncFolderIfPending();
+    if (status.ok()) {
+      status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
+    }
+    if (status.ok()) bytes_ += data.size();
+    return owner_->NoteDoubt(std::move(status));
+  }
+  IOStatus Flush(const IOOptions& options, IODebugContext* debug) override {
+    return owner_->NoteDoubt(FSWritableFileOwnerWrapper::Flush(options, debug));
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    return Synced(FSWritableFileOwnerWrapper::Sync(options, debug));
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    return Synced(FSWritableFileOwnerWrapper::Fsync(options, debug));
+  }
+
+ private:
+  IOStatus Synced(IOStatus status) {
+    if (status.ok()) owner_->manifest_note()->Write(name_, bytes_);
+    return owner_->NoteDoubt(std::move(status));
+  }
+
+  CommitFileSystem* const owner_;
+  const std::string name_;
+  uint64_t bytes_ = 0;  // RocksDB appends by one thread at a time, and syncs by the same
+};
+
+}  // namespace
+
+CommitFileSystem::~CommitFileSystem() {
+  if (lock_ != nullptr)
+    FileSystemWrapper::UnlockFile(lock_, IOOptions(), nullptr).PermitUncheckedError();
+}
+
+IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& options,
+                                      IODebugContext* debug) {
+  if (in_doubt_ && name.starts_with(db_path_ + "/")) {
+    return IOStatus::IOError("kept, as the manifest may name it", name);
+  }
+  return FileSystemWrapper::DeleteFile(name, options, debug);
+}
+
+IOStatus CommitFileSystem::RenameFile(const std::string& from, const std::string& to,
+                                      const IOOptions& options, IODebugContext* debug) {
+  return NoteDoubt(FileSystemWrapper::RenameFile(from, to, options, debug));
+}
+
+IOStatus CommitFileSystem::LockFile(const std::string& name, const IOOptions& options,
+                                    rocksdb::FileLock** lock, IODebugContext* debug) {
+  const std::lock_guard guard(lock_mutex_);
+  IOStatus status;
+  if (lock_ == nullptr) status = FileSystemWrapper::LockFile(name, options, &lock_, debug);
+  *lock = lock_;
+  return status;
+}
+
+IOStatus CommitFileSystem::UnlockFile(rocksdb::FileLock*, const IOOptions&, IODebugContext*) {
+  return IOStatus::OK();  // it goes with this object
+}
+
+IOStatus CommitFileSystem::ReopenWritableFile(const std::string&, const rocksdb::FileOptions&,
+                                              std::unique_ptr<rocksdb::FSWritableFile>*,
+                                              IODebugContext*) {
+  return IOStatus::NotSupported("ingested files are synced by their writer");
+}
+
+IOStatus CommitFileSystem::NewDirectory(const std::string& name, const IOOptions& options,
+                                        std::unique_ptr<rocksdb::FSDirectory>* result,
+                                        IODebugContext* debug) {
+  std::unique_ptr<rocksdb::FSDirectory> base;
+  IOStatus status = FileSystemWrapper::NewDirectory(name, options, &base, debug);
+  if (!status.ok()) return status;
+  if (name == db_path_) {
+    *result = std::make_unique<Folder>(this, std::move(base));
+  } else {
+    *result = std::move(base);
+  }
+  return status;
+}
+
+IOStatus CommitFileSystem::NewWritableFile(const std::string& name,
+                                           const rocksdb::FileOptions& options,
+                                           std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                           IODebugContext* debug) {
+  std::unique_ptr<rocksdb::FSWritableFile> base;
+  IOStatus status = FileSystemWrapper::NewWritableFile(name, options, &base, debug);
+  if (!status.ok()) return status;
+  if (name.find("/MANIFEST-") != std::string::npos) {
+    *result = std::make_unique<Manifest>(this, name.substr(name.rfind('/') + 1), std::move(base));
+  } else {
+    *result = std::move(base);
+  }
+  return status;
+}
+
+IOStatus CommitFileSystem::GetFreeSpace(const std::string&, const IOOptions&, uint64_t* free_bytes,
+                                        IODebugContext*) {
+  *free_bytes = std::numeric_limits<uint64_t>::max() / 2;
+  return IOStatus::OK();
+}
+
+IOStatus CommitFileSystem::SyncFolderIfPending() {
+  if (!folder_sync_pending_.exchange(false)) return IOStatus::OK();
+  std::unique_ptr<rocksdb::FSDirectory> folder;
+  IOStatus status = FileSystemWrapper::NewDirectory(db_path_, IOOptions(), &folder, nullptr);
+  if (status.ok()) {
+    status = folder->FsyncWithDirOptions(IOOptions(), nullptr,
+                                         DirFsyncOptions(DirFsyncOptions::kNewFileSynced));
+  }
+  if (!status.ok()) folder_sync_pending_ = true;  // the names are still not durable
+  return status;
+}
+
+}  // namespace varve

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RocksDB's file system with fewer syncs a commit. An ingest of files for seven families syncs each
+// file a second time and the folder once a family; each of those waits for the disk. Here a file is
+// synced once, by its writer, and the folder once, just before the manifest learns of the new
+// files: data and names are still durable before the record that points to them.
+//
+// A record of the manifest whose write or sync failed may be on the disk or not. RocksDB takes it
+// for not written and deletes the files that it names, and then no one could open the database. So
+// from such an error on nothing is deleted, until the database was closed and is read anew.
+//
+// After each sync of the manifest its length is noted (manifest_note.h).
+//
+// The lock of the database is held from its first opening until this object goes, so that nobody
+// else can take it while the database is closed and opened again. Thread-safe.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "store/db/manifest_note.h"
+
+namespace varve {
+
+class CommitFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  // `db_path` is the one folder of the database, which lies in the store.
+  CommitFileSystem(std::shared_ptr<rocksdb::FileSystem> base, std::string db_path)
+      : FileSystemWrapper(std::move(base)),
+        db_path_(std::move(db_path)),
+        manifest_note_(std::filesystem::path(db_path_).parent_path()) {}
+  ~CommitFileSystem() override;
+
+  static const char* kClassName() { return "varve.CommitFileSystem"; }
+  const char* Name() const override { return kClassName(); }
+
+  // An ingest reopens a file only to sync it again; "not supported" makes it skip that.
+  rocksdb::IOStatus ReopenWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                       std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                       rocksdb::IODebugContext* debug) override;
+  // Folders whose sync for new files waits for the manifest.
+  rocksdb::IOStatus NewDirectory(const std::string& name, const rocksdb::IOOptions& options,
+                                 std::unique_ptr<rocksdb::FSDirectory>* result,
+                                 rocksdb::IODebugContext* debug) override;
+  // Manifests sync the folder before they grow.
+  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                    rocksdb::IODebugContext* debug) override;
+  // After one error for want of space RocksDB refuses each compaction for whose whole input the
+  // disk has no room. Rewriting a chunk file takes only its live part: the disk itself shall
+  // decide.
+  rocksdb::IOStatus GetFreeSpace(const std::string& path, const rocksdb::IOOptions& options,
+                                 uint64_t* free_bytes, rocksdb::IODebugContext* debug) override;
+
+  rocksdb::IOStatus DeleteFile(const std::string& name, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+  // CURRENT is replaced so.
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus LockFile(const std::string& name, const rocksdb::IOOptions& options,
+                             rocksdb::FileLock** lock, rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug) override;
+
+  // True after an error that leaves open what the manifest says.
+  bool in_doubt() const { return in_doubt_; }
+  // The database is closed: what is read from now on is what it is.
+  void EndDoubt() { in_doubt_ = false; }
+  // Passes a status on.
+  rocksdb::IOStatus NoteDoubt(rocksdb::IOStatus status) {
+    if (!status.ok()) in_doubt_ = true;
+    return status;
+  }
+
+  ManifestNote* manifest_note() { return &manifest_note_; }
+
+  void DeferFolderSync() { folder_sync_pending_ = true; }
+  rocksdb::IOStatus SyncFolderIfPending();
+
+ private:
+  const std::string db_path_;
+  ManifestNote manifest_note_;
+  std::atomic<bool> folder_sync_pending_{false};
+  std::atomic<bool> in_doubt_{false};
+  std::mutex lock_mutex_;
+  rocksdb::FileLock* lock_ = nullptr;  // guarded by lock_mutex_
+};
+
+}  // namespace varve

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looks up many keys of a family that mostly rise and lie close together: the next key costs a step
+// and no search. Sees the family as it was at the first look. While it lives, the database is not
+// closed to be opened again, so it is held for short. Thread rule: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "store/db/database.h"
+
+namespace varve {
+
+class Cursor {
+ public:
+  // `database` must outlive it.
+  Cursor(const Database* database, Family family) : database_(database), family_(family) {}
+
+  // As Database::Get. The value stays until the next call.
+  Result<std::optional<std::string_view>> Find(std::string_view key);
+
+ private:
+  bool Open();
+  bool MoveTo(const rocksdb::Slice& key);
+
+  const Database* const database_;
+  const Family family_;
+  std::optional<Database::Use> use_;
+  std::unique_ptr<rocksdb::Iterator> at_;  // goes before use_
+  std::string value_;                      // of a key that was read alone
+};
+
+}  // namespace varve

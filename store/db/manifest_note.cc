@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/manifest_note.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include "base/util.h"
+#include "store/format/fixed_file.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+// docs/format.md, "SYNCED".
+constexpr std::string_view kMagic = "varvem\n\x1a";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kNumFields = 2;  // number of the manifest, bytes
+constexpr std::string_view kPrefix = "MANIFEST-";
+
+std::optional<uint64_t> NumberOf(std::string_view manifest) {
+  uint64_t number = 0;
+  if (!manifest.starts_with(kPrefix)) return std::nullopt;
+  manifest.remove_prefix(kPrefix.size());
+  const auto [end, error] =
+      std::from_chars(manifest.data(), manifest.data() + manifest.size(), number);
+  if (error != std::errc() || end != manifest.data() + manifest.size()) return std::nullopt;
+  return number;
+}
+
+// Opens the file, so that a network file system asks for its size anew. nullopt: there is none.
+std::optional<uint64_t> SizeOf(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  struct stat info {};
+  const int error = ::fstat(fd, &info);
+  ::close(fd);
+  if (error != 0) return std::nullopt;
+  return static_cast<uint64_t>(info.st_size);
+}
+
+}  // namespace
+
+ManifestNote::~ManifestNote() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
+  const auto number = NumberOf(manifest);
+  if (!number.has_value()) return;
+  const std::string note = EncodeFixedFile(kMagic, {kVersion, {*number, bytes}});
+  const std::lock_guard lock(mutex_);
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ >= 0 && ::pwrite(fd_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size())) {
+    return;
+  }
+  ::unlink(path_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Status CheckManifestLength(const fs::path& store) {
+  // The note comes first: the manifest only grows, so it has what any earlier note says.
+  const Result<FixedFile> note =
+      ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
+  if (!note.ok() || note->fields.size() != kNumFields) return Status::Ok();
+  constexpr size_t kMaxBytes = 256;
+  const Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
+  if (!current.ok()) return Status::Ok();  // opening says so
+  const std::string name = current->substr(0, current->find('\n'));
+  if (NumberOf(name) != note->fields[0]) return Status::Ok();
+  const fs::path manifest = store / "db" / name;
+  const std::optional<uint64_t> size = SizeOf(manifest);
+  if (!size.has_value() || *size >= note->fields[1]) return Status::Ok();  // opening says the first
+  return Status::Corruption(
+      manifest.string() + " has " + std::to_string(*size) + " bytes, expected at least " +
+      std::to_string(note->fields[1]) +
+      ": its end is lost, and with it the newest changes of the store. Put the file back, or take "
+      "the store from a backup. To go on with the older state that is left, remove " +
+      (store / kManifestNoteName).string());
+}
+
+}  // namespace varve

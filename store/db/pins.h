@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a save in progress relies on: the step it is compared with, which may not be dropped, and
+// the births whose frames it shares or reads as bases, which may not be reclaimed. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "store/format/keys.h"
+
+namespace varve {
+
+class Pins {
+ public:
+  // False while the step is being dropped.
+  bool PinStep(StepKey step) {
+    const std::lock_guard lock(mutex_);
+    if (dropping_.contains(step)) return false;
+    ++steps_[step];
+    return true;
+  }
+  void UnpinStep(StepKey step) {
+    const std::lock_guard lock(mutex_);
+    if (--steps_[step] == 0) steps_.erase(step);
+  }
+  int NumStepPins(StepKey step) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = steps_.find(step);
+    return it == steps_.end() ? 0 : it->second;
+  }
+
+  // Claims steps for a drop, or returns those that are pinned and claims none.
+  std::vector<StepKey> BeginDrop(const std::vector<StepKey>& steps) {
+    const std::lock_guard lock(mutex_);
+    std::vector<StepKey> pinned;
+    for (const StepKey& step : steps) {
+      if (steps_.contains(step)) pinned.push_back(step);
+    }
+    if (pinned.empty()) dropping_.insert(steps.begin(), steps.end());
+    return pinned;
+  }
+  bool IsDropping(StepKey step) const {
+    const std::lock_guard lock(mutex_);
+    return dropping_.contains(step);
+  }
+  void EndDrop(const std::vector<StepKey>& steps) {
+    const std::lock_guard lock(mutex_);
+    for (const StepKey& step : steps) dropping_.erase(step);
+  }
+
+  // Births in use by open writers. No file that reaches the lowest of them may be merged: the
+  // writer's own file would overlap the result.
+  void BeginBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    open_births_.insert(birth);
+  }
+  void EndBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    open_births_.erase(birth);
+  }
+  uint64_t LowestOpenBirth() const {
+    const std::lock_guard lock(mutex_);
+    return open_births_.empty() ? UINT64_MAX : *open_births_.begin();
+  }
+
+  // False when the birth is being reclaimed: what was found there must not be used.
+  bool PinBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    if (reclaiming_.contains(birth)) return false;
+    ++births_[birth];
+    return true;
+  }
+  void UnpinBirth(uint64_t birth) {
+    const std::lock_guard lock(mutex_);
+    if (--births_[birth] == 0) births_.erase(birth);
+  }
+
+  // Claims all of `births` for reclaim, or none and false when one of them is pinned.
+  bool BeginReclaim(const std::set<uint64_t>& births) {
+    const std::lock_guard lock(mutex_);
+    for (const uint64_t birth : births) {
+      if (births_.contains(birth)) return false;
+    }
+    reclaiming_ = births;
+    return true;
+  }
+  void EndReclaim() {
+    const std::lock_guard lock(mutex_);
+    reclaiming_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<StepKey, int> steps_;
+  std::set<StepKey> dropping_;
+  std::set<uint64_t> open_births_;
+  std::map<uint64_t, int> births_;
+  std::set<uint64_t> reclaiming_;
+};
+
+}  // namespace varve

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/reference_counts.h"
+
+#include <algorithm>
+
+#include "base/util.h"
+
+namespace varve {
+namespace {
+
+// Births up to this size are believed: to walk one costs nothing.
+constexpr uint64_t kSmallBirth = uint64_t{1} << 16;
+
+Result<uint64_t> CountKeys(const Database& database, Family family, std::string_view prefix) {
+  uint64_t keys = 0;
+  VARVE_RETURN_IF_ERROR(database.Scan(family, prefix, [&](std::string_view, std::string_view) {
+    ++keys;
+    return Status::Ok();
+  }));
+  return keys;
+}
+
+// The blocks of kCountsPerBlock numbers that hold a list of a birth: a seek each.
+Result<uint64_t> CountListBlocks(const Database& database, uint64_t birth) {
+  const std::string first = keys::List({birth, 0});
+  const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
+  uint64_t blocks = 0;
+  for (uint64_t next = 0; next <= UINT32_MAX; ++blocks) {
+    VARVE_ASSIGN_OR_RETURN(const auto key,
+                           database.FirstKeyFrom(Family::kLists, prefix,
+                                                 keys::List({birth, static_cast<uint32_t>(next)})));
+    if (!key.has_value()) break;
+    const auto list = keys::ParseList(*key);
+    if (!list.has_value()) return Status::Corruption("a malformed key in family lists");
+    next = (uint64_t{list->number} / kCountsPerBlock + 1) * kCountsPerBlock;
+  }
+  return blocks;
+}
+
+// A record is walked, and memory taken, by its counts. Each chunk that it counts is on disk, or has
+// an entry in a block of counts that says that it is gone; else the record lies. Lists are numbered
+// without gaps, so each block of them holds a list, or has a block of counts. Twice as many are let
+// pass, so that a lost file is found as what it is.
+Status CheckPlausible(const Database& database, uint64_t birth, const BirthRecord& record) {
+  if (record.chunks <= kSmallBirth && record.lists <= kSmallBirth) return Status::Ok();
+  const auto count = [&](Family family, const std::string& first_key) {
+    // Keys begin with the birth, and blocks with its kind: the rest is a number of 4 bytes.
+    return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
+  };
+  rocksdb::ColumnFamilyMetaData files;
+  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &files);
+  VARVE_ASSIGN_OR_RETURN(const uint64_t chunk_blocks,
+                         count(Family::kCounts, keys::Counts(birth, Counted::kChunk, 0)));
+  VARVE_ASSIGN_OR_RETURN(const uint64_t list_blocks,
+                         count(Family::kCounts, keys::Counts(birth, Counted::kList, 0)));
+  VARVE_ASSIGN_OR_RETURN(const uint64_t blocks_of_lists, CountListBlocks(database, birth));
+  const uint64_t most_chunks =
+      kSmallBirth + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
+  const uint64_t most_lists = kSmallBirth + 2 * (list_blocks + blocks_of_lists) * kCountsPerBlock;
+  if (record.chunks <= most_chunks && record.lists <= most_lists) return Status::Ok();
+  return Status::Corruption(
+      "birth " + std::to_string(birth) + ": says " + std::to_string(record.chunks) +
+      " chunks and " + std::to_string(record.lists) + " lists, but what is on disk holds at most " +
+      std::to_string(most_chunks) + " and " + std::to_string(most_lists));
+}
+
+}  // namespace
+
+std::string Describe(uint64_t birth, Counted kind, uint32_t number) {
+  return (kind == Counted::kChunk ? "chunk " : "list ") + std::to_string(birth) + "/" +
+         std::to_string(number);
+}
+
+void DamageNotes::Add(const std::string& what) {
+  constexpr size_t kMaxNoted = 100;
+  const bool is_known = std::find(all_.begin(), all_.end(), what) != all_.end();
+  if (!is_known && all_.size() < kMaxNoted) all_.push_back(what);
+}
+
+std::string DescribeDamagedTensor(std::string_view key, const Status& damage) {
+  const auto parsed = keys::ParseTensor(key);
+  const std::string name = parsed.has_value() ? std::string(parsed->name) + " of step " +
+                                                    std::to_string(parsed->step.step)
+                                              : "?";
+  return "tensor " + name + ": " + std::string(damage.message());
+}
+
+Result<BirthRecord> DecodeBirth(const Database& database, uint64_t birth,
+                                const std::optional<std::string>& value) {
+  if (!value.has_value()) {
+    return Status::NotFound("birth " + std::to_string(birth) + " has no record");
+  }
+  const Result<BirthRecord> record = DecodeBirthRecord(*value);
+  if (!record.ok()) return record.status().WithContext("birth " + std::to_string(birth));
+  VARVE_RETURN_IF_ERROR(CheckPlausible(database, birth, *record));
+  return record;
+}
+
+Result<std::vector<uint32_t>> DecodeCounts(std::string_view value) {
+  if (value.size() % 4 != 0 || value.size() > 4 * size_t{kCountsPerBlock}) {
+    return Status::Corruption("counts record: " + std::to_string(value.size()) +
+                              " bytes, expected a multiple of 4 up to 16384");
+  }
+  std::vector<uint32_t> counts(value.size() / 4);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    for (size_t byte = 0; byte < 4; ++byte) {
+      counts[i] |= uint32_t{static_cast<uint8_t>(value[4 * i + byte])} << (8 * byte);
+    }
+  }
+  return counts;
+}
+
+std::string EncodeCounts(std::vector<uint32_t> counts) {
+  while (!counts.empty() && counts.back() == 1) counts.pop_back();
+  std::string value;
+  for (const uint32_t count : counts) {
+    for (int byte = 0; byte < 4; ++byte) value.push_back(static_cast<char>(count >> (8 * byte)));
+  }
+  return value;
+}
+
+ReferenceCounts::Frame ReferenceCounts::FrameOf(const ChunkRef& ref) {
+  if (ref.kind == ChunkKind::kDerived) {
+    // The frame is that of the FP32 source: twice the bytes of the 16-bit copy.
+    return {ref.address, std::nullopt, ref.predictor, 2 * ref.raw_bytes, ref.stored_bytes};
+  }
+  return {ref.address, ref.digest, ref.predictor, ref.raw_bytes, ref.stored_bytes};
+}
+
+ReferenceCounts::Frame ReferenceCounts::FrameOf(const BaseEdge& edge) {
+  return {edge.base, edge.base_digest, edge.base_predictor, edge.base_raw_bytes,
+          edge.base_stored_bytes};
+}
+
+Result<ReferenceCounts::BirthEntry*> ReferenceCounts::FindBirth(uint64_t birth) {
+  const auto it = births_.find(birth);
+  if (it != births_.end()) return &it->second;
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
+  VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirth(*database_, birth, value));
+  return &births_.emplace(birth, BirthEntry{record, false, false}).first->second;
+}
+
+Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t number) {
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(birth));
+  const uint32_t stored = kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
+  if (number >= stored) {
+    return Status::Corruption(Describe(birth, kind, number) + ": its birth stored only " +
+                              std::to_string(stored));
+  }
+  const uint32_t block = number / kCountsPerBlock;
+  auto it = blocks_.find({birth, kind, block});
+  if (it == blocks_.end()) {
+    Block loaded;
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           database_->Get(Family::kCounts, keys::Counts(birth, kind, block)));
+    if (value.has_value()) {
+      Result<std::vector<uint32_t>> counts = DecodeCounts(*value);
+      if (!counts.ok()) return counts.status().WithContext("birth " + std::to_string(birth));
+      loaded.counts = *std::move(counts);
+    }
+    loaded.counts.resize(std::min(kCountsPerBlock, stored - block * kCountsPerBlock), 1);
+    it = blocks_.emplace(BlockKey{birth, kind, block}, std::move(loaded)).first;
+  }
+  return &it->second.counts[number % kCountsPerBlock];
+}
+
+Result<const BirthBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
+  const uint32_t number = address.ordinal / kCountsPerBlock;
+  const auto it = birth_blocks_.find({address.birth, number});
+  if (it != birth_blocks_.end()) return &it->second;
+  BirthBlock block;
+  VARVE_ASSIGN_OR_RETURN(const auto value,
+                         database_->Get(Family::kBirths, keys::BirthBlock(address.birth, number)));
+  if (value.has_value()) {
+    Result<BirthBlock> decoded = DecodeBirthBlock(*value);
+    if (!decoded.ok()) {
+      return decoded.status().WithContext("birth " + std::to_string(address.birth));
+    }
+    block = *std::move(decoded);
+  }
+  return &birth_blocks_.emplace(std::pair{address.birth, number}, std::move(block)).first->second;
+}
+
+Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(address));
+  const auto edge = std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
+  if (edge == block->edges.end() || edge->ordinal != address.ordinal) return nullptr;
+  if (edge->base >= address) {
+    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+                              ": its base has no smaller address");
+  }
+  return &*edge;
+}
+
+Result<CoderTotals> ReferenceCounts::PlanesOf(const Frame& frame) {
+  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(frame.address));
+  return block->PlanesOf(frame.address.ordinal, frame.raw_bytes);
+}
+
+Status ReferenceCounts::AddToTotals(const Frame& frame, BirthEntry* entry) {
+  BirthRecord& record = entry->record;
+  entry->changed = true;
+  ++record.live_chunks;
+  record.live[static_cast<size_t>(frame.predictor)].Add({1, frame.raw_bytes, frame.stored_bytes});
+  if (!record.live_coders.has_value()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const CoderTotals planes, PlanesOf(frame));
+  for (size_t c = 0; c < planes.size(); ++c) (*record.live_coders)[c].Add(planes[c]);
+  return Status::Ok();
+}
+
+Status ReferenceCounts::TakeFromTotals(const Frame& frame, BirthEntry* entry) {
+  BirthRecord& record = entry->record;
+  entry->changed = true;
+  bool enough = record.live_chunks > 0;
+  if (enough) --record.live_chunks;
+  enough = enough && record.live[static_cast<size_t>(frame.predictor)].Take(
+                         {1, frame.raw_bytes, frame.stored_bytes});
+  if (enough && record.live_coders.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const CoderTotals planes, PlanesOf(frame));
+    for (size_t c = 0; c < planes.size(); ++c) enough &= (*record.live_coders)[c].Take(planes[c]);
+  }
+  if (!enough) {
+    return Status::Corruption(
+        "birth " + std::to_string(frame.address.birth) + " has fewer live bytes than " +
+        Describe(frame.address.birth, Counted::kChunk, frame.address.ordinal));
+  }
+  return Status::Ok();
+}
+
+Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
+                                 const BirthBlock& frames) {
+  births_[birth] = {record, true, true};
+  const auto add_blocks = [&](Counted kind, uint32_t n) {
+    for (uint32_t first = 0; first < n; first += kCountsPerBlock) {
+      Block block;
+      block.counts.assign(std::min(kCountsPerBlock, n - first), 0);
+      block.changed = true;
+      blocks_[{birth, kind, first / kCountsPerBlock}] = std::move(block);
+    }
+  };
+  add_blocks(Counted::kChunk, record.chunks);
+  add_blocks(Counted::kList, record.lists);
+  for (const BaseEdge& edge : frames.edges) {
+    birth_blocks_[{birth, edge.ordinal / kCountsPerBlock}].edges.push_back(edge);
+  }
+  for (const CodedPlanes& planes : frames.planes) {
+    birth_blocks_[{birth, planes.ordinal / kCountsPerBlock}].planes.push_back(planes);
+  }
+  for (const BaseEdge& edge : frames.edges) VARVE_RETURN_IF_ERROR(AddFrame(FrameOf(edge)));
+  return Status::Ok();
+}
+
+Status ReferenceCounts::AddChunk(const ChunkRef& ref) { return AddFrame(FrameOf(ref)); }
+
+bool ReferenceCounts::NoteIfDamaged(const Status& status) {
+  if (status.code() != StatusCode::kCorruption) return false;
+  damage_.AddUncounted(status);
+  return true;
+}
+
+bool ReferenceCounts::NoteIfUncounted(const Result<uint32_t*>& count) {
+  if (count.status().code() != StatusCode::kNotFound) return NoteIfDamaged(count.status());
+  return NoteIfDamaged(Status::Corruption(count.status().message()));
+}
+
+bool HasReadableCount(const Database& database, ChunkAddress address) {
+  const auto record = database.Get(Family::kBirths, keys::Birth(address.birth));
+  if (!record.ok() || !record->has_value()) return false;
+  const Result<BirthRecord> birth = DecodeBirthRecord(**record);
+  if (!birth.ok() || address.ordinal >= birth->chunks) return false;
+  const auto block = database.Get(Family::kCounts, keys::Counts(address.birth, Counted::kChunk,
+                                                                address.ordinal / kCountsPerBlock));
+  return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
+}
+
+// A frame that comes back to life names its base again, and so on down the chain.
+Status ReferenceCounts::AddFrame(const Frame& frame) {
+  std::optional<Frame> next = frame;
+  while (next.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const bool revived, AddOne(*next));
+    if (!revived) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(next->address));
+    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
+  const auto [birth, number] = frame.address;
+  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  if (!known.ok() && NoteIfUncounted(known)) return false;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
+  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  if (*count == 0) {
+    if (!entry->is_new)
+      return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
+    *count = 1;
+    return false;
+  }
+  if ((*count & kDeadBit) == 0) {
+    if (*count == kMaxCount) {
+      return Status::FailedPrecondition(Describe(birth, Counted::kChunk, number) +
+                                        " has too many references");
+    }
+    ++*count;
+    return false;
+  }
+  // A reclaim that was cut short may have removed the frame and not said so.
+  rocksdb::PinnableSlice on_disk;
+  VARVE_RETURN_IF_ERROR(database_->GetFrame(frame.address, &on_disk));
+  *count = 1;
+  VARVE_RETURN_IF_ERROR(AddToTotals(frame, entry));
+  return true;
+}
+
+Status ReferenceCounts::AddList(ListAddress list) {
+  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(list.birth));
+  if (*count == 0 && !entry->is_new) {
+    return Status::NotFound(Describe(list.birth, Counted::kList, list.number) + " is gone");
+  }
+  ++*count;
+  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  return Status::Ok();
+}
+
+// A frame that dies releases its base, and so on down the chain.
+Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
+  std::optional<Frame> next = frame;
+  while (next.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(const bool died, ReleaseOne(*next, batch));
+    if (!died) return Status::Ok();
+    const Result<const BaseEdge*> found = FindEdge(next->address);
+    if (!found.ok() && NoteIfDamaged(found.status())) return Status::Ok();  // its base stays
+    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, found);
+    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch) {
+  const auto [birth, number] = frame.address;
+  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  if (!known.ok() && NoteIfUncounted(known)) return false;
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
+  if (*count == 0 || (*count & kDeadBit) != 0) {
+    NoteDamage(Describe(birth, Counted::kChunk, number) +
+               " is released more often than it is named");
+    return false;
+  }
+  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  if (--*count > 0) return false;
+  *count = kDeadBit | frame.stored_bytes;
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
+  const Status taken = TakeFromTotals(frame, entry);
+  if (!taken.ok() && !NoteIfDamaged(taken)) return taken;  // totals are for people
+  if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
+  return true;
+}
+
+// The last to name a frame may be a derived chunk, which has another digest; then the frame tells.
+// One that cannot be read keeps its entry in the index: that is a hint, and costs only space.
+std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
+  if (frame.digest.has_value()) return frame.digest;
+  rocksdb::PinnableSlice bytes;
+  if (!database_->GetFrame(frame.address, &bytes).ok()) return std::nullopt;
+  const Result<FrameInfo> info = ParseFrame(AsBytes({bytes.data(), bytes.size()}));
+  return info.ok() ? std::optional(info->digest) : std::nullopt;
+}
+
+Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
+  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
+  if (*count == 0) {
+    NoteDamage(Describe(list.birth, Counted::kList, list.number) +
+               " is released more often than it is named");
+    return Status::Ok();
+  }
+  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  if (--*count > 0) return Status::Ok();
+  const std::string key = keys::List(list);
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, key));
+  Result<std::vector<ChunkRef>> refs = Status::Corruption("is missing");
+  if (value.has_value()) refs = DecodeChunkList(*value);
+  if (!refs.ok()) {
+    NoteDamage(Describe(list.birth, Counted::kList, list.number) + ": " + refs.status().message());
+    refs = std::vector<ChunkRef>();
+  }
+  batch->Delete(Family::kLists, key);
+  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(list.birth));
+  if (entry->record.live_lists > 0) {
+    --entry->record.live_lists;
+  } else {
+    NoteDamage("birth " + std::to_string(list.birth) + " has no live list left");
+  }
+  entry->changed = true;
+  for (const ChunkRef& ref : *refs) {
+    if (ref.NamesFrame()) VARVE_RETURN_IF_ERROR(ReleaseFrame(FrameOf(ref), batch));
+  }
+  return Status::Ok();
+}
+
+Status ReferenceCounts::MarkGone(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(uint32_t* const count,
+                         Count(address.birth, Counted::kChunk, address.ordinal));
+  if ((*count & kDeadBit) == 0) {
+    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+                              " is alive and cannot be reclaimed");
+  }
+  *count = 0;
+  blocks_[{address.birth, Counted::kChunk, address.ordinal / kCountsPerBlock}].changed = true;
+  births_[address.birth].changed = true;
+  return Status::Ok();
+}
+
+Result<uint32_t> ReferenceCounts::ChunkCount(ChunkAddress address) {
+  VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
+                         Count(address.birth, Counted::kChunk, address.ordinal));
+  return *count;
+}
+
+Result<uint32_t> ReferenceCounts::ListCount(ListAddress list) {
+  VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
+                         Count(list.birth, Counted::kList, list.number));
+  return *count;
+}
+
+Result<const BirthRecord*> ReferenceCounts::Birth(uint64_t birth) {
+  VARVE_ASSIGN_OR_RETURN(const BirthEntry* const entry, FindBirth(birth));
+  return &entry->record;
+}
+
+Result<uint64_t> ReferenceCounts::CountLive(uint64_t birth, uint32_t begin, uint64_t end) {
+  VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, Birth(birth));
+  end = std::min<uint64_t>(end, record->chunks);
+  if (record->live_chunks == 0 || begin >= end) return 0;
+  if (record->live_chunks == record->chunks) return end - begin;
+  uint64_t live = 0;
+  for (uint64_t at = begin; at < end;) {
+    // The counts of a block lie side by side.
+    const auto ordinal = static_cast<uint32_t>(at);
+    VARVE_ASSIGN_OR_RETURN(const uint32_t* const counts, Count(birth, Counted::kChunk, ordinal));
+    const uint64_t n = std::min<uint64_t>(end - at, kCountsPerBlock - ordinal % kCountsPerBlock);
+    live += static_cast<uint64_t>(std::count_if(
+        counts, counts + n, [](uint32_t count) { return count != 0 && (count & kDeadBit) == 0; }));
+    at += n;
+  }
+  return live;
+}
+
+void ReferenceCounts::VisitChanged(
+    const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const {
+  for (const auto& [birth, entry] : births_) {
+    if (!entry.changed) continue;
+    visit(birth, deleted_births_.contains(birth) ? nullptr : &entry.record);
+  }
+}
+
+Status ReferenceCounts::WriteTo(CommitBatch* batch) {
+  for (auto& [birth, entry] : births_) {
+    if (entry.is_new) {
+      for (auto it = birth_blocks_.lower_bound({birth, 0});
+           it != birth_blocks_.end() && it->first.first == birth; ++it) {
+        batch->Put(Family::kBirths, keys::BirthBlock(birth, it->first.second),
+                   EncodeBirthBlock(it->second));
+      }
+    }
+    if (!entry.changed) continue;
+    const BirthRecord& record = entry.record;
+    VARVE_ASSIGN_OR_RETURN(const bool empty, NothingLeft(birth, record));
+    if (empty) {
+      DeleteBirth(birth, record, batch);
+    } else {
+      batch->Put(Family::kBirths, keys::Birth(birth), EncodeBirthRecord(record));
+    }
+  }
+  for (const auto& [key, block] : blocks_) {
+    if (!block.changed) continue;
+    const auto& [birth, kind, number] = key;
+    if (deleted_births_.contains(birth)) continue;
+    std::string value = EncodeCounts(block.counts);
+    if (value.empty() && births_[birth].is_new) continue;
+    batch->Put(Family::kCounts, keys::Counts(birth, kind, number), std::move(value));
+  }
+  return Status::Ok();
+}
+
+Result<bool> ReferenceCounts::NothingLeft(uint64_t birth, const BirthRecord& record) {
+  if (record.live_chunks > 0 || record.live_lists > 0) return false;
+  // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
+  for (uint32_t i = record.chunks; i > 0; --i) {
+    const Result<uint32_t> count = ChunkCount({birth, i - 1});
+    // Dead, and its frame is still on disk; or not known.
+    if (!count.ok() || *count != 0) return false;
+  }
+  return true;
+}
+
+void ReferenceCounts::DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch) {
+  deleted_births_.insert(birth);
+  batch->Delete(Family::kBirths, keys::Birth(birth));
+  const auto blocks = [](uint32_t n) { return (n + kCountsPerBlock - 1) / kCountsPerBlock; };
+  for (uint32_t i = 0; i < blocks(record.chunks); ++i) {
+    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kChunk, i));
+    batch->Delete(Family::kBirths, keys::BirthBlock(birth, i));
+  }
+  for (uint32_t i = 0; i < blocks(record.lists); ++i) {
+    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kList, i));
+  }
+}
+
+}  // namespace varve

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/rocksdb_options.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+
+#include <algorithm>
+#include <cstdarg>
+
+namespace varve {
+namespace {
+
+// Each open, and each look of a reader at what is new, starts its threads for every family, however
+// few files it has: for some files that takes longer than opening them.
+constexpr size_t kFilesPerOpeningThread = 128;
+constexpr size_t kMaxOpeningThreads = 16;
+
+// RocksDB's own log would be a file on the store's disk, and a full disk then aborts the process.
+// What matters in it comes back as a Status, so nothing is kept.
+class SilentLogger : public rocksdb::Logger {
+ public:
+  SilentLogger() : Logger(rocksdb::FATAL_LEVEL) {}
+  using Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
+class DeadChunkFilter : public rocksdb::CompactionFilter {
+ public:
+  explicit DeadChunkFilter(std::shared_ptr<const DeadChunkFilterFactory::IsDead> is_dead)
+      : is_dead_(std::move(is_dead)) {}
+  const char* Name() const override { return "varve.DeadChunkFilter"; }
+  bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice&, std::string*,
+              bool*) const override {
+    const auto address = keys::ParseChunk({key.data(), key.size()});
+    return address.has_value() && (*is_dead_)(*address);
+  }
+
+ private:
+  const std::shared_ptr<const DeadChunkFilterFactory::IsDead> is_dead_;
+};
+
+rocksdb::ColumnFamilyOptions MetadataFamilyOptions(const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.block_size = 8 << 10;
+  table.format_version = 5;
+  table.checksum = rocksdb::kXXH3;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  rocksdb::ColumnFamilyOptions options;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  options.compression = rocksdb::kLZ4Compression;
+  options.write_buffer_size = 1 << 20;
+  // Each commit ingests one small file a family. One level and size-tiered merging keep their
+  // number logarithmic at a logarithmic cost; with more levels, files that do not overlap would
+  // sink to the last one and stay there, one a commit, for ever.
+  options.compaction_style = rocksdb::kCompactionStyleUniversal;
+  options.num_levels = 1;
+  options.level0_file_num_compaction_trigger = 8;
+  options.level0_slowdown_writes_trigger = 64;
+  options.level0_stop_writes_trigger = 96;
+  options.compaction_options_universal.size_ratio = 20;
+  options.compaction_options_universal.max_size_amplification_percent = 100;
+  return options;
+}
+
+rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterFactory> filter) {
+  rocksdb::BlockBasedTableOptions table;
+  // A cache that keeps no large frame: it lies there while somebody reads it, and only from there
+  // does RocksDB give it out without a copy. Of small frames a hundred share a block, which the
+  // next read finds.
+  table.block_cache = rocksdb::NewLRUCache(/*capacity=*/256 << 10, /*num_shard_bits=*/0);
+  table.block_size = 16 << 10;
+  // A frame that does not fit begins a block of its own: who reads the short last chunk of a shard
+  // does not read a large neighbour with it.
+  table.block_size_deviation = 99;
+  table.format_version = 5;
+  table.checksum = rocksdb::kXXH3;  // this build's crc32c is software: 1.5 GB/s a core
+  rocksdb::ColumnFamilyOptions options;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  options.compression = rocksdb::kNoCompression;  // frames are encoded already
+  options.write_buffer_size = 1 << 20;
+  // Births only grow, so ingested files never overlap and land on the last level. Only varve
+  // decides what is merged or rewritten (store/ops/reclaim.cc).
+  options.num_levels = 2;
+  options.disable_auto_compactions = true;
+  options.target_file_size_base = kChunkFileBytes;
+  options.max_compaction_bytes = uint64_t{1} << 40;
+  options.compaction_filter_factory = std::move(filter);
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<rocksdb::CompactionFilter> DeadChunkFilterFactory::CreateCompactionFilter(
+    const rocksdb::CompactionFilter::Context&) {
+  std::shared_ptr<const IsDead> is_dead;
+  std::function<void()> before;
+  {
+    const std::lock_guard lock(mutex_);
+    is_dead = is_dead_;
+    before = before_rewrite_for_test_;
+  }
+  if (is_dead == nullptr) return nullptr;
+  if (before) before();
+  return std::make_unique<DeadChunkFilter>(std::move(is_dead));
+}
+
+void DeadChunkFilterFactory::SetPredicate(std::shared_ptr<const IsDead> is_dead) {
+  const std::lock_guard lock(mutex_);
+  is_dead_ = std::move(is_dead);
+}
+
+rocksdb::DBOptions MakeDbOptions(size_t num_files) {
+  rocksdb::DBOptions options;
+  options.info_log = std::make_shared<SilentLogger>();
+  options.allow_fallocate = false;
+  options.max_open_files = -1;
+  options.max_file_opening_threads = static_cast<int>(
+      std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));
+  options.max_background_jobs = 2;
+  options.max_total_wal_size = 1 << 20;
+  options.max_manifest_file_size = 4 << 20;  // read in full at each open
+  options.bytes_per_sync = 8 << 20;          // start write-back early: the final sync is short
+  options.writable_file_max_buffer_size = 1 << 20;
+  options.advise_random_on_open = false;  // or the system would not read ahead of a restore
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.skip_stats_update_on_db_open = true;
+  return options;
+}
+
+std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
+    std::shared_ptr<DeadChunkFilterFactory> filter) {
+  const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(8 << 20);
+  std::vector<rocksdb::ColumnFamilyOptions> options(kNumFamilies, MetadataFamilyOptions(cache));
+  options[static_cast<int>(Family::kChunks)] = ChunkFamilyOptions(std::move(filter));
+  return options;
+}
+
+Status FromRocksDb(const rocksdb::Status& status, const std::string& what) {
+  if (status.ok()) return Status::Ok();
+  std::string message = what + ": " + status.ToString();
+  if (status.IsNotFound()) return Status::NotFound(std::move(message));
+  if (status.IsCorruption()) return Status::Corruption(std::move(message));
+  if (status.IsBusy()) return Status::Locked(std::move(message));
+  return Status::IOError(std::move(message));
+}
+
+}  // namespace varve

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How varve sets RocksDB up, and why; see "Traps of this RocksDB" in docs/durability.md.
+#pragma once
+
+#include <rocksdb/compaction_filter.h>
+#include <rocksdb/options.h>
+#include <rocksdb/status.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/format/keys.h"
+#include "varve/status.h"
+
+namespace varve {
+
+// A chunk file is closed at this size, and files are merged until they reach half of it.
+inline constexpr uint64_t kChunkFileBytes = uint64_t{256} << 20;
+
+// Removes dead chunks while a file is rewritten. Without a predicate it removes nothing.
+// Thread-safe.
+class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
+ public:
+  using IsDead = std::function<bool(ChunkAddress)>;
+  const char* Name() const override { return "varve.DeadChunkFilter"; }
+  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
+      const rocksdb::CompactionFilter::Context& context) override;
+
+  // Set around one rewrite, by the thread that runs it; nullptr afterwards.
+  void SetPredicate(std::shared_ptr<const IsDead> is_dead);
+
+  // For tests: runs in each rewrite that removes chunks, before it reads, and may hold it up.
+  void set_before_rewrite_for_test(std::function<void()> run) {
+    const std::lock_guard lock(mutex_);
+    before_rewrite_for_test_ = std::move(run);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> before_rewrite_for_test_;  // guarded by mutex_
+  std::shared_ptr<const IsDead> is_dead_;          // guarded by mutex_
+};
+
+// Of a database with about so many files.
+rocksdb::DBOptions MakeDbOptions(size_t num_files = 0);
+// The options of each family, in the order of Family.
+std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
+    std::shared_ptr<DeadChunkFilterFactory> filter);
+
+// RocksDB's status as ours; `what` says what was being done.
+Status FromRocksDb(const rocksdb::Status& status, const std::string& what);
+
+}  // namespace varve

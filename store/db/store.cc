@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening and closing one store, and looking up its runs and steps.
+#include "varve/store.h"
+
+#include <fcntl.h>
+#include <rocksdb/convenience.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <system_error>
+
+#include "base/guarded.h"
+#include "base/util.h"
+#include "store/db/cursor.h"
+#include "store/db/store_impl.h"
+#include "store/format/group_file.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
+// Births are persisted as used in blocks of this many: one small commit for many saves.
+constexpr uint64_t kBirthBlock = 4096;
+constexpr auto kCatchUpInterval = std::chrono::seconds(10);
+constexpr int64_t kRefreshMs = 100;
+constexpr int64_t kNeverMs = -kRefreshMs;
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// A run without a step is legal, but a reader that opens while the writer replaces a file may see
+// one family empty for a moment: as with anything missing, it looks again before it believes it.
+constexpr std::string_view kNoStep = "no step in run ";
+Status RunHasNoStep(std::string_view run) {
+  return Status::NotFound(std::string(kNoStep) + std::string(run));
+}
+bool IsRunWithoutStep(const Status& status) {
+  return status.code() == StatusCode::kNotFound && status.message().starts_with(kNoStep);
+}
+
+// The members of a group have one for each host: that many ranks would need theirs at a time is no
+// reason to keep the space of all.
+fs::path ReserveOf(const fs::path& store) {
+  const fs::path root = RootOfMember(store);
+  if (root.empty()) return store / "RESERVE";
+  char host[HOST_NAME_MAX + 1] = {};
+  const bool is_known = ::gethostname(host, sizeof(host) - 1) == 0;
+  return root / (std::string("RESERVE.") + (is_known ? host : "unknown"));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
+                                                       const StoreOptions& options,
+                                                       bool for_writing) {
+  std::unique_ptr<StoreImpl> store(new StoreImpl);
+  store->path_ = path;
+  store->options_ = options;
+  store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
+  VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
+  // RocksDB starts threads while it opens, and keeps its lock when it gets none: better to know
+  // before.
+  const std::string starting = "starting a thread for the store in " + path.string();
+  VARVE_RETURN_IF_ERROR(Guarded(starting, [] {
+    std::jthread([] {}).join();
+    return Status::Ok();
+  }));
+  auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
+  if (for_writing && IsNoSpace(database.status())) {
+    // Even opening takes a little space; the reserve gives it, so that steps can be dropped.
+    store->ReleaseReserve();
+    database = Database::OpenForWriting(path);
+  }
+  if (!database.ok()) return database.status();
+  store->database_ = *std::move(database);
+  store->chunk_reader_ =
+      std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
+  store->last_catch_up_ms_ = NowMs();
+  if (for_writing) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
+  VARVE_RETURN_IF_ERROR(Guarded(starting, [&store] { return store->StartThreads(); }));
+  return store;
+}
+
+Status StoreImpl::StartThreads() {
+  background_ = std::jthread([this](std::stop_token stop) {
+    database_->for_writing() ? MergeLoop(stop) : CatchUpLoop(stop);
+  });
+  if (database_->for_writing()) {
+    inbox_loop_ = std::jthread([this](std::stop_token stop) { InboxLoop(stop); });
+  }
+  return Status::Ok();
+}
+
+StoreImpl::~StoreImpl() = default;
+
+int StoreImpl::num_threads() const {
+  if (options_.num_threads > 0) return options_.num_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Status StoreImpl::PrepareForWriting() {
+  std::error_code error;
+  fs::create_directory(incoming(), error);
+  // Leftovers of a crash may be hard links to committed files: they are unlinked before anything is
+  // written, and no name is ever opened twice.
+  for (const fs::directory_entry& entry : fs::directory_iterator(incoming(), error)) {
+    fs::remove(entry.path(), error);
+    if (error) break;
+  }
+  if (error) {
+    return Status::IOError("cannot clear " + incoming().string() + ": " + error.message());
+  }
+  VARVE_RETURN_IF_ERROR(SweepOrphans());
+  const fs::path own = path_ / "RESERVE";
+  if (ReserveOf(path_) != own) ::unlink(own.c_str());  // made when each member had one
+  const Status reserve = EnsureReserve();
+  // A full disk must not keep anyone from opening the store to drop steps.
+  return IsNoSpace(reserve) ? Status::Ok() : reserve;
+}
+
+// Deletes chunk files of births without a record that nothing names. Looks at file bounds, and for
+// one record a file; at all lists only when there are such files.
+Status StoreImpl::SweepOrphans() {
+  std::vector<ChunkFile> orphans;
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
+  // A damaged record keeps its files, and so do blocks whose record is lost.
+  const auto is_there = [&](uint64_t first, uint64_t last) -> Result<bool> {
+    for (std::string from = keys::Birth(first);; from.push_back('\0')) {
+      VARVE_ASSIGN_OR_RETURN(const auto key, database_->FirstKeyFrom(Family::kBirths, "", from));
+      if (!key.has_value()) return false;
+      if (const auto parsed = keys::ParseBirth(*key)) return parsed->birth <= last;
+      from = *key;  // Check reports it
+    }
+  };
+  rocksdb::ColumnFamilyMetaData family;
+  database_->rocksdb()->GetColumnFamilyMetaData(database_->handle(Family::kChunks), &family);
+  for (const auto& level : family.levels) {
+    for (const auto& file : level.files) {
+      const auto first = keys::ParseChunk(file.smallestkey);
+      const auto last = keys::ParseChunk(file.largestkey);
+      if (!first.has_value() || !last.has_value()) continue;  // Check reports it
+      VARVE_ASSIGN_OR_RETURN(const bool is_born, is_there(first->birth, last->birth));
+      if (is_born) continue;
+      ChunkFile& orphan = orphans.emplace_back();
+      orphan.first = *first;
+      orphan.last = *last;
+    }
+  }
+  // What cannot be read may name any, and Check reports it: no reason not to open.
+  if (!RemoveNamed(&orphans).ok()) return Status::Ok();
+  for (const ChunkFile& file : orphans) {
+    const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
+    const rocksdb::Slice begin(first), end(last);
+    const rocksdb::Status status = rocksdb::DeleteFilesInRange(
+        database_->rocksdb(), database_->handle(Family::kChunks), &begin, &end);
+    VARVE_RETURN_IF_ERROR(FromRocksDb(status, "sweeping orphaned chunks"));
+  }
+  return Status::Ok();
+}
+
+// Takes out the files within whose bounds a list or a delta names a chunk: the record of its birth
+// is lost, the chunk is not. An error: a list or a block cannot be read.
+Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
+  if (files->empty()) return Status::Ok();
+  const auto remove = [files](ChunkAddress named) {
+    std::erase_if(*files, [named](const ChunkFile& file) {
+      return !(named < file.first) && !(file.last < named);
+    });
+  };
+  VARVE_RETURN_IF_ERROR(
+      database_->Scan(Family::kLists, "", [&](std::string_view, std::string_view value) {
+        VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkRef> refs, DecodeChunkList(value));
+        for (const ChunkRef& ref : refs) {
+          if (ref.NamesFrame()) remove(ref.address);
+        }
+        return Status::Ok();
+      }));
+  return database_->Scan(Family::kBirths, "", [&](std::string_view key, std::string_view value) {
+    const auto parsed = keys::ParseBirth(key);
+    if (parsed.has_value() && !parsed->block.has_value()) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(const BirthBlock block, DecodeBirthBlock(value));
+    for (const auto& edge : block.edges) remove(edge.base);
+    return Status::Ok();
+  });
+}
+
+Status StoreImpl::EnsureReserve() const {
+  const fs::path path = ReserveOf(path_);
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 &&
+      static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
+    return Status::Ok();
+  }
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return ErrnoStatus("create", path, errno);
+  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(kReserveBytes));
+  ::close(fd);
+  if (error == 0) return Status::Ok();
+  ::unlink(path.c_str());
+  return ErrnoStatus("reserve space in", path, error);
+}
+
+void StoreImpl::ReleaseReserve() const {
+  ::unlink(ReserveOf(path_).c_str());
+  ::unlink((path_ / "RESERVE").c_str());  // of a member that was made when each had one
+}
+
+Status StoreImpl::RequireWriter() const {
+  if (database_->for_writing()) return Status::Ok();
+  return Status::FailedPrecondition("the store in " + path_.string() + " is open for reading only");
+}
+
+Result<uint64_t> StoreImpl::NewBirth() {
+  const std::lock_guard lock(birth_mutex_);
+  if (next_birth_ == reserved_births_) {
+    VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kMeta, keys::kNextBirth));
+    const auto first = value.has_value() ? DecodeNumber(*value) : std::nullopt;
+    if (!first.has_value() || *first == 0) {
+      return Status::Corruption("meta key next_birth is missing or not a number");
+    }
+    CommitBatch batch;
+    batch.Put(Family::kMeta, std::string(keys::kNextBirth), EncodeNumber(*first + kBirthBlock));
+    VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
+    next_birth_ = *first;
+    reserved_births_ = *first + kBirthBlock;
+  }
+  pins_.BeginBirth(next_birth_);
+  return next_birth_++;
+}
+
+Status StoreImpl::CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
+                                std::span<const fs::path> chunk_files) {
+  const Status status = Commit(batch, chunk_files);
+  if (!status.ok()) {
+    dead_space_.Forget();  // perhaps it is there all the same
+    return status;
+  }
+  counts.VisitChanged(
+      [this](uint64_t birth, const BirthRecord* record) { dead_space_.Note(birth, record); });
+  return Status::Ok();
+}
+
+void StoreImpl::NoteCommit() {
+  {
+    const std::lock_guard lock(background_mutex_);
+    ++commits_since_merge_;
+  }
+  background_wake_.notify_one();
+}
+
+Result<RunRecord> StoreImpl::FindRun(std::string_view run) const {
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kMeta, keys::Run(run)));
+  if (!value.has_value()) return Status::NotFound("no run " + std::string(run));
+  return DecodeRunRecord(*value);
+}
+
+Result<std::string> StoreImpl::RunName(RunId id) const { return RunNames(this).Find(id); }
+
+Result<std::string> StoreImpl::RunNames::Find(RunId id) {
+  if (!names_.has_value()) {
+    std::map<RunId, std::string> names;
+    VARVE_RETURN_IF_ERROR(store_->database_->Scan(
+        Family::kMeta, keys::kRunPrefix,
+        [&](std::string_view key, std::string_view value) -> Status {
+          VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+          names[record.id] = keys::ParseRun(key).value_or("");
+          return Status::Ok();
+        }));
+    names_ = std::move(names);
+  }
+  const auto it = names_->find(id);
+  return it == names_->end() ? std::string() : it->second;
+}
+
+Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kSteps, keys::Step(step)));
+  if (!value.has_value()) return std::optional<StepRecord>();
+  Result<StepRecord> record = DecodeStepRecord(*value);
+  if (!record.ok()) {
+    return record.status().WithContext("step " + std::to_string(step.step) + " of run id " +
+                                       std::to_string(step.run));
+  }
+  return std::optional<StepRecord>(*std::move(record));
+}
+
+Result<std::vector<ChunkRef>> StoreImpl::ReadList(ListAddress list, uint64_t chunks) const {
+  std::vector<ChunkRef> refs;
+  VARVE_RETURN_IF_ERROR(AppendList(list, chunks, nullptr, &refs));
+  return refs;
+}
+
+Status StoreImpl::AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
+                             std::vector<ChunkRef>* refs) const {
+  const auto name = [&] {
+    return "list " + std::to_string(list.birth) + "/" + std::to_string(list.number);
+  };
+  const std::string key = keys::List(list);
+  std::optional<std::string> alone;
+  std::optional<std::string_view> value;
+  if (lists != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(value, lists->Find(key));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(alone, database_->Get(Family::kLists, key));
+    value = alone;
+  }
+  if (!value.has_value()) return Status::Corruption(name() + " is missing");
+  const size_t before = refs->size();
+  VARVE_RETURN_IF_ERROR(AppendChunkList(*value, refs));
+  const uint64_t expected = std::min<uint64_t>(kChunksPerList, chunks);
+  if (refs->size() - before == expected) return Status::Ok();
+  return Status::Corruption(name() + " names " + std::to_string(refs->size() - before) +
+                            " chunks, expected " + std::to_string(expected));
+}
+
+Result<std::vector<std::pair<std::string, uint64_t>>> StoreImpl::ListTags(RunId run) const {
+  std::vector<std::pair<std::string, uint64_t>> tags;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kMeta, keys::TagPrefix(run), [&](std::string_view key, std::string_view value) {
+        const auto tag = keys::ParseTag(key);
+        const auto step = DecodeNumber(value);
+        if (!tag.has_value() || !step.has_value()) {
+          return Status::Corruption("a malformed tag in family meta");
+        }
+        tags.emplace_back(*tag, *step);
+        return Status::Ok();
+      }));
+  return tags;
+}
+
+Result<std::vector<std::string>> StoreImpl::TagsOf(StepKey step) const {
+  const std::lock_guard lock(tags_mutex_);
+  const uint64_t events = database_->num_ingest_events();
+  if (!tags_.has_value() || tags_->events != events || tags_->run != step.run) {
+    tags_.reset();
+    TagsByStep read{events, step.run, {}};
+    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(step.run));
+    for (const auto& [tag, tagged] : tags) read.tags[tagged].push_back(tag);
+    tags_ = std::move(read);
+  }
+  const auto it = tags_->tags.find(step.step);
+  std::vector<std::string> found =
+      it == tags_->tags.end() ? std::vector<std::string>() : it->second;
+  // What changed while it was read, or is about to, is not remembered.
+  if (events % 2 != 0 || events != database_->num_ingest_events()) tags_.reset();
+  return found;
+}
+
+Result<CheckpointInfo> StoreImpl::MakeInfo(std::string_view run, StepKey key,
+                                           const StepRecord& record, RunNames* names) const {
+  CheckpointInfo info;
+  info.id = {std::string(run), key.step};
+  info.created =
+      std::chrono::system_clock::time_point(std::chrono::microseconds(record.created_us));
+  if (record.parent.has_value()) {
+    std::string parent_run(run);
+    if (record.parent->run != key.run) {
+      VARVE_ASSIGN_OR_RETURN(parent_run, names->Find(record.parent->run));
+    }
+    if (!parent_run.empty()) info.parent = CheckpointId{std::move(parent_run), record.parent->step};
+  }
+  info.num_tensors = record.num_tensors;
+  info.logical_bytes = record.logical_bytes;
+  info.new_bytes = record.new_bytes;
+  info.stored_bytes = record.stored_bytes;
+  info.metrics = record.metrics;
+  return info;
+}
+
+Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<RunInfo> runs;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&] {
+    runs.clear();
+    RunNames names(this);
+    return database_->Scan(Family::kMeta, keys::kRunPrefix,
+                           [&](std::string_view key, std::string_view value) -> Status {
+                             VARVE_ASSIGN_OR_RETURN(const RunRecord record, DecodeRunRecord(value));
+                             RunInfo& run = runs.emplace_back();
+                             run.name = keys::ParseRun(key).value_or("");
+                             if (record.forked_from.has_value()) {
+                               VARVE_ASSIGN_OR_RETURN(std::string from,
+                                                      names.Find(record.forked_from->run));
+                               if (!from.empty())
+                                 run.forked_from = CheckpointId{from, record.forked_from->step};
+                             }
+                             return database_->Scan(Family::kSteps, keys::RunPrefix(record.id),
+                                                    [&](std::string_view, std::string_view) {
+                                                      ++run.num_steps;
+                                                      return Status::Ok();
+                                                    });
+                           });
+  }));
+  return runs;
+}
+
+Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<CheckpointInfo> infos;
+  const Status status = WithCatchUp([&]() -> Status {
+    infos.clear();
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    std::vector<std::pair<StepKey, StepRecord>> steps;
+    VARVE_RETURN_IF_ERROR(
+        database_->Scan(Family::kSteps, keys::RunPrefix(found.id),
+                        [&](std::string_view key, std::string_view value) -> Status {
+                          const auto step = keys::ParseStep(key);
+                          if (!step.has_value())
+                            return Status::Corruption("a malformed key in family steps");
+                          VARVE_ASSIGN_OR_RETURN(StepRecord record, DecodeStepRecord(value));
+                          steps.emplace_back(*step, std::move(record));
+                          return Status::Ok();
+                        }));
+    database_->AwaitCommits();  // a step that is to be seen has its tags
+    std::map<uint64_t, std::vector<std::string>> tags_of;
+    VARVE_ASSIGN_OR_RETURN(const auto tags, ListTags(found.id));
+    for (const auto& [tag, step] : tags) tags_of[step].push_back(tag);
+    RunNames names(this);
+    for (const auto& [key, record] : steps) {
+      VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, record, &names));
+      if (const auto it = tags_of.find(key.step); it != tags_of.end()) info.tags = it->second;
+      infos.push_back(std::move(info));
+    }
+    return infos.empty() ? RunHasNoStep(run) : Status::Ok();
+  });
+  if (!status.ok() && !IsRunWithoutStep(status)) return status;
+  return infos;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::optional<uint64_t> latest;
+  const Status status = WithCatchUp([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    VARVE_ASSIGN_OR_RETURN(latest, NewestStep(found.id));
+    return latest.has_value() ? Status::Ok() : RunHasNoStep(run);
+  });
+  if (!status.ok() && !IsRunWithoutStep(status)) return status;
+  return latest;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
+  VARVE_ASSIGN_OR_RETURN(const auto key, database_->LastKey(Family::kSteps, keys::RunPrefix(run)));
+  const auto step = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
+  return step.has_value() ? std::optional(step->step) : std::nullopt;
+}
+
+Result<std::optional<uint64_t>> StoreImpl::NewestStepBefore(StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(
+      const auto key,
+      database_->LastKeyBefore(Family::kSteps, keys::RunPrefix(step.run), keys::Step(step)));
+  const auto found = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
+  return found.has_value() ? std::optional(found->step) : std::nullopt;
+}
+
+Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  uint64_t step = 0;
+  VARVE_RETURN_IF_ERROR(WithCatchUp([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
+    VARVE_ASSIGN_OR_RETURN(const auto value,
+                           database_->Get(Family::kMeta, keys::Tag(found.id, tag)));
+    const auto number = value.has_value() ? DecodeNumber(*value) : std::nullopt;
+    if (!number.has_value()) {
+      return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
+    }
+    step = *number;
+    return Status::Ok();
+  }));
+  return step;
+}
+
+Status StoreImpl::CatchUp() const {
+  if (frozen_ > 0) return Status::Ok();
+  last_catch_up_ms_ = NowMs();
+  Status status = database_->CatchUp();
+  if (!status.ok()) last_catch_up_ms_ = kNeverMs;  // the next read tries again
+  return status;
+}
+
+Status StoreImpl::CatchUpBetweenCommits(const StoreImpl& reader) const {
+  constexpr int kAttempts = 50;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const uint64_t events = database_->num_ingest_events();
+    VARVE_RETURN_IF_ERROR(reader.CatchUp());
+    if (events % 2 == 0 && events == database_->num_ingest_events()) return Status::Ok();
+  }
+  const auto commits = LockCommits();
+  return reader.CatchUp();
+}
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenBeside() const {
+  VARVE_ASSIGN_OR_RETURN(auto reader, OpenPath(path_, options_, /*for_writing=*/false));
+  VARVE_RETURN_IF_ERROR(CatchUpBetweenCommits(*reader));
+  return reader;
+}
+
+Status StoreImpl::Refresh() const {
+  if (database_->for_writing() || NowMs() - last_catch_up_ms_ < kRefreshMs) return Status::Ok();
+  return CatchUp();
+}
+
+Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
+  uint64_t events = database_->num_ingest_events();
+  Status status = read();
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const StatusCode code = status.code();
+    if (code != StatusCode::kNotFound && code != StatusCode::kIOError &&
+        code != StatusCode::kCorruption) {
+      break;
+    }
+    if (database_->for_writing()) {
+      const bool saw_one_state = events % 2 == 0 && events == database_->num_ingest_events();
+      if (saw_one_state) break;
+      database_->AwaitCommits();
+      events = database_->num_ingest_events();
+    } else {
+      const Status caught_up = CatchUp();
+      // Nobody knows then whether it is there by now.
+      if (!caught_up.ok()) return code == StatusCode::kNotFound ? caught_up : status;
+    }
+    status = read();
+  }
+  return status;
+}
+
+Status StoreImpl::WithFrozenView(const std::function<Status()>& read) const {
+  return WithCatchUp([&] {
+    ++frozen_;
+    const Status status = read();
+    --frozen_;
+    return status;
+  });
+}
+
+void StoreImpl::CatchUpLoop(std::stop_token stop) {
+  std::unique_lock lock(background_mutex_);
+  while (!stop.stop_requested()) {
+    background_wake_.wait_for(lock, stop, kCatchUpInterval, [] { return false; });
+    // Lets go of files that the writer has removed, even when nobody reads. An error is the next
+    // read's to say.
+    if (!stop.stop_requested()) Guarded("catching up", [&] { return CatchUp(); }).IgnoreError();
+  }
+}
+
+}  // namespace varve

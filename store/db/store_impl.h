@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of a store that its operations share. Each operation is a file of its own:
+// checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
+// drop_forecast.cc, reclaim.cc, check.cc, stats.cc.
+#pragma once
+
+#include <atomic>
+#include <climits>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/fair_mutex.h"
+#include "store/db/chunk_reader.h"
+#include "store/db/commit_batch.h"
+#include "store/db/database.h"
+#include "store/db/dead_space.h"
+#include "store/db/pins.h"
+#include "store/db/reference_counts.h"
+#include "store/format/format_file.h"
+#include "store/format/keys.h"
+#include "store/format/record.h"
+#include "varve/store.h"
+
+namespace varve {
+
+class Cursor;
+class DropForecaster;
+class ShardedReader;
+
+class StoreImpl : public Store {
+ public:
+  static Result<std::unique_ptr<StoreImpl>> OpenPath(const std::filesystem::path& path,
+                                                     const StoreOptions& options, bool for_writing);
+  ~StoreImpl() override;
+
+  Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
+                                                  const SaveOptions& options) override;
+  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
+                                                           uint64_t step) const override;
+  Result<std::vector<RunInfo>> ListRuns() const override;
+  Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
+  Result<std::optional<uint64_t>> LatestStep(std::string_view run) const override;
+  Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const override;
+  Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) override;
+  Status SetTag(const CheckpointId& id, std::string_view tag) override;
+  Status RemoveTag(std::string_view run, std::string_view tag) override;
+  Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
+                        std::optional<uint64_t> at) override;
+  Result<RewindReport> Rewind(std::string_view run, uint64_t to) override;
+  Result<std::vector<TensorChange>> Log(std::string_view run,
+                                        std::string_view tensor) const override;
+  Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
+                              const DiffOptions& options) const override;
+  Result<std::vector<SaveReport>> CopyTo(Store* destination, std::span<const CheckpointId> ids,
+                                         const CopyOptions& options) const override;
+  Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const override;
+  Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const override;
+  Result<DropReport> Drop(std::span<const CheckpointId> ids, const DropOptions& options) override;
+  Result<ReclaimReport> Reclaim(const ReclaimOptions& options) override;
+  Result<CheckReport> Check(const CheckOptions& options) const override;
+  Result<StoreStats> Stats() const override;
+  Status CatchUp() const override;
+
+  // --- for the operations ---
+  Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run, uint64_t step) const;
+  Database* database() const { return database_.get(); }
+  const StoreOptions& options() const { return options_; }
+  uint64_t digest_seed() const { return format_.digest_seed; }
+  const ChunkReader& chunk_reader() const { return *chunk_reader_; }
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path incoming() const { return path_ / "incoming"; }
+  Pins* pins() { return &pins_; }
+  int num_threads() const;
+
+  // Takes `commit_mutex_`, in turn; commits, drops and reclaims hold it from their first read of a
+  // count to the end of their batch. Who has more to do lets it go between one batch and the next.
+  std::unique_lock<FairMutex> LockCommits() const { return std::unique_lock(commit_mutex_); }
+
+  // A birth number that was never given out before, by this or any earlier process.
+  Result<uint64_t> NewBirth();
+
+  // kNotFound: no such run.
+  Result<RunRecord> FindRun(std::string_view run) const;
+  // Empty: no run has this id any more.
+  Result<std::string> RunName(RunId id) const;
+  // The same of many runs, which are read when the first is asked for.
+  class RunNames {
+   public:
+    explicit RunNames(const StoreImpl* store) : store_(store) {}
+    Result<std::string> Find(RunId id);
+
+   private:
+    const StoreImpl* const store_;
+    std::optional<std::map<RunId, std::string>> names_;
+  };
+  // nullopt: no such step.
+  Result<std::optional<StepRecord>> FindStep(StepKey step) const;
+  // nullopt: the run has no steps.
+  Result<std::optional<uint64_t>> NewestStep(RunId run) const;
+  // nullopt: the run has no step before `step`.
+  Result<std::optional<uint64_t>> NewestStepBefore(StepKey step) const;
+  // kNotFound names the step.
+  Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
+  // Tags of a run with the step each names.
+  Result<std::vector<std::pair<std::string, uint64_t>>> ListTags(RunId run) const;
+  // Those that name one step. All of the last run that was asked for are remembered by step until
+  // the store changes.
+  Result<std::vector<std::string>> TagsOf(StepKey step) const;
+  Result<CheckpointInfo> MakeInfo(std::string_view run, StepKey key, const StepRecord& record,
+                                  RunNames* names) const;
+
+  // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length
+  // than the tensor's geometry says.
+  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const {
+    return ReadList(record.lists[index], record.NumChunks() - index * kChunksPerList);
+  }
+  // The same of a list that holds the first of so many `chunks`.
+  Result<std::vector<ChunkRef>> ReadList(ListAddress list, uint64_t chunks) const;
+  // The same behind those that are in `refs`; on error there may be some of them. `lists`: reads by
+  // this; may be null.
+  Status AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
+                    std::vector<ChunkRef>* refs) const;
+  // Applies the requests that wait in the inbox, oldest first, and answers them. One that cannot be
+  // read stays, holds up no other, and its error is returned.
+  Status ApplyInbox();
+
+  // Gives a run id that nobody has, and puts into `batch` that it is taken. Under the commit mutex,
+  // once a batch.
+  Result<RunId> NewRunId(CommitBatch* batch) const;
+  // Puts a new run into `batch`. Under the commit mutex, once a batch.
+  Result<RunId> NewRun(std::string_view name, std::optional<StepKey> forked_from,
+                       CommitBatch* batch) const;
+  // The steps of a run from `first` on.
+  Result<std::vector<uint64_t>> StepsFrom(RunId run, uint64_t first) const;
+  // Puts into `batch` all that moving the steps of a run from `first` on, of which there is one at
+  // least, to a new run RUN~k takes. What it holds in memory does not grow with what moves.
+  Result<RunId> MoveSteps(std::string_view run, StepKey first, CommitBatch* batch) const;
+  // Puts into `batch` and `counts` all that removing a step takes.
+  Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
+  // Commits a batch. Under the commit mutex.
+  Status Commit(const CommitBatch& batch, std::span<const std::filesystem::path> chunk_files = {});
+  // Commits a batch with the counts that were written to it. Under the commit mutex.
+  Status CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
+                       std::span<const std::filesystem::path> chunk_files);
+  // After a commit: wakes the merging thread when there is enough for it.
+  void NoteCommit();
+
+  // Bytes of dead frames on the disk. Writers.
+  Result<uint64_t> DeadBytes();
+  // For tests.
+  Result<std::vector<ChunkFile>> chunk_files_for_test();
+  // Called by a rewind when it has copied the records and holds no commit mutex.
+  void set_after_copy_for_test(std::function<void()> call) {
+    after_copy_for_test_ = std::move(call);
+  }
+  uint64_t num_commits_waiting_for_test() const { return commit_mutex_.num_waiting_for_test(); }
+  uint64_t num_births_visited_for_test() const {
+    const auto lock = LockCommits();
+    return dead_space_.num_births_visited();
+  }
+
+  // Runs a read; beside a writer, catches up and tries again when something was not found or could
+  // not be read, up to three times. The writer tries again when commits went on meanwhile. What is
+  // not found by a reader that cannot catch up is the error of that.
+  Status WithCatchUp(const std::function<Status()>& read) const;
+  // The same for a read that must see one state throughout, however long it takes.
+  Status WithFrozenView(const std::function<Status()>& read) const;
+  // Beside a writer: catches up unless that was done within the last tenth of a second. An error
+  // says that what is read now would be of an older state.
+  Status Refresh() const;
+
+ private:
+  StoreImpl() = default;
+  Status StartThreads();
+  Status PrepareForWriting();
+  Status SweepOrphans();
+  Status RemoveNamed(std::vector<ChunkFile>* files) const;
+  Status EnsureReserve() const;
+  void ReleaseReserve() const;
+  Status RequireWriter() const;
+  Status CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
+                     const Database::Visit& visit) const;
+  // What commits have changed of the records of steps while a rewind copies them.
+  struct StepChanges {
+    std::map<StepKey, bool> steps;  // true: more than its own record may have changed
+    bool have_moved = false;        // a commit has moved steps, which are not in `steps`
+  };
+  Result<RewindReport> RewindWatched(std::string_view run, StepKey first);
+  Status CopyMoved(StepKey first, RunId to, bool holds_commits, CommitBatch* batch) const;
+  Result<bool> FollowChanges(const StepChanges& changes, StepKey first, RunId to,
+                             CommitBatch* batch) const;
+  Result<std::string> NameMoved(std::string_view run, StepKey first, RunId moved,
+                                CommitBatch* batch) const;
+  Status CheckNotFailed(bool holds_commits) const;
+  Status MoveRecords(Family family, StepKey first, RunId to, bool holds_commits,
+                     CommitBatch* batch) const;
+  Status MoveStepRecords(StepKey first, RunId to, bool holds_commits, CommitBatch* batch) const;
+  Status RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const;
+  Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
+  Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
+  // Runs a read that sees one state of the store, up to date, throughout.
+  Status WithView(const std::function<Status(const StoreImpl& view)>& read) const;
+  Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;
+  Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
+  Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
+  Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
+  Status RemoveEmptyForks(std::span<const StepKey> dropped);
+  // nullopt: another reclaim is under way.
+  Result<std::optional<ReclaimReport>> ReclaimUnlessUnderWay();
+  Result<ReclaimReport> ReclaimInTurn(bool all);
+  Status LearnDeadSpace();
+  Status ReclaimFiles(bool all, ReclaimReport* report);
+  Status FreeFiles(std::span<const ChunkFile> deleted, std::span<const ChunkFile> rewritten,
+                   std::vector<ChunkAddress>* gone, ReclaimReport* report);
+  Status FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
+                  ReclaimReport* report);
+  Status FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births, bool may_rewrite,
+                     std::vector<ChunkAddress>* gone, ReclaimReport* report);
+  Status MarkGone(std::vector<ChunkAddress>* gone);
+  Status CheckOnce(const CheckOptions& options, CheckReport* report) const;
+  // Writers: brings a reader of this very store to what was there between two commits.
+  Status CatchUpBetweenCommits(const StoreImpl& reader) const;
+  // Writers: such a reader. It sees one state however long it takes, and no commit waits for it.
+  Result<std::unique_ptr<StoreImpl>> OpenBeside() const;
+  // Readers.
+  Result<CheckReport> CheckFrozen(const CheckOptions& options,
+                                  const std::function<Status()>& catch_up) const;
+  void MergeLoop(std::stop_token stop);
+  void CatchUpLoop(std::stop_token stop);
+  void InboxLoop(std::stop_token stop);
+  Status MergeSmallFiles();
+  Status MergeLocked();  // under the maintenance mutex
+
+  // Constant after opening.
+  std::filesystem::path path_;
+  StoreOptions options_;
+  FormatFile format_;
+  std::unique_ptr<Database> database_;
+  std::unique_ptr<ChunkReader> chunk_reader_;
+
+  // Synchronise themselves.
+  Pins pins_;
+  mutable std::atomic<int64_t> last_catch_up_ms_{0};
+  mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
+  struct TagsByStep {
+    uint64_t events = 0;  // Database::num_ingest_events when they were read
+    RunId run = 0;
+    std::map<uint64_t, std::vector<std::string>> tags;
+  };
+  mutable std::mutex tags_mutex_;
+  mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
+
+  // Lock order: inbox, drop, maintenance, learn, commit, births.
+  std::mutex inbox_mutex_;  // held by whoever applies requests
+  std::mutex drop_mutex_;   // held by whoever drops steps or moves them to another run
+  mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
+  std::atomic<int> reclaims_{0};          // asked for, and not done
+  std::mutex learn_mutex_;                // held by whoever makes dead_space_ known
+  mutable FairMutex commit_mutex_;
+  DeadSpace dead_space_;                     // guarded by commit_mutex_; writers
+  std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_; while a rewind copies
+  std::function<void()> after_copy_for_test_;
+  std::mutex birth_mutex_;
+  uint64_t next_birth_ = 0;       // guarded by birth_mutex_
+  uint64_t reserved_births_ = 0;  // guarded by birth_mutex_: numbers below are persisted as used
+
+  std::mutex background_mutex_;
+  std::condition_variable_any background_wake_;
+  int commits_since_merge_ = INT_MAX / 2;  // merge once after opening; guarded by background_mutex_
+  // Last: they join before anything above is destroyed.
+  std::jthread background_;
+  std::jthread inbox_loop_;  // writers
+};
+
+}  // namespace varve

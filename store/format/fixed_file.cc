@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/format/fixed_file.h"
+
+#include "base/coding.h"
+#include "base/digest.h"
+#include "base/util.h"
+
+namespace varve {
+namespace {
+
+constexpr size_t kMaxBytes = 4096;
+constexpr size_t kVersionAt = 8;  // behind the magic
+constexpr size_t kFieldsAt = 16;
+
+void Append(auto value, std::string* file) {
+  std::byte bytes[sizeof(value)];
+  StoreLittle(value, bytes);
+  *file += AsString(bytes);
+}
+
+template <typename T>
+T Load(std::string_view file, size_t at) {
+  return LoadLittle<T>(AsBytes(file).data() + at);
+}
+
+uint64_t Checksum(std::string_view body) { return ComputeDigest(0, AsBytes(body)).lo; }
+
+size_t NumBytes(size_t num_fields) { return kFieldsAt + 8 * num_fields + 8; }
+
+}  // namespace
+
+std::string EncodeFixedFile(std::string_view magic, const FixedFile& file) {
+  std::string bytes(magic);
+  Append(file.version, &bytes);
+  Append(static_cast<uint32_t>(NumBytes(file.fields.size())), &bytes);
+  for (const uint64_t field : file.fields) Append(field, &bytes);
+  Append(Checksum(bytes), &bytes);
+  return bytes;
+}
+
+Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
+                                uint32_t known_version, size_t num_fields) {
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path, kMaxBytes));
+  if (bytes.size() < kFieldsAt || !bytes.starts_with(magic)) {
+    return Status::Corruption(path.string() + ": not a varve " + path.filename().string() +
+                              " file (bad magic)");
+  }
+  FixedFile file{.version = Load<uint32_t>(bytes, kVersionAt)};
+  if (file.version > known_version) return file;
+  if (bytes.size() != NumBytes(num_fields)) {
+    return Status::Corruption(path.string() + ": " + std::to_string(bytes.size()) +
+                              " bytes, expected " + std::to_string(NumBytes(num_fields)));
+  }
+  const size_t checksum_at = bytes.size() - 8;
+  if (Load<uint64_t>(bytes, checksum_at) != Checksum(bytes.substr(0, checksum_at))) {
+    return Status::Corruption(path.string() + ": checksum does not match");
+  }
+  for (size_t i = 0; i < num_fields; ++i) {
+    file.fields.push_back(Load<uint64_t>(bytes, kFieldsAt + 8 * i));
+  }
+  return file;
+}
+
+}  // namespace varve

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Live frames of many births, summed up by predictor and by plane coder, and the rows in which
+// reports show them. Thread rule: one thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "store/format/record.h"
+#include "varve/checkpoint.h"
+
+namespace varve {
+
+class FrameTotals {
+ public:
+  void Add(const BirthRecord& birth);
+
+  // Without rows that would be empty.
+  std::vector<CodecUse> CodecRows() const;
+  std::vector<CoderUse> CoderRows() const;
+
+ private:
+  PredictorTotals by_codec_{};
+  CoderTotals by_coder_{};
+  CodecTotals headers_;  // bytes only
+  CodecTotals unknown_;  // frames of births that do not know their planes
+};
+
+}  // namespace varve

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The records of the database as plain structs, and their encoding as flatbuffers
+// (store/schema/record.fbs). Decode verifies the buffer and checks every range before it returns;
+// kCorruption says which field is wrong. All types are plain values, all functions stateless.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/frame.h"
+#include "store/format/keys.h"
+#include "varve/result.h"
+#include "varve/tensor.h"
+
+namespace varve {
+
+enum class ChunkKind : uint8_t {
+  kStored = 0,    // a frame at `address`
+  kConstant = 1,  // one element, repeated: in the list itself
+  kInline = 2,    // up to kMaxInlineBytes raw bytes: in the list itself
+  kDerived = 3,   // the rounded copy of the FP32 chunk stored at `address`
+};
+inline constexpr size_t kMaxInlineBytes = 64;
+
+// One chunk of a tensor.
+struct ChunkRef {
+  Digest digest;  // of the raw bytes
+  ChunkKind kind = ChunkKind::kStored;
+  Predictor predictor = Predictor::kRaw;  // of the frame at `address`
+  uint32_t raw_bytes = 0;
+  uint32_t stored_bytes = 0;  // of the frame at `address`
+  ChunkAddress address;       // stored: its frame; derived: its source's frame
+  std::string literal;        // constant: one element; inline: all bytes
+
+  bool NamesFrame() const { return kind == ChunkKind::kStored || kind == ChunkKind::kDerived; }
+  bool operator==(const ChunkRef&) const = default;
+};
+
+std::string EncodeChunkList(const std::vector<ChunkRef>& refs);
+Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value);
+// The same behind those that are in `refs`; on error there may be some of them.
+Status AppendChunkList(std::string_view value, std::vector<ChunkRef>* refs);
+
+// How a tensor is cut into chunks.
+struct ChunkGeometry {
+  uint64_t num_elements = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+
+  uint64_t LogicalBytes() const;
+  uint64_t NumChunks() const;
+  // Raw bytes of chunk `i`, and where it begins in the tensor.
+  uint64_t ChunkBytes(uint64_t i) const;
+  uint64_t ChunkOffset(uint64_t i) const;
+};
+// Of a tensor of a valid shape.
+ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk);
+
+// What a tensor's record says, where its parts lie elsewhere.
+struct TensorRecordView {
+  uint64_t birth = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+  std::span<const int64_t> shape;
+  Digest content;
+  std::span<const ListAddress> lists;
+  std::string_view alias_of;
+  std::string_view derived_from;
+  TensorRole role = TensorRole::kOther;
+  const ShardLayout* layout = nullptr;  // canonical; its local shape is `shape`
+};
+
+struct TensorRecord {
+  uint64_t birth = 0;
+  DType dtype = DType::kF32;
+  uint32_t elements_per_chunk = 0;
+  std::vector<int64_t> shape;
+  Digest content;
+  std::vector<ListAddress> lists;
+  std::string alias_of;
+  std::string derived_from;
+  TensorRole role = TensorRole::kOther;
+  std::optional<ShardLayout> layout;  // canonical; its local shape is `shape`
+
+  ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
+  uint64_t NumElements() const { return Geometry().num_elements; }
+  uint64_t LogicalBytes() const { return Geometry().LogicalBytes(); }
+  uint64_t NumChunks() const { return Geometry().NumChunks(); }
+  uint64_t ChunkBytes(uint64_t i) const { return Geometry().ChunkBytes(i); }
+  uint64_t ChunkOffset(uint64_t i) const { return Geometry().ChunkOffset(i); }
+  TensorRecordView View() const;  // as long as this does not change
+};
+std::string EncodeTensorRecord(const TensorRecordView& record);
+inline std::string EncodeTensorRecord(const TensorRecord& record) {
+  return EncodeTensorRecord(record.View());
+}
+// Checks shape, sizes, chunk geometry and that the number of lists fits the number of chunks.
+Result<TensorRecord> DecodeTensorRecord(std::string_view value);
+// The same in place of what `out` was, whose memory is used again; on error it is anything.
+Status DecodeTensorRecord(std::string_view value, TensorRecord* out);
+
+struct StepRecord {
+  uint64_t birth = 0;
+  int64_t created_us = 0;
+  std::optional<StepKey> parent;
+  uint64_t num_tensors = 0;
+  uint64_t num_items = 0;
+  uint64_t logical_bytes = 0;
+  uint64_t new_bytes = 0;
+  uint64_t stored_bytes = 0;
+  Digest root;
+  std::map<std::string, double> metrics;
+};
+std::string EncodeStepRecord(const StepRecord& record);
+Result<StepRecord> DecodeStepRecord(std::string_view value);
+
+struct RunRecord {
+  RunId id = 0;
+  std::optional<StepKey> forked_from;
+};
+std::string EncodeRunRecord(const RunRecord& record);
+Result<RunRecord> DecodeRunRecord(std::string_view value);
+
+struct CodecTotals {
+  uint64_t count = 0;  // chunks, or planes
+  uint64_t raw_bytes = 0;
+  uint64_t stored_bytes = 0;
+  void Add(const CodecTotals& other);
+  // False, and nothing is taken, when there is not as much.
+  [[nodiscard]] bool Take(const CodecTotals& other);
+  bool operator==(const CodecTotals&) const = default;
+};
+using PredictorTotals = std::array<CodecTotals, kNumPredictors>;  // of chunks
+using CoderTotals = std::array<CodecTotals, kNumStreamCoders>;    // of planes
+
+// No frame is smaller: its header alone is longer (docs/frame.md).
+inline constexpr uint64_t kMinFrameBytes = 16;
+
+// What one save stored, and how much of it lives.
+struct BirthRecord {
+  uint32_t chunks = 0;
+  uint32_t lists = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t raw_bytes = 0;
+  uint32_t live_chunks = 0;
+  uint32_t live_lists = 0;
+  PredictorTotals live{};
+  // Their planes; the bytes that are missing to those of `live` are headers of frames. Not known of
+  // births that a varve has written which did not count them.
+  std::optional<CoderTotals> live_coders;
+
+  CodecTotals Live() const;  // all of `live`
+  bool operator==(const BirthRecord&) const = default;
+};
+std::string EncodeBirthRecord(const BirthRecord& record);
+Result<BirthRecord> DecodeBirthRecord(std::string_view value);
+
+// The frame at `ordinal` is a delta of `base`.
+struct BaseEdge {
+  uint32_t ordinal = 0;
+  ChunkAddress base;
+  Digest base_digest;
+  uint32_t base_raw_bytes = 0;
+  uint32_t base_stored_bytes = 0;
+  Predictor base_predictor = Predictor::kRaw;
+};
+
+// Of the planes of the frame at `ordinal`, those of one coder.
+struct CodedPlanes {
+  uint32_t ordinal = 0;
+  StreamCoder coder = StreamCoder::kRaw;
+  uint8_t num_planes = 0;
+  uint32_t bytes = 0;  // of their streams
+};
+
+// What 4,096 frames of a birth are made of.
+struct BirthBlock {
+  std::vector<BaseEdge> edges;      // by rising ordinal
+  std::vector<CodedPlanes> planes;  // by rising ordinal, then coder; empty when not known
+
+  // The planes of a frame that holds `raw_bytes`.
+  CoderTotals PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const;
+};
+std::string EncodeBirthBlock(const BirthBlock& block);
+Result<BirthBlock> DecodeBirthBlock(std::string_view value);
+
+struct ItemRecord {
+  Digest digest;
+  std::string value;
+};
+std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> value);
+Result<ItemRecord> DecodeItemRecord(std::string_view value);
+
+}  // namespace varve

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The root digest of a step (docs/format.md): over all its tensors by name, then shard, so that a
+// changed record of any of them shows. Stateless.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "store/format/record.h"
+
+namespace varve {
+
+// Appends what the root digest hashes of one shard.
+void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView& record,
+                  std::string* root);
+
+}  // namespace varve

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A flatbuffer read from the store: verified before use, and aligned. RocksDB gives values at any
+// address, but flatbuffers reads its fields in place. What a writer has encoded is never too much
+// for this: only the size of the input limits how many tables there may be. Thread rule: constant
+// after construction.
+#pragma once
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace varve {
+
+template <typename T>
+class VerifiedBuffer {
+ public:
+  // Copies `value` when it is not aligned; else it must outlive this object.
+  explicit VerifiedBuffer(std::string_view value) {
+    if (value.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) return;
+    const auto* data = reinterpret_cast<const uint8_t*>(value.data());
+    if (reinterpret_cast<uintptr_t>(data) % alignof(uint64_t) != 0) {
+      uint64_t* copy = small_;
+      if (value.size() > sizeof(small_)) {
+        large_.resize((value.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+        copy = large_.data();
+      }
+      std::memcpy(copy, data, value.size());
+      data = reinterpret_cast<const uint8_t*>(copy);
+    }
+    // A table is four bytes at least, and so is what refers to it.
+    const auto max_tables = static_cast<flatbuffers::uoffset_t>(value.size() / 8 + 1);
+    flatbuffers::Verifier verifier(data, value.size(), kMaxDepth, max_tables);
+    if (verifier.VerifyBuffer<T>(nullptr)) root_ = flatbuffers::GetRoot<T>(data);
+  }
+
+  VerifiedBuffer(const VerifiedBuffer&) = delete;
+  VerifiedBuffer& operator=(const VerifiedBuffer&) = delete;
+
+  // nullptr when the bytes are no such flatbuffer. Valid as long as this object.
+  const T* root() const { return root_; }
+
+ private:
+  static constexpr flatbuffers::uoffset_t kMaxDepth = 16;
+
+  uint64_t small_[32];  // of a copy that fits here: most records are small, and there are many
+  std::vector<uint64_t> large_;
+  const T* root_ = nullptr;
+};
+
+}  // namespace varve

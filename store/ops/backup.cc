@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A backup is a copy of the database's files. Table files never change once they are there, so a
+// copy is brought up to date with those it lacks; the manifest only grows, and every beginning of
+// it is an earlier whole state of the store. The order that makes it safe:
+//   1. table files are copied beside those of the earlier copy, synced, and read back;
+//   2. the manifest is copied under a new name;
+//   3. the new state is opened in a staging folder of links, and checked;
+//      every block is verified of the table files that the earlier state did not have: what was
+//      damaged before it was copied is no part of a verified copy;
+//      nothing of the earlier copy has changed so far;
+//   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit;
+//   5. files that only the earlier state needed are removed.
+// Beside a live writer a table file may vanish between the copy of the manifest and its own;
+// opening notices that, and all begins again with what is there by then.
+#include "varve/backup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <thread>
+
+#include "base/util.h"
+#include "store/db/manifest_note.h"
+#include "store/db/store_impl.h"
+#include "store/format/group_file.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr int kMaxAttempts = 20;
+constexpr auto kBetweenAttempts = std::chrono::milliseconds(50);
+constexpr std::string_view kManifestPrefix = "MANIFEST-";
+constexpr std::string_view kMarkerName = "BACKUP";
+constexpr std::string_view kMarkerTitle = "varve backup 1";
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  File& operator=(File&&) = delete;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Reads up to a block; fewer bytes only at the end of the file.
+Result<size_t> ReadBlock(int fd, std::byte* out, const fs::path& path) {
+  size_t size = 0;
+  while (size < kBlockBytes) {
+    const ssize_t n = ::read(fd, out + size, kBlockBytes - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("read", path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  return size;
+}
+
+Status WriteBlock(int fd, std::span<const std::byte> block, const fs::path& path) {
+  while (!block.empty()) {
+    const ssize_t n = ::write(fd, block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("write", path, errno);
+    block = block.subspan(static_cast<size_t>(n));
+  }
+  return Status::Ok();
+}
+
+// What the copy must have in common with its file to be taken for a copy of it.
+struct FileFacts {
+  uint64_t bytes = 0;
+  struct timespec modified {};
+  bool operator==(const FileFacts& other) const {
+    return bytes == other.bytes && modified.tv_sec == other.modified.tv_sec &&
+           modified.tv_nsec == other.modified.tv_nsec;
+  }
+};
+
+FileFacts FactsOf(const struct stat& info) {
+  return {static_cast<uint64_t>(info.st_size), info.st_mtim};
+}
+
+// What BACKUP in the folder of a copy says: whose copy it is, and the manifests that a backup left
+// as the current one. Two while it is being replaced.
+struct Marker {
+  std::string store_id;
+  std::map<std::string, uint64_t> manifests;  // name -> bytes
+
+  std::string ToText() const {
+    std::string text = std::string(kMarkerTitle) + "\nstore " + store_id + "\n";
+    for (const auto& [name, bytes] : manifests) {
+      text += "manifest " + name + " " + std::to_string(bytes) + "\n";
+    }
+    return text;
+  }
+
+  static Result<Marker> Parse(std::string_view text, const fs::path& path) {
+    const Status bad = Status::Corruption(path.string() + " does not describe a backup");
+    Marker marker;
+    for (int line = 0; !text.empty(); ++line) {
+      const size_t end = text.find('\n');
+      if (end == std::string_view::npos) return bad;
+      const std::string_view words = text.substr(0, end);
+      text.remove_prefix(end + 1);
+      if (line == 0) {
+        if (words != kMarkerTitle) return bad;
+      } else if (line == 1) {
+        if (!words.starts_with("store ")) return bad;
+        marker.store_id = words.substr(6);
+      } else {
+        const size_t space = words.rfind(' ');
+        uint64_t bytes = 0;
+        if (!words.starts_with("manifest ") || space < 10) return bad;
+        const auto [last, error] =
+            std::from_chars(words.data() + space + 1, words.data() + words.size(), bytes);
+        if (error != std::errc() || last != words.data() + words.size()) return bad;
+        marker.manifests.emplace(words.substr(9, space - 9), bytes);
+      }
+    }
+    if (marker.store_id.empty()) return bad;
+    return marker;
+  }
+};
+
+Result<std::string> ReadCurrent(const fs::path& db) {
+  constexpr size_t kMaxBytes = 256;
+  VARVE_ASSIGN_OR_RETURN(std::string name, ReadSmallFile(db / "CURRENT", kMaxBytes));
+  if (name.ends_with('\n')) name.pop_back();
+  if (name.starts_with(kManifestPrefix) && name.find('/') == std::string::npos) return name;
+  return Status::Corruption((db / "CURRENT").string() + " names no manifest");
+}
+
+uint64_t ManifestNumber(std::string_view name) {
+  uint64_t number = 0;
+  name.remove_prefix(kManifestPrefix.size());
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  return number;
+}
+
+class Backup {
+ public:
+  Backup(fs::path store, fs::path destination, const BackupOptions& options)
+      : from_(store / "db"),
+        to_(destination / "db"),
+        store_(std::move(store)),
+        destination_(std::move(destination)),
+        options_(options) {}
+
+  Result<BackupReport> Run();
+
+ private:
+  Status PrepareDestination();
+  Status CheckUntouched() const;
+  Result<std::pair<std::string, File>> OpenManifest() const;
+  Status CopyAll();
+  Result<std::vector<std::string>> ListMissing() const;
+  Result<std::optional<File>> OpenTable(const std::string& name) const;
+  Status CopyFile(const std::string& name, const File& source);
+  Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
+  Status CopyManifest(const File& source);
+  Status Stage() const;
+  Status CheckStaged();
+  Status VerifyNewTables() const;
+  Status Publish();
+  void RemoveLeftovers() const;
+
+  const fs::path from_;  // the database that is copied
+  const fs::path to_;
+  const fs::path store_;
+  const fs::path destination_;
+  const fs::path staging_ = destination_ / "staging";
+  const BackupOptions& options_;
+  FormatFile format_;
+  Marker marker_;
+  std::string manifest_;         // of the new state, in the copy
+  Database::TableFiles tables_;  // of the new state
+  BackupReport report_;
+};
+
+Result<BackupReport> Backup::Run() {
+  const auto started = std::chrono::steady_clock::now();
+  VARVE_ASSIGN_OR_RETURN(format_, ReadFormatFile(store_, /*for_writing=*/false));
+  VARVE_RETURN_IF_ERROR(PrepareDestination());
+  VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(destination_));
+  VARVE_RETURN_IF_ERROR(CheckUntouched());
+  for (int attempt = 1;; ++attempt) {
+    VARVE_RETURN_IF_ERROR(CopyAll());
+    Result<Database::TableFiles> tables = Database::FindTableFiles(staging_);
+    if (tables.ok()) {
+      tables_ = *std::move(tables);
+      break;
+    }
+    if (attempt == kMaxAttempts) {
+      return tables.status().WithContext("in " + std::to_string(attempt) + " attempts no copy of " +
+                                         store_.string() + " was whole, because it is damaged or " +
+                                         "changes too fast");
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+  VARVE_RETURN_IF_ERROR(CheckStaged());
+  VARVE_RETURN_IF_ERROR(VerifyNewTables());
+  VARVE_RETURN_IF_ERROR(Publish());
+  RemoveLeftovers();
+  report_.elapsed = std::chrono::steady_clock::now() - started;
+  return report_;
+}
+
+// A new folder, an empty one, or one that a backup of this very store has made.
+Status Backup::PrepareDestination() {
+  std::error_code error;
+  fs::create_directories(destination_, error);
+  if (error) {
+    return Status::IOError("cannot make " + destination_.string() + ": " + error.message());
+  }
+  if (fs::equivalent(store_, destination_, error)) {
+    return Status::InvalidArgument("a store cannot be backed up into itself: " + store_.string());
+  }
+  marker_.store_id = ToHex(format_.store_id);
+  const fs::path marker = destination_ / kMarkerName;
+  // Of a first backup that failed at its first write.
+  fs::remove(destination_ / (std::string(kMarkerName) + ".tmp"), error);
+  if (fs::exists(marker, error)) {
+    constexpr size_t kMaxBytes = 64 << 10;
+    VARVE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(marker, kMaxBytes));
+    VARVE_ASSIGN_OR_RETURN(const Marker found, Marker::Parse(text, marker));
+    if (found.store_id != marker_.store_id) {
+      return Status::FailedPrecondition(destination_.string() +
+                                        " holds the copy of another store, " + found.store_id +
+                                        ", not of " + marker_.store_id);
+    }
+    marker_ = found;
+  } else if (fs::is_empty(destination_, error)) {
+    VARVE_RETURN_IF_ERROR(WriteFileAtomically(marker, marker_.ToText()));
+  } else {
+    return Status::FailedPrecondition(destination_.string() + " is not empty and no backup");
+  }
+  fs::create_directory(to_, error);
+  if (error) return Status::IOError("cannot make " + to_.string() + ": " + error.message());
+  return SyncFolder(destination_);
+}
+
+// A writer that opens the copy makes a manifest of its own; replacing that would lose its steps.
+Status Backup::CheckUntouched() const {
+  std::error_code error;
+  if (!fs::exists(to_ / "CURRENT", error)) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(to_));
+  const auto known = marker_.manifests.find(current);
+  const bool same =
+      known != marker_.manifests.end() && fs::file_size(to_ / current, error) == known->second;
+  if (same && !error) return Status::Ok();
+  return Status::FailedPrecondition(destination_.string() +
+                                    " was written to after the last backup; " +
+                                    "its own steps would be lost. Back up into another folder");
+}
+
+// The manifest in use, with its name. The writer may replace it between our looking and opening.
+Result<std::pair<std::string, File>> Backup::OpenManifest() const {
+  VARVE_RETURN_IF_ERROR(CheckManifestLength(from_.parent_path()));
+  for (int attempt = 1;; ++attempt) {
+    VARVE_ASSIGN_OR_RETURN(std::string name, ReadCurrent(from_));
+    File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.fd() >= 0) return std::pair(std::move(name), std::move(file));
+    if (errno != ENOENT || attempt == kMaxAttempts) return ErrnoStatus("open", from_ / name, errno);
+  }
+}
+
+// Files that are long there are copied first, one by one, as there may be more than this process
+// may have open. Then those that came meanwhile are few, and all of them can be opened in a moment
+// after the manifest is read: what is open may vanish.
+Status Backup::CopyAll() {
+  VARVE_ASSIGN_OR_RETURN(const auto first, ListMissing());
+  for (const std::string& name : first) {
+    VARVE_ASSIGN_OR_RETURN(const auto file, OpenTable(name));
+    if (file.has_value()) VARVE_RETURN_IF_ERROR(CopyFile(name, *file));
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
+  const auto& [current_name, manifest] = current;
+  uint64_t number = ManifestNumber(current_name);
+  for (const auto& [name, bytes] : marker_.manifests) {
+    number = std::max(number, ManifestNumber(name) + 1);
+  }
+  char name[32];
+  std::snprintf(name, sizeof(name), "%s%06llu", kManifestPrefix.data(),
+                static_cast<unsigned long long>(number));
+  manifest_ = name;
+  VARVE_RETURN_IF_ERROR(CopyManifest(manifest));
+  VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
+  std::vector<std::pair<std::string, File>> open;
+  for (const std::string& table : rest) {
+    VARVE_ASSIGN_OR_RETURN(auto file, OpenTable(table));
+    if (file.has_value()) open.emplace_back(table, *std::move(file));
+  }
+  for (const auto& [table, file] : open) VARVE_RETURN_IF_ERROR(CopyFile(table, file));
+  VARVE_RETURN_IF_ERROR(SyncFolder(to_));
+  return Stage();
+}
+
+// The table files that the copy lacks.
+Result<std::vector<std::string>> Backup::ListMissing() const {
+  std::vector<std::string> missing;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(from_, error)) {
+    if (entry.path().extension() != ".sst") continue;
+    struct stat here {
+    }, there{};
+    if (::stat(entry.path().c_str(), &here) != 0) continue;
+    const std::string name = entry.path().filename();
+    if (::stat((to_ / name).c_str(), &there) == 0 && FactsOf(here) == FactsOf(there)) continue;
+    missing.push_back(name);
+  }
+  if (error) return Status::IOError("cannot list " + from_.string() + ": " + error.message());
+  return missing;
+}
+
+// nullopt: it has vanished.
+Result<std::optional<File>> Backup::OpenTable(const std::string& name) const {
+  File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() >= 0) return std::optional<File>(std::move(file));
+  if (errno == ENOENT) return std::optional<File>();
+  return ErrnoStatus("open", from_ / name, errno);
+}
+
+Status Backup::CopyFile(const std::string& name, const File& source) {
+  const fs::path temporary = to_ / (name + ".tmp");
+  struct stat info {};
+  if (::fstat(source.fd(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
+  const File target(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (target.fd() < 0) return ErrnoStatus("create", temporary, errno);
+  std::vector<std::byte> block(kBlockBytes);
+  std::vector<Digest> digests;
+  uint64_t copied = 0;
+  while (true) {
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), from_ / name));
+    if (n == 0) break;
+    const std::span<const std::byte> bytes(block.data(), n);
+    digests.push_back(ComputeDigest(format_.digest_seed, bytes));
+    VARVE_RETURN_IF_ERROR(WriteBlock(target.fd(), bytes, temporary));
+    copied += n;
+    report_.copied_bytes += n;
+    if (options_.progress) options_.progress(report_.copied_bytes, 0);
+  }
+  const struct timespec times[2] = {info.st_mtim, info.st_mtim};
+  if (::futimens(target.fd(), times) != 0) return ErrnoStatus("set the time of", temporary, errno);
+  if (::fsync(target.fd()) != 0) return ErrnoStatus("sync", temporary, errno);
+  ::posix_fadvise(target.fd(), 0, 0, POSIX_FADV_DONTNEED);  // so that it is read from the disk
+  VARVE_RETURN_IF_ERROR(VerifyFile(temporary, digests));
+  if (::rename(temporary.c_str(), (to_ / name).c_str()) != 0) {
+    return ErrnoStatus("rename", temporary, errno);
+  }
+  ++report_.copied_files;
+  return Status::Ok();
+}
+
+Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) const {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() < 0) return ErrnoStatus("open", path, errno);
+  std::vector<std::byte> block(kBlockBytes);
+  for (const Digest& expected : blocks) {
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.fd(), block.data(), path));
+    if (ComputeDigest(format_.digest_seed, {block.data(), n}) != expected) {
+      return Status::Corruption(path.string() + " does not hold what was written to it");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Backup::CopyManifest(const File& source) {
+  const fs::path path = to_ / manifest_;
+  const File target(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (target.fd() < 0) return ErrnoStatus("create", path, errno);
+  std::vector<std::byte> block(kBlockBytes);
+  while (true) {
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), path));
+    if (n == 0) break;
+    VARVE_RETURN_IF_ERROR(WriteBlock(target.fd(), {block.data(), n}, path));
+  }
+  if (::fsync(target.fd()) != 0) return ErrnoStatus("sync", path, errno);
+  return Status::Ok();
+}
+
+// A store of links whose CURRENT names the new manifest.
+Status Backup::Stage() const {
+  std::error_code error;
+  fs::remove_all(staging_, error);
+  if (!error) fs::create_directories(staging_ / "db", error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(to_, error)) {
+    const std::string name = entry.path().filename();
+    if (entry.path().extension() != ".sst" && name != manifest_) continue;
+    fs::create_symlink(fs::path("../../db") / name, staging_ / "db" / name, error);
+    if (error) break;
+  }
+  if (error) return Status::IOError("cannot make " + staging_.string() + ": " + error.message());
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(staging_ / "db" / "CURRENT", manifest_ + "\n"));
+  return WriteFormatFile(staging_, format_);
+}
+
+Status Backup::CheckStaged() {
+  VARVE_ASSIGN_OR_RETURN(const auto staged,
+                         StoreImpl::OpenPath(staging_, {}, /*for_writing=*/false));
+  VARVE_ASSIGN_OR_RETURN(const CheckReport check, staged->Check({.read_data = options_.read_data}));
+  report_.num_steps = check.num_steps;
+  report_.total_bytes = tables_.bytes;
+  if (check.ok()) return Status::Ok();
+  return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
+}
+
+Status Backup::VerifyNewTables() const {
+  std::error_code error;
+  std::set<std::string> earlier;
+  if (fs::exists(to_ / "CURRENT", error)) {
+    // One that is damaged by now verifies nothing.
+    Result<Database::TableFiles> tables = Database::FindTableFiles(destination_);
+    if (tables.ok()) earlier = std::move(tables->names);
+  }
+  for (const std::string& name : tables_.names) {
+    if (earlier.contains(name)) continue;
+    const Status status = Database::VerifyTableFile(to_ / name);
+    if (status.ok()) continue;
+    return Status::Corruption("table file " + (from_ / name).string() +
+                              " is damaged, and no copy was " + "made: " + status.message() +
+                              "; check --read-data names the steps " +
+                              "that it hits, copy takes the others elsewhere");
+  }
+  return Status::Ok();
+}
+
+Status Backup::Publish() {
+  std::error_code error;
+  std::map<std::string, uint64_t> earlier;
+  if (fs::exists(to_ / "CURRENT", error)) {
+    VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(to_));
+    earlier.emplace(current, marker_.manifests[current]);
+  }
+  marker_.manifests = std::move(earlier);
+  marker_.manifests.emplace(manifest_, fs::file_size(to_ / manifest_, error));
+  if (error) return Status::IOError("cannot look at " + manifest_ + ": " + error.message());
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(destination_ / kMarkerName, marker_.ToText()));
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(to_ / "CURRENT", manifest_ + "\n"));
+  return WriteFormatFile(destination_, format_);
+}
+
+// What stays after an error is removed by the next backup.
+void Backup::RemoveLeftovers() const {
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(to_, ignored)) {
+    const std::string name = entry.path().filename();
+    const bool unused_table = entry.path().extension() == ".sst" && !tables_.names.contains(name);
+    const bool unused_manifest = name.starts_with(kManifestPrefix) && name != manifest_;
+    if (unused_table || unused_manifest || entry.path().extension() == ".tmp") {
+      fs::remove(entry.path(), ignored);
+    }
+  }
+}
+
+}  // namespace
+
+Result<BackupReport> BackUp(const fs::path& store, const fs::path& destination,
+                            const BackupOptions& options) {
+  if (IsGroupRoot(store)) {
+    return Status::FailedPrecondition(store.string() + " is the root of a group: backup copies " +
+                                      "the store of one writer; use copy");
+  }
+  return Backup(store, destination, options).Run();
+}
+
+}  // namespace varve

@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The full verification of a store, from the records down: every record is decoded, every name of a
+// list or a chunk is counted again from scratch and compared with the stored counts and totals, and
+// on request every live chunk is read and its digest compared. Nothing is repaired here.
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "base/util.h"
+#include "store/db/store_impl.h"
+#include "store/format/root_digest.h"
+#include "store/ops/check_planes.h"
+#include "store/ops/check_state.h"
+
+namespace varve {
+namespace {
+
+constexpr size_t kMaxErrors = 1000;
+
+struct ListFacts {
+  uint64_t names = 0;  // tensor records that name it
+  bool found = false;
+  std::string digests;  // of its chunks, as the content digest hashes them
+};
+
+struct ChunkFacts {
+  uint64_t names = 0;  // lists and live deltas that name it
+  ListAddress named_by;
+  uint32_t index_in_list = 0;
+  std::optional<ChunkRef> ref;  // as a list describes it
+};
+
+struct LiteralOrDerived {
+  ChunkRef ref;
+  ListAddress list;
+  uint32_t index = 0;
+};
+
+std::string Name(uint64_t birth, uint32_t number) {
+  return std::to_string(birth) + "/" + std::to_string(number);
+}
+
+class Checker {
+ public:
+  Checker(const StoreImpl* store, const CheckOptions& options, CheckReport* report)
+      : store_(store), db_(store->database()), options_(options), report_(report) {}
+
+  Status Run() {
+    VARVE_RETURN_IF_ERROR(CheckTables());
+    const Status status = CheckRecords();
+    // What needs a lost file cannot be checked, but the file is named.
+    if (status.ok() || lost_.empty()) return status;
+    Error(status.message());
+    return Status::Ok();
+  }
+
+ private:
+  Status CheckRecords() {
+    VARVE_RETURN_IF_ERROR(CheckRuns());
+    VARVE_RETURN_IF_ERROR(CheckSteps());
+    VARVE_RETURN_IF_ERROR(CheckTensors());
+    VARVE_RETURN_IF_ERROR(CheckLists());
+    CheckContents();
+    VARVE_RETURN_IF_ERROR(LoadBirths());
+    VARVE_RETURN_IF_ERROR(CheckStateAndMeta());
+    CountBases();
+    VARVE_RETURN_IF_ERROR(CheckCounts());
+    VARVE_RETURN_IF_ERROR(CheckIndex());
+    VARVE_RETURN_IF_ERROR(CheckFiles());
+    if (options_.read_data) ReadData();
+    return NameUsers();
+  }
+
+  void Error(std::string message) {
+    const std::lock_guard lock(mutex_);
+    if (report_->errors.size() < kMaxErrors) report_->errors.push_back(std::move(message));
+  }
+  // An error of chunk `index` of a list: NameUsers puts a tensor that names the list between the
+  // two.
+  void ErrorOfList(std::string before, ListAddress list, uint32_t index, std::string after) {
+    const std::lock_guard lock(mutex_);
+    if (report_->errors.size() == kMaxErrors) return;
+    unnamed_[list].push_back({report_->errors.size(), std::move(before), index, std::move(after)});
+    report_->errors.emplace_back();
+  }
+
+  std::string StepName(StepKey key) const {
+    const auto run = runs_.find(key.run);
+    return varve::StepName(run == runs_.end() ? "#" + std::to_string(key.run) : run->second,
+                           key.step);
+  }
+
+  Status CheckTables();
+  Status CheckRuns();
+  Status CheckSteps();
+  Status CheckTensors();
+  void FinishStep(StepKey key);
+  Status CheckLists();
+  void CheckContents();
+  Status LoadBirths();
+  Status CheckStateAndMeta();
+  void CountBases();
+  Status CheckCounts();
+  void NameAbsentBirths();
+  void CheckBirth(uint64_t birth, const BirthRecord& record);
+  Status CheckIndex();
+  Status CheckFiles();
+  void ReadData();
+  Status NameUsers();
+
+  const StoreImpl* const store_;
+  const Database* const db_;
+  const CheckOptions& options_;
+  CheckReport* const report_;
+  std::mutex mutex_;
+
+  std::set<std::string> lost_;  // table files, by name
+  std::map<RunId, std::string> runs_;
+  std::map<StepKey, StepRecord> steps_;
+  std::map<ListAddress, ListFacts> lists_;
+  std::map<ChunkAddress, ChunkFacts> chunks_;
+  std::vector<LiteralOrDerived> others_;
+  std::map<std::vector<ListAddress>, Digest> contents_;  // of distinct sequences of lists
+  std::map<std::vector<ListAddress>, std::string> content_users_;
+  std::map<uint64_t, BirthRecord> births_;
+  std::set<uint64_t> recorded_;  // births with a record, damaged ones too
+  std::map<ChunkAddress, BaseEdge> edges_;
+
+  struct Unnamed {
+    size_t error;  // index in the report
+    std::string before;
+    uint32_t index;  // of the chunk in its list
+    std::string after;
+  };
+  std::map<ListAddress, std::vector<Unnamed>> unnamed_;  // guarded by mutex_
+
+  // Of the step whose tensors are being scanned.
+  std::optional<StepKey> current_;
+  uint64_t current_tensors_ = 0;
+  std::string current_root_;
+  std::set<StepKey> steps_with_tensors_;
+};
+
+// Every table file of every family is there, has its size and opens: or no writer could open the
+// store.
+Status Checker::CheckTables() {
+  VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
+  for (const Database::LostTable& table : lost) {
+    Error(table.what);
+    lost_.insert(table.file);
+  }
+  return Status::Ok();
+}
+
+Status Checker::CheckRuns() {
+  return db_->Scan(Family::kMeta, keys::kRunPrefix,
+                   [&](std::string_view key, std::string_view value) {
+                     const std::string name(keys::ParseRun(key).value_or("?"));
+                     const Result<RunRecord> record = DecodeRunRecord(value);
+                     if (!record.ok()) {
+                       Error("run " + name + ": " + record.status().message());
+                     } else if (!runs_.emplace(record->id, name).second) {
+                       Error("run " + name + " and run " + runs_[record->id] + " have the same id");
+                     }
+                     return Status::Ok();
+                   });
+}
+
+Status Checker::CheckSteps() {
+  return db_->Scan(Family::kSteps, "", [&](std::string_view key, std::string_view value) {
+    const auto step = keys::ParseStep(key);
+    if (!step.has_value()) {
+      Error("family steps has a malformed key");
+      return Status::Ok();
+    }
+    ++report_->num_steps;
+    Result<StepRecord> record = DecodeStepRecord(value);
+    if (!record.ok()) {
+      Error(StepName(*step) + ": " + record.status().message());
+      return Status::Ok();
+    }
+    if (!runs_.contains(step->run)) Error(StepName(*step) + ": its run does not exist");
+    steps_.emplace(*step, *std::move(record));
+    return Status::Ok();
+  });
+}
+
+Status Checker::CheckTensors() {
+  VARVE_RETURN_IF_ERROR(
+      db_->Scan(Family::kTensors, "", [&](std::string_view key, std::string_view value) {
+        const auto parsed = keys::ParseTensor(key);
+        if (!parsed.has_value()) {
+          Error("family tensors has a malformed key");
+          return Status::Ok();
+        }
+        if (current_ != parsed->step) {
+          if (current_.has_value()) FinishStep(*current_);
+          current_ = parsed->step;
+          current_tensors_ = 0;
+          current_root_.clear();
+        }
+        ++current_tensors_;
+        ++report_->num_tensors;
+        const std::string where =
+            "tensor " + std::string(parsed->name) + " at " + StepName(parsed->step);
+        const Result<TensorRecord> record = DecodeTensorRecord(value);
+        if (!record.ok()) {
+          Error(where + ": " + record.status().message());
+          return Status::Ok();
+        }
+        const auto step = steps_.find(parsed->step);
+        if (step != steps_.end() && step->second.birth != record->birth) {
+          Error(where + ": is of birth " + std::to_string(record->birth) + ", its step of birth " +
+                std::to_string(step->second.birth));
+        }
+        for (const ListAddress& list : record->lists) ++lists_[list].names;
+        const auto [it, is_new] = contents_.emplace(record->lists, record->content);
+        if (is_new) content_users_.emplace(record->lists, where);
+        if (it->second != record->content) {
+          Error(where + ": its content digest is not that of another tensor with the same lists");
+        }
+        AppendToRoot(parsed->name, parsed->shard, record->View(), &current_root_);
+        return Status::Ok();
+      }));
+  if (current_.has_value()) FinishStep(*current_);
+  for (const auto& [key, record] : steps_) {
+    if (record.num_tensors > 0 && !steps_with_tensors_.contains(key)) {
+      Error(StepName(key) + ": has no tensors, expected " + std::to_string(record.num_tensors));
+    }
+  }
+  return Status::Ok();
+}
+
+void Checker::FinishStep(StepKey key) {
+  steps_with_tensors_.insert(key);
+  const auto step = steps_.find(key);
+  if (step == steps_.end()) {
+    Error(StepName(key) + ": has tensors but no step record");
+    return;
+  }
+  if (current_tensors_ != step->second.num_tensors) {
+    Error(StepName(key) + ": has " + std::to_string(current_tensors_) + " tensors, expected " +
+          std::to_string(step->second.num_tensors));
+  } else if (ComputeDigest(store_->digest_seed(), AsBytes(current_root_)) != step->second.root) {
+    Error(StepName(key) + ": its tensors do not have the root digest of its record");
+  }
+}
+
+Status Checker::CheckLists() {
+  VARVE_RETURN_IF_ERROR(
+      db_->Scan(Family::kLists, "", [&](std::string_view key, std::string_view value) {
+        const auto address = keys::ParseList(key);
+        if (!address.has_value()) {
+          Error("family lists has a malformed key");
+          return Status::Ok();
+        }
+        const std::string where = "list " + Name(address->birth, address->number);
+        const auto facts = lists_.find(*address);
+        if (facts == lists_.end()) {
+          Error(where + ": no tensor names it");
+          return Status::Ok();
+        }
+        facts->second.found = true;
+        Result<std::vector<ChunkRef>> refs = DecodeChunkList(value);
+        if (!refs.ok()) {
+          ErrorOfList(where + " (", *address, 0, "): " + refs.status().message());
+          return Status::Ok();
+        }
+        for (uint32_t i = 0; i < refs->size(); ++i) {
+          ChunkRef& ref = (*refs)[i];
+          keys::AppendIndex(ref.digest, &facts->second.digests);
+          if (ref.NamesFrame()) {
+            ChunkFacts& chunk = chunks_[ref.address];
+            if (chunk.names++ == 0) {
+              chunk.named_by = *address;
+              chunk.index_in_list = i;
+            }
+            if (ref.kind == ChunkKind::kStored && !chunk.ref.has_value()) chunk.ref = ref;
+          }
+          if (ref.kind != ChunkKind::kStored && options_.read_data) {
+            others_.push_back({std::move(ref), *address, i});
+          }
+        }
+        return Status::Ok();
+      }));
+  for (const auto& [address, facts] : lists_) {
+    if (!facts.found) {
+      ErrorOfList("list " + Name(address.birth, address.number) + " is missing (", address, 0, ")");
+    }
+  }
+  return Status::Ok();
+}
+
+void Checker::CheckContents() {
+  for (const auto& [lists, content] : contents_) {
+    std::string all;
+    for (const ListAddress& list : lists) all += lists_[list].digests;
+    if (ComputeDigest(store_->digest_seed(), AsBytes(all)) != content) {
+      Error(content_users_[lists] + ": its lists do not have the content digest of its record");
+    }
+  }
+}
+
+Status Checker::LoadBirths() {
+  return db_->Scan(Family::kBirths, "", [&](std::string_view key, std::string_view value) {
+    const auto parsed = keys::ParseBirth(key);
+    if (!parsed.has_value()) {
+      Error("family births has a malformed key");
+      return Status::Ok();
+    }
+    const std::string where = "birth " + std::to_string(parsed->birth) + ": ";
+    if (!parsed->block.has_value()) {
+      recorded_.insert(parsed->birth);
+      Result<BirthRecord> record = DecodeBirthRecord(value);
+      if (!record.ok()) {
+        Error(where + record.status().message());
+      } else {
+        births_.emplace(parsed->birth, *std::move(record));
+      }
+      return Status::Ok();
+    }
+    const Result<BirthBlock> block = DecodeBirthBlock(value);
+    if (!block.ok()) {
+      Error(where + block.status().message());
+      return Status::Ok();
+    }
+    for (const BaseEdge& edge : block->edges) {
+      const ChunkAddress address{parsed->birth, edge.ordinal};
+      if (edge.base >= address) {
+        Error("chunk " + Name(address.birth, address.ordinal) + ": its base " +
+              Name(edge.base.birth, edge.base.ordinal) + " has no smaller address");
+      } else {
+        edges_.emplace(address, edge);
+      }
+    }
+    return Status::Ok();
+  });
+}
+
+Status Checker::CheckStateAndMeta() {
+  uint64_t highest_birth = births_.empty() ? 0 : births_.rbegin()->first;
+  for (const auto& [key, record] : steps_) highest_birth = std::max(highest_birth, record.birth);
+  const CheckedSteps checked{runs_, steps_, [this](StepKey key) { return StepName(key); },
+                             [this](std::string message) { Error(std::move(message)); }};
+  VARVE_RETURN_IF_ERROR(CheckState(*db_, store_->digest_seed(), checked));
+  return CheckMeta(*db_, highest_birth, checked);
+}
+
+// Bases have smaller addresses than their deltas, so going down visits every delta before its base.
+void Checker::CountBases() {
+  for (auto it = edges_.rbegin(); it != edges_.rend(); ++it) {
+    const auto delta = chunks_.find(it->first);
+    if (delta == chunks_.end()) continue;  // dead
+    ChunkFacts& base = chunks_[it->second.base];
+    if (base.names++ == 0) {
+      base.named_by = delta->second.named_by;
+      base.index_in_list = delta->second.index_in_list;
+    }
+    if (!base.ref.has_value()) {
+      ChunkRef ref;
+      ref.digest = it->second.base_digest;
+      ref.predictor = it->second.base_predictor;
+      ref.raw_bytes = it->second.base_raw_bytes;
+      ref.stored_bytes = it->second.base_stored_bytes;
+      ref.address = it->second.base;
+      base.ref = ref;
+    }
+  }
+  report_->num_chunks = chunks_.size();
+}
+
+Status Checker::CheckCounts() {
+  NameAbsentBirths();
+  for (const auto& [address, facts] : chunks_) {
+    const auto birth = births_.find(address.birth);
+    if (birth == births_.end() || address.ordinal >= birth->second.chunks) {
+      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " was never stored (",
+                  facts.named_by, facts.index_in_list, ")");
+    }
+  }
+  for (const auto& [birth, record] : births_) CheckBirth(birth, record);
+  // Blocks of births that do not exist are leaks.
+  return db_->Scan(Family::kCounts, "", [&](std::string_view key, std::string_view) {
+    const auto parsed = keys::ParseCounts(key);
+    if (!parsed.has_value()) {
+      Error("family counts has a malformed key");
+    } else if (!births_.contains(parsed->birth)) {
+      Error("birth " + std::to_string(parsed->birth) + " has counts but no record");
+    }
+    return Status::Ok();
+  });
+}
+
+// Without a record, what is named of a birth is kept and shared, but never given back.
+void Checker::NameAbsentBirths() {
+  std::set<uint64_t> absent;
+  const auto note = [&](uint64_t birth) {
+    if (!recorded_.contains(birth)) absent.insert(birth);
+  };
+  for (const auto& [address, facts] : lists_) note(address.birth);
+  for (const auto& [address, facts] : chunks_) note(address.birth);
+  for (const uint64_t birth : absent) {
+    Error("birth " + std::to_string(birth) + " has no record, but lists or chunks of it are named");
+  }
+}
+
+void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
+  ReferenceCounts counts(db_);
+  if (const Status readable = counts.Birth(birth).status(); !readable.ok()) {
+    Error(readable.message());
+    return;
+  }
+  BirthRecord found = record;
+  found.live_chunks = found.live_lists = 0;
+  found.live = {};
+  bool dead_on_disk = false;
+  for (uint32_t ordinal = 0; ordinal < record.chunks; ++ordinal) {
+    const std::string where = "chunk " + Name(birth, ordinal) + ": ";
+    const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+    if (!count.ok()) {
+      Error(where + count.status().message());
+      continue;
+    }
+    const bool dead = *count == 0 || (*count & kDeadBit) != 0;
+    dead_on_disk |= dead && *count != 0;
+    const auto facts = chunks_.find({birth, ordinal});
+    const uint64_t names = facts == chunks_.end() ? 0 : facts->second.names;
+    if ((dead ? 0 : *count) != names) {
+      Error(where + "is counted " + (dead ? "as dead" : std::to_string(*count) + " times") +
+            ", named " + std::to_string(names) + " times");
+    }
+    if (names == 0) continue;
+    ++found.live_chunks;
+    if (!facts->second.ref.has_value()) continue;  // a source whose own list is gone
+    const ChunkRef& ref = *facts->second.ref;
+    found.live[static_cast<size_t>(ref.predictor)].Add({1, ref.raw_bytes, ref.stored_bytes});
+  }
+  for (uint32_t number = 0; number < record.lists; ++number) {
+    const Result<uint32_t> count = counts.ListCount({birth, number});
+    const auto facts = lists_.find({birth, number});
+    const uint64_t names = facts == lists_.end() ? 0 : facts->second.names;
+    if (!count.ok() || *count != names) {
+      Error("list " + Name(birth, number) + ": is counted " +
+            (count.ok() ? std::to_string(*count) : count.status().message()) + " times, named " +
+            std::to_string(names) + " times");
+    }
+    if (names > 0) ++found.live_lists;
+  }
+  if (found.live_chunks != record.live_chunks || found.live_lists != record.live_lists) {
+    Error("birth " + std::to_string(birth) + ": says " + std::to_string(record.live_chunks) +
+          " live chunks and " + std::to_string(record.live_lists) + " live lists, found " +
+          std::to_string(found.live_chunks) + " and " + std::to_string(found.live_lists));
+  } else if (found.Live().stored_bytes > record.Live().stored_bytes) {
+    Error("birth " + std::to_string(birth) + ": says " +
+          std::to_string(record.Live().stored_bytes) + " live bytes, found " +
+          std::to_string(found.Live().stored_bytes));
+  }
+  const auto live_frame = [&](uint32_t ordinal) -> std::optional<uint32_t> {
+    const auto facts = chunks_.find({birth, ordinal});
+    if (facts == chunks_.end() || facts->second.names == 0) return std::nullopt;
+    return facts->second.ref.has_value() ? facts->second.ref->stored_bytes : UINT32_MAX;
+  };
+  CheckPlanes(*db_, birth, record, live_frame,
+              [this](std::string message) { Error(std::move(message)); });
+  if (found.live_chunks == 0 && found.live_lists == 0 && !dead_on_disk) {
+    Error("birth " + std::to_string(birth) + ": nothing is left of it, but its record is");
+  }
+}
+
+// Entries are hints, and those of dead chunks may stay; but each must be readable for a writer.
+Status Checker::CheckIndex() {
+  return db_->Scan(Family::kIndex, "", [&](std::string_view, std::string_view value) {
+    if (!DecodeAddress(value).has_value()) Error("family index has a malformed address");
+    return Status::Ok();
+  });
+}
+
+// Every live chunk lies within a file that is there, and the files hold no fewer frames than live
+// and no more than were stored.
+Status Checker::CheckFiles() {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, db_->BeginRead());
+  rocksdb::ColumnFamilyMetaData family;
+  db_->rocksdb()->GetColumnFamilyMetaData(db_->handle(Family::kChunks), &family);
+  std::map<ChunkAddress, ChunkAddress> ranges;
+  for (const auto& level : family.levels) {
+    for (const auto& file : level.files) {
+      const auto first = keys::ParseChunk(file.smallestkey);
+      const auto last = keys::ParseChunk(file.largestkey);
+      if (lost_.contains(std::filesystem::path(file.name).filename())) continue;
+      if (!first.has_value() || !last.has_value()) {
+        Error("chunk file " + file.name + " has malformed keys");
+        continue;
+      }
+      ranges.emplace(*first, *last);
+      const auto birth = births_.lower_bound(first->birth);
+      if (birth == births_.end() || birth->first > last->birth) {
+        Error("chunk file " + file.name + " is orphaned: no birth from " +
+              std::to_string(first->birth) + " to " + std::to_string(last->birth) +
+              " has a record");
+      }
+    }
+  }
+  for (const auto& [address, facts] : chunks_) {
+    const auto after = ranges.upper_bound(address);
+    if (after == ranges.begin() || std::prev(after)->second < address) {
+      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " lies in no file (",
+                  facts.named_by, facts.index_in_list, ")");
+    }
+  }
+  return Status::Ok();
+}
+
+void Checker::ReadData() {
+  struct Work {
+    ChunkRef ref;
+    ListAddress list;
+    uint32_t index;
+  };
+  std::vector<Work> work;
+  std::mt19937_64 random(std::random_device{}());
+  std::bernoulli_distribution chosen(std::clamp(options_.read_data_fraction, 0.0, 1.0));
+  uint64_t total_bytes = 0;
+  const auto add = [&](const ChunkRef& ref, ListAddress list, uint32_t index) {
+    if (!chosen(random)) return;
+    total_bytes += ref.stored_bytes;
+    work.push_back({ref, list, index});
+  };
+  for (const auto& [address, facts] : chunks_) {
+    if (facts.ref.has_value()) add(*facts.ref, facts.named_by, facts.index_in_list);
+  }
+  for (const LiteralOrDerived& other : others_) add(other.ref, other.list, other.index);
+
+  struct Worker {
+    ChunkScratch scratch;
+    std::vector<std::byte> out;
+  };
+  tbb::enumerable_thread_specific<Worker> workers;
+  std::atomic<uint64_t> done{0};
+  std::atomic<int64_t> last_report{0};
+  tbb::task_arena arena(store_->num_threads());
+  arena.execute([&] {
+    tbb::parallel_for(size_t{0}, work.size(), [&](size_t i) {
+      Worker& worker = workers.local();
+      const Work& item = work[i];
+      worker.out.resize(item.ref.raw_bytes);
+      // The type only matters for derived chunks; which 16-bit type it is, the digest decides.
+      Status status =
+          store_->chunk_reader().Read(item.ref, DType::kBF16, worker.out, &worker.scratch);
+      if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
+        status = store_->chunk_reader().Read(item.ref, DType::kF16, worker.out, &worker.scratch);
+      }
+      if (!status.ok()) ErrorOfList("", item.list, item.index, ": " + status.message());
+      const uint64_t now = done += item.ref.stored_bytes;
+      if (options_.progress == nullptr) return;
+      const auto ms = static_cast<int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                               std::chrono::steady_clock::now().time_since_epoch())
+                                               .count());
+      int64_t last = last_report;
+      if (ms - last >= 100 && last_report.compare_exchange_strong(last, ms)) {
+        options_.progress(now, total_bytes);
+      }
+    });
+  });
+  report_->bytes_read = done;
+}
+
+// Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. One
+// scan of the records, however many errors there are.
+Status Checker::NameUsers() {
+  const auto write = [&](const std::vector<Unnamed>& errors, const auto& user) {
+    for (const Unnamed& e : errors) report_->errors[e.error] = e.before + user(e.index) + e.after;
+  };
+  if (unnamed_.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(
+      db_->Scan(Family::kTensors, "", [&](std::string_view key, std::string_view value) {
+        const Result<TensorRecord> record = DecodeTensorRecord(value);
+        const auto parsed = keys::ParseTensor(key);
+        if (!record.ok() || !parsed.has_value()) return Status::Ok();
+        for (size_t i = 0; i < record->lists.size(); ++i) {
+          const auto found = unnamed_.find(record->lists[i]);
+          if (found == unnamed_.end()) continue;
+          write(found->second, [&](uint32_t index) {
+            return "tensor " + std::string(parsed->name) + " at " + StepName(parsed->step) +
+                   ", chunk " + std::to_string(i * kChunksPerList + index);
+          });
+          unnamed_.erase(found);
+        }
+        return Status::Ok();
+      }));
+  for (const auto& [list, errors] : unnamed_) {
+    write(errors, [&list = list](uint32_t index) {
+      return "list " + Name(list.birth, list.number) + ", chunk " + std::to_string(index);
+    });
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status StoreImpl::CheckOnce(const CheckOptions& options, CheckReport* report) const {
+  *report = CheckReport{};
+  return Checker(this, options, report).Run();
+}
+
+// Errors must come three times: one catch-up may fall between two steps of the writer.
+Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
+                                           const std::function<Status()>& catch_up) const {
+  CheckReport report;
+  Status status;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    VARVE_RETURN_IF_ERROR(catch_up());
+    ++frozen_;
+    status = CheckOnce(options, &report);
+    --frozen_;
+    if (status.ok() && report.ok()) break;
+  }
+  if (!status.ok()) return status;
+  return report;
+}
+
+// A writer looks through a reader of its own, which keeps what it has seen however the store goes
+// on: commits, drops and reclaims wait for nothing.
+Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
+  if (!database_->for_writing()) {
+    return CheckFrozen(options, [this] { return CatchUp(); });
+  }
+  const auto reader = OpenPath(path_, options_, /*for_writing=*/false);
+  if (!reader.ok()) {
+    const std::lock_guard maintenance(maintenance_mutex_);
+    const auto commits = LockCommits();  // saves that commit meanwhile wait
+    CheckReport report;
+    VARVE_RETURN_IF_ERROR(CheckOnce(options, &report));
+    return report;
+  }
+  return (*reader)->CheckFrozen(options, [&] { return CatchUpBetweenCommits(**reader); });
+}
+
+}  // namespace varve

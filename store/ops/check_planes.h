@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The part of a check that looks at what frames are made of: the planes of live frames, counted
+// again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "store/db/database.h"
+#include "store/format/record.h"
+
+namespace varve {
+
+// Compares the live planes that the record of a birth tells of with those of its live frames.
+// `live_frame` gives the bytes of a frame, or the most that they can be, and nullopt for a frame
+// that is not alive. A block that cannot be read counts as none.
+void CheckPlanes(const Database& database, uint64_t birth, const BirthRecord& record,
+                 const std::function<std::optional<uint32_t>(uint32_t ordinal)>& live_frame,
+                 const std::function<void(std::string)>& error);
+
+}  // namespace varve

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copying checkpoints into a plain store, from one or from the members of a group. Chunks are
+// decoded and verified here and shared or encoded anew there, one at a time on their way: the two
+// stores' digests have different seeds, and a frame names its base by an address that means nothing
+// elsewhere.
+#include "store/ops/copy.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "base/util.h"
+#include "store/db/store_impl.h"
+#include "store/save/chunk_source.h"
+
+namespace varve {
+namespace {
+
+// What a chunk's digest here is there, for chunks that this copy has read: the next step that names
+// one of them need not read it again. 32 bytes a chunk and some overhead. Thread-safe.
+class DigestMap {
+ public:
+  // With equal seeds both stores agree about every digest from the start.
+  explicit DigestMap(bool is_identity) : is_identity_(is_identity) {}
+
+  std::optional<Digest> Find(const Digest& here) const {
+    if (is_identity_) return here;
+    const std::lock_guard lock(mutex_);
+    const auto it = there_.find(here);
+    return it == there_.end() ? std::nullopt : std::optional(it->second);
+  }
+  void Add(const Digest& here, const Digest& there) {
+    if (is_identity_) return;
+    const std::lock_guard lock(mutex_);
+    there_.emplace(here, there);
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const Digest& d) const { return static_cast<size_t>(d.lo); }
+  };
+  const bool is_identity_;
+  mutable std::mutex mutex_;
+  std::unordered_map<Digest, Digest, Hash> there_;
+};
+
+// The chunks of one tensor of the store that is copied from.
+class StoredTensor : public ChunkSource {
+ public:
+  StoredTensor(const ChunkReader* reader, DType dtype, std::vector<ChunkRef> refs,
+               DigestMap* digests)
+      : reader_(reader), dtype_(dtype), refs_(std::move(refs)), digests_(digests) {}
+
+  std::optional<Digest> KnownDigest(uint64_t i) const override {
+    return digests_->Find(refs_[i].digest);
+  }
+  Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
+    thread_local ChunkScratch scratch;
+    buffer->resize(refs_[i].raw_bytes);
+    VARVE_RETURN_IF_ERROR(reader_->Read(refs_[i], dtype_, *buffer, &scratch));
+    return std::span<const std::byte>(*buffer);
+  }
+  Status Learn(uint64_t i, const Digest& digest) override {
+    digests_->Add(refs_[i].digest, digest);
+    return Status::Ok();
+  }
+
+ private:
+  const ChunkReader* const reader_;
+  const DType dtype_;
+  const std::vector<ChunkRef> refs_;
+  DigestMap* const digests_;
+};
+
+class Copier {
+ public:
+  Copier(StoreImpl* to, const CopyOptions& options, uint64_t digest_seed)
+      : to_(to), options_(options), digests_(digest_seed == to->digest_seed()) {}
+
+  Result<SaveReport> Copy(const ShardedReader& from) {
+    const CheckpointId& id = from.info().id;
+    SaveOptions save{.run = options_.run.empty() ? id.run : options_.run,
+                     .on_existing = options_.on_existing,
+                     .progress = options_.progress};
+    VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
+    VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
+    auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
+    writer->SetPartial();                                          // as complete as what is copied
+    VARVE_RETURN_IF_ERROR(PutTensors(from, writer));
+    VARVE_RETURN_IF_ERROR(PutRest(from, writer));
+    Result<SaveReport> report = writer->Commit();
+    // Chunks that could not be read are no damage when the step has gone meanwhile.
+    if (!report.ok()) {
+      const Status status = from.WithFrozenView([&] { return report.status(); });
+      if (status.code() == StatusCode::kNotFound) return status;
+    }
+    return report;
+  }
+
+ private:
+  // The newest earlier step there is what a step is most like.
+  Result<std::optional<uint64_t>> FindParent(const std::string& run, uint64_t step) const {
+    const Result<RunRecord> there = to_->FindRun(run);
+    if (there.status().code() == StatusCode::kNotFound) return std::optional<uint64_t>();
+    VARVE_RETURN_IF_ERROR(there.status());
+    return to_->NewestStepBefore({there->id, step});
+  }
+
+  struct Tensor {
+    StoredShard shard;
+    std::vector<ChunkRef> refs;
+  };
+
+  Status PutTensors(const ShardedReader& from, SourceWriter* writer) {
+    std::vector<Tensor> tensors;
+    VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, &tensors); }));
+    for (Tensor& tensor : tensors) {
+      const TensorRecord& record = tensor.shard.record;
+      const TensorView view{.name = tensor.shard.name,
+                            .dtype = record.dtype,
+                            .shape = record.shape,
+                            .derived_from = record.derived_from,
+                            .alias_of = record.alias_of,
+                            .role = record.role,
+                            .shard = tensor.shard.number,
+                            .layout = record.layout ? &*record.layout : nullptr};
+      VARVE_RETURN_IF_ERROR(writer->PutSource(
+          view, std::make_shared<StoredTensor>(&tensor.shard.store->chunk_reader(), record.dtype,
+                                               std::move(tensor.refs), &digests_)));
+    }
+    return Status::Ok();
+  }
+
+  static Status ReadTensors(const ShardedReader& from, std::vector<Tensor>* tensors) {
+    tensors->clear();  // of an earlier attempt
+    VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, from.FindStored());
+    for (StoredShard& shard : shards) {
+      Tensor& tensor = tensors->emplace_back(Tensor{std::move(shard), {}});
+      const Status status = ReadChunks(&tensor);
+      if (!status.ok()) return status.WithContext("tensor " + tensor.shard.name);
+    }
+    return Status::Ok();
+  }
+
+  static Status ReadChunks(Tensor* tensor) {
+    const TensorRecord& record = tensor->shard.record;
+    const uint32_t expected = ElementsPerChunk(record.dtype);
+    if (record.elements_per_chunk != expected) {
+      return Status::FailedPrecondition("is cut into chunks of " +
+                                        std::to_string(record.elements_per_chunk) +
+                                        " elements, expected " + std::to_string(expected));
+    }
+    for (size_t i = 0; i < record.lists.size(); ++i) {
+      VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, tensor->shard.store->ReadList(record, i));
+      std::move(list.begin(), list.end(), std::back_inserter(tensor->refs));
+    }
+    return Status::Ok();
+  }
+
+  static Status PutRest(const CheckpointReader& reader, SourceWriter* writer) {
+    const CheckpointInfo& info = reader.info();
+    writer->SetCreated(info.created);
+    for (const auto& [name, value] : info.metrics) {
+      VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
+    }
+    for (const std::string& tag : info.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
+    VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerState());
+    if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerState(*state));
+    VARVE_ASSIGN_OR_RETURN(const auto topology, reader.ReadTopology());
+    if (topology.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTopology(*topology));
+    VARVE_ASSIGN_OR_RETURN(const auto items, reader.ListBytes());
+    for (const std::string& item : items) {
+      VARVE_ASSIGN_OR_RETURN(const auto value, reader.ReadBytes(item));
+      VARVE_RETURN_IF_ERROR(writer->PutBytes(item, value));
+    }
+    return Status::Ok();
+  }
+
+  StoreImpl* const to_;
+  const CopyOptions& options_;
+  DigestMap digests_;
+};
+
+}  // namespace
+
+Result<std::vector<SaveReport>> CopyCheckpoints(
+    std::span<const CheckpointId> ids, uint64_t digest_seed, Store* destination,
+    const CopyOptions& options,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open) {
+  auto* const to = dynamic_cast<StoreImpl*>(destination);
+  if (to == nullptr) {
+    return Status::FailedPrecondition(
+        "the root of a group is written by its ranks together; "
+        "copy into a plain store");
+  }
+  Copier copier(to, options, digest_seed);
+  std::vector<SaveReport> reports;
+  for (const CheckpointId& id : ids) {
+    const auto copy = [&]() -> Result<SaveReport> {
+      VARVE_ASSIGN_OR_RETURN(const auto reader, open(id));
+      return copier.Copy(*reader);
+    };
+    Result<SaveReport> report = copy();
+    if (!report.ok()) return report.status().WithContext("copying " + StepName(id.run, id.step));
+    reports.push_back(*std::move(report));
+  }
+  return reports;
+}
+
+Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
+                                                  std::span<const CheckpointId> ids,
+                                                  const CopyOptions& options) const {
+  return CopyCheckpoints(ids, digest_seed(), destination, options,
+                         [&](const CheckpointId& id) { return OpenShards(id.run, id.step); });
+}
+
+}  // namespace varve

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "store/read/sharded_reader.h"
+#include "varve/store.h"
+
+namespace varve {
+
+// What Store::CopyTo does, whatever kind of store it copies from. `digest_seed` is that of the
+// digests of the shards that `open` gives.
+Result<std::vector<SaveReport>> CopyCheckpoints(
+    std::span<const CheckpointId> ids, uint64_t digest_seed, Store* destination,
+    const CopyOptions& options,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open);
+
+}  // namespace varve

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dropping steps: records go and counts fall in one atomic commit a group of steps, and other
+// commits have their turn between one group and the next. Frames are not touched here; they are
+// dead from now on, and reclaim.cc gives their space back.
+#include <algorithm>
+#include <map>
+
+#include "base/util.h"
+#include "store/db/store_impl.h"
+
+namespace varve {
+namespace {
+
+// A group is closed at this many bytes of changes: one ingest for many steps, and a save that wants
+// to commit meanwhile waits for no more than that.
+constexpr uint64_t kGroupBytes = uint64_t{128} << 10;
+
+}  // namespace
+
+Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const {
+  const std::string prefix = keys::Step(step);
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kTensors, prefix, [&](std::string_view key, std::string_view value) -> Status {
+        batch->Delete(Family::kTensors, std::string(key));
+        const Result<TensorRecord> record = DecodeTensorRecord(value);
+        if (!record.ok()) {
+          counts->NoteDamage(DescribeDamagedTensor(key, record.status()));
+          return Status::Ok();
+        }
+        for (const ListAddress& list : record->lists) {
+          VARVE_RETURN_IF_ERROR(counts->ReleaseList(list, batch));
+        }
+        return Status::Ok();
+      }));
+  VARVE_RETURN_IF_ERROR(
+      database_->Scan(Family::kState, prefix, [&](std::string_view key, std::string_view) {
+        batch->Delete(Family::kState, std::string(key));
+        return Status::Ok();
+      }));
+  batch->Delete(Family::kSteps, prefix);
+  return Status::Ok();
+}
+
+// All steps, each once, in their order; kNotFound names every one that is missing.
+Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> ids) const {
+  std::vector<StepKey> steps;
+  std::string missing;
+  for (const CheckpointId& id : ids) {
+    const Result<RunRecord> run = FindRun(id.run);
+    if (!run.ok() && run.status().code() != StatusCode::kNotFound) return run.status();
+    std::optional<std::string> record;  // a malformed one may be dropped
+    if (run.ok()) {
+      VARVE_ASSIGN_OR_RETURN(record,
+                             database_->Get(Family::kSteps, keys::Step({run->id, id.step})));
+    }
+    if (record.has_value()) {
+      steps.push_back({run->id, id.step});
+    } else {
+      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+    }
+  }
+  if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+// Looks for the steps before it claims them, as there is nothing else to claim, and again
+// afterwards: a save that forks their run may have moved them meanwhile, and from then on none
+// does.
+Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<StepKey> steps, FindSteps(ids));
+  std::string pinned;
+  for (const StepKey& key : pins_.BeginDrop(steps)) {
+    VARVE_ASSIGN_OR_RETURN(const std::string run, RunName(key.run));
+    pinned += (pinned.empty() ? "" : ", ") + StepName(run, key.step);
+  }
+  if (!pinned.empty()) {
+    return Status::FailedPrecondition(pinned + ": base of a save in progress; nothing was dropped");
+  }
+  { const auto commits_before = LockCommits(); }
+  const Result<std::vector<StepKey>> still = FindSteps(ids);
+  if (still.ok() && *still == steps) return steps;
+  pins_.EndDrop(steps);
+  return still.ok() ? Status::NotFound("the steps have changed meanwhile; nothing was dropped")
+                    : still.status();
+}
+
+Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings) {
+  while (!steps.empty()) VARVE_RETURN_IF_ERROR(DropSome(&steps, warnings));
+  return Status::Ok();
+}
+
+// Drops the first group of the steps.
+Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings) {
+  const auto lock = LockCommits();
+  CommitBatch batch;
+  ReferenceCounts counts(database_.get());
+  size_t n = 0;
+  while (n < steps->size() && batch.num_bytes() < kGroupBytes) {
+    const StepKey step = (*steps)[n++];
+    VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(step));
+    for (const std::string& tag : tags) batch.Delete(Family::kMeta, keys::Tag(step.run, tag));
+    VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &batch));
+  }
+  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+  VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+  NoteCommit();
+  warnings->insert(warnings->end(), counts.damage().begin(), counts.damage().end());
+  *steps = steps->subspan(n);
+  return Status::Ok();
+}
+
+// The reserve is what makes dropping possible on a full disk.
+Status StoreImpl::CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts) {
+  Status status = CommitCounted(batch, counts, {});
+  if (!IsNoSpace(status)) return status;
+  ReleaseReserve();
+  VARVE_RETURN_IF_ERROR(database_->Heal());
+  return CommitCounted(batch, counts, {});
+}
+
+// A fork without a step is of no use to anyone; other runs stay, and with them their names.
+Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) {
+  const auto lock = LockCommits();
+  std::set<RunId> candidates;
+  for (const StepKey& step : dropped) candidates.insert(step.run);
+  for (auto run = candidates.begin(); run != candidates.end();) {
+    VARVE_ASSIGN_OR_RETURN(const auto left, NewestStep(*run));
+    run = left.has_value() ? candidates.erase(run) : std::next(run);
+  }
+  if (candidates.empty()) return Status::Ok();
+  CommitBatch batch;
+  VARVE_RETURN_IF_ERROR(database_->Scan(
+      Family::kMeta, keys::kRunPrefix, [&](std::string_view key, std::string_view value) -> Status {
+        VARVE_ASSIGN_OR_RETURN(const RunRecord run, DecodeRunRecord(value));
+        if (run.forked_from.has_value() && candidates.contains(run.id)) {
+          batch.Delete(Family::kMeta, std::string(key));
+        }
+        return Status::Ok();
+      }));
+  return Commit(batch);
+}
+
+Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const DropOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  DropReport report;
+  const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
+  {
+    const std::lock_guard drops(drop_mutex_);
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids));
+    Status dropped = DropAll(steps, &report.warnings);
+    if (dropped.ok()) dropped = RemoveEmptyForks(steps);
+    pins_.EndDrop(steps);
+    VARVE_RETURN_IF_ERROR(dropped);
+  }
+  std::set<std::pair<std::string_view, uint64_t>> told;
+  for (const CheckpointId& id : ids) {  // each once, in the caller's order
+    if (told.emplace(id.run, id.step).second) report.dropped.push_back(id);
+  }
+  std::optional<ReclaimReport> reclaimed;
+  if (options.reclaim) {
+    auto result = ReclaimUnlessUnderWay();
+    if (!result.ok()) {
+      return result.status().WithContext("the steps are dropped, but their space is not back");
+    }
+    reclaimed = *result;
+  }
+  if (reclaimed.has_value()) {
+    report.reclaim = *reclaimed;
+  } else {
+    VARVE_ASSIGN_OR_RETURN(report.reclaim.pending_bytes, DeadBytes());
+    report.reclaim.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
+  }
+  report.reclaim.disk_bytes_before = disk_before;
+  const Status reserve = EnsureReserve();  // not there yet while the disk stays full
+  reserve.IgnoreError();
+  return report;
+}
+
+}  // namespace varve

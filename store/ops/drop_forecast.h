@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What would die if steps were dropped, in bounded memory: neither the records nor the counts of
+// the steps are held. Lists die when all references to them are released, then chunks, highest
+// address first: a base has a smaller address than its deltas, so when a chunk's turn comes all who
+// named it are known, and each block of counts is read once. Thread rule: one thread, while nobody
+// commits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "store/db/database.h"
+#include "store/db/dead_space.h"
+#include "store/db/reference_counts.h"
+#include "store/db/release_queue.h"
+#include "store/format/keys.h"
+#include "store/format/record.h"
+#include "varve/result.h"
+#include "varve/store.h"
+
+namespace varve {
+
+// The frames of one chunk file.
+struct ChunkFileUse {
+  uint64_t live_chunks = 0;
+  uint64_t dead_chunks = 0;
+  uint64_t dead_bytes = 0;
+  bool is_unknown = false;  // a birth in it has no record that can be read
+};
+
+class DropForecaster {
+ public:
+  // `database` must outlive this. `files`: those whose deaths Forecast tells of.
+  explicit DropForecaster(const Database* database, std::vector<ChunkFile> files = {},
+                          size_t max_in_memory = ReleaseQueue::kMaxInMemory);
+
+  // Takes a step, each once, before Follow. Records that cannot be read release nothing, as in a
+  // drop.
+  Status DropStep(StepKey step);
+  // Finds all that dies, once.
+  Status Follow();
+  // Records that could not be read, as the drop would name them.
+  const std::vector<std::string>& damage() const { return damage_.all(); }
+
+  // Of the frames that die.
+  uint64_t dead_bytes() const { return dead_bytes_; }
+  // What a reclaim would do of them, and of what was dead before. It leaves files alone of which it
+  // is not known what lives.
+  Result<DropForecast> Forecast();
+
+  size_t num_runs_for_test() const {
+    return lists_.num_runs_for_test() + chunks_.num_runs_for_test();
+  }
+
+ private:
+  Status FollowLists();
+  Status FollowChunks();
+  Status ReleaseChunksOf(ListAddress list);
+  void NoteDeath(const Release& chunk);
+  Status MeasureFile(const ChunkFile& file, rocksdb::Iterator* births, ChunkFileUse* use);
+  Status MeasureBirth(uint64_t birth, const BirthRecord& record, uint32_t begin, uint32_t end,
+                      ChunkFileUse* use);
+
+  const Database* const database_;
+  const std::vector<ChunkFile> files_;
+  std::vector<ChunkFileUse> deaths_;  // of each file, in the part of the dead
+  size_t file_;                       // files from here on lie above what is followed
+  ReleaseQueue lists_;
+  ReleaseQueue chunks_;
+  uint64_t dead_bytes_ = 0;
+  DamageNotes damage_;
+};
+
+}  // namespace varve

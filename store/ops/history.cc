@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How tensors changed: the log of one tensor over a run, and the difference of two checkpoints.
+#include "store/ops/history.h"
+
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "base/util.h"
+#include "store/db/store_impl.h"
+#include "store/read/value_diff.h"
+
+namespace varve {
+namespace {
+
+using Shards = std::vector<StoredShard>;  // of one tensor, by rising number
+
+bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk &&
+         a.layout == b.layout;
+}
+
+const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
+  const auto it = std::find_if(shards.begin(), shards.end(),
+                               [&](const StoredShard& shard) { return shard.number == number; });
+  return it == shards.end() ? nullptr : &*it;
+}
+
+struct ChangedChunk {
+  uint64_t chunk = 0;
+  ChunkRef after;
+};
+
+using ChunkList = std::shared_ptr<const std::vector<ChunkRef>>;
+
+// The lists of a shard. Those that `other` names, too, are not read but taken from `of_other`: null
+// when that is empty. `other` may be null.
+Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredShard* other,
+                                         std::span<const ChunkList> of_other = {}) {
+  std::vector<ChunkList> lists;
+  for (size_t i = 0; i < shard.record.lists.size(); ++i) {
+    if (other != nullptr && other->store == shard.store &&
+        other->record.lists[i] == shard.record.lists[i]) {
+      lists.push_back(of_other.empty() ? nullptr : of_other[i]);
+      continue;
+    }
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, shard.store->ReadList(shard.record, i));
+    lists.push_back(std::make_shared<const std::vector<ChunkRef>>(std::move(list)));
+  }
+  return lists;
+}
+
+// The chunks of `after` that `before`, of the same geometry or empty, does not have at the same
+// place. Stores of one group have one digest seed.
+std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
+                                      std::span<const ChunkList> after) {
+  std::vector<ChangedChunk> changes;
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (!before.empty() && before[i] == after[i]) continue;
+    for (size_t k = 0; k < after[i]->size(); ++k) {
+      const ChunkRef& now = (*after[i])[k];
+      if (!before.empty() && (*before[i])[k].digest == now.digest) continue;
+      ChangedChunk& change = changes.emplace_back();
+      change.chunk = i * kChunksPerList + k;
+      change.after = now;
+    }
+  }
+  return changes;
+}
+
+// A shard of a logged tensor with its lists: to compare a later one with it needs no more of its
+// step, which may have been dropped by then.
+struct LoggedShard {
+  StoredShard stored;
+  std::vector<ChunkList> lists;
+};
+using LoggedTensor = std::vector<LoggedShard>;  // all its shards
+
+// What a shard can be compared with, chunk by chunk; may be null.
+const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
+  const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
+    return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
+  });
+  return it == before.end() ? nullptr : &*it;
+}
+
+Result<LoggedTensor> ReadTensor(const Shards& shards, const LoggedTensor& before) {
+  LoggedTensor tensor;
+  for (const StoredShard& shard : shards) {
+    const LoggedShard* const then = FindComparable(before, shard);
+    VARVE_ASSIGN_OR_RETURN(auto lists, then == nullptr
+                                           ? ReadLists(shard, nullptr)
+                                           : ReadLists(shard, &then->stored, then->lists));
+    tensor.push_back({shard, std::move(lists)});
+  }
+  return tensor;
+}
+
+// Compares a tensor with what it was one step before.
+TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
+  TensorChange change;
+  // A frame that several chunks name is stored once.
+  std::set<std::pair<const StoreImpl*, ChunkAddress>> stored;
+  for (const auto& [shard, lists] : after) {
+    const LoggedShard* const then = FindComparable(before, shard);
+    change.num_chunks += shard.record.NumChunks();
+    const auto changes =
+        FindChanges(then == nullptr ? std::vector<ChunkList>() : then->lists, lists);
+    change.changed_chunks += changes.size();
+    for (const ChangedChunk& chunk : changes) {
+      change.changed_bytes += chunk.after.raw_bytes;
+      const bool is_own =
+          chunk.after.kind == ChunkKind::kStored && chunk.after.address.birth == shard.birth;
+      if (is_own && stored.emplace(shard.store, chunk.after.address).second) {
+        change.stored_bytes += chunk.after.stored_bytes;
+      }
+    }
+  }
+  return change;
+}
+
+// Reads all of `before`, for its norm, and of `after` the chunks that changed.
+Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& after,
+                                std::span<const ChangedChunk> changes) {
+  const DType dtype = before.record.dtype;
+  std::vector<ChunkRef> refs;
+  for (size_t i = 0; i < before.record.lists.size(); ++i) {
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, before.store->ReadList(before.record, i));
+    std::move(list.begin(), list.end(), std::back_inserter(refs));
+  }
+  std::map<uint64_t, const ChunkRef*> changed;
+  for (const ChangedChunk& change : changes) changed.emplace(change.chunk, &change.after);
+
+  struct Worker {
+    ChunkScratch scratch;
+    std::vector<std::byte> before;
+    std::vector<std::byte> after;
+  };
+  tbb::enumerable_thread_specific<Worker> workers;
+  std::vector<PartialDiff> parts(refs.size());
+  std::mutex mutex;
+  Status error;
+  const auto compare = [&](size_t i) -> Status {
+    Worker& worker = workers.local();
+    const ChunkRef& ref = refs[i];
+    worker.before.resize(ref.raw_bytes);
+    VARVE_RETURN_IF_ERROR(
+        before.store->chunk_reader().Read(ref, dtype, worker.before, &worker.scratch));
+    const auto it = changed.find(i);
+    const bool is_changed = it != changed.end();
+    if (is_changed && it->second->raw_bytes != ref.raw_bytes) {
+      return Status::Corruption("chunk " + std::to_string(i) + " has another size than before");
+    }
+    worker.after.resize(ref.raw_bytes);
+    if (is_changed) {
+      VARVE_RETURN_IF_ERROR(
+          after.store->chunk_reader().Read(*it->second, dtype, worker.after, &worker.scratch));
+    }
+    parts[i] = CompareElements(dtype, worker.before, is_changed ? worker.after : worker.before);
+    return Status::Ok();
+  };
+  tbb::task_arena arena(after.store->num_threads());
+  arena.execute([&] {
+    tbb::parallel_for(size_t{0}, refs.size(), [&](size_t i) {
+      const Status status = compare(i);
+      const std::lock_guard lock(mutex);
+      if (error.ok()) error = status;
+    });
+  });
+  VARVE_RETURN_IF_ERROR(error);
+  return Sum(before.record.NumElements(), parts);
+}
+
+bool HasWholeBytes(DType dtype) { return DTypeBits(dtype) % 8 == 0; }
+
+// `before` may be null: there was no such shard.
+Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after,
+                             const DiffOptions& options) {
+  TensorDiff diff{.name = after.name, .shard = after.number};
+  diff.reshaped = before == nullptr || !SameGeometry(before->record, after.record);
+  diff.num_chunks = after.record.NumChunks();
+  std::vector<ChunkList> then;
+  if (!diff.reshaped) {
+    VARVE_ASSIGN_OR_RETURN(then, ReadLists(*before, &after));
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto now, ReadLists(after, diff.reshaped ? nullptr : before));
+  const std::vector<ChangedChunk> changes = FindChanges(then, now);
+  diff.changed_chunks = changes.size();
+  for (const ChangedChunk& change : changes) diff.changed_bytes += change.after.raw_bytes;
+  if (options.values && !diff.reshaped && HasWholeBytes(after.record.dtype) && !changes.empty()) {
+    VARVE_ASSIGN_OR_RETURN(diff.values, CompareValues(*before, after, changes));
+  }
+  return diff;
+}
+
+// Shards that were cut in another way are compared as one tensor, both read in pieces of a chunk.
+class RecutDiff {
+ public:
+  RecutDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard)
+      : before_(before),
+        after_(after),
+        name_(shard.name),
+        dtype_(shard.record.dtype),
+        per_piece_(shard.record.elements_per_chunk),
+        region_(ShardLayout::Whole(shard.record.layout ? shard.record.layout->global_shape
+                                                       : shard.record.shape)),
+        num_elements_(region_.NumGlobal()) {}
+
+  Result<TensorDiff> Run(const DiffOptions& options) {
+    TensorDiff diff{.name = name_};
+    std::vector<PartialDiff> parts;
+    for (int64_t begin = 0; begin < num_elements_; begin += per_piece_) {
+      region_.flat = {begin, std::min(begin + per_piece_, num_elements_)};
+      VARVE_RETURN_IF_ERROR(Read(before_, &a_));
+      VARVE_RETURN_IF_ERROR(Read(after_, &b_));
+      ++diff.num_chunks;
+      if (a_ != b_) {
+        ++diff.changed_chunks;
+        diff.changed_bytes += b_.size();
+      }
+      if (options.values && HasWholeBytes(dtype_)) parts.push_back(CompareElements(dtype_, a_, b_));
+    }
+    if (!parts.empty() && diff.changed_chunks > 0) {
+      diff.values = Sum(static_cast<uint64_t>(num_elements_), parts);
+    }
+    return diff;
+  }
+
+ private:
+  Status Read(const ShardedReader& reader, std::vector<std::byte>* out) const {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(dtype_, region_.LocalShape()));
+    out->resize(bytes);
+    return reader.ReadMany(
+        std::vector<ReadRequest>{{.name = name_, .out = *out, .region = &region_}});
+  }
+
+  const ShardedReader& before_;
+  const ShardedReader& after_;
+  const std::string name_;
+  const DType dtype_;
+  const int64_t per_piece_;
+  ShardLayout region_;
+  const int64_t num_elements_;
+  std::vector<std::byte> a_, b_;
+};
+
+// Whether both are all of one tensor in two different cuts.
+bool IsRecut(const Shards& a, const Shards& b) {
+  const auto global = [](const StoredShard& shard) {
+    return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
+  };
+  if (!a[0].record.layout && !b[0].record.layout) return false;
+  if (a[0].record.dtype != b[0].record.dtype || global(a[0]) != global(b[0])) return false;
+  return !std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                     [](const StoredShard& x, const StoredShard& y) {
+                       return x.number == y.number && SameGeometry(x.record, y.record);
+                     });
+}
+
+class Differ {
+ public:
+  Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options)
+      : before_(before), after_(after), options_(options) {}
+
+  Result<CheckpointDiff> Run() {
+    VARVE_ASSIGN_OR_RETURN(const auto a, FindTensors(before_));
+    VARVE_ASSIGN_OR_RETURN(const auto b, FindTensors(after_));
+    for (const auto& [name, shards] : a) {
+      const auto it = b.find(name);
+      if (it == b.end()) {
+        diff_.removed.push_back(name);
+        continue;
+      }
+      const Status status = Compare(shards, it->second);
+      if (!status.ok()) return status.WithContext("tensor " + name);
+    }
+    for (const auto& [name, shards] : b) {
+      if (!a.contains(name)) diff_.added.push_back(name);
+    }
+    return std::move(diff_);
+  }
+
+ private:
+  using Tensors = std::map<std::string, Shards>;
+
+  Result<Tensors> FindTensors(const ShardedReader& reader) const {
+    VARVE_ASSIGN_OR_RETURN(Shards shards, reader.FindStored());
+    Tensors tensors;
+    for (StoredShard& shard : shards) {
+      if (options_.include && !options_.include(shard.name)) continue;
+      tensors[shard.name].push_back(std::move(shard));
+    }
+    return tensors;
+  }
+
+  // A tensor has changed when one of its shards has. A shard that only one of them has is a
+  // reshaped one.
+  Status Compare(const Shards& a, const Shards& b) {
+    const size_t num_before = diff_.changed.size();
+    if (IsRecut(a, b)) {
+      VARVE_ASSIGN_OR_RETURN(TensorDiff diff, RecutDiff(before_, after_, b[0]).Run(options_));
+      Add(std::move(diff));
+    } else {
+      for (const StoredShard& shard : b) {
+        VARVE_ASSIGN_OR_RETURN(TensorDiff diff,
+                               DiffShard(FindNumber(a, shard.number), shard, options_));
+        Add(std::move(diff));
+      }
+      for (const StoredShard& shard : a) {
+        if (FindNumber(b, shard.number) != nullptr) continue;
+        Add({.name = shard.name, .shard = shard.number, .reshaped = true});
+      }
+    }
+    if (diff_.changed.size() == num_before) diff_.unchanged.push_back(b[0].name);
+    return Status::Ok();
+  }
+  void Add(TensorDiff diff) {
+    if (diff.reshaped || diff.changed_chunks > 0) diff_.changed.push_back(std::move(diff));
+  }
+
+  const ShardedReader& before_;
+  const ShardedReader& after_;
+  const DiffOptions& options_;
+  CheckpointDiff diff_;
+};
+
+}  // namespace
+
+Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
+                                       const DiffOptions& options) {
+  CheckpointDiff diff;
+  const auto read = [&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options).Run());
+    return Status::Ok();
+  };
+  VARVE_RETURN_IF_ERROR(before.WithFrozenView([&] { return after.WithFrozenView(read); }));
+  return diff;
+}
+
+Result<std::vector<TensorChange>> LogTensor(
+    const Store& store, std::string_view run, std::string_view tensor,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", tensor));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
+  std::vector<TensorChange> log;
+  std::unique_ptr<ShardedReader> before;
+  LoggedTensor then;
+  const auto add = [&](uint64_t step) -> Status {
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
+    VARVE_ASSIGN_OR_RETURN(const Shards shards, reader->FindStored(tensor));
+    LoggedTensor now;
+    VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
+      VARVE_ASSIGN_OR_RETURN(now, ReadTensor(shards, then));
+      return Status::Ok();
+    }));
+    TensorChange change = Compare(then, now);
+    change.step = step;
+    if (change.changed_chunks > 0 || then.size() != now.size()) log.push_back(change);
+    then = std::move(now);
+    before = std::move(reader);
+    return Status::Ok();
+  };
+  for (const CheckpointInfo& info : steps) {
+    const Status status = add(info.id.step);
+    // Without it, or dropped meanwhile; it may come back later.
+    if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
+  }
+  if (before != nullptr) return log;
+  return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
+                          std::string(run));
+}
+
+Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
+                                                 std::string_view tensor) const {
+  VARVE_RETURN_IF_ERROR(Refresh());
+  std::vector<TensorChange> log;
+  // Beside a writer that drops steps: all of it in one state.
+  VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
+    VARVE_ASSIGN_OR_RETURN(
+        log, LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); }));
+    return Status::Ok();
+  }));
+  return log;
+}
+
+Result<CheckpointDiff> StoreImpl::Diff(const CheckpointId& before, const CheckpointId& after,
+                                       const DiffOptions& options) const {
+  VARVE_ASSIGN_OR_RETURN(const auto a, OpenShards(before.run, before.step));
+  VARVE_ASSIGN_OR_RETURN(const auto b, OpenShards(after.run, after.step));
+  return DiffCheckpoints(*a, *b, options);
+}
+
+}  // namespace varve

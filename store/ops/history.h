@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How tensors changed, whatever kind of store holds them: see varve/history.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "store/read/sharded_reader.h"
+#include "varve/store.h"
+
+namespace varve {
+
+Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
+                                       const DiffOptions& options);
+
+// `open` opens a step of the run.
+Result<std::vector<TensorChange>> LogTensor(
+    const Store& store, std::string_view run, std::string_view tensor,
+    const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open);
+
+}  // namespace varve

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/ops/inbox.h"
+
+#include <flatbuffers/flatbuffers.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <system_error>
+
+#include "base/util.h"
+#include "store/format/verified_buffer.h"
+#include "store/schema/request_generated.h"
+
+namespace varve {
+namespace {
+
+namespace fs = std::filesystem;
+using flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+
+constexpr std::string_view kRequest = ".request";
+constexpr std::string_view kStarted = ".started";
+constexpr std::string_view kAnswer = ".answer";
+constexpr size_t kMaxFileBytes = size_t{64} << 20;  // a drop of a million steps
+constexpr auto kAnswerLife = std::chrono::hours(1);
+
+auto MakeIds(FlatBufferBuilder* builder, const std::vector<CheckpointId>& ids) {
+  std::vector<Offset<fb::Checkpoint>> out;
+  for (const CheckpointId& id : ids) {
+    out.push_back(fb::CreateCheckpoint(*builder, builder->CreateString(id.run), id.step));
+  }
+  return builder->CreateVector(out);
+}
+
+std::vector<CheckpointId> ReadIds(const flatbuffers::Vector<Offset<fb::Checkpoint>>* in) {
+  std::vector<CheckpointId> ids;
+  if (in == nullptr) return ids;
+  for (const fb::Checkpoint* id : *in) ids.push_back({id->run()->str(), id->step()});
+  return ids;
+}
+
+std::string Finish(FlatBufferBuilder* builder, Offset<void> root) {
+  builder->Finish(root);
+  return {reinterpret_cast<const char*>(builder->GetBufferPointer()), builder->GetSize()};
+}
+
+// The parts of a request that its kind uses.
+struct Parts {
+  fb::RequestKind kind = fb::RequestKind::kSetTag;
+  std::vector<CheckpointId> ids;
+  std::string tag;
+  std::map<std::string, double> metrics;
+  bool reclaim = false;
+};
+
+Parts PartsOf(const Request& request) {
+  Parts parts;
+  if (const auto* set_tag = std::get_if<SetTagRequest>(&request)) {
+    parts.kind = fb::RequestKind::kSetTag;
+    parts.ids = {set_tag->id};
+    parts.tag = set_tag->tag;
+  } else if (const auto* remove = std::get_if<RemoveTagRequest>(&request)) {
+    parts.kind = fb::RequestKind::kRemoveTag;
+    parts.ids = {{remove->run, 0}};
+    parts.tag = remove->tag;
+  } else if (const auto* metrics = std::get_if<SetMetricsRequest>(&request)) {
+    parts.kind = fb::RequestKind::kSetMetrics;
+    parts.ids = {metrics->id};
+    parts.metrics = metrics->metrics;
+  } else {
+    const auto& drop = std::get<DropRequest>(request);
+    parts.kind = fb::RequestKind::kDrop;
+    parts.ids = drop.ids;
+    parts.reclaim = drop.reclaim;
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string EncodeRequest(const InboxRequest& request) {
+  const Parts parts = PartsOf(request.request);
+  FlatBufferBuilder builder;
+  std::vector<Offset<fb::NamedNumber>> metrics;
+  for (const auto& [name, value] : parts.metrics) {
+    metrics.push_back(fb::CreateNamedNumber(builder, builder.CreateString(name), value));
+  }
+  const auto ids = MakeIds(&builder, parts.ids);
+  const auto tag = builder.CreateString(parts.tag);
+  const auto all_metrics = builder.CreateVector(metrics);
+  return Finish(&builder, fb::CreateRequest(builder, parts.kind, ids, tag, all_metrics,
+                                            parts.reclaim, request.wants_answer)
+                              .Union());
+}
+
+Result<InboxRequest> DecodeRequest(std::string_view value) {
+  const VerifiedBuffer<fb::Request> buffer(value);
+  const auto* in = buffer.root();
+  if (in == nullptr) return Status::Corruption("not a request");
+  std::vector<CheckpointId> ids = ReadIds(in->ids());
+  const std::string tag = in->tag() == nullptr ? "" : in->tag()->str();
+  InboxRequest out;
+  out.wants_answer = in->wants_answer();
+  if (in->kind() == fb::RequestKind::kDrop) {
+    out.request = DropRequest{std::move(ids), in->reclaim()};
+    return out;
+  }
+  if (ids.size() != 1) {
+    return Status::Corruption("a request names " + std::to_string(ids.size()) +
+                              " checkpoints, expected 1");
+  }
+  switch (in->kind()) {
+    case fb::RequestKind::kSetTag:
+      out.request = SetTagRequest{ids[0], tag};
+      return out;
+    case fb::RequestKind::kRemoveTag:
+      out.request = RemoveTagRequest{ids[0].run, tag};
+      return out;
+    case fb::RequestKind::kSetMetrics: {
+      SetMetricsRequest metrics{ids[0], {}};
+      if (in->metrics() != nullptr) {
+        for (const fb::NamedNumber* m : *in->metrics())
+          metrics.metrics[m->name()->str()] = m->value();
+      }
+      out.request = std::move(metrics);
+      return out;
+    }
+    default:
+      return Status::Corruption("a request of unknown kind " +
+                                std::to_string(static_cast<int>(in->kind())));
+  }
+}
+
+std::string EncodeAnswer(const InboxAnswer& answer) {
+  FlatBufferBuilder builder;
+  const auto message = builder.CreateString(answer.status.message());
+  const auto dropped = MakeIds(&builder, answer.drop.dropped);
+  const ReclaimReport& reclaim = answer.drop.reclaim;
+  const auto warnings = builder.CreateVectorOfStrings(answer.drop.warnings);
+  return Finish(&builder, fb::CreateAnswer(
+                              builder, static_cast<uint8_t>(answer.status.code()), message, dropped,
+                              reclaim.freed_bytes, reclaim.rewritten_bytes, reclaim.pending_bytes,
+                              reclaim.disk_bytes_before, reclaim.disk_bytes_after, warnings)
+                              .Union());
+}
+
+Result<InboxAnswer> DecodeAnswer(std::string_view value) {
+  const VerifiedBuffer<fb::Answer> buffer(value);
+  const auto* in = buffer.root();
+  constexpr auto kLastCode = static_cast<uint8_t>(StatusCode::kAborted);
+  if (in == nullptr || in->code() > kLastCode) return Status::Corruption("not an answer");
+  InboxAnswer out;
+  if (in->code() != 0) {
+    out.status = Status(static_cast<StatusCode>(in->code()),
+                        in->message() == nullptr ? "" : in->message()->str());
+  }
+  out.drop.dropped = ReadIds(in->dropped());
+  out.drop.reclaim = {.freed_bytes = in->freed_bytes(),
+                      .rewritten_bytes = in->rewritten_bytes(),
+                      .pending_bytes = in->pending_bytes(),
+                      .disk_bytes_before = in->disk_bytes_before(),
+                      .disk_bytes_after = in->disk_bytes_after()};
+  if (in->warnings() != nullptr) {
+    for (const flatbuffers::String* warning : *in->warnings()) {
+      out.drop.warnings.push_back(warning->str());
+    }
+  }
+  return out;
+}
+
+Status Inbox::Prepare() const {
+  std::error_code error;
+  fs::create_directory(folder_, error);
+  if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
+  const auto now = fs::file_time_type::clock::now();
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    std::error_code ignored;  // whoever asked may take it just now
+    const bool is_answer = entry.path().extension() == kAnswer;
+    if (is_answer && now - entry.last_write_time(ignored) > kAnswerLife) {
+      fs::remove(entry.path(), ignored);
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::string> Inbox::Put(const InboxRequest& request) const {
+  VARVE_RETURN_IF_ERROR(Prepare());
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  char name[64];
+  std::snprintf(name, sizeof(name), "%020lld-%08x", static_cast<long long>(us),
+                std::random_device()());
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(File(name, kRequest), EncodeRequest(request)));
+  return std::string(name);
+}
+
+Result<std::optional<InboxAnswer>> Inbox::TakeAnswer(const std::string& name) const {
+  const fs::path path = File(name, kAnswer);
+  std::error_code error;
+  if (!fs::exists(path, error)) return std::optional<InboxAnswer>();
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path, kMaxFileBytes));
+  Result<InboxAnswer> answer = DecodeAnswer(bytes);
+  if (!answer.ok()) return answer.status().WithContext(path.string());
+  fs::remove(path, error);
+  return std::optional<InboxAnswer>(*std::move(answer));
+}
+
+std::vector<Inbox::Waiting> Inbox::List() const {
+  std::vector<Waiting> waiting;
+  std::error_code error;  // no folder: nothing waits
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    const std::string suffix = entry.path().extension();
+    std::error_code vanished;
+    if (suffix != kRequest && suffix != kStarted) continue;
+    if (!entry.is_regular_file(vanished)) continue;  // opening a pipe would wait for ever
+    waiting.push_back({entry.path().stem(), suffix == kStarted});
+  }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Waiting& a, const Waiting& b) { return a.name < b.name; });
+  return waiting;
+}
+
+Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
+  const fs::path started = File(waiting.name, kStarted);
+  if (!waiting.was_started) {
+    std::error_code error;
+    fs::rename(File(waiting.name, kRequest), started, error);
+    if (error) return Status::IOError("cannot take " + started.string() + ": " + error.message());
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(started, kMaxFileBytes));
+  return DecodeRequest(bytes);
+}
+
+Status Inbox::Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const {
+  Status status;
+  if (wants_answer || !answer.status.ok()) {
+    status = WriteFileAtomically(File(name, kAnswer), EncodeAnswer(answer));
+  }
+  std::error_code error;
+  fs::remove(File(name, kStarted), error);
+  if (status.ok() && error) {
+    return Status::IOError("cannot remove " + File(name, kStarted).string() + ": " +
+                           error.message());
+  }
+  return status;
+}
+
+}  // namespace varve

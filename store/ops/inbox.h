@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder <store>/inbox, through which other processes ask the writer for small changes. A
+// request is one file, made in one atomic step; its name begins with its time, so names sort as
+// requests came. What becomes of a file:
+//   X.request   waits
+//   X.started   is being applied; one that is found at an open is applied again
+//   X.answer    says what happened, until the one who asked takes it
+// Thread rule: requests from any process and thread; one reader, the store's writer.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "varve/request.h"
+#include "varve/result.h"
+
+namespace varve {
+
+struct InboxRequest {
+  Request request;
+  bool wants_answer = true;
+};
+
+struct InboxAnswer {
+  Status status;
+  DropReport drop;
+};
+
+// kCorruption says which part is no request or answer.
+std::string EncodeRequest(const InboxRequest& request);
+Result<InboxRequest> DecodeRequest(std::string_view value);
+std::string EncodeAnswer(const InboxAnswer& answer);
+Result<InboxAnswer> DecodeAnswer(std::string_view value);
+
+class Inbox {
+ public:
+  explicit Inbox(const std::filesystem::path& store) : folder_(store / "inbox") {}
+
+  // Makes the folder, and removes answers that nobody took for an hour.
+  Status Prepare() const;
+
+  // For those who ask. Put returns the request's name, durable. TakeAnswer gives nullopt while
+  // there is none.
+  Result<std::string> Put(const InboxRequest& request) const;
+  Result<std::optional<InboxAnswer>> TakeAnswer(const std::string& name) const;
+
+  // For the writer. Start marks a waiting request as started and reads it.
+  struct Waiting {
+    std::string name;
+    bool was_started = false;  // by a writer that did not finish
+  };
+  std::vector<Waiting> List() const;  // oldest first
+  Result<InboxRequest> Start(const Waiting& waiting) const;
+  // Leaves the answer, if one is wanted or the request failed, and removes the request.
+  Status Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const;
+
+ private:
+  std::filesystem::path File(const std::string& name, std::string_view suffix) const {
+    return folder_ / (name + std::string(suffix));
+  }
+  const std::filesystem::path folder_;
+};
+
+}  // namespace varve

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
+// are never deleted one by one: tombstones would make compactions rewrite everything between them.
+// A file without a live frame is deleted whole; one more than half dead is rewritten without its
+// dead frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that
+// are less than half dead: which frames share a file, and so how much garbage stays, is up to how
+// the background merged them, and must not matter.
+#include <rocksdb/convenience.h>
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "base/guarded.h"
+#include "base/low_priority.h"
+#include "base/util.h"
+#include "store/db/store_impl.h"
+#include "store/ops/reclaim_plan.h"
+
+namespace varve {
+namespace {
+
+// Small files are merged once this many of them lie side by side ...
+constexpr size_t kMergeWidth = 16;
+// ... first the very small, then what became of those, up to files of decent size.
+constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChunkFileBytes / 2};
+constexpr int kCommitsBetweenMerges = 8;
+// A metadata family with this many files has outrun RocksDB's own merging.
+constexpr size_t kMaxMetadataFiles = 24;
+
+// A commit that meets an error opens the database again, and stops what is being rewritten for
+// that: kAborted.
+Status FromCompaction(const rocksdb::Status& status, const std::string& what) {
+  if (status.IsManualCompactionPaused()) return Status::Aborted(what + " was stopped");
+  return FromRocksDb(status, what);
+}
+
+// Rewrites files of the last level into it.
+Status Rewrite(Database* database, const std::vector<std::string>& names) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+  rocksdb::CompactionOptions options;
+  options.compression = rocksdb::kNoCompression;
+  options.output_file_size_limit = kChunkFileBytes;
+  auto* handle = database->handle(Family::kChunks);
+  return FromCompaction(
+      database->rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
+      "rewriting chunk files");
+}
+
+Status DeleteFile(Database* database, const ChunkFile& file) {
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+  const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
+  const rocksdb::Slice begin(first), end(last);
+  return FromRocksDb(rocksdb::DeleteFilesInRange(database->rocksdb(),
+                                                 database->handle(Family::kChunks), &begin, &end),
+                     "deleting chunk file " + file.name);
+}
+
+Status RewriteWithout(Database* database, const ChunkFile& file,
+                      const std::vector<ChunkAddress>& dead) {  // sorted
+  database->dead_chunk_filter()->SetPredicate(
+      std::make_shared<const DeadChunkFilterFactory::IsDead>([&dead](ChunkAddress address) {
+        return std::binary_search(dead.begin(), dead.end(), address);
+      }));
+  const Status status = Rewrite(database, {file.name});
+  database->dead_chunk_filter()->SetPredicate(nullptr);
+  return status;
+}
+
+// The frames of one file, counted.
+struct FileUse {
+  uint64_t live_chunks = 0;
+  uint64_t dead_bytes = 0;
+  std::vector<ChunkAddress> dead;
+};
+
+// Births within the bounds of a file.
+Result<std::set<uint64_t>> BirthsIn(const ChunkFile& file, const Database& database) {
+  std::set<uint64_t> births;
+  VARVE_ASSIGN_OR_RETURN(const Database::Use held, database.BeginRead());
+  const std::unique_ptr<rocksdb::Iterator> it(
+      database.rocksdb()->NewIterator(rocksdb::ReadOptions(), database.handle(Family::kBirths)));
+  for (it->Seek(keys::Birth(file.first.birth)); it->Valid(); it->Next()) {
+    const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
+    if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
+    if (parsed->birth > file.last.birth) break;
+    if (!parsed->block.has_value()) births.insert(parsed->birth);
+  }
+  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading births"));
+  return births;
+}
+
+// Counts the frames of `file` by the counts of its births. Cost: the births in the file.
+Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& births,
+                            ReferenceCounts* counts) {
+  FileUse use;
+  for (const uint64_t birth : births) {
+    const Result<const BirthRecord*> found = counts->Birth(birth);
+    if (found.status().code() == StatusCode::kNotFound) continue;  // a drop took its last list
+    if (found.status().code() == StatusCode::kCorruption) {        // what is not known lives
+      ++use.live_chunks;
+      continue;
+    }
+    VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, found);
+    const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
+    const uint32_t end =
+        birth == file.last.birth ? std::min(record->chunks, file.last.ordinal + 1) : record->chunks;
+    for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
+      const Result<uint32_t> count = counts->ChunkCount({birth, ordinal});
+      if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+      if (count.ok() && *count == 0) continue;
+      if (!count.ok() || (*count & kDeadBit) == 0) {
+        ++use.live_chunks;
+      } else {
+        use.dead_bytes += *count & kMaxCount;
+        use.dead.push_back({birth, ordinal});
+      }
+    }
+  }
+  return use;
+}
+
+// True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say
+// how much it has is taken to have it.
+bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
+  constexpr uint64_t kBeside = uint64_t{1} << 20;
+  std::error_code error;
+  const auto space = std::filesystem::space(store, error);
+  return error || space.available >= bytes + kBeside;
+}
+
+// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
+// so that a record is rewritten only after as many others have died. One for which there is no room
+// waits.
+Status CompactMetadata(Database* database, const std::filesystem::path& store, bool all) {
+  for (int i = 0; i < kNumFamilies; ++i) {
+    const auto family = static_cast<Family>(i);
+    if (family == Family::kChunks) continue;
+    VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+    rocksdb::ColumnFamilyMetaData files;
+    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
+    uint64_t entries = 0, deletions = 0;
+    for (const auto& level : files.levels) {
+      for (const auto& file : level.files) {
+        entries += file.num_entries;
+        deletions += file.num_deletions;
+      }
+    }
+    const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
+    if (!wanted || !HasRoom(store, files.size)) continue;
+    VARVE_RETURN_IF_ERROR(FromCompaction(
+        database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database->handle(family),
+                                          nullptr, nullptr),
+        "compacting family " + std::string(kFamilyNames[i])));
+  }
+  return Status::Ok();
+}
+
+// RocksDB merges these families by itself, but not to the end in a process that lives for one save.
+Status MergeMetadata(Database* database, const std::filesystem::path& store) {
+  for (int i = 0; i < kNumFamilies; ++i) {
+    const auto family = static_cast<Family>(i);
+    VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+    rocksdb::ColumnFamilyMetaData files;
+    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
+    if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
+    if (!HasRoom(store, files.size)) continue;
+    VARVE_RETURN_IF_ERROR(
+        FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
+                                                      database->handle(family), nullptr, nullptr),
+                    "merging family " + std::string(kFamilyNames[i])));
+  }
+  return Status::Ok();
+}
+
+// Chunks, and births, whose frames one commit marks as gone.
+constexpr size_t kGoneAtOnce = 4096;
+constexpr size_t kBirthsAtOnce = 512;
+
+// Counts one more while it lives.
+class UnderWay {
+ public:
+  explicit UnderWay(std::atomic<int>* counter) : counter_(counter) { ++*counter_; }
+  ~UnderWay() { --*counter_; }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  std::atomic<int>* const counter_;
+};
+
+}  // namespace
+
+Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
+  VARVE_RETURN_IF_ERROR(RequireWriter());
+  const UnderWay reclaiming(&reclaims_);
+  const std::lock_guard maintenance(maintenance_mutex_);
+  return ReclaimInTurn(options.all);
+}
+
+// A trainer drops steps between its saves: it waits for merging, which is short, not for a reclaim
+// that somebody else has asked for. That one, or the next, finds what the drop leaves.
+Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
+  std::unique_lock maintenance(maintenance_mutex_, std::defer_lock);
+  while (!maintenance.try_lock()) {
+    if (reclaims_ > 0) return std::optional<ReclaimReport>();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  VARVE_ASSIGN_OR_RETURN(ReclaimReport report, ReclaimInTurn(/*all=*/false));
+  return std::optional(report);
+}
+
+// Under the maintenance mutex. Commits go on meanwhile.
+Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
+  ReclaimReport report;
+  report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
+  Status reclaimed = ReclaimFiles(all, &report);
+  if (IsNoSpace(reclaimed)) {
+    ReleaseReserve();
+    reclaimed = database_->Heal();
+    if (reclaimed.ok()) reclaimed = ReclaimFiles(all, &report);
+  }
+  VARVE_RETURN_IF_ERROR(reclaimed);
+  const Status compacted = CompactMetadata(database_.get(), path_, all);
+  // Garbage in the metadata may wait for a disk with space on it.
+  const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
+  VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
+  // What the background has not come to yet; it is not waited for on a disk that is nearly full.
+  if (HasRoom(path_, 2 * kChunkFileBytes)) MergeLocked().IgnoreError();
+  VARVE_ASSIGN_OR_RETURN(report.pending_bytes, DeadBytes());
+  report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
+  return report;
+}
+
+// All records of births are read once in the life of a writer, when it first gives space back; no
+// commit waits for that.
+Status StoreImpl::LearnDeadSpace() {
+  const std::lock_guard learning(learn_mutex_);
+  {
+    const auto lock = LockCommits();
+    if (dead_space_.is_known()) return Status::Ok();
+    dead_space_.BeginLearning();
+  }
+  DeadSpace learned;
+  const Status status = learned.Load(*database_);
+  const auto lock = LockCommits();
+  if (!status.ok()) dead_space_.Forget();
+  VARVE_RETURN_IF_ERROR(status);
+  dead_space_.Adopt(std::move(learned));
+  return Status::Ok();
+}
+
+Result<uint64_t> StoreImpl::DeadBytes() {
+  VARVE_RETURN_IF_ERROR(LearnDeadSpace());
+  const auto lock = LockCommits();
+  ReferenceCounts counts(database_.get());
+  VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+  return dead_space_.DeadBytes();
+}
+
+Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
+  const auto lock = LockCommits();
+  ReferenceCounts counts(database_.get());
+  VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+  return dead_space_.Files();
+}
+
+// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
+// counted as dead that are gone already; they are marked when a reclaim comes to their births
+// again. Files are deleted and rewritten without the commit mutex: it is held to learn what is
+// dead, and to write the counts.
+Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
+  VARVE_RETURN_IF_ERROR(LearnDeadSpace());
+  std::vector<ChunkFile> files;
+  std::vector<ChunkAddress> gone;
+  {
+    const auto lock = LockCommits();
+    ReferenceCounts counts(database_.get());
+    VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
+    files = dead_space_.Files();
+    for (const uint64_t birth : dead_space_.Leftovers()) {
+      const Result<const BirthRecord*> record = counts.Birth(birth);
+      const StatusCode code = record.status().code();
+      if (code == StatusCode::kCorruption || code == StatusCode::kNotFound)
+        continue;  // Check says so
+      if (!record.ok()) return record.status();
+      for (uint32_t ordinal = 0; ordinal < (*record)->chunks; ++ordinal) {
+        const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+        if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
+        if (count.ok() && (*count & kDeadBit) != 0) gone.push_back({birth, ordinal});
+      }
+    }
+  }
+  const ReclaimPlan plan = PlanReclaim(std::move(files), all);
+  const Status freed = FreeFiles(plan.deleted, plan.rewritten, &gone, report);
+  const Status marked = MarkGone(&gone);
+  return freed.ok() ? marked : freed;
+}
+
+Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
+                            std::span<const ChunkFile> rewritten, std::vector<ChunkAddress>* gone,
+                            ReclaimReport* report) {
+  for (const ChunkFile& file : deleted) {
+    VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
+  }
+  // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
+  // first, on a full disk from the reserve. Without space the frames stay for later. It is looked
+  // for before: RocksDB needs some more to open again after a write that failed.
+  for (const ChunkFile& file : rewritten) {
+    if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
+    if (!HasRoom(path_, RestOf(file))) continue;
+    VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/true, gone, report));
+  }
+  return Status::Ok();
+}
+
+// What a save in progress may rely on stays. While the births are claimed no save can come to rely
+// on them: what is dead then stays dead, so its counts are read, and its frames go, beside commits.
+// What dies meanwhile stays for the next time.
+Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
+                           ReclaimReport* report) {
+  VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> births, BirthsIn(file, *database_));
+  if (!pins_.BeginReclaim(births)) return Status::Ok();
+  const Status status = FreeClaimed(file, births, may_rewrite, gone, report);
+  pins_.EndReclaim();
+  const bool may_wait = IsNoSpace(status) || status.code() == StatusCode::kAborted;
+  if (may_wait && may_rewrite) return database_->Heal();
+  VARVE_RETURN_IF_ERROR(status);
+  return gone->size() < kGoneAtOnce ? Status::Ok() : MarkGone(gone);
+}
+
+Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births,
+                              bool may_rewrite, std::vector<ChunkAddress>* gone,
+                              ReclaimReport* report) {
+  ReferenceCounts counts(database_.get());
+  VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
+  // Frames that no record counts stay.
+  const bool is_dead = use.live_chunks == 0 && use.dead.size() >= file.frames;
+  if (use.dead.empty() || (!is_dead && !may_rewrite)) return Status::Ok();
+  if (is_dead) {
+    VARVE_RETURN_IF_ERROR(DeleteFile(database_.get(), file));
+  } else {
+    VARVE_RETURN_IF_ERROR(RewriteWithout(database_.get(), file, use.dead));
+    report->rewritten_bytes += file.bytes - std::min(file.bytes, use.dead_bytes);
+  }
+  report->freed_bytes += use.dead_bytes;
+  gone->insert(gone->end(), use.dead.begin(), use.dead.end());
+  return Status::Ok();
+}
+
+// The counts say that these frames are gone; births of which nothing is left go. A bounded number a
+// commit, between which other commits have their turn.
+Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
+  for (auto at = gone->cbegin(); at != gone->cend();) {
+    const auto lock = LockCommits();
+    CommitBatch batch;
+    ReferenceCounts counts(database_.get());
+    std::set<uint64_t> births;
+    for (size_t n = 0; at != gone->cend() && n < kGoneAtOnce && births.size() < kBirthsAtOnce;
+         ++n) {
+      births.insert(at->birth);
+      VARVE_RETURN_IF_ERROR(counts.MarkGone(*at++));
+    }
+    VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
+    VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+  }
+  gone->clear();
+  return Status::Ok();
+}
+
+// Of low priority: a trainer may wait for a save just now, which needs the processors.
+void StoreImpl::MergeLoop(std::stop_token stop) {
+  LowerThreadPriority();
+  std::unique_lock lock(background_mutex_);
+  while (true) {
+    if (!background_wake_.wait(lock, stop,
+                               [&] { return commits_since_merge_ >= kCommitsBetweenMerges; })) {
+      return;
+    }
+    commits_since_merge_ = 0;
+    lock.unlock();
+    // Merging is housekeeping: what fails now (a full disk, say) is tried again later.
+    Guarded("merging", [&] { return MergeSmallFiles(); }).IgnoreError();
+    lock.lock();
+  }
+}
+
+// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one;
+// the sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at
+// most.
+Status StoreImpl::MergeSmallFiles() {
+  const std::lock_guard maintenance(maintenance_mutex_);
+  return MergeLocked();
+}
+
+Status StoreImpl::MergeLocked() {
+  for (const uint64_t limit : kMergeLimits) {
+    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
+    std::vector<std::string> run;
+    uint64_t run_bytes = 0;
+    // A save in progress will add a file of its birth: nothing that lies around it may be merged.
+    const uint64_t lowest_open = pins_.LowestOpenBirth();
+    for (size_t i = 0; i <= files.size(); ++i) {
+      if (i < files.size() && files[i].bytes < limit && files[i].last.birth < lowest_open) {
+        run.push_back(files[i].name);
+        run_bytes += files[i].bytes;
+        continue;
+      }
+      // A full disk may have just the room that a drop needs: merging must not take it.
+      if (run.size() >= kMergeWidth && HasRoom(path_, run_bytes)) {
+        VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
+      }
+      run.clear();
+      run_bytes = 0;
+    }
+  }
+  return MergeMetadata(database_.get(), path_);
+}
+
+}  // namespace varve

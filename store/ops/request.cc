@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests from both ends: handing one in, and the writer's loop that applies them.
+#include "varve/request.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/guarded.h"
+#include "store/db/store_impl.h"
+#include "store/format/group_file.h"
+#include "store/ops/inbox.h"
+
+namespace varve {
+namespace {
+
+constexpr auto kAnswerPoll = std::chrono::milliseconds(5);
+constexpr auto kOpenPoll = std::chrono::milliseconds(250);
+constexpr auto kInboxPoll = std::chrono::milliseconds(500);
+
+// A drop that a writer began and did not finish: what has gone already is no error.
+std::vector<CheckpointId> StillThere(const Store& store, const std::vector<CheckpointId>& ids) {
+  std::vector<CheckpointId> there;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(there), [&](const CheckpointId& id) {
+    return store.OpenCheckpoint(id.run, id.step).status().code() != StatusCode::kNotFound;
+  });
+  return there;
+}
+
+InboxAnswer Apply(Store* store, const Request& request, bool again) {
+  InboxAnswer answer;
+  if (const auto* set_tag = std::get_if<SetTagRequest>(&request)) {
+    answer.status = store->SetTag(set_tag->id, set_tag->tag);
+  } else if (const auto* remove = std::get_if<RemoveTagRequest>(&request)) {
+    answer.status = store->RemoveTag(remove->run, remove->tag);
+    if (again && answer.status.code() == StatusCode::kNotFound) answer.status = Status::Ok();
+  } else if (const auto* metrics = std::get_if<SetMetricsRequest>(&request)) {
+    answer.status = store->SetMetrics(metrics->id, metrics->metrics);
+  } else {
+    const auto& drop = std::get<DropRequest>(request);
+    Result<DropReport> report =
+        store->Drop(again ? StillThere(*store, drop.ids) : drop.ids, {.reclaim = drop.reclaim});
+    answer.status = report.status();
+    if (report.ok()) {
+      answer.drop = *std::move(report);
+      answer.drop.dropped = drop.ids;
+    }
+  }
+  return answer;
+}
+
+}  // namespace
+
+Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
+                            const SubmitOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_ptr<Store> store;  // once no writer is there
+  const auto try_to_open = [&]() -> Status {
+    Result<std::unique_ptr<Store>> opened = Store::Open(path);
+    if (opened.ok()) store = *std::move(opened);
+    return opened.status().code() == StatusCode::kLocked ? Status::Ok() : opened.status();
+  };
+  VARVE_RETURN_IF_ERROR(try_to_open());
+  if (store != nullptr) {
+    // What came before goes first. A group has no inbox: everyone writes to its log.
+    if (!IsGroupRoot(path)) static_cast<StoreImpl*>(store.get())->ApplyInbox().IgnoreError();
+    // Not by way of the inbox: on a full disk there is no room for a request, but for a drop.
+    InboxAnswer answer = Apply(store.get(), request, /*again=*/false);
+    VARVE_RETURN_IF_ERROR(answer.status);
+    return SubmitReport{AppliedBy::kCaller, std::move(answer.drop)};
+  }
+  const Inbox inbox(path);
+  VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, options.wait}));
+  if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
+  const auto deadline = Clock::now() + options.timeout;
+  Status applied;  // of all that wait, by this process
+  for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
+    VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
+    if (answer.has_value()) {
+      VARVE_RETURN_IF_ERROR(answer->status);
+      return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
+                          std::move(answer->drop)};
+    }
+    VARVE_RETURN_IF_ERROR(applied);
+    if (store != nullptr) {
+      applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
+    } else if (Clock::now() >= deadline) {
+      return Status::Aborted("the writer of " + path.string() + " did not answer within " +
+                             std::to_string(options.timeout.count()) +
+                             " ms; the request waits in its inbox and may still be applied");
+    } else if (Clock::now() >= next_open) {  // it may have gone meanwhile
+      VARVE_RETURN_IF_ERROR(try_to_open());
+      next_open = Clock::now() + kOpenPoll;
+    }
+  }
+}
+
+Status StoreImpl::ApplyInbox() {
+  const std::lock_guard lock(inbox_mutex_);
+  const Inbox inbox(path_);
+  Status first_trouble;  // with one request; it keeps no other one waiting
+  const auto note = [&](const Status& status) {
+    if (first_trouble.ok()) first_trouble = status;
+  };
+  for (const Inbox::Waiting& waiting : inbox.List()) {
+    const Result<InboxRequest> request = inbox.Start(waiting);
+    if (!request.ok() && request.status().code() != StatusCode::kCorruption) {
+      note(request.status());  // it stays, for a better time
+      continue;
+    }
+    InboxAnswer answer{request.status(), {}};
+    if (request.ok()) answer = Apply(this, request->request, waiting.was_started);
+    note(inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
+  }
+  return first_trouble;
+}
+
+void StoreImpl::InboxLoop(std::stop_token stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any never;
+  while (!stop.stop_requested()) {
+    // Trouble with one request is told in its answer; trouble with the folder, by nobody's answer.
+    Guarded("applying requests", [&] { return ApplyInbox(); }).IgnoreError();
+    never.wait_for(lock, stop, kInboxPoll, [] { return false; });
+  }
+}
+
+}  // namespace varve

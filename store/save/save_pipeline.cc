@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/save/save_pipeline.h"
+
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_pipeline.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/low_priority.h"
+#include "base/util.h"
+#include "codec/predict/rounded_copy.h"
+#include "store/db/cursor.h"
+#include "store/db/reference_counts.h"
+#include "store/shards/gather.h"
+
+namespace varve {
+namespace {
+
+// Memory that one chunk in flight may take, as a multiple of its raw bytes: a gathered copy, its
+// frame, RocksDB's copy of that, and slack.
+constexpr uint64_t kBytesInFlightPerRawByte = 4;
+constexpr uint64_t kTypicalChunkBytes = uint64_t{1} << 20;
+// Chunks that go through the stages together: as many as are small next to one of typical size.
+// Going through costs as much for a few bytes as for a MiB.
+constexpr uint64_t kJobBytes = uint64_t{64} << 10;
+constexpr size_t kJobPieces = 256;
+// What is kept of tensors that are done for those to come: of as many as a few jobs have, 256 KiB.
+constexpr size_t kKeptFlights = 4 * kJobPieces;
+constexpr size_t kKeptRefs = 2;
+
+}  // namespace
+
+std::string ParentWarning(std::string_view tensor, const Status& status) {
+  return "tensor " + std::string(tensor) +
+         " is stored anew, as it cannot be read in the step before: " + status.message();
+}
+
+// One chunk in flight, or a tensor that goes through as a whole because its source knows that no
+// chunk of it has changed.
+struct SavePipeline::Piece {
+  SaveTensor* tensor = nullptr;
+  uint64_t chunk = 0;
+  bool is_whole = false;
+  std::span<const std::byte> raw;
+  std::vector<std::byte> gathered;
+  bool is_new = false;
+  bool is_rounded_copy = false;
+  const ChunkRef* source = nullptr;  // the chunk that it is the rounded copy of
+  std::optional<uint32_t> repeated;  // the ordinal of an equal chunk, placed earlier in this save
+  std::vector<std::byte> frame;
+  std::optional<BaseEdge> edge;
+
+  ChunkRef& ref() const { return tensor->flight->refs[chunk]; }
+  const ChunkRef* parent() const {
+    const auto& refs = tensor->flight->parent_refs;
+    return chunk < refs.size() ? &refs[chunk] : nullptr;
+  }
+};
+
+struct SavePipeline::Job {
+  std::vector<Piece> pieces;  // those beyond the number keep their buffers for later
+  size_t num_pieces = 0;
+  uint64_t bytes = 0;
+};
+
+// The lists of parents, which follow one another where a whole state is saved again and again.
+class SavePipeline::ParentLists {
+ public:
+  explicit ParentLists(const StoreImpl* store) : store_(store) {}
+
+  Status Append(const SaveTensor& tensor, size_t index, std::vector<ChunkRef>* refs) {
+    // For one alone a search costs less than a cursor.
+    if (num_read_++ == 1) cursor_.emplace(store_->database(), Family::kLists);
+    const ListAddress list = tensor.parent_lists[index];
+    return store_->AppendList(list, tensor.parent_chunks - index * kChunksPerList,
+                              cursor_.has_value() ? &*cursor_ : nullptr, refs);
+  }
+
+ private:
+  const StoreImpl* const store_;
+  std::optional<Cursor> cursor_;
+  int num_read_ = 0;
+};
+
+// What a thread reuses.
+struct SavePipeline::Worker {
+  FrameEncoder encoder;
+  ChunkScratch scratch;
+  std::vector<std::byte> compared;
+};
+
+SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options)
+    : store_(store),
+      birth_(birth),
+      verify_sharing_(options.verify_sharing),
+      num_threads_(options.num_threads > 0 ? options.num_threads : store->num_threads()),
+      low_priority_(options.low_priority),
+      codec_(options.codec.value_or(store->options().codec)),
+      progress_(options.progress),
+      files_(store->database(), store->incoming(), birth) {}
+
+SavePipeline::~SavePipeline() {
+  for (const uint64_t birth : pinned_births_) store_->pins()->UnpinBirth(birth);
+}
+
+void SavePipeline::Fail(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (error_.ok()) error_ = status;
+  failed_ = true;
+}
+
+Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep) {
+  tensors_ = tensors;
+  keep_ = keep;
+  for (SaveTensor* const tensor : tensors) {
+    total_bytes_ += tensor->Geometry().LogicalBytes();
+    ++tensor->num_users;
+    if (tensor->source != nullptr) ++tensor->source->num_users;
+  }
+  tbb::enumerable_thread_specific<Worker> workers;
+  const uint64_t budget = store_->options().pipeline_budget_bytes;
+  const auto in_flight = static_cast<size_t>(
+      std::clamp<uint64_t>(budget / (kBytesInFlightPerRawByte * kTypicalChunkBytes), 2,
+                           4 * static_cast<uint64_t>(num_threads_)));
+  const auto parallel = tbb::filter_mode::parallel;
+  const auto in_order = tbb::filter_mode::serial_in_order;
+  tbb::task_arena arena(num_threads_, low_priority_ ? static_cast<unsigned>(num_threads_) : 1);
+  std::optional<LowPriorityHelpers> helpers;
+  if (low_priority_) helpers.emplace(&arena, num_threads_ - 1);
+  const auto examine = [&](Job* job) {
+    Worker* const worker = &workers.local();
+    return ForEachPiece(job, [&](Piece* piece) { Examine(piece, worker); });
+  };
+  const auto encode = [&](Job* job) {
+    Worker* const worker = &workers.local();
+    return ForEachPiece(job, [&](Piece* piece) { Encode(piece, worker); });
+  };
+  arena.execute([&] {
+    tbb::parallel_pipeline(
+        in_flight,
+        tbb::make_filter<void, Job*>(in_order,
+                                     [&](tbb::flow_control& control) -> Job* {
+                                       Job* const job = failed_ ? nullptr : NextJob();
+                                       if (job == nullptr) control.stop();
+                                       return job;
+                                     }) &
+            tbb::make_filter<Job*, Job*>(parallel, examine) &
+            tbb::make_filter<Job*, Job*>(
+                in_order,
+                [&](Job* job) { return ForEachPiece(job, [&](Piece* piece) { Place(piece); }); }) &
+            tbb::make_filter<Job*, Job*>(parallel, encode) &
+            tbb::make_filter<Job*, void>(in_order, [&](Job* job) {
+              for (size_t i = 0; i < job->num_pieces; ++i) {
+                if (!failed_) Write(&job->pieces[i]);
+                Finish(&job->pieces[i]);
+              }
+              const std::lock_guard lock(mutex_);
+              idle_.push_back(job);
+            }));
+  });
+  placed_ = {};
+  if (failed_) return error_;
+  return files_.Finish();
+}
+
+template <typename Stage>
+SavePipeline::Job* SavePipeline::ForEachPiece(Job* job, const Stage& stage) {
+  for (size_t i = 0; i < job->num_pieces && !failed_; ++i) stage(&job->pieces[i]);
+  return job;
+}
+
+SavePipeline::Job* SavePipeline::NextJob() {
+  Job* const job = TakeIdleJob();
+  job->num_pieces = 0;
+  job->bytes = 0;
+  ParentLists lists(store_);
+  while (job->num_pieces < kJobPieces && AddNextPiece(job, &lists)) {
+  }
+  return job->num_pieces > 0 ? job : nullptr;
+}
+
+SavePipeline::Job* SavePipeline::TakeIdleJob() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      Job* const job = idle_.back();
+      idle_.pop_back();
+      return job;
+    }
+  }
+  return jobs_.emplace_back(std::make_unique<Job>()).get();
+}
+
+// False: there are no more, or the next is too large to go with others. So only the first piece of
+// a job ever has large buffers.
+bool SavePipeline::AddNextPiece(Job* job, ParentLists* lists) {
+  while (next_tensor_ < tensors_.size() &&
+         next_chunk_ == tensors_[next_tensor_]->Geometry().NumChunks()) {
+    if (next_chunk_ == 0)
+      tensors_[next_tensor_]->content = ComputeDigest(store_->digest_seed(), {});
+    ++next_tensor_;
+    next_chunk_ = 0;
+  }
+  if (next_tensor_ == tensors_.size()) return false;
+  SaveTensor* const tensor = tensors_[next_tensor_];
+  const bool is_whole = next_chunk_ == 0 && !verify_sharing_ && tensor->are_parents_known &&
+                        tensor->chunks->AreUnchanged();
+  const uint64_t bytes = is_whole ? 0 : tensor->Geometry().ChunkBytes(next_chunk_);
+  if (job->num_pieces > 0 && job->bytes + bytes > kJobBytes) return false;
+  job->bytes += bytes;
+  if (next_chunk_ == 0 && !is_whole) LoadParent(tensor, lists);
+  if (job->num_pieces == job->pieces.size()) job->pieces.emplace_back();
+  Piece* const piece = &job->pieces[job->num_pieces++];
+  piece->tensor = tensor;
+  piece->is_whole = is_whole;
+  piece->chunk = next_chunk_++;
+  if (is_whole) next_chunk_ = tensor->Geometry().NumChunks();
+  piece->is_new = piece->is_rounded_copy = false;
+  piece->source = nullptr;
+  piece->repeated.reset();
+  piece->edge.reset();
+  return true;
+}
+
+// A last step that cannot be read is no reason to lose this save: the tensor is stored as if it
+// were new.
+void SavePipeline::LoadParent(SaveTensor* tensor, ParentLists* lists) {
+  tensor->flight = TakeFlight();
+  tensor->flight->refs.resize(tensor->Geometry().NumChunks());
+  std::vector<ChunkRef>* const parent_refs = &tensor->flight->parent_refs;
+  for (size_t i = 0; i < tensor->parent_lists.size(); ++i) {
+    const Status read = lists->Append(*tensor, i, parent_refs);
+    if (read.ok()) continue;
+    warnings_.push_back(ParentWarning(tensor->name, read));
+    tensor->parent_lists = {};
+    parent_refs->clear();
+  }
+}
+
+std::unique_ptr<SaveTensor::Flight> SavePipeline::TakeFlight() {
+  const std::lock_guard lock(mutex_);
+  if (flights_.empty()) return std::make_unique<SaveTensor::Flight>();
+  auto flight = std::move(flights_.back());
+  flights_.pop_back();
+  return flight;
+}
+
+void SavePipeline::Examine(Piece* piece, Worker* worker) {
+  if (piece->is_whole) return;
+  const SaveTensor& t = *piece->tensor;
+  ChunkRef& ref = piece->ref();
+  ref.raw_bytes = static_cast<uint32_t>(t.Geometry().ChunkBytes(piece->chunk));
+  if (SharesKnown(piece, worker)) return;
+  if (const Status fetched = FetchRaw(piece); !fetched.ok()) {
+    return Fail(fetched.WithContext("tensor " + std::string(t.name)));
+  }
+  ref.digest = ComputeDigest(store_->digest_seed(), piece->raw);
+  if (t.chunks != nullptr) {
+    if (const Status learned = t.chunks->Learn(piece->chunk, ref.digest); !learned.ok()) {
+      return Fail(learned.WithContext("tensor " + std::string(t.name)));
+    }
+  }
+  if (SharesParent(piece, worker)) return;
+  if (piece->raw.size() <= kMaxInlineBytes) {
+    ref.kind = ChunkKind::kInline;
+    ref.literal = AsString(piece->raw);
+    return;
+  }
+  const auto element_bytes = std::clamp<size_t>(static_cast<size_t>(DTypeBits(t.dtype)) / 8, 1, 8);
+  if (IsConstant(piece->raw, element_bytes)) {
+    ref.kind = ChunkKind::kConstant;
+    ref.literal = AsString(piece->raw.first(element_bytes));
+    return;
+  }
+  if (t.source != nullptr) {
+    const Result<bool> rounded = EqualsRoundedSource(*piece, worker);
+    if (!rounded.ok())
+      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from())));
+    piece->is_rounded_copy = *rounded;
+    if (piece->is_rounded_copy) return;
+  }
+  piece->is_new = !SharesIndexed(piece, worker);
+}
+
+// A chunk whose digest its source knows need not be read when the store has it.
+bool SavePipeline::SharesKnown(Piece* piece, Worker* worker) {
+  const SaveTensor& t = *piece->tensor;
+  if (t.chunks == nullptr || verify_sharing_) return false;
+  const std::optional<Digest> digest = t.chunks->KnownDigest(piece->chunk);
+  if (!digest.has_value()) return false;
+  piece->ref().digest = *digest;
+  piece->raw = {};
+  return SharesParent(piece, worker) || SharesIndexed(piece, worker);
+}
+
+Status SavePipeline::FetchRaw(Piece* piece) const {
+  const SaveTensor& t = *piece->tensor;
+  const ChunkGeometry geometry = t.Geometry();
+  const uint64_t offset = geometry.ChunkOffset(piece->chunk);
+  const uint64_t bytes = geometry.ChunkBytes(piece->chunk);
+  if (t.chunks != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(piece->raw, t.chunks->Read(piece->chunk, &piece->gathered));
+    if (piece->raw.size() == bytes) return Status::Ok();
+    return Status::Corruption("chunk " + std::to_string(piece->chunk) + " has " +
+                              std::to_string(piece->raw.size()) + " bytes, expected " +
+                              std::to_string(bytes));
+  }
+  if (t.strides().empty()) {
+    piece->raw = {t.data + offset, bytes};
+  } else {
+    const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
+    piece->gathered.resize(bytes);
+    Gather(t.shape, t.strides(), t.data, offset / element_bytes, bytes / element_bytes,
+           element_bytes, piece->gathered.data());
+    piece->raw = piece->gathered;
+  }
+  return Status::Ok();
+}
+
+// Both tensors are dense and cut at the same elements; only the last chunk may have more of them in
+// the source.
+Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worker) const {
+  const SaveTensor& t = *piece.tensor;
+  const SaveTensor& from = *t.source;
+  if (from.Geometry().ChunkBytes(piece.chunk) != 2 * piece.raw.size()) return false;
+  std::span<const std::byte> source;
+  if (from.chunks != nullptr) {
+    const auto read = from.chunks->Read(piece.chunk, &worker->compared);
+    if (read.status().code() == StatusCode::kNotFound) return false;
+    if (!read.ok()) return read.status();
+    source = *read;
+  } else {
+    source = {from.data + 2 * t.Geometry().ChunkOffset(piece.chunk), 2 * piece.raw.size()};
+  }
+  return source.size() == 2 * piece.raw.size() && IsRoundedCopy(t.dtype, source, piece.raw);
+}
+
+bool SavePipeline::SharesParent(Piece* piece, Worker* worker) {
+  const ChunkRef* parent = piece->parent();
+  if (parent == nullptr || parent->digest != piece->ref().digest ||
+      parent->raw_bytes != piece->ref().raw_bytes ||
+      (verify_sharing_ && !SameBytes(*parent, piece->tensor->dtype, piece->raw, worker))) {
+    return false;
+  }
+  piece->ref() = *parent;
+  return true;
+}
+
+// Looks the digest up in the index, which is only a hint: the frame it points to must be there and
+// must name the same digest. The commit checks once more that it is alive.
+bool SavePipeline::SharesIndexed(Piece* piece, Worker* worker) {
+  ChunkRef& ref = piece->ref();
+  const auto value = store_->database()->Get(Family::kIndex, keys::Index(ref.digest));
+  if (!value.ok() || !value->has_value()) return false;
+  const std::optional<ChunkAddress> address = DecodeAddress(**value);
+  if (!address.has_value()) return false;
+  rocksdb::PinnableSlice frame;
+  const Result<FrameInfo> info = PinFrame(*address, &frame);
+  if (!info.ok() || info->digest != ref.digest || info->raw_bytes != ref.raw_bytes) return false;
+  if (!HasReadableCount(*store_->database(), *address)) return false;
+  // Its bases must stay as well: a drop may take the last reference of all of them meanwhile.
+  std::optional<ChunkAddress> base = info->base;
+  for (int depth = 1; base.has_value(); ++depth) {
+    rocksdb::PinnableSlice ignored;
+    const Result<FrameInfo> base_info = PinFrame(*base, &ignored);
+    if (!base_info.ok() || depth == kMaxChain) return false;
+    base = base_info->base;
+  }
+  ChunkRef known = ref;
+  known.kind = ChunkKind::kStored;
+  known.address = *address;
+  known.predictor = info->predictor;
+  known.stored_bytes = static_cast<uint32_t>(frame.size());
+  if (verify_sharing_ && !SameBytes(known, piece->tensor->dtype, piece->raw, worker)) return false;
+  ref = known;
+  return true;
+}
+
+Result<FrameInfo> SavePipeline::PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) {
+  if (!PinForSave(address.birth)) return Status::Aborted("being reclaimed");
+  VARVE_RETURN_IF_ERROR(store_->database()->GetFrame(address, frame));
+  return ParseFrame(AsBytes({frame->data(), frame->size()}));
+}
+
+bool SavePipeline::SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw,
+                             Worker* worker) {
+  worker->compared.resize(raw.size());
+  return store_->chunk_reader().Read(ref, dtype, worker->compared, &worker->scratch).ok() &&
+         std::memcmp(worker->compared.data(), raw.data(), raw.size()) == 0;
+}
+
+bool SavePipeline::PinForSave(uint64_t birth) {
+  const std::lock_guard lock(mutex_);
+  if (pinned_births_.contains(birth)) return true;
+  if (!store_->pins()->PinBirth(birth)) return false;
+  pinned_births_.insert(birth);
+  return true;
+}
+
+void SavePipeline::Place(Piece* piece) {
+  if (piece->is_whole) return;
+  ChunkRef& ref = piece->ref();
+  if (piece->is_rounded_copy) {
+    // The source chunk was placed before; Write fills in where. A source that went through as a
+    // whole has no references.
+    const SaveTensor::Flight* const source = piece->tensor->source->flight.get();
+    if (source != nullptr && source->refs[piece->chunk].kind == ChunkKind::kStored) {
+      ref.kind = ChunkKind::kDerived;
+      piece->source = &source->refs[piece->chunk];
+      return;
+    }
+    piece->is_rounded_copy = false;
+    piece->is_new = true;
+  }
+  if (!piece->is_new) return;
+  const Placed placed{.ordinal = next_ordinal_,
+                      .raw_bytes = ref.raw_bytes,
+                      .tensor = piece->tensor,
+                      .chunk = piece->chunk};
+  const auto [it, is_first] = placed_.try_emplace(ref.digest, placed);
+  if (!is_first) {
+    const Placed& earlier = it->second;
+    if (earlier.raw_bytes == ref.raw_bytes &&
+        (!verify_sharing_ || EqualsPlaced(*earlier.tensor, earlier.chunk, piece->raw))) {
+      piece->is_new = false;
+      piece->repeated = earlier.ordinal;
+      return;
+    }
+  }
+  ref.kind = ChunkKind::kStored;
+  ref.address = {birth_, next_ordinal_++};
+}
+
+// Compares with a chunk of this save that was placed before, in the caller's memory or read again.
+// A strided one is not gathered again for that: it simply is not shared.
+bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
+                                std::span<const std::byte> raw) {
+  if (tensor.chunks != nullptr) {
+    std::vector<std::byte> buffer;
+    const auto again = tensor.chunks->Read(chunk, &buffer);
+    return again.ok() && again->size() == raw.size() &&
+           std::memcmp(again->data(), raw.data(), raw.size()) == 0;
+  }
+  return tensor.strides().empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
+         std::memcmp(tensor.data + tensor.Geometry().ChunkOffset(chunk), raw.data(), raw.size()) ==
+             0;
+}
+
+// Offers the same chunk of the last step as a base; where its chain has grown as long as it may,
+// the keyframe at the chain's end, so that chains turn into stars.
+void SavePipeline::Encode(Piece* piece, Worker* worker) {
+  if (!piece->is_new) return;
+  const StoreOptions& options = store_->options();
+  EncodeInput input{.raw = piece->raw,
+                    .dtype = piece->tensor->dtype,
+                    .digest = piece->ref().digest,
+                    .codec = codec_,
+                    .max_depth = options.max_delta_depth,
+                    .max_path_ratio = options.max_path_ratio};
+  std::vector<StoredChunk> chain;
+  FrameBase base;
+  const ChunkRef* parent = piece->parent();
+  const bool wants_base = codec_ == Codec::kAuto || codec_ == Codec::kMax;
+  if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
+      parent->raw_bytes == piece->raw.size() && parent->address.birth < birth_) {
+    Result<std::vector<StoredChunk>> read =
+        store_->chunk_reader().ReadChain(parent->address, &worker->scratch);
+    // A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
+    if (read.ok()) chain = *std::move(read);
+  }
+  ChunkAddress address = parent != nullptr ? parent->address : ChunkAddress{};
+  if (!chain.empty()) {
+    size_t pick = 0;
+    const StoredChunk& nearest = chain.front();
+    const StoredChunk& keyframe = chain.back();
+    const double next_path =
+        static_cast<double>(nearest.info.path_bytes) + static_cast<double>(nearest.frame_bytes);
+    if (chain.size() > 1 &&
+        (static_cast<int>(nearest.info.depth) >= options.max_delta_depth ||
+         next_path > options.max_path_ratio * static_cast<double>(keyframe.frame_bytes))) {
+      pick = chain.size() - 1;
+      address = *chain[pick - 1].info.base;
+    }
+    const StoredChunk& chosen = chain[pick];
+    base = {.address = address,
+            .digest = chosen.info.digest,
+            .raw = chosen.raw,
+            .depth = chosen.info.depth,
+            .path_bytes = chosen.info.path_bytes};
+    input.base = &base;
+    piece->edge = BaseEdge{.ordinal = piece->ref().address.ordinal,
+                           .base = address,
+                           .base_digest = chosen.info.digest,
+                           .base_raw_bytes = chosen.info.raw_bytes,
+                           .base_stored_bytes = chosen.frame_bytes,
+                           .base_predictor = chosen.info.predictor};
+  }
+  if (const Status encoded = worker->encoder.Encode(input, &piece->frame); !encoded.ok()) {
+    Fail(encoded.WithContext("tensor " + std::string(piece->tensor->name)));
+  }
+}
+
+void SavePipeline::Write(Piece* piece) {
+  if (piece->is_whole) return;
+  ChunkRef& ref = piece->ref();
+  // What these name was written before: chunks come in order.
+  if (piece->source != nullptr) {
+    ref.address = piece->source->address;
+    ref.stored_bytes = piece->source->stored_bytes;
+    ref.predictor = piece->source->predictor;
+    return;
+  }
+  if (piece->repeated.has_value()) {
+    const NewChunk& other = new_chunks_[*piece->repeated];
+    ref.kind = ChunkKind::kStored;
+    ref.address = {birth_, *piece->repeated};
+    ref.stored_bytes = other.stored_bytes;
+    ref.predictor = other.predictor;
+    return;
+  }
+  if (!piece->is_new) return;
+  const Result<FrameInfo> info = ParseFrame(piece->frame);
+  const Result<PlaneUses> planes = ParsePlanes(piece->frame);
+  Status status = info.ok() ? planes.status() : info.status();
+  if (status.ok()) status = files_.Add(ref.address, piece->frame);
+  if (!status.ok()) return Fail(status.WithContext("tensor " + std::string(piece->tensor->name)));
+  ref.predictor = info->predictor;
+  ref.stored_bytes = static_cast<uint32_t>(piece->frame.size());
+  if (info->base.has_value()) frames_.edges.push_back(*piece->edge);
+  new_chunks_.push_back({.digest = ref.digest,
+                         .raw_bytes = ref.raw_bytes,
+                         .stored_bytes = ref.stored_bytes,
+                         .predictor = ref.predictor});
+  ++totals_.chunks;
+  totals_.raw_bytes += ref.raw_bytes;
+  totals_.stored_bytes += ref.stored_bytes;
+  totals_.by_codec[static_cast<size_t>(info->predictor)].Add({1, ref.raw_bytes, ref.stored_bytes});
+  NotePlanes(ref, *planes);
+}
+
+void SavePipeline::NotePlanes(const ChunkRef& ref, const PlaneUses& uses) {
+  const uint32_t ordinal = ref.address.ordinal;
+  for (size_t c = 0; c < uses.size(); ++c) {
+    if (uses[c].num_planes == 0) continue;
+    frames_.planes.push_back({.ordinal = ordinal,
+                              .coder = static_cast<StreamCoder>(c),
+                              .num_planes = uses[c].num_planes,
+                              .bytes = uses[c].bytes});
+  }
+  const CoderTotals planes = frames_.PlanesOf(ordinal, ref.raw_bytes);
+  for (size_t c = 0; c < planes.size(); ++c) totals_.by_coder[c].Add(planes[c]);
+}
+
+// The save needs the chunk no more, nor the tensor if it was its last.
+void SavePipeline::Finish(Piece* piece) {
+  SaveTensor* const tensor = piece->tensor;
+  const uint64_t end = piece->is_whole ? tensor->Geometry().NumChunks() : piece->chunk + 1;
+  for (uint64_t i = piece->chunk; tensor->chunks != nullptr && i < end; ++i)
+    tensor->chunks->Done(i);
+  Report(*piece);
+  if (failed_ || end < tensor->Geometry().NumChunks()) return;
+  digests_.clear();
+  if (piece->is_whole) {
+    for (uint64_t i = 0; i < end; ++i) {
+      keys::AppendIndex(tensor->chunks->KnownDigest(i).value_or(Digest{}), &digests_);
+    }
+    tensor->lists = tensor->parent_lists;
+  } else {
+    for (const ChunkRef& ref : tensor->flight->refs) keys::AppendIndex(ref.digest, &digests_);
+    MakeLists(tensor);
+  }
+  tensor->content = ComputeDigest(store_->digest_seed(), AsBytes(digests_));
+  LetGo(tensor);
+  if (tensor->source != nullptr) LetGo(tensor->source);
+}
+
+void SavePipeline::LetGo(SaveTensor* tensor) {
+  if (--tensor->num_users > 0 || tensor->flight == nullptr) return;
+  std::unique_ptr<SaveTensor::Flight> flight = std::move(tensor->flight);
+  if (flight->refs.capacity() + flight->parent_refs.capacity() > kKeptRefs) return;
+  flight->refs.clear();
+  flight->parent_refs.clear();
+  const std::lock_guard lock(mutex_);
+  if (flights_.size() < kKeptFlights) flights_.push_back(std::move(flight));
+}
+
+// Cuts a tensor's references into lists. A list that is the parent's to the last entry is named
+// again; others are written under this birth.
+void SavePipeline::MakeLists(SaveTensor* tensor) {
+  const auto& refs = tensor->flight->refs;
+  const auto& old = tensor->flight->parent_refs;
+  const auto part = [](const std::vector<ChunkRef>& all, size_t first) {
+    const std::span<const ChunkRef> rest = std::span(all).subspan(std::min(first, all.size()));
+    return rest.first(std::min<size_t>(kChunksPerList, rest.size()));
+  };
+  lists_.clear();
+  for (size_t first = 0; first < refs.size(); first += kChunksPerList) {
+    const bool is_shared = std::ranges::equal(part(refs, first), part(old, first));
+    lists_.push_back(is_shared ? tensor->parent_lists[first / kChunksPerList]
+                               : AddList(part(refs, first)));
+  }
+  const bool are_parents = std::ranges::equal(lists_, tensor->parent_lists);
+  tensor->lists = are_parents ? tensor->parent_lists : keep_->Keep(lists_);
+}
+
+ListAddress SavePipeline::AddList(std::span<const ChunkRef> refs) {
+  const ListAddress list{birth_, static_cast<uint32_t>(new_lists_.size())};
+  new_lists_.Add(EncodeChunkList({refs.begin(), refs.end()}));
+  for (const ChunkRef& ref : refs) {
+    if (!ref.NamesFrame()) continue;
+    if (ref.address.birth == birth_) {
+      ++new_chunks_[ref.address.ordinal].num_refs;
+    } else {
+      old_refs_.push_back(ref);
+    }
+  }
+  return list;
+}
+
+void SavePipeline::Report(const Piece& piece) {
+  if (progress_ == nullptr) return;
+  const ChunkGeometry geometry = piece.tensor->Geometry();
+  done_bytes_ += piece.is_whole ? geometry.LogicalBytes() : geometry.ChunkBytes(piece.chunk);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - reported_ < std::chrono::milliseconds(100)) return;
+  reported_ = now;
+  progress_(done_bytes_, total_bytes_);
+}
+
+}  // namespace varve

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/shards/strides.h"
+
+#include <algorithm>
+
+namespace varve {
+
+Strides::Strides(std::span<const int64_t> shape, std::span<const int64_t> strides)
+    : axes_(JoinAxes(shape, strides)) {}
+
+bool Strides::IsDense() const {
+  return axes_.empty() || (axes_.size() == 1 && axes_[0].stride == 1);
+}
+
+bool Strides::HasZero() const {
+  return std::any_of(axes_.begin(), axes_.end(),
+                     [](const StridedAxis& axis) { return axis.stride == 0; });
+}
+
+void Strides::Scatter(std::span<const std::byte> dense, size_t element_bytes, int64_t first,
+                      std::byte* base) const {
+  ScatterElements(axes_, dense, element_bytes, first, base);
+}
+
+void Strides::Gather(const std::byte* base, size_t element_bytes, int64_t first,
+                     std::span<std::byte> dense) const {
+  GatherElements(axes_, base, element_bytes, first, dense);
+}
+
+}  // namespace varve

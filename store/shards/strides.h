@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the elements of a strided tensor lie, and copies between it and dense bytes. Elements are
+// counted in row-major order. Plain values; functions are stateless.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "store/shards/strided_copy.h"
+
+namespace varve {
+
+// The axes of a tensor with all that can be walked as one taken together, so that equal places have
+// equal strides, however they are written.
+class Strides {
+ public:
+  // Empty `strides` = dense row-major; else one an axis, in elements.
+  // Precondition: the shape has a number of elements (NumElements).
+  Strides(std::span<const int64_t> shape, std::span<const int64_t> strides);
+
+  bool IsDense() const;
+  // True when two elements share a place because a stride is zero.
+  bool HasZero() const;
+  auto operator<=>(const Strides&) const = default;
+
+  // Copies dense bytes to the elements from `first` on, and the reverse. `base` is element 0.
+  // Precondition: elements of whole bytes, and so many of them.
+  void Scatter(std::span<const std::byte> dense, size_t element_bytes, int64_t first,
+               std::byte* base) const;
+  void Gather(const std::byte* base, size_t element_bytes, int64_t first,
+              std::span<std::byte> dense) const;
+
+ private:
+  std::vector<StridedAxis> axes_;  // slowest first; none for a tensor of one element or none
+};
+
+}  // namespace varve

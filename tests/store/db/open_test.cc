@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making and opening a store: where it may be made, and what an open cleans up.
+#include <fstream>
+
+#include "store/db/commit_batch.h"
+#include "store/db/database.h"
+#include "store/db/manifest_note.h"
+#include "store/db/rocksdb_options.h"
+#include "store/format/record.h"
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using OpenTest = StoreTest;
+
+TEST_F(OpenTest, CreateTakesOnlyAFolderOfItsOwn) {
+  EXPECT_THAT(Store::Create(path()), FailsWith(StatusCode::kAlreadyExists, path().string()));
+  const fs::path foreign = folder_.path() / "foreign";
+  fs::create_directory(foreign);
+  std::ofstream(foreign / "thesis.tex") << "mine";
+  EXPECT_THAT(Store::Create(foreign), FailsWith(StatusCode::kFailedPrecondition, "thesis.tex"));
+  EXPECT_TRUE(fs::exists(foreign / "thesis.tex"));
+  EXPECT_THAT(Store::Open(foreign), FailsWith(StatusCode::kNotFound, "no varve store"));
+  EXPECT_THAT(Store::OpenForReading(folder_.path() / "nowhere"),
+              FailsWith(StatusCode::kNotFound, "no varve store"));
+}
+
+// RocksDB starts them for each family at each open, also where there is nothing to open.
+TEST(OpenThreadsTest, FollowTheFiles) {
+  EXPECT_EQ(MakeDbOptions().max_file_opening_threads, 1);
+  EXPECT_EQ(MakeDbOptions(200).max_file_opening_threads, 1);
+  EXPECT_EQ(MakeDbOptions(1'000).max_file_opening_threads, 7);
+  EXPECT_EQ(MakeDbOptions(1'000'000).max_file_opening_threads, 16);
+}
+
+TEST_F(OpenTest, CreateThatWasCutShortIsMadeAnew) {
+  store_.reset();
+  fs::remove(path() / "FORMAT");           // written last
+  fs::remove(path() / "RESERVE");          // made by the first open
+  fs::remove(path() / kManifestNoteName);  // as well
+  EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kNotFound, "FORMAT"));
+  auto again = Store::Create(path());
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+}
+
+TEST_F(OpenTest, OptionsOpenOrCreate) {
+  store_.reset();
+  EXPECT_TRUE(Store::OpenOrCreate(path()).ok());
+  EXPECT_TRUE(Store::OpenOrCreate(folder_.path() / "new").ok());
+}
+
+TEST_F(OpenTest, LeftoversGoEvenWhenTheyAreLinksToCommittedFiles) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {1 << 20}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  int links = 0;
+  for (const auto& entry : fs::directory_iterator(path() / "db")) {
+    if (entry.path().extension() != ".sst") continue;
+    fs::create_hard_link(entry.path(),
+                         path() / "incoming" / ("birth-4097-" + std::to_string(links++) + ".sst"));
+  }
+  ASSERT_GT(links, 0);
+  Reopen();
+  EXPECT_TRUE(fs::is_empty(path() / "incoming"));
+  VARVE_ASSERT_OK(Save(2, {RandomTensor("u", DType::kU8, {1 << 20}, 2)}).status());
+  ExpectHolds(1, {t});
+}
+
+// Puts a chunk file into the database that no birth answers for, as a torn protocol might.
+TEST_F(OpenTest, OrphanedChunksAreSweptByBirth) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {1 << 20}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  {
+    auto database = Database::OpenForWriting(path()).value();
+    CommitBatch batch;
+    batch.Put(Family::kChunks, keys::Chunk({999999, 0}), std::string(1000, 'x'));
+    VARVE_ASSERT_OK(batch.Commit(database.get(), path() / "incoming", {}));
+    rocksdb::PinnableSlice frame;
+    VARVE_ASSERT_OK(database->GetFrame({999999, 0}, &frame));
+  }
+  Reopen();
+  store_.reset();
+  {
+    auto database = Database::OpenForReading(path()).value();
+    rocksdb::PinnableSlice frame;
+    EXPECT_THAT(database->GetFrame({999999, 0}, &frame),
+                FailsWith(StatusCode::kNotFound, "999999"));
+  }
+  Reopen();
+  ExpectHolds(1, {t});
+}
+
+TEST_F(OpenTest, BirthsAreNeverUsedTwice) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
+  const auto birth_of = [&](uint64_t step) {
+    auto database = Database::OpenForReading(path()).value();
+    const auto record = database->Get(Family::kSteps, keys::Step({1, step})).value();
+    return DecodeStepRecord(*record)->birth;
+  };
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_->Begin(7).value()->Abandon();
+  VARVE_ASSERT_OK(Save(2, {t}).status());
+  const uint64_t first = birth_of(1), third = birth_of(2);
+  EXPECT_GE(third, first + 2);  // the abandoned save had the number between
+  VARVE_ASSERT_OK(DropSteps({1, 2}));
+  Reopen();
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  EXPECT_GT(birth_of(1), third);
+}
+
+TEST_F(OpenTest, UnknownFamilyIsLeftAlone) {
+  store_.reset();
+  {
+    auto database = Database::OpenForWriting(path()).value();
+    rocksdb::ColumnFamilyHandle* handle = nullptr;
+    auto* db = database->rocksdb();
+    ASSERT_TRUE(db->CreateColumnFamily({}, "from_the_future", &handle).ok());
+    ASSERT_TRUE(db->Put({}, handle, "key", "value").ok());
+    ASSERT_TRUE(db->Flush({}, handle).ok());
+    ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+  }
+  Reopen();
+  const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  Reopen();
+  ExpectHolds(1, {t});
+  EXPECT_TRUE(Store::OpenForReading(path()).ok());
+}
+
+TEST_F(OpenTest, StoreMovesWithItsFolder) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {1 << 20}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  fs::rename(path(), folder_.path() / "moved");
+  auto moved = Store::Open(folder_.path() / "moved").value();
+  ExpectHolds(*moved, 1, {t});
+  moved.reset();
+  fs::rename(folder_.path() / "moved", path());
+}
+
+}  // namespace
+}  // namespace varve::testing

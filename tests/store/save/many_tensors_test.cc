@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saves of many small tensors, which go through the pipeline together.
+#include <malloc.h>
+#include <rocksdb/perf_context.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "store/save/chunk_source.h"
+#include "tests/store/internals.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::IsEmpty;
+
+// VARVE_FULL_SIZE=1 is set by scripts/must_show.
+bool IsFullSize() { return std::getenv("VARVE_FULL_SIZE") != nullptr; }
+
+// One of each way in which a chunk is kept, in turn: literal, constant, stored, equal to another of
+// the save, without elements, and of several chunks beside small ones.
+TestTensor TensorOf(size_t i) {
+  const std::string name = "t" + std::to_string(i * 7919 % 10007);
+  const auto seed = static_cast<uint64_t>(i);
+  switch (i % 6) {
+    case 0:
+      return RandomTensor(name, DType::kU8, {40}, seed);
+    case 1:
+      return {name, DType::kF32, {100}, std::vector<std::byte>(400), ""};
+    case 2:
+      return RandomTensor(name, DType::kF32, {100}, seed);
+    case 3:
+      return RandomTensor(name, DType::kF32, {100}, i / 12);
+    case 4:
+      return {name, DType::kF32, {0, 3}, {}, ""};
+    default:
+      return RandomTensor(name, DType::kBF16, {i % 100 == 5 ? 300000 : 1000}, seed);
+  }
+}
+
+class ManyTensorsTest : public InternalsTest {
+ protected:
+  static std::vector<TestTensor> Tensors(size_t n) {
+    std::vector<TestTensor> tensors;
+    for (size_t i = 0; i < n; ++i) tensors.push_back(TensorOf(i));
+    return tensors;
+  }
+};
+
+TEST_F(ManyTensorsTest, OfAllKindsAreShared) {
+  std::vector<TestTensor> tensors = Tensors(1500);
+  for (const int num_threads : {1, 4}) {
+    const auto step = static_cast<uint64_t>(10 * num_threads);
+    const SaveOptions options{.run = "run" + std::to_string(num_threads),
+                              .num_threads = num_threads};
+    VARVE_ASSERT_OK(Save(step, tensors, options).status());
+    ExpectHolds(*store_, step, tensors, options.run);
+    const uint64_t num_lists = CountKeys(Family::kLists);
+    const auto again = Save(step + 1, tensors, options);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ(again->new_bytes, 0u);
+    EXPECT_EQ(CountKeys(Family::kLists), num_lists);
+    // To bytes that no run has had.
+    tensors[2].bytes[7] ^= static_cast<std::byte>(num_threads);
+    tensors[755].bytes[0] ^= static_cast<std::byte>(num_threads);
+    const auto changed = Save(step + 2, tensors, options);
+    ASSERT_TRUE(changed.ok()) << changed.status().ToString();
+    EXPECT_EQ(changed->new_bytes, 400u + 2000u);
+    EXPECT_EQ(CountKeys(Family::kLists), num_lists + 2);
+    ExpectHolds(*store_, step + 2, tensors, options.run);
+  }
+}
+
+TEST_F(ManyTensorsTest, InAnyOrderAndWithHolesAreComparedWithTheirParents) {
+  std::vector<TestTensor> tensors = Tensors(900);
+  VARVE_ASSERT_OK(Save(1, tensors).status());
+  std::mt19937 random(3);
+  std::shuffle(tensors.begin(), tensors.end(), random);
+  tensors.resize(500);
+  tensors.push_back(RandomTensor("new", DType::kU8, {5000}, 1));
+  const auto report = Save(2, tensors);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->new_bytes, 5000u);
+  ExpectHolds(2, tensors);
+  // In the place of a step that names what goes.
+  tensors.erase(tensors.begin(), tensors.begin() + 100);
+  VARVE_ASSERT_OK(Save(2, tensors, {.on_existing = OnExisting::kReplace}).status());
+  ExpectHolds(2, tensors);
+  EXPECT_EQ(store_->OpenCheckpoint("main", 2).value()->List()->size(), 401u);
+}
+
+// Sources and copies of them in one job, the copies put first.
+TEST_F(ManyTensorsTest, RoundedCopiesAreDerived) {
+  std::vector<TestTensor> tensors;
+  for (size_t i = 0; i < 300; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    const TestTensor master = NormalTensor("master." + name, {60}, i);
+    TestTensor copy{name, DType::kBF16, {60}, std::vector<std::byte>(120), master.name};
+    for (size_t at = 0; at < 60; ++at) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, &master.bytes[4 * at], 4);
+      const auto rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+      std::memcpy(&copy.bytes[2 * at], &rounded, 2);
+    }
+    tensors.insert(tensors.begin() + static_cast<ptrdiff_t>(i), copy);
+    tensors.push_back(master);
+  }
+  const auto first = Save(1, tensors);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->new_bytes, 300u * 240u);
+  ExpectHolds(1, tensors);
+  EXPECT_EQ(Save(2, tensors)->new_bytes, 0u);
+}
+
+// A source that knows its tensor to be unchanged.
+class KnownSource : public ChunkSource {
+ public:
+  KnownSource(std::vector<Digest> digests, int* num_done)
+      : digests_(std::move(digests)), num_done_(num_done) {}
+  bool AreUnchanged() const override { return true; }
+  std::optional<Digest> KnownDigest(uint64_t i) const override { return digests_[i]; }
+  Result<std::span<const std::byte>> Read(uint64_t, std::vector<std::byte>*) override {
+    return Status::NotFound("nobody has its bytes");
+  }
+  Status Learn(uint64_t, const Digest&) override { return Status::Ok(); }
+  void Done(uint64_t) override { ++*num_done_; }
+
+ private:
+  const std::vector<Digest> digests_;
+  int* const num_done_;
+};
+
+TEST_F(ManyTensorsTest, WhatASourceKnowsToBeUnchangedIsNotReadAgain) {
+  const std::vector<TestTensor> tensors = Tensors(30);
+  VARVE_ASSERT_OK(Save(1, tensors).status());
+  const auto before = store_->OpenCheckpoint("main", 1).value()->List().value();
+  int num_done = 0;
+  uint64_t num_chunks = 0;
+  const auto begun = store_->Begin(2).value();
+  auto* const writer = static_cast<SourceWriter*>(begun.get());
+  // Digests are known when parents are, which are looked up for tensors that are put.
+  std::vector<std::vector<Digest>> digests(tensors.size());
+  {
+    const auto first = store_->Begin(3).value();
+    auto* const reader = static_cast<SourceWriter*>(first.get());
+    for (const TestTensor& t : tensors) VARVE_ASSERT_OK(reader->Put(t.view()));
+    reader->FindParents();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      digests[i] = reader->ParentDigests(tensors[i].name, 0).value();
+      num_chunks += digests[i].size();
+    }
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    VARVE_ASSERT_OK(
+        writer->PutSource(tensors[i].view(), std::make_shared<KnownSource>(digests[i], &num_done)));
+  }
+  writer->FindParents();
+  for (const TestTensor& t : tensors) VARVE_ASSERT_OK(writer->ParentDigests(t.name, 0).status());
+  const uint64_t num_lists = CountKeys(Family::kLists);
+  EXPECT_EQ(writer->Commit()->new_bytes, 0u);
+  EXPECT_EQ(CountKeys(Family::kLists), num_lists);
+  EXPECT_EQ(static_cast<uint64_t>(num_done), num_chunks);
+  ExpectHolds(2, tensors);
+  const auto after = store_->OpenCheckpoint("main", 2).value()->List().value();
+  const std::vector<Digest> contents = writer->contents();
+  ASSERT_EQ(contents.size(), after.size());
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_EQ(after[i].content, before[i].content);
+    EXPECT_EQ((std::array<uint64_t, 2>{contents[i].lo, contents[i].hi}), after[i].content);
+  }
+  EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, writer->root());
+}
+
+// Whether the record of a birth may be believed is known from some of its lists.
+TEST_F(ManyTensorsTest, ABirthOfManyListsIsNotWalked) {
+  const size_t n = 70000;  // more than are believed without a look
+  std::vector<uint32_t> values(n);
+  const auto writer = store_->Begin(1).value();
+  const std::vector<int64_t> shape = {1};
+  for (size_t i = 0; i < n; ++i) {
+    values[i] = static_cast<uint32_t>(i);
+    VARVE_ASSERT_OK(writer->Put({.name = "t" + std::to_string(i),
+                                 .dtype = DType::kU32,
+                                 .shape = shape,
+                                 .data = reinterpret_cast<const std::byte*>(&values[i])}));
+  }
+  VARVE_ASSERT_OK(writer->Commit().status());
+  ASSERT_EQ(CountKeys(Family::kLists), n);
+  ReferenceCounts counts(database());
+  rocksdb::SetPerfLevel(rocksdb::PerfLevel::kEnableCount);
+  rocksdb::get_perf_context()->Reset();
+  EXPECT_EQ(counts.ListCount({1, 69999}).value(), 1u);
+  const uint64_t bytes = rocksdb::get_perf_context()->iter_read_bytes;
+  rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);
+  EXPECT_LE(bytes, 50000u);  // the lists are some megabytes
+}
+
+// Allocated bytes, not those of the process: nobody else's memory counts.
+TEST_F(ManyTensorsTest, ATensorTakesAFewHundredBytes) {
+  const size_t n = IsFullSize() ? 1000000 : 20000;
+  std::vector<std::byte> bytes(128 * n);
+  std::mt19937_64 random(5);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  const std::vector<int64_t> shape = {32};
+  const auto allocated = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  for (const uint64_t step : {1, 2}) {
+    const uint64_t before = allocated();
+    const auto writer = store_->Begin(step).value();
+    for (size_t i = 0; i < n; ++i) {
+      const std::string name = "blocks." + std::to_string(i) + ".mlp.weight";
+      VARVE_ASSERT_OK(writer->Put(
+          {.name = name, .dtype = DType::kF32, .shape = shape, .data = &bytes[128 * i]}));
+    }
+    const uint64_t put = allocated() - before;
+    EXPECT_EQ(writer->Commit()->num_tensors, n);
+    const uint64_t saved = allocated() - before;
+    std::printf("%zu tensors: %.0f bytes each put, %.0f saved\n", n,
+                static_cast<double>(put) / static_cast<double>(n),
+                static_cast<double>(saved) / static_cast<double>(n));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LE(put, 300 * n);
+    // A small save does not outweigh the caches that the first of a store fills.
+    if (IsFullSize()) {
+      EXPECT_LE(saved, 512 * n);
+    }
+#endif
+  }
+}
+
+}  // namespace
+}  // namespace varve::testing

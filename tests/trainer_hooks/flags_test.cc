@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "varve/flags.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tests/store/store_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+// Sets flags as an argument parser would: "--name value" or "--name".
+Status Parse(const std::vector<std::pair<std::string, std::string>>& arguments,
+             CheckpointFlags* flags) {
+  const std::vector<FlagSpec> specs = CheckpointFlagSpecs(flags);
+  for (const auto& [name, value] : arguments) {
+    const auto spec =
+        std::find_if(specs.begin(), specs.end(), [&](const FlagSpec& s) { return s.name == name; });
+    if (spec == specs.end()) return Status::NotFound("no flag " + name);
+    VARVE_RETURN_IF_ERROR(spec->set(value));
+  }
+  return ValidateFlags(*flags);
+}
+
+TEST(FlagsTest, EachIsSet) {
+  CheckpointFlags f;
+  VARVE_ASSERT_OK(Parse({{"--save", "a"},
+                         {"--save-interval", "5"},
+                         {"--run", "r"},
+                         {"--no-save-optim", ""},
+                         {"--no-async-save", ""},
+                         {"--max-checkpoint-keep", "3"},
+                         {"--keep-every", "100"},
+                         {"--keep-best", "accuracy:max"},
+                         {"--load", "b"},
+                         {"--ckpt-step", "best:loss"},
+                         {"--no-load-optim", ""},
+                         {"--finetune", ""},
+                         {"--exit-on-missing-checkpoint", ""},
+                         {"--dist-ckpt-strictness", "log_unexpected"},
+                         {"--exit-interval", "7"},
+                         {"--exit-duration-in-mins", "0.5"},
+                         {"--exit-deadline-in-secs", "30"},
+                         {"--rank-timeout-in-secs", "2.5"}},
+                        &f));
+  EXPECT_EQ(f.save, "a");
+  EXPECT_EQ(f.save_interval, 5u);
+  EXPECT_EQ(f.run, "r");
+  EXPECT_FALSE(f.save_optim);
+  EXPECT_FALSE(f.async_save);
+  EXPECT_EQ(f.max_checkpoint_keep, 3u);
+  EXPECT_EQ(f.keep_every, 100u);
+  EXPECT_EQ(f.keep_best->metric, "accuracy");
+  EXPECT_TRUE(f.keep_best->highest);
+  EXPECT_EQ(f.load, "b");
+  EXPECT_EQ(f.ckpt_step, "best:loss");
+  EXPECT_FALSE(f.load_optim);
+  EXPECT_TRUE(f.finetune);
+  EXPECT_TRUE(f.exit_on_missing_checkpoint);
+  EXPECT_EQ(f.strictness, Strictness::kLogUnexpected);
+  EXPECT_EQ(f.exit_interval, 7u);
+  EXPECT_EQ(f.exit_duration_in_mins, 0.5);
+  EXPECT_EQ(f.exit_deadline_in_secs, 30);
+  EXPECT_EQ(f.rank_timeout_in_secs, 2.5);
+}
+
+TEST(FlagsTest, NamesDifferAndHelpIsThere) {
+  CheckpointFlags f;
+  std::set<std::string> names;
+  for (const FlagSpec& spec : CheckpointFlagSpecs(&f)) {
+    EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
+    EXPECT_TRUE(spec.name.starts_with("--")) << spec.name;
+    EXPECT_FALSE(spec.help.empty()) << spec.name;
+  }
+}
+
+TEST(FlagsTest, BadValuesAreNamed) {
+  CheckpointFlags f;
+  const auto refused = [&](const std::string& flag, const std::string& value) {
+    const Status status = Parse({{flag, value}}, &f);
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument, flag)) << value;
+  };
+  for (const char* value : {"", "x", "-1", "1.5", "99999999999999999999", "5 "}) {
+    refused("--save-interval", value);
+  }
+  for (const char* value : {"", "0", "-1", "nan", "inf", "1s", "1e300"}) {
+    refused("--exit-duration-in-mins", value);
+  }
+  refused("--keep-best", "");
+  refused("--keep-best", ":max");
+  refused("--save", "");
+  refused("--finetune", "yes");
+  EXPECT_THAT(Parse({{"--dist-ckpt-strictness", "some"}}, &f),
+              FailsWith(StatusCode::kInvalidArgument, "some"));
+}
+
+TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
+  const auto refused = [](const std::vector<std::pair<std::string, std::string>>& arguments,
+                          const char* text) {
+    CheckpointFlags f;
+    EXPECT_THAT(Parse(arguments, &f), FailsWith(StatusCode::kInvalidArgument, text));
+  };
+  refused({{"--save", "a"}}, "--save needs --save-interval");
+  refused({{"--save-interval", "5"}}, "--save-interval needs --save");
+  refused({{"--save", "a"}, {"--save-interval", "0"}}, "at least 1");
+  refused({{"--no-save-optim", ""}}, "--no-save-optim needs --save");
+  refused({{"--max-checkpoint-keep", "3"}}, "--max-checkpoint-keep needs --save");
+  refused({{"--save", "a"}, {"--save-interval", "5"}, {"--keep-every", "10"}},
+          "--keep-every needs --max-checkpoint-keep");
+  refused({{"--save", "a"}, {"--save-interval", "5"}, {"--keep-best", "loss"}},
+          "--keep-best needs --max-checkpoint-keep");
+  refused({{"--ckpt-step", "5"}}, "--ckpt-step needs --load");
+  refused({{"--no-load-optim", ""}}, "--no-load-optim needs --load");
+  refused({{"--finetune", ""}}, "--finetune needs --load");
+  refused({{"--exit-on-missing-checkpoint", ""}}, "--exit-on-missing-checkpoint needs --load");
+  refused({{"--exit-deadline-in-secs", "5"}}, "--exit-deadline-in-secs needs --save");
+  refused({{"--exit-interval", "0"}}, "--exit-interval must be at least 1");
+  refused({{"--run", "a@b"}}, "'@'");
+  CheckpointFlags f{.exit_duration_in_mins = -1.0};
+  EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument, "at most 1e9"));
+}
+
+TEST(FlagsTest, RetentionExemptsBestTaggedAndEveryNth) {
+  CheckpointFlags f;
+  EXPECT_FALSE(RetentionOf(f).has_value());
+  f = {.max_checkpoint_keep = 2, .keep_every = 10, .keep_best = KeepBest{.metric = "loss"}};
+  const RetentionPolicy policy = RetentionOf(f).value();
+  EXPECT_EQ(policy.keep_last, 2u);
+  EXPECT_EQ(policy.keep_every, 10u);
+  EXPECT_EQ(policy.keep_best.at(0).metric, "loss");
+  EXPECT_EQ(policy.keep_tags, std::vector<std::string>{"*"});
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What other ranks send is not trusted: an outcome that cannot be read is an error, and a damaged
+// list of tensors is refused before anything is planned from it.
+#include "trainer_hooks/group/agree.h"
+
+#include "base/util.h"
+#include "tests/store/store_fixture.h"
+#include "trainer_hooks/group/exchange_plan.h"
+#include "trainer_hooks/group/replica_plan.h"
+
+namespace varve::testing {
+namespace {
+
+// Rank 0 of two, of which the other sends what it is told to.
+class ScriptedRanks : public RankGroup {
+ public:
+  explicit ScriptedRanks(std::string sent) : sent_(std::move(sent)) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
+    const auto sent = AsBytes(sent_);
+    return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()},
+                                               {sent.begin(), sent.end()}};
+  }
+  Status Barrier() override { return Unexpected(); }
+  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte>, int) override {
+    return Unexpected();
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t>, Reduction) override {
+    return Unexpected();
+  }
+  Result<std::vector<std::vector<std::byte>>> AllToAll(
+      std::span<const std::span<const std::byte>>) override {
+    return Unexpected();
+  }
+  Result<std::unique_ptr<RankGroup>> Split(int) override { return Unexpected(); }
+
+ private:
+  static Status Unexpected() { return Status::FailedPrecondition("an unexpected call"); }
+  const std::string sent_;
+};
+
+Status AgreeWith(const std::string& sent) {
+  ScriptedRanks ranks(sent);
+  return Agree(&ranks, Status::Ok());
+}
+
+TEST(AgreeTest, AnOutcomeThatCannotBeReadIsAnError) {
+  VARVE_EXPECT_OK(AgreeWith(std::string(1, '\0')));
+  EXPECT_THAT(AgreeWith("\1no such step"),
+              FailsWith(StatusCode::kNotFound, "rank 1: no such step"));
+  for (const std::string& sent : {std::string(), std::string("\x7fwhat"), std::string("\xff")}) {
+    EXPECT_THAT(AgreeWith(sent),
+                FailsWith(StatusCode::kUnavailable, "rank 1: its outcome cannot be read"));
+  }
+}
+
+TEST(AgreeTest, TheLowestRankIsNamed) {
+  ScriptedRanks ranks("\1theirs");
+  EXPECT_THAT(Agree(&ranks, Status::IOError("mine")),
+              FailsWith(StatusCode::kIOError, "rank 0: mine"));
+}
+
+// A list with everything that a list can have.
+std::vector<HeldTensor> AList() {
+  ShardLayout padded = ShardLayout::Whole({12, 5});
+  padded.axes[0] = {
+      {.begin = 8, .length = 4}, {.begin = 0, .length = 2}, {.length = 3, .is_padding = true}};
+  ShardLayout flat = ShardLayout::Whole({12, 5});
+  flat.flat = Range{7, 31};
+  std::vector<HeldTensor> list(3);
+  list[0] = {.name = "w", .layout = Canonical(padded), .derived_from = "m", .can_cut = true};
+  list[1] = {.name = "m", .layout = Canonical(flat), .replicas = Replicas::kTakeLowest};
+  list[2] = {.name = "t", .dtype = DType::kBF16, .layout = ShardLayout::Whole({7}), .tied_to = "w"};
+  return list;
+}
+
+std::vector<TensorInfo> StoredTensors() {
+  std::vector<TensorInfo> stored;
+  for (const std::string name : {"m", "w"}) stored.push_back({.name = name, .shape = {12, 5}});
+  stored.insert(stored.begin() + 1, {.name = "t", .dtype = DType::kBF16, .shape = {7}});
+  return stored;
+}
+
+// What a rank does with the list of another.
+void UseList(const std::string& bytes) {
+  const Result<std::vector<HeldTensor>> list = DecodeHeld(bytes);
+  if (!list.ok()) return;
+  EXPECT_EQ(EncodeHeld(*list), bytes);
+  const std::vector<std::vector<HeldTensor>> lists = {AList(), *list};
+  PlanReplicas(lists);
+  const std::vector<TensorInfo> stored = StoredTensors();
+  if (CheckWanted(stored, *list).ok()) PlanExchange(stored, lists, 1 << 20);
+}
+
+TEST(HeldTensorTest, AListComesBack) {
+  const std::vector<HeldTensor> list = AList();
+  EXPECT_EQ(DecodeHeld(EncodeHeld(list)).value(), list);
+  EXPECT_EQ(DecodeHeld(EncodeHeld({})).value().size(), 0u);
+}
+
+TEST(HeldTensorTest, DamagedListsAreRefusedOrPlanned) {
+  const std::string whole = EncodeHeld(AList());
+  UseList(whole);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_THAT(
+        DecodeHeld(whole.substr(0, size)),
+        FailsWith(StatusCode::kCorruption, "is damaged: " + std::to_string(size) + " bytes"));
+  }
+  EXPECT_FALSE(DecodeHeld(whole + '\0').ok());
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (const int flip : {0x01, 0x02, 0x10, 0x7f, 0x80, 0xff}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ flip);
+      UseList(damaged);
+    }
+  }
+}
+
+TEST(HeldTensorTest, ThereIsOneWayToWriteAList) {
+  std::vector<HeldTensor> list = AList();
+  list[1].replicas = static_cast<Replicas>(4);
+  EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+  list = AList();
+  list[1].role = static_cast<TensorRole>(kNumTensorRoles);
+  EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+  list = AList();
+  list[2].dtype = static_cast<DType>(kNumDTypes);
+  EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+  list = AList();
+  list[2].layout.axes[0] = {{.begin = 0, .length = 3}, {.begin = 3, .length = 4}};
+  EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+}
+
+TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
+  const std::vector<TensorInfo> stored = StoredTensors();
+  const std::vector<HeldTensor> list = AList();
+  VARVE_EXPECT_OK(CheckWanted(stored, list));
+  const auto wants = [&](HeldTensor tensor) { return CheckWanted(stored, std::vector{tensor}); };
+  EXPECT_THAT(wants({.name = "x", .layout = ShardLayout::Whole({7})}),
+              FailsWith(StatusCode::kInvalidArgument, "tensor x"));
+  EXPECT_THAT(wants({.name = "t", .dtype = DType::kF32, .layout = ShardLayout::Whole({7})}),
+              FailsWith(StatusCode::kInvalidArgument, "in the checkpoint it is BF16"));
+  EXPECT_THAT(wants({.name = "m", .layout = ShardLayout::Whole({12, 6})}),
+              FailsWith(StatusCode::kInvalidArgument, "of [12, 5]"));
+  EXPECT_FALSE(wants({.name = "m", .layout = ShardLayout::Whole({12})}).ok());
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks as threads, each with a checkpointer over one root: a save is one checkpoint, and every
+// call has one outcome.
+#include "varve/group_checkpointer.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <fstream>
+#include <latch>
+
+#include "tests/support/shard_reference.h"
+#include "tests/trainer_hooks/ranks_fixture.h"
+#include "varve/group.h"
+
+namespace varve::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+const std::vector<int64_t> kShape = {24, 10};
+
+ShardLayout Rows(int64_t parts, int64_t rank) {
+  ShardLayout layout = ShardLayout::Whole(kShape);
+  layout.axes[0] = {{rank * 24 / parts, 24 / parts}};
+  return layout;
+}
+
+std::vector<std::byte> Global(uint64_t step) { return NormalTensor("w", kShape, step).bytes; }
+
+// What rank `rank` of `parts` holds at a step.
+TestTrainer RankAt(int parts, int rank, uint64_t step) {
+  const ShardLayout layout = Rows(parts, rank);
+  TestTrainer trainer;
+  trainer.Add({.name = "w", .shape = layout.LocalShape(), .layout = layout},
+              CutShard(Global(step), 4, layout, {}));
+  trainer.state.trainer.global_step = static_cast<int64_t>(step);
+  trainer.state.topology =
+      Topology{.tp = static_cast<uint32_t>(parts), .world_size = static_cast<uint32_t>(parts)};
+  trainer.state.items.push_back({"loader", static_cast<uint32_t>(rank), Global(step)});
+  return trainer;
+}
+
+class GroupCheckpointerTest : public RanksTest {
+ protected:
+  void SaveSteps(int size, const std::vector<uint64_t>& steps,
+                 const CheckpointerOptions& options = {}) {
+    Run(
+        size,
+        [&](int rank, AsyncCheckpointer* checkpointer) {
+          for (const uint64_t step : steps) {
+            TestTrainer trainer = RankAt(size, rank, step);
+            VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state).status());
+            VARVE_EXPECT_OK(checkpointer->Wait());
+          }
+        },
+        options);
+  }
+};
+
+TEST_F(GroupCheckpointerTest, OtherRanksGoOnWhereTheseStopped) {
+  SaveSteps(4, {1, 2});
+  for (const int size : {3, 2, 1}) {
+    Run(size, [&](int rank, AsyncCheckpointer* checkpointer) {
+      TestTrainer into = RankAt(size, rank, 77);
+      const auto report =
+          checkpointer->Restore("latest", {.rank_states = RankStates::kDrop}, &into.state);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_EQ(report->id.step, 2u);
+      EXPECT_EQ(report->dropped.size(), 4u);
+      EXPECT_EQ(into.Bytes("w"), CutShard(Global(2), 4, Rows(size, rank), {}));
+      EXPECT_EQ(into.state.trainer.global_step, 2);
+    });
+  }
+}
+
+TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
+  SaveSteps(2, {1});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer into = RankAt(2, rank, 77);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
+    ASSERT_EQ(into.state.items.size(), 2u);
+    for (uint32_t of = 0; of < 2; ++of) {
+      EXPECT_EQ(into.state.items[of].name, "loader");
+      EXPECT_EQ(into.state.items[of].rank, of);
+    }
+  });
+}
+
+TEST_F(GroupCheckpointerTest, WhatFailsOnOneRankFailsOnAll) {
+  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);
+    if (rank == 1) trainer.state.tensors[0].data = nullptr;
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                FailsWith(StatusCode::kInvalidArgument, "rank 1: tensor w: data is null"));
+    EXPECT_THAT(checkpointer->Restore("latest", {}, &trainer.state),
+                FailsWith(StatusCode::kNotFound, "rank 0: "));
+  });
+}
+
+TEST_F(GroupCheckpointerTest, AHoleIsFoundBeforeTheCommit) {
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);  // of three ranks only two
+    Status status = checkpointer->Save(1, trainer.state).status();
+    if (status.ok()) status = checkpointer->Wait();
+    EXPECT_THAT(status, FailsWith(StatusCode::kInvalidArgument,
+                                  "tensor w: its shards hold 160 of the 240 elements"));
+    EXPECT_FALSE(checkpointer->Close().ok());  // the error is fatal
+  });
+}
+
+TEST_F(GroupCheckpointerTest, RankZeroKeepsTheRetention) {
+  RetentionPolicy policy;
+  policy.keep_last = 2;
+  SaveSteps(2, {1, 2, 3, 4}, {.retention = policy});
+  const auto store = Store::OpenForReading(root()).value();
+  std::vector<uint64_t> steps;
+  for (const CheckpointInfo& info : store->ListCheckpoints("main").value()) {
+    steps.push_back(info.id.step);
+  }
+  EXPECT_THAT(steps, ElementsAre(3, 4));
+}
+
+TEST_F(GroupCheckpointerTest, ARestoreOfAnEarlierStepForksTheRest) {
+  SaveSteps(2, {1, 2, 3});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(2, rank, 77);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Save(2, trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+  });
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
+  EXPECT_EQ(store->ListCheckpoints("main~1").value().size(), 2u);
+}
+
+TEST_F(GroupCheckpointerTest, RanksThatSaveDifferentStepsAreFound) {
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    const TestTrainer trainer = RankAt(2, rank, 1);
+    EXPECT_THAT(checkpointer->Save(10 + static_cast<uint64_t>(rank), trainer.state),
+                FailsWith(StatusCode::kFailedPrecondition,
+                          "the step to save is 10 on rank 0 and 11 on rank 1"));
+    VARVE_EXPECT_OK(checkpointer->Save(12, trainer.state).status());
+  });
+}
+
+TEST_F(GroupCheckpointerTest, AllRanksMustHaveOneRoot) {
+  expect_damage_ = true;  // there is no root() at all
+  const auto open = [&](const std::vector<std::filesystem::path>& roots) {
+    std::vector<Status> statuses(roots.size());
+    auto groups = ThreadRanks(static_cast<int>(roots.size()), std::chrono::seconds(60));
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < roots.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        statuses[rank] = OpenWithRanks(roots[rank], groups[rank].get(), {}).status();
+      });
+    }
+    threads.clear();
+    return statuses;
+  };
+  const auto a = root().parent_path() / "a", b = root().parent_path() / "b";
+  for (const Status& status : open({a, b})) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kNotFound, "rank 1: no group in " + b.string()));
+  }
+  VARVE_ASSERT_OK(Group::StartEpoch(b, 2).status());
+  for (const Status& status : open({a, b})) {
+    EXPECT_THAT(status,
+                FailsWith(StatusCode::kFailedPrecondition, "all ranks must have one folder"));
+  }
+  std::filesystem::create_directory(root());
+  std::ofstream(root() / "thesis.txt") << "precious";
+  for (const Status& status : open({root(), root()})) {
+    EXPECT_THAT(status, FailsWith(StatusCode::kFailedPrecondition, "thesis.txt"));
+    EXPECT_THAT(status.message(), ::testing::Not(::testing::HasSubstr("rank 0: rank 0")));
+  }
+}
+
+// Loses the others at one of its calls.
+class LosingRanks : public RankGroup {
+ public:
+  LosingRanks(std::unique_ptr<RankGroup> ranks, int loses_at)
+      : ranks_(std::move(ranks)), left_(loses_at) {}
+
+  int rank() const override { return ranks_->rank(); }
+  int size() const override { return ranks_->size(); }
+  Status Barrier() override { return IsLost() ? Lost() : ranks_->Barrier(); }
+  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllGather(mine);
+  }
+  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
+    if (IsLost()) return Lost();
+    return ranks_->Broadcast(bytes, root);
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
+                                         Reduction reduction) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllReduce(mine, reduction);
+  }
+  Result<std::vector<std::vector<std::byte>>> AllToAll(
+      std::span<const std::span<const std::byte>> to_each) override {
+    if (IsLost()) return Lost();
+    return ranks_->AllToAll(to_each);
+  }
+  Result<std::unique_ptr<RankGroup>> Split(int color) override { return ranks_->Split(color); }
+  void LoseAt(int call) { left_ = call; }
+
+ private:
+  bool IsLost() { return left_-- <= 0; }
+  static Status Lost() { return Status::Unavailable("the others are lost"); }
+
+  const std::unique_ptr<RankGroup> ranks_;
+  int left_;
+};
+
+// Memory that kills who reads it once it is gone.
+class Pages {
+ public:
+  Pages()
+      : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    std::memset(data_, 0x5a, kBytes);
+  }
+  ~Pages() { munmap(data_, kBytes); }
+  StateTensor Tensor(const std::string& name) const {
+    return {.name = name, .shape = {kBytes / 4}, .data = data_};
+  }
+
+ private:
+  static constexpr int64_t kBytes = 16 << 20;
+  void* const data_;
+};
+
+TEST_F(GroupCheckpointerTest, AfterABeginThatFailedTheMemoryIsTheTrainers) {
+  bool is_begun = false;
+  for (int loses_at = 0; !is_begun; ++loses_at) {
+    ASSERT_LT(loses_at, 20);
+    auto groups = ThreadRanks(2, std::chrono::seconds(60));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        LosingRanks ranks(std::move(groups[static_cast<size_t>(rank)]), 1 << 30);
+        auto checkpointer = OpenWithRanks(root(), &ranks, {}).value();
+        std::optional<Pages> pages(std::in_place);
+        TrainingState state;
+        state.tensors.push_back(pages->Tensor("w" + std::to_string(rank)));
+        if (rank == 1) ranks.LoseAt(loses_at);
+        const Status status = checkpointer->BeginSave(1, state).status();
+        if (status.ok()) checkpointer->AwaitStaged().IgnoreError();
+        pages.reset();
+        if (rank == 1) is_begun = status.ok();
+      });
+    }
+  }
+}
+
+TEST_F(GroupCheckpointerTest, ARootIsOpenedWithRanks) {
+  Run(2, [](int, AsyncCheckpointer*) {});
+  EXPECT_THAT(AsyncCheckpointer::Open(root()),
+              FailsWith(StatusCode::kFailedPrecondition, "open it with OpenWithRanks"));
+}
+
+// It alone has to hurry, and changes its codec: no rank begins another attempt for that.
+TEST_F(GroupCheckpointerTest, ADeadlineOfOneRankIsItsOwnMatter) {
+  const CheckpointerOptions options{.timeout = std::chrono::seconds(60)};
+  Run(
+      2,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        for (const uint64_t step : {1, 2}) {
+          TestTrainer trainer = RankAt(2, rank, step);
+          BeginOptions begin;
+          if (rank == 1) begin.deadline = std::chrono::steady_clock::now();
+          VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state, begin).status());
+          VARVE_EXPECT_OK(checkpointer->Wait());
+          const auto metrics = checkpointer->last_metrics();
+          ASSERT_TRUE(metrics.has_value());
+          EXPECT_EQ(metrics->codec, rank == 1 ? Codec::kNone : Codec::kAuto);
+        }
+      },
+      options);
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
+}
+
+// One rank is slow: the save before is still under way there, and only there.
+TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
+  std::atomic<int> num_done = 0;
+  std::latch skipped(3);
+  CheckpointerOptions options{.when_busy = WhenBusy::kSkip};
+  options.on_save = [&](const SaveMetrics& metrics) {
+    if (metrics.skipped) return skipped.count_down();
+    if (metrics.step == 1 && num_done++ == 0) skipped.wait();
+  };
+  Run(
+      3,
+      [&](int rank, AsyncCheckpointer* checkpointer) {
+        TestTrainer trainer = RankAt(3, rank, 1);
+        const auto save = [&](uint64_t step) {
+          const auto is_saving = checkpointer->Save(step, trainer.state);
+          EXPECT_TRUE(is_saving.ok()) << is_saving.status().ToString();
+          return is_saving.ok() && *is_saving;
+        };
+        EXPECT_TRUE(save(1));
+        EXPECT_FALSE(save(2));
+        VARVE_EXPECT_OK(checkpointer->Wait());
+        EXPECT_TRUE(save(3));
+      },
+      options);
+  const auto store = Store::OpenForReading(root()).value();
+  EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Digests on threads, also when memory runs out.
+#include "trainer_hooks/group/replica_digests.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/store/store_fixture.h"
+#include "tests/support/scarce_memory.h"
+
+namespace varve::testing {
+namespace {
+
+constexpr int64_t kRows = 1000, kColumns = 400;
+
+class ReplicaDigestsTest : public ::testing::Test {
+ protected:
+  // One tensor with the values 0, 1, ...; and the same with its columns one behind the other.
+  StateTensor Dense() {
+    return {.name = "w", .dtype = DType::kI64, .shape = kShape, .data = dense_.data()};
+  }
+  StateTensor Strided() {
+    return {.name = "w",
+            .dtype = DType::kI64,
+            .shape = kShape,
+            .data = strided_.data(),
+            .strides = {1, kRows}};
+  }
+
+  const std::vector<int64_t> kShape = {kRows, kColumns};
+  std::vector<int64_t> dense_ = Numbers(kColumns, 1);
+  std::vector<int64_t> strided_ = Numbers(1, kRows);
+
+ private:
+  static std::vector<int64_t> Numbers(int64_t row, int64_t column) {
+    std::vector<int64_t> values(kRows * kColumns);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t k = 0; k < kColumns; ++k) {
+        values[static_cast<size_t>(i * row + k * column)] = i * kColumns + k;
+      }
+    }
+    return values;
+  }
+};
+
+TEST_F(ReplicaDigestsTest, StridesMakeNoDifferenceAndEveryByteDoes) {
+  const auto all = ReplicaDigests({Dense(), Strided()}, nullptr, 2).Finish();
+  ASSERT_TRUE(all.ok()) << all.status().ToString();
+  EXPECT_EQ((*all)[0], (*all)[1]);
+  for (const size_t i : {size_t{0}, dense_.size() / 2, dense_.size() - 1}) {
+    ++dense_[i];
+    EXPECT_NE(ReplicaDigests({Dense()}, nullptr, 2).Finish()->at(0), (*all)[1]) << i;
+    --dense_[i];
+  }
+}
+
+TEST_F(ReplicaDigestsTest, AThreadTakesLittleMemory) {
+  const ScarceMemory memory(SIZE_MAX);
+  VARVE_ASSERT_OK(ReplicaDigests({Strided()}, nullptr, 3).Finish().status());
+  EXPECT_LE(memory.largest(), size_t{256} << 10);
+}
+
+TEST_F(ReplicaDigestsTest, WithoutMemoryItIsAnError) {
+  const ScarceMemory memory(64 << 10);
+  const auto digests = ReplicaDigests({Strided(), Strided()}, nullptr, 3).Finish();
+  EXPECT_THAT(digests, FailsWith(StatusCode::kUnavailable, "no memory to compare replicas"));
+  EXPECT_TRUE(ReplicaDigests({Dense()}, nullptr, 3).Finish().ok());  // which needs none
+}
+
+}  // namespace
+}  // namespace varve::testing

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The recipes of docs/hooks.md, word by word.
+#include "tests/trainer_hooks/state_fixture.h"
+
+namespace varve::testing {
+namespace {
+
+// moments[i] is the optimizer's state of params[i], cut and placed as the parameter is. `params` is
+// a copy, as it may be the list that grows here.
+void AddMoments(std::vector<varve::StateTensor> params, const std::vector<float*>& moments,
+                varve::TrainingState* state) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    varve::StateTensor moment = params[i];  // its shape, layout and device
+    moment.name = "exp_avg." + params[i].name;
+    moment.dtype = varve::DType::kF32;
+    moment.data = moments[i];
+    moment.strides.clear();
+    moment.derived_from.clear();
+    moment.role = varve::TensorRole::kOptimizer;
+    state->tensors.push_back(std::move(moment));
+  }
+}
+
+varve::Status EndTraining(uint64_t step, uint64_t last_saved, const varve::TrainingState& state,
+                          varve::AsyncCheckpointer* checkpointer) {
+  if (step != last_saved) VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());
+  return checkpointer->Close();  // durable, or the error is here; only now may the tensors go
+}
+
+class RecipesTest : public StoreTest {};
+
+TEST_F(RecipesTest, StateKnownByAnIndexIsNamedByItsParameter) {
+  std::vector<uint16_t> w(6), v(4);
+  std::vector<float> m0(6, 1), m1(4, 2);
+  TrainingState state;
+  state.tensors = {{.name = "w", .dtype = DType::kBF16, .shape = {2, 3}, .data = w.data()},
+                   {.name = "v", .dtype = DType::kBF16, .shape = {4}, .data = v.data()}};
+  AddMoments(state.tensors, {m0.data(), m1.data()}, &state);
+  store_.reset();
+  auto checkpointer = AsyncCheckpointer::Open(path()).value();
+  VARVE_ASSERT_OK(EndTraining(7, 6, state, checkpointer.get()));
+  Reopen();
+  const auto reader = store_->OpenCheckpoint("main", 7).value();
+  EXPECT_EQ(reader->Find("exp_avg.w").value().shape, (std::vector<int64_t>{2, 3}));
+  std::vector<float> read(4);
+  VARVE_ASSERT_OK(reader->Read("exp_avg.v", std::as_writable_bytes(std::span(read))));
+  EXPECT_EQ(read, m1);
+}
+
+TEST_F(RecipesTest, TheLastStepIsSavedOnce) {
+  std::vector<float> w(6);
+  TrainingState state;
+  state.tensors = {{.name = "w", .shape = {6}, .data = w.data()}};
+  store_.reset();
+  auto checkpointer = AsyncCheckpointer::Open(path()).value();
+  VARVE_ASSERT_OK(checkpointer->Save(7, state).status());
+  VARVE_ASSERT_OK(EndTraining(7, 7, state, checkpointer.get()));
+  Reopen();
+  EXPECT_EQ(store_->ListCheckpoints("main").value().size(), 1u);
+}
+
+}  // namespace
+}  // namespace varve::testing

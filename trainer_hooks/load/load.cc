@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A load goes plan, check, read; only the last changes the target. The trainer state and the items
+// are read before the tensors and put into the target after them, so that they are the old or the
+// new.
+#include "varve/load.h"
+
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/util.h"
+#include "trainer_hooks/load/fill.h"
+#include "trainer_hooks/load/load_plan.h"
+#include "trainer_hooks/load/rank_states.h"
+#include "trainer_hooks/state/item_name.h"
+#include "trainer_hooks/state/validate_state.h"
+
+namespace varve {
+namespace {
+
+// All that is not a tensor.
+struct Rest {
+  std::optional<TrainerState> trainer;
+  std::vector<StateItem> items;
+};
+
+Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
+                      const std::optional<Topology>& topology, const LoadOptions& options,
+                      std::vector<std::string>* dropped) {
+  Rest rest;
+  VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
+  for (const std::string& stored : names) {
+    ItemName item = DecodeItemName(stored);
+    VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
+    rest.items.push_back({std::move(item.name), item.rank, std::move(value)});
+  }
+  TrainerState none;
+  VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, topology, options.rank_states,
+                                      rest.trainer ? &*rest.trainer : &none, &rest.items, dropped));
+  return rest;
+}
+
+void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
+  if (rest.trainer.has_value()) {
+    if (!options.lr_scheduler) rest.trainer->lr_scheduler = std::move(into->trainer.lr_scheduler);
+    into->trainer = *std::move(rest.trainer);
+  }
+  into->items = std::move(rest.items);
+}
+
+// A tensor on a device is where it says.
+Status CheckPlace(const StateTensor& tensor, DeviceTensorSource* devices) {
+  VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
+  const Result<uint64_t> bytes = NumBytes(tensor.dtype, tensor.shape);
+  if (tensor.device == kHost || !bytes.ok()) return Status::Ok();  // the plan has the fault
+  return devices->Check({tensor.device, {static_cast<const std::byte*>(tensor.data), *bytes}})
+      .WithContext("tensor " + tensor.name);
+}
+
+Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults) {
+  std::string message = StepName(id.run, id.step) + " does not fit:";
+  for (const std::string& fault : faults) message += "\n" + fault;
+  return Status::InvalidArgument(std::move(message));
+}
+
+Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& options,
+                        RegionReader* read, TrainingState* into) {
+  const auto started = std::chrono::steady_clock::now();
+  const std::string step = StepName(reader.info().id.run, reader.info().id.step);
+  VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
+  const Status topologies = CompareTopologies(saved_by, into->topology, options);
+  if (!topologies.ok()) return topologies.WithContext(step);
+  VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
+  LoadOptions fitted = options;
+  std::vector<std::string> dropped;
+  const Status fits = FitRankTensors(saved_by, into->topology, &stored, &fitted, &dropped);
+  if (!fits.ok()) return fits.WithContext(step);
+  LoadPlan plan = PlanLoad(stored, fitted, *into);
+  plan.report.dropped = std::move(dropped);
+  for (const StateTensor& tensor : into->tensors) {
+    const Status there = CheckPlace(tensor, options.devices.get());
+    if (!there.ok()) plan.faults.push_back(there.message());
+  }
+  VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
+  const CheckpointId& id = reader.info().id;
+  if (!plan.faults.empty()) return AllFaults(id, plan.faults);
+  Rest rest;
+  if (options.trainer_state) {
+    Result<Rest> found = ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
+    if (!found.ok()) return found.status().WithContext(step);
+    rest = *std::move(found);
+  }
+  VARVE_RETURN_IF_ERROR(FillTargets(reader, plan, read, options.devices.get()));
+  if (options.trainer_state) Replace(std::move(rest), options, into);
+  LoadReport report = std::move(plan.report);
+  report.id = id;
+  report.stored_bytes = reader.info().stored_bytes;
+  report.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return report;
+}
+
+}  // namespace
+
+Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
+                               RegionReader* read, TrainingState* into) {
+  try {
+    return Load(reader, options, read, into);
+  } catch (const std::exception& error) {  // of the standard library: out of memory
+    const CheckpointId& id = reader.info().id;
+    return Status::Unavailable("loading " + StepName(id.run, id.step) + ": " + error.what());
+  }
+}
+
+Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
+                             TrainingState* into) {
+  LoneReader read;
+  return LoadThrough(reader, options, &read, into);
+}
+
+}  // namespace varve

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <utility>
+
+#include "base/util.h"
+#include "varve/load.h"
+
+namespace varve {
+namespace {
+
+// The largest group that a replacement names by $n or $nn; $$ is a dollar.
+size_t LargestGroup(std::string_view to) {
+  static const std::regex group(R"(\$(\$|\d{1,2}))");
+  size_t largest = 0;
+  for (std::cregex_iterator it(to.data(), to.data() + to.size(), group), end; it != end; ++it) {
+    const std::string number = it->str(1);
+    if (number != "$") largest = std::max(largest, static_cast<size_t>(std::stoul(number)));
+  }
+  return largest;
+}
+
+Status WrongPattern(std::string_view pattern, std::string_view why) {
+  return Status::InvalidArgument("the expression \"" + std::string(pattern) + "\" " +
+                                 std::string(why));
+}
+
+}  // namespace
+
+struct NameMap::Regex {
+  std::regex pattern;
+  std::string to;
+  size_t order;
+};
+
+Status NameMap::AddPair(std::string_view from, std::string_view to) {
+  if (from.empty() || to.empty()) {
+    return Status::InvalidArgument("the pair \"" + std::string(from) + "\", \"" + std::string(to) +
+                                   "\" has an empty name");
+  }
+  const auto [it, is_new] =
+      pairs_.try_emplace(std::string(from), Pair{std::string(to), pairs_.size() + regexes_.size()});
+  if (!is_new && it->second.to != to) {
+    return Status::InvalidArgument("\"" + std::string(from) + "\" becomes \"" + it->second.to +
+                                   "\" already, and now \"" + std::string(to) + "\"");
+  }
+  return Status::Ok();
+}
+
+Status NameMap::AddRegex(std::string_view pattern, std::string_view to) {
+  auto regex = std::make_shared<Regex>();
+  try {
+    regex->pattern.assign(std::string(pattern), std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    return WrongPattern(pattern, std::string("is wrong: ") + error.what());
+  }
+  const size_t group = LargestGroup(to);
+  if (group > regex->pattern.mark_count()) {
+    return WrongPattern(pattern, "has " + std::to_string(regex->pattern.mark_count()) +
+                                     " groups, \"" + std::string(to) + "\" names $" +
+                                     std::to_string(group));
+  }
+  regex->to = to;
+  regex->order = pairs_.size() + regexes_.size();
+  regexes_.push_back(std::move(regex));
+  return Status::Ok();
+}
+
+Status NameMap::AddFile(const std::filesystem::path& path) {
+  std::ifstream lines(path);
+  if (!lines) return ErrnoStatus("open", path, errno);
+  NameMap with_file = *this;
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    const std::string where = path.string() + ":" + std::to_string(number);
+    std::istringstream words(line);
+    std::string from, to, more;
+    words >> from >> to >> more;
+    if (from.empty() || from[0] == '#') continue;
+    if (to.empty() || !more.empty()) {
+      return Status::InvalidArgument(where + ": \"" + line + "\", expected two names");
+    }
+    VARVE_RETURN_IF_ERROR(with_file.AddPair(from, to).WithContext(where));
+  }
+  if (lines.bad()) return ErrnoStatus("read", path, errno);
+  *this = std::move(with_file);
+  return Status::Ok();
+}
+
+// Of a pair only the name and its dotted prefixes can be the `from`, so few are looked up however
+// many pairs there are.
+std::string NameMap::Apply(std::string_view name) const {
+  const Pair* pair = nullptr;
+  size_t matched = 0;
+  for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
+    const auto it = pairs_.find(name.substr(0, end));
+    if (it != pairs_.end() && (pair == nullptr || it->second.order < pair->order)) {
+      pair = &it->second;
+      matched = it->first.size();
+    }
+    if (end == std::string_view::npos) break;
+  }
+  std::match_results<std::string_view::const_iterator> groups;
+  for (const auto& regex : regexes_) {
+    if (pair != nullptr && pair->order < regex->order) break;
+    if (std::regex_match(name.begin(), name.end(), groups, regex->pattern)) {
+      return groups.format(regex->to);
+    }
+  }
+  if (pair == nullptr) return std::string(name);
+  return pair->to + std::string(name.substr(matched));
+}
+
+}  // namespace varve

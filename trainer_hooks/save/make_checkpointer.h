@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The checkpointer over a store that is open already.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "trainer_hooks/load/load_through.h"
+#include "varve/async_checkpointer.h"
+
+namespace varve {
+
+// What a checkpointer of one rank of many asks, and tells, those who know of the others. Called by
+// one of its threads at a time.
+struct GroupSide {
+  // Adds to the metrics of each save what others know of it, before anyone sees them.
+  std::function<void(SaveMetrics*)> annotate;
+  // Whether what has failed may be tried again without the other ranks.
+  std::function<bool()> may_try_again;
+  // A save has ended, and is not tried again.
+  std::function<void(uint64_t step, const SaveOptions&, const Status&)> ended;
+};
+
+// The checkpointer of one rank, which may be one of many.
+class OwnCheckpointer : public AsyncCheckpointer {
+ public:
+  // As Restore, through `read`.
+  virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                            RegionReader* read, TrainingState* into) = 0;
+  // A save is under way.
+  virtual bool IsBusy() const = 0;
+  // Reports that this step is not saved.
+  virtual void Skip(uint64_t step) = 0;
+};
+
+// kInvalidArgument: options that cannot be.
+Status ValidateOptions(const CheckpointerOptions& options);
+// Threads of a save.
+int SaveThreads(const CheckpointerOptions& options);
+// How such a store is to be opened.
+StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
+// `path`: where the file system is asked how much is free. `group`: empty when the rank is alone.
+// kUnavailable: there are no threads for it. Precondition: valid options.
+Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store> store,
+                                                          const std::filesystem::path& path,
+                                                          const CheckpointerOptions& options,
+                                                          GroupSide group = {});
+
+}  // namespace varve

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/state/validate_state.h"
+
+#include <set>
+#include <string>
+
+#include "store/save/chunk_source.h"
+#include "store/shards/gather.h"
+#include "trainer_hooks/state/item_name.h"
+#include "trainer_hooks/state/state_shards.h"
+
+namespace varve {
+
+Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices) {
+  if (tensor.device == kHost) return Status::Ok();
+  const std::string what = "tensor " + tensor.name + " of device " + std::to_string(tensor.device);
+  if (devices == nullptr) {
+    return Status::InvalidArgument(what + ": no devices were given (varve/cuda.h)");
+  }
+  if (IsDense(tensor.shape, tensor.strides)) return Status::Ok();
+  return Status::InvalidArgument(what + " has strides, expected it to be dense");
+}
+
+namespace {
+
+// What is wrong with a state: all of it, so that it is mended at once.
+class Faults {
+ public:
+  void Add(const Status& status) {
+    constexpr size_t kShown = 20;
+    if (status.ok()) return;
+    if (++count_ <= kShown) message_ += (message_.empty() ? "" : "\n") + status.message();
+  }
+  Status status() const {
+    if (count_ == 0) return Status::Ok();
+    if (count_ == 1) return Status::InvalidArgument(message_);
+    return Status::InvalidArgument("the state has " + std::to_string(count_) + " faults:\n" +
+                                   message_);
+  }
+
+ private:
+  size_t count_ = 0;
+  std::string message_;
+};
+
+Status ValidateTensor(const StateTensor& tensor, const DeviceTensorSource* devices) {
+  VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
+  return ValidateView({.name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .data = tensor.data,
+                       .strides = tensor.strides,
+                       .layout = tensor.layout ? &*tensor.layout : nullptr},
+                      /*has_data=*/true);
+}
+
+Status ValidateStateItem(const StateItem& item, std::set<std::string>* names) {
+  VARVE_ASSIGN_OR_RETURN(std::string name, EncodeItemName({item.name, item.rank}));
+  VARVE_RETURN_IF_ERROR(ValidateItem(name, item.value));
+  if (names->insert(name).second) return Status::Ok();
+  return Status::InvalidArgument("item " + name + " is in the state twice");
+}
+
+}  // namespace
+
+Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices) {
+  Faults faults;
+  for (const StateTensor& tensor : state.tensors) faults.Add(ValidateTensor(tensor, devices));
+  for (const std::string& fault : FindShardNameFaults(state.tensors)) {
+    faults.Add(Status::InvalidArgument(fault));
+  }
+  std::set<std::string> items;
+  for (const StateItem& item : state.items) faults.Add(ValidateStateItem(item, &items));
+  for (const auto& [name, value] : state.metrics) faults.Add(ValidateName("metric name", name));
+  for (const std::string& tag : state.tags) faults.Add(ValidateTag(tag));
+  return faults.status();
+}
+
+}  // namespace varve
