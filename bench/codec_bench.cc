@@ -103,7 +103,7 @@ std::vector<Chunk> MakeChunks(const File& file, const File* base, const std::str
 
 // A delta may only lengthen the path of its base so far: the base counts as its own keyframe.
 void SetBasePaths(std::vector<Chunk>* chunks) {
-  const std::unique_ptr<Method> keyframe = MakeVarve(Codec::kFast);
+  const std::unique_ptr<Method> keyframe = MakeVarve(Compression::kFast);
   std::vector<std::byte> frame;
   for (Chunk& chunk : *chunks) {
     Chunk base;
@@ -168,9 +168,9 @@ struct Key {
 };
 using Results = std::map<Key, Measured>;
 
-std::string Predictors(Codec codec, const std::vector<Chunk>& chunks) {
+std::string Predictors(Compression compression, const std::vector<Chunk>& chunks) {
   std::map<std::string, int> counts;
-  const std::unique_ptr<Method> method = MakeVarve(codec);
+  const std::unique_ptr<Method> method = MakeVarve(compression);
   std::vector<std::byte> frame;
   for (const Chunk& chunk : chunks) {
     method->Encode(chunk, &frame);
@@ -192,9 +192,9 @@ void BenchGroup(const Key& key, std::vector<Chunk> chunks, Results* results) {
   const bool has_base = !chunks[0].base.empty();
   if (has_base) SetBasePaths(&chunks);
   std::printf("%s  %s  %s\n", key.series.c_str(), key.kind.c_str(), key.distance.c_str());
-  const Codec codec = has_base ? Codec::kAuto : Codec::kFast;
-  const Measured varve = Measure(MakeVarve(codec).get(), chunks);
-  PrintRow("varve", varve, Predictors(codec, chunks));
+  const Compression compression = has_base ? Compression::kAuto : Compression::kFast;
+  const Measured varve = Measure(MakeVarve(compression).get(), chunks);
+  PrintRow("varve", varve, Predictors(compression, chunks));
   PrintRow("zstd 1", Measure(MakeZstd1().get(), chunks));
   PrintRow("planes + zstd 1", Measure(MakePlanesZstd1().get(), chunks));
   if (has_base) PrintRow("XOR + planes + zstd 1", Measure(MakeXorPlanesZstd1().get(), chunks));
@@ -242,7 +242,7 @@ double RawFallbackShare() {
       std::memcpy(&chunk.raw[i], &bits, 8);
     }
   }
-  const std::unique_ptr<Method> methods[2] = {MakeVarve(Codec::kAuto), MakeMemcpy()};
+  const std::unique_ptr<Method> methods[2] = {MakeVarve(Compression::kAuto), MakeMemcpy()};
   double best[2] = {1e9, 1e9};
   std::vector<std::byte> out;
   for (int pass = 0; pass < 2 * kPasses; ++pass) {

@@ -21,9 +21,9 @@ void Require(const Status& status) {
 
 class Varve final : public Method {
  public:
-  explicit Varve(Codec codec) : codec_(codec) {}
+  explicit Varve(Compression compression) : compression_(compression) {}
   void Encode(const Chunk& chunk, std::vector<std::byte>* out) override {
-    const FrameBase base{.address = {.birth = 1, .ordinal = 1},
+    const FrameBase base{.address = {.save_id = 1, .ordinal = 1},
                          .digest = chunk.base_digest,
                          .raw = chunk.base,
                          .depth = 1,
@@ -33,7 +33,7 @@ class Varve final : public Method {
     input.dtype = chunk.dtype;
     input.digest = chunk.digest;
     input.base = chunk.base.empty() ? nullptr : &base;
-    input.codec = codec_;
+    input.compression = compression_;
     Require(encoder_.Encode(input, out));
   }
   bool Decode(const Chunk& chunk, std::span<const std::byte> in,
@@ -42,7 +42,7 @@ class Varve final : public Method {
   }
 
  private:
-  Codec codec_;
+  Compression compression_;
   FrameEncoder encoder_;
   FrameDecoder decoder_;
 };
@@ -125,7 +125,9 @@ class Zstd1 final : public Method {
 
 }  // namespace
 
-std::unique_ptr<Method> MakeVarve(Codec codec) { return std::make_unique<Varve>(codec); }
+std::unique_ptr<Method> MakeVarve(Compression compression) {
+  return std::make_unique<Varve>(compression);
+}
 std::unique_ptr<Method> MakeMemcpy() { return std::make_unique<Memcpy>(); }
 std::unique_ptr<Method> MakeZstd1() { return std::make_unique<Zstd1>(false, false); }
 std::unique_ptr<Method> MakePlanesZstd1() { return std::make_unique<Zstd1>(true, false); }

@@ -94,7 +94,7 @@ class Saves {
         {.streams = {{0, gpu_->stream()}}, .staging_bytes = staging_bytes}));
     checkpointer_ =
         Must(AsyncCheckpointer::Open(path_, {.staging_budget_bytes = host_bytes_,
-                                             .store = {.codec = Codec::kNone},
+                                             .store = {.compression = Compression::kNone},
                                              .devices = source_,
                                              .retention = RetentionPolicy{.keep_last = 1}}));
     Require(checkpointer_->Prewarm(view_));
@@ -207,7 +207,7 @@ class Saves {
     after_.Await();
     sample->idle = after_.Since(before_);
     Require(checkpointer_->Wait());
-    sample->durable = checkpointer_->last_metrics()->durable_seconds;
+    sample->durable = checkpointer_->last_stats()->durable_seconds;
   }
 
   std::vector<Digest> Digests() {

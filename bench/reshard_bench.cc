@@ -142,7 +142,8 @@ class Job {
   void Run(const std::filesystem::path& root, const Work& work, Cost* cost = nullptr) {
     const auto groups = ThreadRanks(layout_.size());
     std::vector<std::unique_ptr<AsyncCheckpointer>> opened(groups.size());
-    OnAll([&](size_t rank) { opened[rank] = Must(OpenWithRanks(root, groups[rank].get())); });
+    OnAll(
+        [&](size_t rank) { opened[rank] = Must(OpenGroupCheckpointer(root, groups[rank].get())); });
     const std::optional<uint64_t> used = ResetPeakMemory();
     const uint64_t read = BytesRead();
     const double seconds =

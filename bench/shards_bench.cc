@@ -91,7 +91,7 @@ void RestoreOfColumns(benchmark::State& state) {
   options.num_threads = 1;
   const auto store =
       Must(Store::Create(place.NewPath("columns"), {.digest_seed = {}, .store = options}));
-  const auto writer = Must(store->Begin(1, {.codec = Codec::kNone}));
+  const auto writer = Must(store->Begin(1, {.compression = Compression::kNone}));
   std::vector<std::vector<std::byte>> memory;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     const ShardLayout layout = LayoutOf(Cut::kColumns, shape, kRanks, rank);

@@ -75,7 +75,7 @@ ordered_json ToJson(const CheckpointInfo& info) {
           {"tags", info.tags}};
 }
 
-ordered_json ToJson(const TrainerState& state) {
+ordered_json ToJson(const TrainerProgress& state) {
   return {{"global_step", state.global_step},
           {"epoch", state.epoch},
           {"consumed_samples", state.consumed_samples},

@@ -13,16 +13,16 @@
 
 #include "varve/checkpoint.h"
 #include "varve/store.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve::cli {
 
 // JSON has no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity", which
 // Python's float() and JavaScript's Number() take.
 nlohmann::ordered_json ToJson(double value);
-nlohmann::ordered_json ToJson(const CheckpointId& id);      // {run, step}
-nlohmann::ordered_json ToJson(const CheckpointInfo& info);  // one element of `steps`
-nlohmann::ordered_json ToJson(const TrainerState& state);   // RNG states as sizes
+nlohmann::ordered_json ToJson(const CheckpointId& id);        // {run, step}
+nlohmann::ordered_json ToJson(const CheckpointInfo& info);    // one element of `steps`
+nlohmann::ordered_json ToJson(const TrainerProgress& state);  // RNG states as sizes
 nlohmann::ordered_json ToJson(const Topology& topology);
 nlohmann::ordered_json ToJson(std::span<const CodecUse> uses);  // an object by codec
 nlohmann::ordered_json ToJson(std::span<const CoderUse> uses);  // an object by coder

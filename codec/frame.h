@@ -34,7 +34,7 @@ namespace varve {
 
 // Where a frame lives in its store. Every base has a smaller address than the frame that uses it.
 struct ChunkAddress {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   uint32_t ordinal = 0;
   auto operator<=>(const ChunkAddress&) const = default;
 };
@@ -81,7 +81,7 @@ struct EncodeInput {
   DType dtype = DType::kU8;
   Digest digest{};                  // of raw; stored, not computed
   const FrameBase* base = nullptr;  // a candidate; the encoder decides whether it pays
-  Codec codec = Codec::kAuto;
+  Compression compression = Compression::kAuto;
   // No delta whose chain would exceed these (StoreOptions says what they mean).
   int max_depth = 8;
   double max_path_ratio = 2.0;

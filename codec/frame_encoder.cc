@@ -66,7 +66,8 @@ bool IsInteger(DType dtype) { return !IsSignedFloat(dtype) && dtype != DType::kF
 
 // A base may be used at all: the codec wants one, sizes agree, the chain is not too deep.
 bool MayUseBase(const EncodeInput& input) {
-  const bool wanted = input.codec == Codec::kAuto || input.codec == Codec::kMax;
+  const bool wanted =
+      input.compression == Compression::kAuto || input.compression == Compression::kMax;
   return wanted && input.base != nullptr && input.base->raw.size() == input.raw.size() &&
          static_cast<int64_t>(input.base->depth) + 1 <= input.max_depth;
 }
@@ -112,11 +113,12 @@ FrameEncoder::~FrameEncoder() = default;
 Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* frame) {
   VARVE_RETURN_IF_ERROR(CheckInput(input));
   Predictor predictor = Predictor::kRaw;
-  const bool plain_look = !MayUseBase(input) && input.codec != Codec::kMax;
-  if (input.codec != Codec::kNone && !(plain_look && LooksIncompressible(input.raw, input.dtype))) {
+  const bool plain_look = !MayUseBase(input) && input.compression != Compression::kMax;
+  if (input.compression != Compression::kNone &&
+      !(plain_look && LooksIncompressible(input.raw, input.dtype))) {
     scratch_->planner.Look(input.raw, input.dtype);
-    predictor = input.codec == Codec::kMax ? scratch_->EncodeSmallest(input)
-                                           : scratch_->EncodeEstimated(input);
+    predictor = input.compression == Compression::kMax ? scratch_->EncodeSmallest(input)
+                                                       : scratch_->EncodeEstimated(input);
   }
   WriteFrame(input, predictor, predictor == Predictor::kRaw ? input.raw : scratch_->payload.bytes(),
              frame);

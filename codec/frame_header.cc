@@ -75,7 +75,7 @@ Status CheckStart(std::span<const std::byte> frame) {
 }  // namespace
 
 // magic 1, version 1, predictor 1, dtype 1, raw bytes 4, digest 16,
-// [base birth 8, base ordinal 4, depth 4, base digest 16, path bytes 8], checksum 8.
+// [base save 8, base ordinal 4, depth 4, base digest 16, path bytes 8], checksum 8.
 void WriteHeader(const FrameInfo& info, std::span<std::byte> out) {
   std::byte* to = out.data();
   auto put = [&to](auto value) {
@@ -90,7 +90,7 @@ void WriteHeader(const FrameInfo& info, std::span<std::byte> out) {
   put(info.digest.lo);
   put(info.digest.hi);
   if (HasBase(info.predictor)) {
-    put(info.base->birth);
+    put(info.base->save_id);
     put(info.base->ordinal);
     put(info.depth);
     put(info.base_digest.lo);
@@ -116,7 +116,7 @@ Result<FrameInfo> ParseFrame(std::span<const std::byte> frame) {
   info.path_bytes = frame.size();
   VARVE_RETURN_IF_ERROR(CheckFields(info));
   if (!HasBase(info.predictor)) return info;
-  info.base = {.birth = LoadLittle<uint64_t>(&frame[24]),
+  info.base = {.save_id = LoadLittle<uint64_t>(&frame[24]),
                .ordinal = LoadLittle<uint32_t>(&frame[32])};
   info.depth = LoadLittle<uint32_t>(&frame[36]);
   info.base_digest = {.lo = LoadLittle<uint64_t>(&frame[40]),

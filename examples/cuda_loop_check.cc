@@ -105,7 +105,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::string& path, const S
                                                 std::shared_ptr<CudaTensorSource> source,
                                                 bool saves_will_fail) {
   varve::CheckpointerOptions options = {.staging_budget_bytes = setting.host_bytes,
-                                        .store = {.codec = varve::Codec::kNone},
+                                        .store = {.compression = varve::Compression::kNone},
                                         .devices = std::move(source),
                                         .failure_is_fatal = !saves_will_fail};
   if (!saves_will_fail) options.retention = varve::RetentionPolicy{.keep_last = 2};
@@ -209,7 +209,7 @@ Status BreakContract(const std::string& path, const Setting& setting, int failur
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     VARVE_RETURN_IF_ERROR(checkpointer->Wait());
     VARVE_RETURN_IF_ERROR(intruder.Stop());
-    const Status saved = checkpointer->last_metrics()->status;
+    const Status saved = checkpointer->last_stats()->status;
     const bool is_found = saved.message().find("changed while it was staged") != std::string::npos;
     if (is_found) ++found;
     // The intruder may have come too late on a busy machine, but not again and again.

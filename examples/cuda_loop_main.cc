@@ -78,7 +78,7 @@ struct Run {
   int steps = 0;
   double seconds = 0;        // by the host's clock, until the device was done
   std::vector<double> each;  // step, by the device's
-  std::vector<varve::SaveMetrics> saves;
+  std::vector<varve::SaveStats> saves;
 };
 
 class Loop {
@@ -144,7 +144,7 @@ void PrintRun(const char* what, const Run& run) {
 // One line for the reader, one for programs.
 void PrintOverhead(const Flags& flags, const Run& plain, const Run& saving, double first_stall) {
   std::vector<double> stalls, waits, durable;
-  for (const varve::SaveMetrics& save : saving.saves) {
+  for (const varve::SaveStats& save : saving.saves) {
     stalls.push_back(save.stall_seconds);
     waits.push_back(save.busy_wait_seconds);
     durable.push_back(save.durable_seconds);
@@ -167,10 +167,10 @@ void PrintOverhead(const Flags& flags, const Run& plain, const Run& saving, doub
       interval, kTarget, overhead <= kTarget ? "met" : "NOT MET");
 }
 
-Result<varve::Codec> ParseCodec(const std::string& name) {
-  if (name == "auto") return varve::Codec::kAuto;
-  if (name == "none") return varve::Codec::kNone;
-  if (name == "fast") return varve::Codec::kFast;
+Result<varve::Compression> ParseCompression(const std::string& name) {
+  if (name == "auto") return varve::Compression::kAuto;
+  if (name == "none") return varve::Compression::kNone;
+  if (name == "fast") return varve::Compression::kFast;
   return Status::InvalidArgument("--codec " + name + ": expected auto, none or fast");
 }
 
@@ -180,7 +180,7 @@ uint64_t Bytes(double count, int shift) {
 
 Status Train(const Flags& flags, cudaStream_t stream) {
   VARVE_ASSIGN_OR_RETURN(const Shares shares, ParseShares(flags.changed));
-  VARVE_ASSIGN_OR_RETURN(const varve::Codec codec, ParseCodec(flags.codec));
+  VARVE_ASSIGN_OR_RETURN(const varve::Compression compression, ParseCompression(flags.codec));
   VARVE_ASSIGN_OR_RETURN(auto trainer, Trainer::Create(Bytes(flags.gib, 30), shares, stream));
   VARVE_ASSIGN_OR_RETURN(const double pass, trainer->ReadPass());
   VARVE_RETURN_IF_ERROR(trainer->MakeStepsLast(flags.step_passes * pass));
@@ -190,19 +190,18 @@ Status Train(const Flags& flags, cudaStream_t stream) {
       static_cast<double>(trainer->bytes()) / (uint64_t{1} << 30), trainer->state().tensors.size(),
       flags.changed.c_str(), 1e3 * pass, 2 * trainer->products(), 1e3 * flags.step_passes * pass);
 
-  std::vector<varve::SaveMetrics> saves;
+  std::vector<varve::SaveStats> saves;
   VARVE_ASSIGN_OR_RETURN(
       auto source, varve::CudaTensorSource::Create(  // (1)
                        {.streams = {{0, stream}}, .staging_bytes = Bytes(flags.staging_mib, 20)}));
   VARVE_ASSIGN_OR_RETURN(
       auto checkpointer,
       varve::AsyncCheckpointer::Open(
-          flags.store,
-          {.staging_budget_bytes = Bytes(flags.host_staging_gib, 30),
-           .store = {.codec = codec},
-           .devices = source,
-           .retention = varve::RetentionPolicy{.keep_last = 2},
-           .on_save = [&](const varve::SaveMetrics& save) { saves.push_back(save); }}));
+          flags.store, {.staging_budget_bytes = Bytes(flags.host_staging_gib, 30),
+                        .store = {.compression = compression},
+                        .devices = source,
+                        .retention = varve::RetentionPolicy{.keep_last = 2},
+                        .on_save = [&](const varve::SaveStats& save) { saves.push_back(save); }}));
   VARVE_RETURN_IF_ERROR(checkpointer->Prewarm(trainer->state()));
 
   Loop loop(flags, trainer.get(), stream);

@@ -36,8 +36,9 @@ varve::Status Describe(int rank, int size, Model* model) {
 
 varve::Status Save(varve::RankGroup* ranks, Model* model) {
   varve::CheckpointerOptions options;
-  options.replicas = {{"bias", varve::Replicas::kMustBeEqual}};  // as without a rule: saved once
-  VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenWithRanks("ckpt", ranks, options));
+  options.replicas = {
+      {"bias", varve::ReplicaPolicy::kMustBeEqual}};  // as without a rule: saved once
+  VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks, options));
   VARVE_RETURN_IF_ERROR(checkpointer->Save(/*step=*/100, model->state).status());
   return checkpointer->Close();  // durable
 }
@@ -46,7 +47,7 @@ varve::Status Load(varve::RankGroup* ranks, Model* model) {
   varve::LoadOptions options;
   options.exchange = true;  // what several ranks want is read once; nothing is needed at saving
   options.rank_states = varve::RankStates::kDrop;  // samplers of other ranks belong to nobody
-  VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenWithRanks("ckpt", ranks));
+  VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks));
   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", options, &model->state).status());
   return checkpointer->Close();
 }

@@ -152,12 +152,13 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   options.retention = RetentionOf(flags_);
   options.timeout = RankTimeout();
   if (options.on_save == nullptr) {
-    options.on_save = [log = log_](const SaveMetrics& metrics) { log(ToString(metrics)); };
+    options.on_save = [log = log_](const SaveStats& metrics) { log(ToString(metrics)); };
   }
   // A rank that is alone needs no group, but goes on where many have stopped.
   const bool is_group = ranks_->size() > 1 || Group::IsRoot(flags_.save);
-  VARVE_ASSIGN_OR_RETURN(checkpointer_, is_group ? OpenWithRanks(flags_.save, ranks_, options)
-                                                 : AsyncCheckpointer::Open(flags_.save, options));
+  VARVE_ASSIGN_OR_RETURN(checkpointer_, is_group
+                                            ? OpenGroupCheckpointer(flags_.save, ranks_, options)
+                                            : AsyncCheckpointer::Open(flags_.save, options));
   return Status::Ok();
 }
 
@@ -367,7 +368,7 @@ Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_las
   }
   if (!stops) return false;
   VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
-  const auto metrics = checkpointer_->last_metrics();  // of a failure that is not fatal
+  const auto metrics = checkpointer_->last_stats();  // of a failure that is not fatal
   const bool is_of_this = metrics.has_value() && metrics->step == decision.step;
   VARVE_RETURN_IF_ERROR(Agree(ranks_, is_of_this ? metrics->status : Status::Ok()));
   return true;

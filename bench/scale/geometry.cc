@@ -72,7 +72,7 @@ void MeasureRecuts(const Plan& plan, Curves* curves) {
   for (const uint64_t n : plan.sizes) {
     const auto path = place.NewPath("recut");
     const auto store =
-        Must(Store::Create(path, {.store = {.codec = Codec::kNone, .num_threads = 1}}));
+        Must(Store::Create(path, {.store = {.compression = Compression::kNone, .num_threads = 1}}));
     SaveColumns(store.get(), tensor, static_cast<int64_t>(n));
     const auto reader = Must(store->OpenCheckpoint("main", 1));
     Require(reader->Read("weight", out));

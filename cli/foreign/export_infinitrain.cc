@@ -8,7 +8,7 @@
 #include "cli/foreign/infinitrain_items.h"
 #include "cli/formats/infinitrain_ckpt.h"
 #include "cli/formats/infinitrain_state.h"
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 
 namespace varve::cli {
 namespace {
@@ -78,15 +78,16 @@ Result<InfiniTrainFields> ParseStateItem(const std::string& text) {
 
 // Trainers that resume an import save its items again, with every step. The text still is that of
 // `state` and `topology` when these hold just what an import takes from it.
-bool SaysTheSame(const InfiniTrainFields& text, const TrainerState& state,
+bool SaysTheSame(const InfiniTrainFields& text, const TrainerProgress& state,
                  const std::optional<Topology>& topology) {
-  TrainerState told = text.state;
+  TrainerProgress told = text.state;
   if (!text.step) told.global_step = state.global_step;  // it says none
-  return topology == text.topology && EncodeTrainerState(told) == EncodeTrainerState(state);
+  return topology == text.topology && EncodeTrainerProgress(told) == EncodeTrainerProgress(state);
 }
 
 // A trainer that knows nothing of InfiniTrain's fields hands them on as they were.
-void NoteOldFields(const InfiniTrainFields& imported, const TrainerState& state, ExportPlan* plan) {
+void NoteOldFields(const InfiniTrainFields& imported, const TrainerProgress& state,
+                   ExportPlan* plan) {
   if (imported.state.global_step == state.global_step) return;
   for (const char* field : kFieldsOfAStep) {
     const auto then = imported.state.extra.find(field);
@@ -103,7 +104,7 @@ void NoteOldFields(const InfiniTrainFields& imported, const TrainerState& state,
 // without either.
 Result<std::optional<std::string>> StateText(const CheckpointReader& reader, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> text, FindItem(reader, kInfiniTrainStateItem));
-  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerProgress> state, reader.ReadTrainerProgress());
   VARVE_ASSIGN_OR_RETURN(const std::optional<Topology> topology, reader.ReadTopology());
   if (text && state) {
     VARVE_ASSIGN_OR_RETURN(const InfiniTrainFields imported, ParseStateItem(*text));

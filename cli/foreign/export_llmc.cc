@@ -101,7 +101,7 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
 // The header as it is at this step. Trainers that resume an import save its items again, with every
 // step; what those say counts as long as the trainer state says the same.
 Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& imported,
-                                              const TrainerState& state) {
+                                              const TrainerProgress& state) {
   formats::LlmcStateHeader header = imported;
   if (state.global_step < 0 || static_cast<uint64_t>(state.global_step) > formats::kMaxLlmcStep) {
     return Status::FailedPrecondition("global_step is " + std::to_string(state.global_step) +
@@ -128,7 +128,7 @@ Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& im
 
 // Brings the item of a process up to the step; what its trainer has not changed since the import is
 // noted.
-Status UpdateItem(const TrainerState& state, std::string* item, ExportPlan* plan) {
+Status UpdateItem(const TrainerProgress& state, std::string* item, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader then,
                          formats::ParseLlmcStateHeader(AsBytes(*item)));
   VARVE_ASSIGN_OR_RETURN(formats::LlmcStateHeader now, HeaderOfStep(then, state));
@@ -178,7 +178,7 @@ Result<std::optional<ExportFile>> StateFile(const std::string& item, uint64_t st
 
 Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> items, reader.ListBytes());
-  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerProgress> state, reader.ReadTrainerProgress());
   for (const std::string& name : items) {
     if (!name.starts_with(kLlmcStateItems)) continue;
     VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, reader.ReadBytes(name));

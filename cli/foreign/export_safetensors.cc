@@ -61,8 +61,8 @@ Result<ExportPlan> PlanSafetensors(ExportRequest request) {
   VARVE_RETURN_IF_ERROR(RefuseShards(request.tensors, "safetensors"));
   formats::SortForSafetensors(&request.tensors);
   formats::SafetensorsMetadata metadata;
-  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerState> state,
-                         request.reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerProgress> state,
+                         request.reader.ReadTrainerProgress());
   if (state) metadata = MetadataFromState(*state);
   auto groups = formats::SplitBySize(request.tensors, request.max_shard_bytes);
   const std::filesystem::path path =

@@ -13,9 +13,9 @@ using formats::AsText;
 using formats::LlmcFiles;
 
 // The numbers that a user may want to see; the items hold all of them.
-TrainerState StateOf(const LlmcFiles& files) {
+TrainerProgress StateOf(const LlmcFiles& files) {
   const formats::LlmcStateHeader& first = files.states().front().parsed.header;
-  TrainerState state;
+  TrainerProgress state;
   state.global_step = static_cast<int64_t>(first.step);
   state.extra[kLlmcShardKey] = static_cast<int64_t>(first.shard_index);
   state.extra[kLlmcSampleKey] = static_cast<int64_t>(first.sample_index);

@@ -14,7 +14,7 @@
 
 #include "cli/formats/file_tensor.h"
 #include "varve/result.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve::cli {
 
@@ -25,7 +25,7 @@ struct ImportSource {
 
   std::vector<formats::FileTensor> tensors;
   std::optional<uint64_t> step;  // that the files say
-  std::optional<TrainerState> state;
+  std::optional<TrainerProgress> state;
   std::optional<Topology> topology;
   std::map<std::string, std::string>
       items;                       // opaque; what an export needs to be equal byte for byte

@@ -117,7 +117,7 @@ Result<InfiniTrainFields> FieldsFromJson(const json& root) {
   return fields;
 }
 
-ordered_json JsonFromFields(const TrainerState& state, const std::optional<Topology>& topology) {
+ordered_json JsonFromFields(const TrainerProgress& state, const std::optional<Topology>& topology) {
   std::map<std::string_view, const StateValue*> extra;
   for (const auto& [key, value] : state.extra) {
     if (key.starts_with(kPrefix)) extra[std::string_view(key).substr(kPrefix.size())] = &value;

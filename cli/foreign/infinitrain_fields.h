@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "varve/result.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve::cli {
 
 struct InfiniTrainFields {
   std::optional<uint64_t> step;  // global_step, if it is there
-  TrainerState state;
+  TrainerProgress state;
   std::optional<Topology> topology;  // if there is any size
 };
 
@@ -23,7 +23,7 @@ struct InfiniTrainFields {
 Result<InfiniTrainFields> FieldsFromJson(const nlohmann::json& root);
 
 // Valid JSON in InfiniTrain's order, doubles exact. Fields that are not known are left out.
-nlohmann::ordered_json JsonFromFields(const TrainerState& state,
+nlohmann::ordered_json JsonFromFields(const TrainerProgress& state,
                                       const std::optional<Topology>& topology);
 
 }  // namespace varve::cli

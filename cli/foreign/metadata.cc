@@ -13,8 +13,8 @@ constexpr std::string_view kPrefix = "safetensors.";
 
 }  // namespace
 
-TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata) {
-  TrainerState state;
+TrainerProgress StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata) {
+  TrainerProgress state;
   state.global_step = static_cast<int64_t>(step);
   for (const auto& [key, value] : metadata) {
     state.extra[std::string(kPrefix) + key] = value;
@@ -28,7 +28,7 @@ TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata
   return state;
 }
 
-formats::SafetensorsMetadata MetadataFromState(const TrainerState& state) {
+formats::SafetensorsMetadata MetadataFromState(const TrainerProgress& state) {
   formats::SafetensorsMetadata metadata;
   for (const auto& [key, value] : state.extra) {
     const auto* text = std::get_if<std::string>(&value);

@@ -9,11 +9,11 @@
 #include <cstdint>
 
 #include "cli/formats/safetensors.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve::cli {
 
-TrainerState StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata);
-formats::SafetensorsMetadata MetadataFromState(const TrainerState& state);
+TrainerProgress StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata);
+formats::SafetensorsMetadata MetadataFromState(const TrainerProgress& state);
 
 }  // namespace varve::cli

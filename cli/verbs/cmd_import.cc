@@ -170,7 +170,7 @@ Status PutTensors(const Context& context, const ImportSource& source, const Impo
 
 Status PutRest(const ImportSource& source, const ImportOptions& options, const ImportPlan& plan,
                CheckpointWriter* writer) {
-  if (source.state) VARVE_RETURN_IF_ERROR(writer->SetTrainerState(*source.state));
+  if (source.state) VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(*source.state));
   if (source.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*source.topology));
   for (const auto& [name, value] : source.items) {
     const std::span<const char> bytes(value);

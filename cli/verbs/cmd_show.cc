@@ -30,7 +30,7 @@ struct ShowOptions {
 struct Shown {
   std::optional<std::vector<OpenSave>> unfinished;  // of the root of a group
   CheckpointInfo info;
-  std::optional<TrainerState> state;
+  std::optional<TrainerProgress> state;
   std::optional<Topology> topology;
   std::vector<std::string> items;
 };
@@ -40,7 +40,7 @@ Result<Shown> Load(const Store& store, const std::string& step) {
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
   shown.info = reader->info();
-  VARVE_ASSIGN_OR_RETURN(shown.state, reader->ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(shown.state, reader->ReadTrainerProgress());
   VARVE_ASSIGN_OR_RETURN(shown.topology, reader->ReadTopology());
   VARVE_ASSIGN_OR_RETURN(shown.items, reader->ListBytes());
   return shown;

@@ -36,7 +36,7 @@ void PrintStep(const StepReport& report, Clock::duration time) {
 }
 
 // On a thread of the checkpointer.
-void PrintSave(const varve::SaveMetrics& m) {
+void PrintSave(const varve::SaveStats& m) {
   if (!m.status.ok() || m.skipped) {
     std::printf("%s\n", ToString(m).c_str());
     return;

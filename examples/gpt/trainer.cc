@@ -61,7 +61,7 @@ std::vector<varve::RngState> RngStates(const std::mt19937_64& rng) {
   return {{.rank = 0, .generator = kGenerator, .state = {text.begin(), text.end()}}};
 }
 
-varve::Result<std::mt19937_64> ParseRng(const varve::TrainerState& state) {
+varve::Result<std::mt19937_64> ParseRng(const varve::TrainerProgress& state) {
   const auto it = std::find_if(state.rng.begin(), state.rng.end(),
                                [](const auto& rng) { return rng.generator == kGenerator; });
   if (it == state.rng.end()) {
@@ -244,7 +244,7 @@ float Trainer::GradNorm() {
 }
 
 StepReport Trainer::Update() {
-  varve::TrainerState& state = state_.trainer;
+  varve::TrainerProgress& state = state_.trainer;
   const int64_t first_sample = state.consumed_samples;
   ++state.global_step;
   state.consumed_samples += batch_size_;
@@ -347,7 +347,7 @@ varve::TrainingState Trainer::StateToSave() const {
 // What was imported from the files of others knows nothing of this trainer's schedule, text and
 // generator: the training goes on with those of the flags. True: the state has such a generator.
 bool Trainer::AdoptForeignState() {
-  varve::TrainerState& state = state_.trainer;
+  varve::TrainerProgress& state = state_.trainer;
   auto schedule = ScheduleState(options_.schedule);
   schedule[kLr] = 0.0;
   const bool is_untouched = state.lr_scheduler == schedule;  // the checkpoint has no trainer state
@@ -364,7 +364,7 @@ bool Trainer::AdoptForeignState() {
 
 varve::Status Trainer::Resume(const Loaded& loaded) {
   const bool has_generator = AdoptForeignState() && loaded.generator;
-  const varve::TrainerState& state = state_.trainer;
+  const varve::TrainerProgress& state = state_.trainer;
   auto schedule = ScheduleState(options_.schedule);
   schedule[kLr] = state.global_step == 0 ? 0 : options_.schedule.At(state.global_step);
   VARVE_RETURN_IF_ERROR(CheckSame("the schedule", schedule, state.lr_scheduler));

@@ -50,9 +50,9 @@ enum class WhenBusy {
 
 // Ranks that hold the same part of a tensor hold replicas of it, which are saved once. What to do
 // when their bytes differ.
-enum class Replicas {
+enum class ReplicaPolicy {
   kMustBeEqual,  // the save fails, and names the tensor and the ranks
-  kTakeLowest,   // the lowest rank's is saved; the others are named in SaveMetrics::warnings
+  kTakeLowest,   // the lowest rank's is saved; the others are named in SaveStats::warnings
   // They are no replicas: each rank's is saved as a tensor of its own, "rank_00003/NAME", equal or
   // not. A Restore by as many ranks gives each its own back; LoadOptions::rank_states says what
   // other ranks get.
@@ -63,12 +63,12 @@ enum class Replicas {
 };
 struct ReplicaRule {
   std::string glob;  // of tensor names
-  Replicas replicas = Replicas::kMustBeEqual;
+  ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
 };
 
 // What one save did and cost. Seconds are counted from BeginSave. With ranks, of what this rank
 // saved.
-struct SaveMetrics {
+struct SaveStats {
   uint64_t step = 0;
   Status status;  // of the save, or of the retention after it
   bool skipped = false;
@@ -88,12 +88,12 @@ struct SaveMetrics {
   double staging_wait_seconds = 0;  // of the stall: waiting for the encoder, as staging was full
   double staged_seconds = 0;        // until the trainer might change its tensors
   double durable_seconds = 0;       // until the checkpoint was durable
-  Codec codec = Codec::kAuto;       // that was used
-  // Replicas that differ, see Replicas::kTakeLowest; and those of SaveReport.
+  Compression compression = Compression::kAuto;  // that was used
+  // Replicas that differ, see ReplicaPolicy::kTakeLowest; and those of SaveReport.
   std::vector<std::string> warnings{};
 };
 // One line: step, sizes, times, why it waited, warnings, and the error if there is one.
-std::string ToString(const SaveMetrics& metrics);
+std::string ToString(const SaveStats& metrics);
 
 struct CheckpointerOptions {
   std::string run = "main";
@@ -133,7 +133,7 @@ struct CheckpointerOptions {
   // Called when a save has ended, well or not, and AwaitStaged has returned; or when one was
   // skipped. On a thread of the checkpointer, or the caller's when skipped, perhaps at the same
   // time. Must not call the checkpointer, nor throw.
-  std::function<void(const SaveMetrics&)> on_save;
+  std::function<void(const SaveStats&)> on_save;
 };
 
 struct BeginOptions {
@@ -200,7 +200,7 @@ class AsyncCheckpointer {
   virtual Status Close() = 0;
 
   // Of the last save that ended or was skipped; nullopt before the first.
-  virtual std::optional<SaveMetrics> last_metrics() const = 0;
+  virtual std::optional<SaveStats> last_stats() const = 0;
   // The error that every later call returns, see failure_is_fatal; Ok: none. With ranks it is this
   // rank's own, and asks no other.
   virtual Status failure() const = 0;

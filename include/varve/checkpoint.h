@@ -26,7 +26,7 @@
 
 #include "varve/result.h"
 #include "varve/tensor.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve {
 
@@ -102,7 +102,7 @@ class CheckpointWriter {
   virtual Status PutBytes(std::string_view name, std::span<const std::byte> value) = 0;
 
   // Stored and returned as given. Calling again replaces.
-  virtual Status SetTrainerState(const TrainerState& state) = 0;
+  virtual Status SetTrainerProgress(const TrainerProgress& state) = 0;
   virtual Status SetTopology(const Topology& topology) = 0;
 
   // A metric of this step (`best:loss` looks here), finite or not; and a tag that will name this
@@ -178,8 +178,8 @@ class CheckpointReader {
   virtual Result<std::vector<std::string>> ListBytes() const = 0;
   virtual Result<std::vector<std::byte>> ReadBytes(std::string_view name) const = 0;
 
-  // What SetTrainerState and SetTopology stored; nullopt when the save set none.
-  virtual Result<std::optional<TrainerState>> ReadTrainerState() const = 0;
+  // What SetTrainerProgress and SetTopology stored; nullopt when the save set none.
+  virtual Result<std::optional<TrainerProgress>> ReadTrainerProgress() const = 0;
   virtual Result<std::optional<Topology>> ReadTopology() const = 0;
 
  protected:

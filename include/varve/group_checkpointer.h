@@ -5,7 +5,8 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
-//   VARVE_ASSIGN_OR_RETURN(const auto checkpointer, varve::OpenWithRanks("root", group.get()));
+//   VARVE_ASSIGN_OR_RETURN(const auto checkpointer, varve::OpenGroupCheckpointer("root",
+//   group.get()));
 //   // Each rank into the shards that it holds.
 //   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", {}, &state).status());
 //   VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());
@@ -20,7 +21,7 @@
 namespace varve {
 
 // Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the
-// result but last_metrics, failure and store, in the same order. They are collective and fail on
+// result but last_stats, failure and store, in the same order. They are collective and fail on
 // all ranks alike: with the error of the lowest rank that has one, named, and a line for each other
 // rank whose error says something else, 20 at most. AwaitStaged asks the others only when something
 // is being staged: a later error is said by the next call that saves, waits or closes. `ranks` is
@@ -38,8 +39,7 @@ namespace varve {
 // Close waits for the last save. One that goes without it, as after an error, waits 30 s at most
 // for what other ranks have to do for that save: if one is gone it is aborted. kFailedPrecondition:
 // the root is not the same on all ranks.
-Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
-                                                         RankGroup* ranks,
-                                                         const CheckpointerOptions& options = {});
+Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
+    const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options = {});
 
 }  // namespace varve

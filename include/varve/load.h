@@ -66,8 +66,8 @@ class NameMap {
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
-// What to do about RNG states, items and tensors (Replicas::kKeepPerRank) of single ranks when the
-// number of ranks has changed: they belong to nobody in particular then.
+// What to do about RNG states, items and tensors (ReplicaPolicy::kKeepPerRank) of single ranks when
+// the number of ranks has changed: they belong to nobody in particular then.
 enum class RankStates {
   kError,  // kInvalidArgument names them
   kDrop,   // left out and named in the report; the trainer makes new ones, e.g. from DerivedSeed
@@ -100,7 +100,7 @@ struct LoadOptions {
   RankStates rank_states = RankStates::kError;
   // Which rank this is: of the tensors that were saved per rank ("rank_00003/NAME") its own fill
   // NAME, and those of others are not looked at. Unset: they are tensors like any other.
-  // OpenWithRanks and TrainerHooks know it.
+  // OpenGroupCheckpointer and TrainerHooks know it.
   std::optional<uint32_t> rank{};
   // Of Restore by many ranks, when set on any of them: what several ranks want of the checkpoint is
   // read by one of them, which sends the others what they want of it. For storage that is slower
@@ -109,8 +109,8 @@ struct LoadOptions {
   // Where the tensors with a device are; null = there are none. Those of AsyncCheckpointer::Restore
   // and TrainerHooks are the checkpointer's.
   std::shared_ptr<DeviceTensorSource> devices{};
-  // Names of tensors that other ranks of the target have: they are not unexpected. OpenWithRanks
-  // and TrainerHooks know them.
+  // Names of tensors that other ranks of the target have: they are not unexpected.
+  // OpenGroupCheckpointer and TrainerHooks know them.
   std::set<std::string, std::less<>> on_other_ranks{};
 };
 

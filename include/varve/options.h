@@ -12,7 +12,7 @@
 namespace varve {
 
 // How hard the encoder tries. Stored frames can always be read, whatever the setting is now.
-enum class Codec {
+enum class Compression {
   kAuto,  // the smaller of keyframe and delta, at full speed
   kNone,  // raw bytes: for incompressible data or the fastest possible save
   kFast,  // keyframes only: no base is read
@@ -20,7 +20,7 @@ enum class Codec {
 };
 
 struct StoreOptions {
-  Codec codec = Codec::kAuto;
+  Compression compression = Compression::kAuto;
   // Bytes that a save may hold beside the state itself: staging, encoded chunks, RocksDB's buffers.
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
@@ -60,7 +60,7 @@ struct SaveOptions {
   bool verify_sharing = false;
   Progress progress;  // of Commit, in raw bytes
   // For this save alone; unset = the store's.
-  std::optional<Codec> codec{};
+  std::optional<Compression> compression{};
   // Worker threads of this save; 0 = the store's.
   int num_threads = 0;
   // Work on threads of low priority, none of them TBB's, beside the one that calls Commit: for

@@ -26,7 +26,7 @@
 #include "varve/device_tensor_source.h"
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 
 namespace varve {
 
@@ -61,7 +61,7 @@ struct StateItem {
 struct TrainingState {
   std::vector<StateTensor> tensors;
   std::vector<StateItem> items;
-  TrainerState trainer;
+  TrainerProgress trainer;
   std::optional<Topology> topology;  // of the ranks; saved, and compared by a load, not replaced
   std::map<std::string, double> metrics;  // of this step; not loaded
   std::vector<std::string> tags;          // that will name this step; not loaded

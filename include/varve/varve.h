@@ -24,6 +24,6 @@
 #include "varve/store.h"
 #include "varve/tensor.h"
 #include "varve/trainer_hooks.h"
-#include "varve/trainer_state.h"
+#include "varve/trainer_progress.h"
 #include "varve/training_state.h"
 #include "varve/version.h"

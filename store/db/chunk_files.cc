@@ -13,8 +13,8 @@ constexpr size_t kMaxClosing = 2;
 
 }  // namespace
 
-ChunkFiles::ChunkFiles(const Database* database, std::filesystem::path incoming, uint64_t birth)
-    : database_(database), incoming_(std::move(incoming)), birth_(birth) {}
+ChunkFiles::ChunkFiles(const Database* database, std::filesystem::path incoming, uint64_t save_id)
+    : database_(database), incoming_(std::move(incoming)), save_id_(save_id) {}
 
 ChunkFiles::~ChunkFiles() {
   for (auto& closing : closing_) closing.wait();
@@ -45,7 +45,7 @@ Status ChunkFiles::Finish() {
 }
 
 Status ChunkFiles::OpenNext() {
-  paths_.push_back(incoming_ / ("birth-" + std::to_string(birth_) + "-" +
+  paths_.push_back(incoming_ / ("birth-" + std::to_string(save_id_) + "-" +
                                 std::to_string(paths_.size()) + ".sst"));
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
   const rocksdb::Options options = database_->FileOptions(Family::kChunks);

@@ -24,8 +24,8 @@ namespace varve {
 
 class ChunkFiles {
  public:
-  // `database` must outlive this. Files are named by birth, in `incoming`.
-  ChunkFiles(const Database* database, std::filesystem::path incoming, uint64_t birth);
+  // `database` must outlive this. Files are named by save, in `incoming`.
+  ChunkFiles(const Database* database, std::filesystem::path incoming, uint64_t save_id);
   ~ChunkFiles();  // removes the files unless they were ingested (moved away)
 
   // Addresses must rise.
@@ -41,7 +41,7 @@ class ChunkFiles {
 
   const Database* const database_;
   const std::filesystem::path incoming_;
-  const uint64_t birth_;
+  const uint64_t save_id_;
   std::unique_ptr<rocksdb::SstFileWriter> current_;
   uint64_t current_bytes_ = 0;
   std::vector<std::filesystem::path> paths_;

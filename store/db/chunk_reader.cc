@@ -11,7 +11,7 @@ namespace varve {
 namespace {
 
 std::string FrameName(ChunkAddress address) {
-  return "frame " + std::to_string(address.birth) + "/" + std::to_string(address.ordinal);
+  return "frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
 }
 
 std::span<const std::byte> FrameBytes(const rocksdb::PinnableSlice& frame) {

@@ -613,7 +613,7 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
       db_->Get(options, handle(Family::kChunks), keys::Chunk(address), frame);
   if (status.ok()) return Status::Ok();
   const std::string what =
-      "reading frame " + std::to_string(address.birth) + "/" + std::to_string(address.ordinal);
+      "reading frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
   if (status.IsNotFound()) VARVE_RETURN_IF_ERROR(CheckNotStale(Family::kChunks, what));
   return status.IsNotFound() ? FromRocksDb(status, what) : ReadError(Family::kChunks, status, what);
 }

@@ -53,11 +53,11 @@ Status ReadTotals(const Database& database, ChunkFile* file) {
 
 }  // namespace
 
-void DeadSpace::Note(uint64_t birth, const BirthRecord* record) {
+void DeadSpace::Note(uint64_t save_id, const SaveRecord* record) {
   if (is_known_) {
-    SetRecord(birth, record);
+    SetRecord(save_id, record);
   } else if (is_learning_) {
-    noted_[birth] = record == nullptr ? std::nullopt : std::optional(*record);
+    noted_[save_id] = record == nullptr ? std::nullopt : std::optional(*record);
   }
 }
 
@@ -69,39 +69,39 @@ void DeadSpace::BeginLearning() {
 void DeadSpace::Adopt(DeadSpace learned) {
   if (!is_learning_) return;  // it was forgotten meanwhile
   is_learning_ = false;
-  learned.num_births_visited_ += num_births_visited_;
+  learned.num_saves_visited_ += num_saves_visited_;
   const auto noted = std::move(noted_);
   *this = std::move(learned);
-  for (const auto& [birth, record] : noted) {
-    SetRecord(birth, record.has_value() ? &*record : nullptr);
+  for (const auto& [save_id, record] : noted) {
+    SetRecord(save_id, record.has_value() ? &*record : nullptr);
   }
 }
 
-void DeadSpace::SetRecord(uint64_t birth, const BirthRecord* record) {
-  ended_.erase(birth);
-  listed_.erase(birth);
+void DeadSpace::SetRecord(uint64_t save_id, const SaveRecord* record) {
+  ended_.erase(save_id);
+  listed_.erase(save_id);
   if (record == nullptr || record->live_chunks == 0) {
-    SetLive(birth, {});
-    if (record != nullptr) (record->live_lists == 0 ? ended_ : listed_).insert(birth);
+    SetLive(save_id, {});
+    if (record != nullptr) (record->live_lists == 0 ? ended_ : listed_).insert(save_id);
     return;
   }
-  SetLive(birth, {record->chunks, record->live_chunks, record->Live().stored_bytes});
+  SetLive(save_id, {record->chunks, record->live_chunks, record->Live().stored_bytes});
 }
 
-void DeadSpace::SetLive(uint64_t birth, const Live& live) {
-  const auto it = births_.find(birth);
-  const Live before = it == births_.end() ? Live{} : it->second;
+void DeadSpace::SetLive(uint64_t save_id, const Live& live) {
+  const auto it = saves_.find(save_id);
+  const Live before = it == saves_.end() ? Live{} : it->second;
   live_bytes_ += live.bytes - before.bytes;
   if (live.frames > 0) {
-    births_[birth] = live;
-  } else if (it != births_.end()) {
-    births_.erase(it);
+    saves_[save_id] = live;
+  } else if (it != saves_.end()) {
+    saves_.erase(it);
   }
-  // A file that has more births on both sides has all of this one.
-  for (auto file = files_.upper_bound({birth, UINT32_MAX}); file != files_.begin();) {
+  // A file that has more saves on both sides has all of this one.
+  for (auto file = files_.upper_bound({save_id, UINT32_MAX}); file != files_.begin();) {
     KnownFile& known = (--file)->second;
-    if (known.file.last.birth < birth) break;
-    if (known.file.first.birth < birth && birth < known.file.last.birth) {
+    if (known.file.last.save_id < save_id) break;
+    if (known.file.first.save_id < save_id && save_id < known.file.last.save_id) {
       known.file.live_frames += uint64_t{live.frames} - before.frames;
       known.file.live_bytes += live.bytes - before.bytes;
     } else {
@@ -111,23 +111,23 @@ void DeadSpace::SetLive(uint64_t birth, const Live& live) {
 }
 
 Status DeadSpace::Load(const Database& database) {
-  births_.clear();
+  saves_.clear();
   ended_.clear();
   listed_.clear();
   files_.clear();
   live_bytes_ = 0;
-  std::optional<uint64_t> last;  // birth that was found
+  std::optional<uint64_t> last;  // save that was found
   const Status status = database.Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
-        const auto parsed = keys::ParseBirth(key);
-        // The record of a birth comes before its blocks. Without it the birth is there all the
+        const auto parsed = keys::ParseSave(key);
+        // The record of a save comes before its blocks. Without it the save is there all the
         // same.
-        if (!parsed.has_value() || last == parsed->birth) return Status::Ok();
-        last = parsed->birth;
-        const Result<BirthRecord> record =
-            parsed->block.has_value() ? Status::Corruption("is missing") : DecodeBirthRecord(value);
-        record.ok() ? SetRecord(parsed->birth, &*record) : SetUnknown(parsed->birth);
-        ++num_births_visited_;
+        if (!parsed.has_value() || last == parsed->save_id) return Status::Ok();
+        last = parsed->save_id;
+        const Result<SaveRecord> record =
+            parsed->block.has_value() ? Status::Corruption("is missing") : DecodeSaveRecord(value);
+        record.ok() ? SetRecord(parsed->save_id, &*record) : SetUnknown(parsed->save_id);
+        ++num_saves_visited_;
         return Status::Ok();
       });
   is_known_ = status.ok();
@@ -167,36 +167,37 @@ Status DeadSpace::Refresh(const Database& database, ReferenceCounts* counts) {
   return Status::Ok();
 }
 
-// Counts what lives of the births in a file.
+// Counts what lives of the saves in a file.
 Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
   ChunkFile& file = it->second.file;
-  const uint64_t before = it == files_.begin() ? 0 : std::prev(it)->second.file.last.birth;
-  const uint64_t after = std::next(it) == files_.end() ? 0 : std::next(it)->second.file.first.birth;
+  const uint64_t before = it == files_.begin() ? 0 : std::prev(it)->second.file.last.save_id;
+  const uint64_t after =
+      std::next(it) == files_.end() ? 0 : std::next(it)->second.file.first.save_id;
   file.live_frames = file.live_bytes = 0;
-  for (const uint64_t birth : {file.first.birth, file.last.birth}) {
-    if (!IsNoted(birth)) file.live_frames = kUnknown;
+  for (const uint64_t save_id : {file.first.save_id, file.last.save_id}) {
+    if (!IsNoted(save_id)) file.live_frames = kUnknown;
   }
-  for (auto live = births_.lower_bound(file.first.birth);
-       live != births_.end() && live->first <= file.last.birth; ++live) {
-    const auto& [birth, of_birth] = *live;
-    ++num_births_visited_;
-    uint64_t frames = of_birth.frames;
-    const bool is_in_two = birth == before || birth == after;  // a part lies in the neighbour
-    if (is_in_two && of_birth.frames != kUnknown) {
-      const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
+  for (auto live = saves_.lower_bound(file.first.save_id);
+       live != saves_.end() && live->first <= file.last.save_id; ++live) {
+    const auto& [save_id, of_save_id] = *live;
+    ++num_saves_visited_;
+    uint64_t frames = of_save_id.frames;
+    const bool is_in_two = save_id == before || save_id == after;  // a part lies in the neighbour
+    if (is_in_two && of_save_id.frames != kUnknown) {
+      const uint32_t begin = save_id == file.first.save_id ? file.first.ordinal : 0;
       const uint64_t end =
-          birth == file.last.birth ? uint64_t{file.last.ordinal} + 1 : of_birth.stored;
-      const Result<uint64_t> counted = counts->CountLive(birth, begin, end);
+          save_id == file.last.save_id ? uint64_t{file.last.ordinal} + 1 : of_save_id.stored;
+      const Result<uint64_t> counted = counts->CountLive(save_id, begin, end);
       const StatusCode code = counted.status().code();
       const bool is_damaged = code == StatusCode::kCorruption || code == StatusCode::kNotFound;
       if (!counted.ok() && !is_damaged) return counted.status();
       if (counted.ok()) frames = *counted;  // else all of it is taken to live
     }
     file.live_frames += frames;
-    file.live_bytes += frames == of_birth.frames
-                           ? of_birth.bytes
-                           : static_cast<uint64_t>(static_cast<double>(of_birth.bytes) *
-                                                   static_cast<double>(frames) / of_birth.frames);
+    file.live_bytes += frames == of_save_id.frames
+                           ? of_save_id.bytes
+                           : static_cast<uint64_t>(static_cast<double>(of_save_id.bytes) *
+                                                   static_cast<double>(frames) / of_save_id.frames);
   }
   it->second.is_current = true;
   return Status::Ok();
@@ -222,17 +223,17 @@ uint64_t DeadSpace::DeadBytes() const {
   return bytes - std::min(bytes, live);
 }
 
-bool DeadSpace::LiesInAFile(uint64_t birth) const {
-  const auto after = files_.upper_bound({birth, UINT32_MAX});
-  return after != files_.begin() && std::prev(after)->second.file.last.birth >= birth;
+bool DeadSpace::LiesInAFile(uint64_t save_id) const {
+  const auto after = files_.upper_bound({save_id, UINT32_MAX});
+  return after != files_.begin() && std::prev(after)->second.file.last.save_id >= save_id;
 }
 
 std::vector<uint64_t> DeadSpace::Leftovers() const {
-  std::vector<uint64_t> births;
-  for (const uint64_t birth : ended_) {
-    if (!LiesInAFile(birth)) births.push_back(birth);
+  std::vector<uint64_t> saves;
+  for (const uint64_t save_id : ended_) {
+    if (!LiesInAFile(save_id)) saves.push_back(save_id);
   }
-  return births;
+  return saves;
 }
 
 }  // namespace varve

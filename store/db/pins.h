@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a save in progress relies on: the step it is compared with, which may not be dropped, and
-// the births whose frames it shares or reads as bases, which may not be reclaimed. Thread-safe.
+// the saves whose frames it shares or reads as bases, which may not be reclaimed. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -52,40 +52,40 @@ class Pins {
     for (const StepKey& step : steps) dropping_.erase(step);
   }
 
-  // Births in use by open writers. No file that reaches the lowest of them may be merged: the
+  // Saves in use by open writers. No file that reaches the lowest of them may be merged: the
   // writer's own file would overlap the result.
-  void BeginBirth(uint64_t birth) {
+  void BeginSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
-    open_births_.insert(birth);
+    open_save_ids_.insert(save_id);
   }
-  void EndBirth(uint64_t birth) {
+  void EndSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
-    open_births_.erase(birth);
+    open_save_ids_.erase(save_id);
   }
-  uint64_t LowestOpenBirth() const {
+  uint64_t LowestOpenSave() const {
     const std::lock_guard lock(mutex_);
-    return open_births_.empty() ? UINT64_MAX : *open_births_.begin();
+    return open_save_ids_.empty() ? UINT64_MAX : *open_save_ids_.begin();
   }
 
-  // False when the birth is being reclaimed: what was found there must not be used.
-  bool PinBirth(uint64_t birth) {
+  // False when the save is being reclaimed: what was found there must not be used.
+  bool PinSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
-    if (reclaiming_.contains(birth)) return false;
-    ++births_[birth];
+    if (reclaiming_.contains(save_id)) return false;
+    ++saves_[save_id];
     return true;
   }
-  void UnpinBirth(uint64_t birth) {
+  void UnpinSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
-    if (--births_[birth] == 0) births_.erase(birth);
+    if (--saves_[save_id] == 0) saves_.erase(save_id);
   }
 
   // Claims all of `births` for reclaim, or none and false when one of them is pinned.
-  bool BeginReclaim(const std::set<uint64_t>& births) {
+  bool BeginReclaim(const std::set<uint64_t>& saves) {
     const std::lock_guard lock(mutex_);
-    for (const uint64_t birth : births) {
-      if (births_.contains(birth)) return false;
+    for (const uint64_t save_id : saves) {
+      if (saves_.contains(save_id)) return false;
     }
-    reclaiming_ = births;
+    reclaiming_ = saves;
     return true;
   }
   void EndReclaim() {
@@ -97,8 +97,8 @@ class Pins {
   mutable std::mutex mutex_;
   std::map<StepKey, int> steps_;
   std::set<StepKey> dropping_;
-  std::set<uint64_t> open_births_;
-  std::map<uint64_t, int> births_;
+  std::set<uint64_t> open_save_ids_;
+  std::map<uint64_t, int> saves_;
   std::set<uint64_t> reclaiming_;
 };
 

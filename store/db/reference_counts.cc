@@ -8,8 +8,8 @@
 namespace varve {
 namespace {
 
-// Births up to this size are believed: to walk one costs nothing.
-constexpr uint64_t kSmallBirth = uint64_t{1} << 16;
+// Saves up to this size are believed: to walk one costs nothing.
+constexpr uint64_t kSmallSave = uint64_t{1} << 16;
 
 Result<uint64_t> CountKeys(const Database& database, Family family, std::string_view prefix) {
   uint64_t keys = 0;
@@ -20,15 +20,15 @@ Result<uint64_t> CountKeys(const Database& database, Family family, std::string_
   return keys;
 }
 
-// The blocks of kCountsPerBlock numbers that hold a list of a birth: a seek each.
-Result<uint64_t> CountListBlocks(const Database& database, uint64_t birth) {
-  const std::string first = keys::List({birth, 0});
+// The blocks of kCountsPerBlock numbers that hold a list of a save: a seek each.
+Result<uint64_t> CountListBlocks(const Database& database, uint64_t save_id) {
+  const std::string first = keys::List({save_id, 0});
   const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
   uint64_t blocks = 0;
   for (uint64_t next = 0; next <= UINT32_MAX; ++blocks) {
-    VARVE_ASSIGN_OR_RETURN(const auto key,
-                           database.FirstKeyFrom(Family::kLists, prefix,
-                                                 keys::List({birth, static_cast<uint32_t>(next)})));
+    VARVE_ASSIGN_OR_RETURN(
+        const auto key, database.FirstKeyFrom(Family::kLists, prefix,
+                                              keys::List({save_id, static_cast<uint32_t>(next)})));
     if (!key.has_value()) break;
     const auto list = keys::ParseList(*key);
     if (!list.has_value()) return Status::Corruption("a malformed key in family lists");
@@ -41,33 +41,33 @@ Result<uint64_t> CountListBlocks(const Database& database, uint64_t birth) {
 // an entry in a block of counts that says that it is gone; else the record lies. Lists are numbered
 // without gaps, so each block of them holds a list, or has a block of counts. Twice as many are let
 // pass, so that a lost file is found as what it is.
-Status CheckPlausible(const Database& database, uint64_t birth, const BirthRecord& record) {
-  if (record.chunks <= kSmallBirth && record.lists <= kSmallBirth) return Status::Ok();
+Status CheckPlausible(const Database& database, uint64_t save_id, const SaveRecord& record) {
+  if (record.chunks <= kSmallSave && record.lists <= kSmallSave) return Status::Ok();
   const auto count = [&](Family family, const std::string& first_key) {
-    // Keys begin with the birth, and blocks with its kind: the rest is a number of 4 bytes.
+    // Keys begin with the save, and blocks with its kind: the rest is a number of 4 bytes.
     return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
   };
   rocksdb::ColumnFamilyMetaData files;
   database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &files);
   VARVE_ASSIGN_OR_RETURN(const uint64_t chunk_blocks,
-                         count(Family::kCounts, keys::Counts(birth, Counted::kChunk, 0)));
+                         count(Family::kCounts, keys::Counts(save_id, Counted::kChunk, 0)));
   VARVE_ASSIGN_OR_RETURN(const uint64_t list_blocks,
-                         count(Family::kCounts, keys::Counts(birth, Counted::kList, 0)));
-  VARVE_ASSIGN_OR_RETURN(const uint64_t blocks_of_lists, CountListBlocks(database, birth));
+                         count(Family::kCounts, keys::Counts(save_id, Counted::kList, 0)));
+  VARVE_ASSIGN_OR_RETURN(const uint64_t blocks_of_lists, CountListBlocks(database, save_id));
   const uint64_t most_chunks =
-      kSmallBirth + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
-  const uint64_t most_lists = kSmallBirth + 2 * (list_blocks + blocks_of_lists) * kCountsPerBlock;
+      kSmallSave + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
+  const uint64_t most_lists = kSmallSave + 2 * (list_blocks + blocks_of_lists) * kCountsPerBlock;
   if (record.chunks <= most_chunks && record.lists <= most_lists) return Status::Ok();
   return Status::Corruption(
-      "birth " + std::to_string(birth) + ": says " + std::to_string(record.chunks) +
+      "save " + std::to_string(save_id) + ": says " + std::to_string(record.chunks) +
       " chunks and " + std::to_string(record.lists) + " lists, but what is on disk holds at most " +
       std::to_string(most_chunks) + " and " + std::to_string(most_lists));
 }
 
 }  // namespace
 
-std::string Describe(uint64_t birth, Counted kind, uint32_t number) {
-  return (kind == Counted::kChunk ? "chunk " : "list ") + std::to_string(birth) + "/" +
+std::string Describe(uint64_t save_id, Counted kind, uint32_t number) {
+  return (kind == Counted::kChunk ? "chunk " : "list ") + std::to_string(save_id) + "/" +
          std::to_string(number);
 }
 
@@ -85,14 +85,14 @@ std::string DescribeDamagedTensor(std::string_view key, const Status& damage) {
   return "tensor " + name + ": " + std::string(damage.message());
 }
 
-Result<BirthRecord> DecodeBirth(const Database& database, uint64_t birth,
-                                const std::optional<std::string>& value) {
+Result<SaveRecord> DecodeSave(const Database& database, uint64_t save_id,
+                              const std::optional<std::string>& value) {
   if (!value.has_value()) {
-    return Status::NotFound("birth " + std::to_string(birth) + " has no record");
+    return Status::NotFound("save " + std::to_string(save_id) + " has no record");
   }
-  const Result<BirthRecord> record = DecodeBirthRecord(*value);
-  if (!record.ok()) return record.status().WithContext("birth " + std::to_string(birth));
-  VARVE_RETURN_IF_ERROR(CheckPlausible(database, birth, *record));
+  const Result<SaveRecord> record = DecodeSaveRecord(*value);
+  if (!record.ok()) return record.status().WithContext("save " + std::to_string(save_id));
+  VARVE_RETURN_IF_ERROR(CheckPlausible(database, save_id, *record));
   return record;
 }
 
@@ -132,73 +132,74 @@ ReferenceCounts::Frame ReferenceCounts::FrameOf(const BaseEdge& edge) {
           edge.base_stored_bytes};
 }
 
-Result<ReferenceCounts::BirthEntry*> ReferenceCounts::FindBirth(uint64_t birth) {
-  const auto it = births_.find(birth);
-  if (it != births_.end()) return &it->second;
-  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
-  VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirth(*database_, birth, value));
-  return &births_.emplace(birth, BirthEntry{record, false, false}).first->second;
+Result<ReferenceCounts::SaveEntry*> ReferenceCounts::FindSave(uint64_t save_id) {
+  const auto it = saves_.find(save_id);
+  if (it != saves_.end()) return &it->second;
+  VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Save(save_id)));
+  VARVE_ASSIGN_OR_RETURN(const SaveRecord record, DecodeSave(*database_, save_id, value));
+  return &saves_.emplace(save_id, SaveEntry{record, false, false}).first->second;
 }
 
-Result<uint32_t*> ReferenceCounts::Count(uint64_t birth, Counted kind, uint32_t number) {
-  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(birth));
+Result<uint32_t*> ReferenceCounts::Count(uint64_t save_id, Counted kind, uint32_t number) {
+  VARVE_ASSIGN_OR_RETURN(const SaveEntry* entry, FindSave(save_id));
   const uint32_t stored = kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
   if (number >= stored) {
-    return Status::Corruption(Describe(birth, kind, number) + ": its birth stored only " +
+    return Status::Corruption(Describe(save_id, kind, number) + ": its save stored only " +
                               std::to_string(stored));
   }
   const uint32_t block = number / kCountsPerBlock;
-  auto it = blocks_.find({birth, kind, block});
+  auto it = blocks_.find({save_id, kind, block});
   if (it == blocks_.end()) {
     Block loaded;
     VARVE_ASSIGN_OR_RETURN(const auto value,
-                           database_->Get(Family::kCounts, keys::Counts(birth, kind, block)));
+                           database_->Get(Family::kCounts, keys::Counts(save_id, kind, block)));
     if (value.has_value()) {
       Result<std::vector<uint32_t>> counts = DecodeCounts(*value);
-      if (!counts.ok()) return counts.status().WithContext("birth " + std::to_string(birth));
+      if (!counts.ok()) return counts.status().WithContext("save " + std::to_string(save_id));
       loaded.counts = *std::move(counts);
     }
     loaded.counts.resize(std::min(kCountsPerBlock, stored - block * kCountsPerBlock), 1);
-    it = blocks_.emplace(BlockKey{birth, kind, block}, std::move(loaded)).first;
+    it = blocks_.emplace(BlockKey{save_id, kind, block}, std::move(loaded)).first;
   }
   return &it->second.counts[number % kCountsPerBlock];
 }
 
-Result<const BirthBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
+Result<const SaveBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
   const uint32_t number = address.ordinal / kCountsPerBlock;
-  const auto it = birth_blocks_.find({address.birth, number});
-  if (it != birth_blocks_.end()) return &it->second;
-  BirthBlock block;
+  const auto it = save_id_blocks_.find({address.save_id, number});
+  if (it != save_id_blocks_.end()) return &it->second;
+  SaveBlock block;
   VARVE_ASSIGN_OR_RETURN(const auto value,
-                         database_->Get(Family::kBirths, keys::BirthBlock(address.birth, number)));
+                         database_->Get(Family::kBirths, keys::SaveBlock(address.save_id, number)));
   if (value.has_value()) {
-    Result<BirthBlock> decoded = DecodeBirthBlock(*value);
+    Result<SaveBlock> decoded = DecodeSaveBlock(*value);
     if (!decoded.ok()) {
-      return decoded.status().WithContext("birth " + std::to_string(address.birth));
+      return decoded.status().WithContext("save " + std::to_string(address.save_id));
     }
     block = *std::move(decoded);
   }
-  return &birth_blocks_.emplace(std::pair{address.birth, number}, std::move(block)).first->second;
+  return &save_id_blocks_.emplace(std::pair{address.save_id, number}, std::move(block))
+              .first->second;
 }
 
 Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
-  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(address));
+  VARVE_ASSIGN_OR_RETURN(const SaveBlock* const block, FindBlock(address));
   const auto edge = std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
   if (edge == block->edges.end() || edge->ordinal != address.ordinal) return nullptr;
   if (edge->base >= address) {
-    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+    return Status::Corruption(Describe(address.save_id, Counted::kChunk, address.ordinal) +
                               ": its base has no smaller address");
   }
   return &*edge;
 }
 
 Result<CoderTotals> ReferenceCounts::PlanesOf(const Frame& frame) {
-  VARVE_ASSIGN_OR_RETURN(const BirthBlock* const block, FindBlock(frame.address));
+  VARVE_ASSIGN_OR_RETURN(const SaveBlock* const block, FindBlock(frame.address));
   return block->PlanesOf(frame.address.ordinal, frame.raw_bytes);
 }
 
-Status ReferenceCounts::AddToTotals(const Frame& frame, BirthEntry* entry) {
-  BirthRecord& record = entry->record;
+Status ReferenceCounts::AddToTotals(const Frame& frame, SaveEntry* entry) {
+  SaveRecord& record = entry->record;
   entry->changed = true;
   ++record.live_chunks;
   record.live[static_cast<size_t>(frame.predictor)].Add({1, frame.raw_bytes, frame.stored_bytes});
@@ -208,8 +209,8 @@ Status ReferenceCounts::AddToTotals(const Frame& frame, BirthEntry* entry) {
   return Status::Ok();
 }
 
-Status ReferenceCounts::TakeFromTotals(const Frame& frame, BirthEntry* entry) {
-  BirthRecord& record = entry->record;
+Status ReferenceCounts::TakeFromTotals(const Frame& frame, SaveEntry* entry) {
+  SaveRecord& record = entry->record;
   entry->changed = true;
   bool enough = record.live_chunks > 0;
   if (enough) --record.live_chunks;
@@ -221,30 +222,30 @@ Status ReferenceCounts::TakeFromTotals(const Frame& frame, BirthEntry* entry) {
   }
   if (!enough) {
     return Status::Corruption(
-        "birth " + std::to_string(frame.address.birth) + " has fewer live bytes than " +
-        Describe(frame.address.birth, Counted::kChunk, frame.address.ordinal));
+        "save " + std::to_string(frame.address.save_id) + " has fewer live bytes than " +
+        Describe(frame.address.save_id, Counted::kChunk, frame.address.ordinal));
   }
   return Status::Ok();
 }
 
-Status ReferenceCounts::AddBirth(uint64_t birth, const BirthRecord& record,
-                                 const BirthBlock& frames) {
-  births_[birth] = {record, true, true};
+Status ReferenceCounts::AddSave(uint64_t save_id, const SaveRecord& record,
+                                const SaveBlock& frames) {
+  saves_[save_id] = {record, true, true};
   const auto add_blocks = [&](Counted kind, uint32_t n) {
     for (uint32_t first = 0; first < n; first += kCountsPerBlock) {
       Block block;
       block.counts.assign(std::min(kCountsPerBlock, n - first), 0);
       block.changed = true;
-      blocks_[{birth, kind, first / kCountsPerBlock}] = std::move(block);
+      blocks_[{save_id, kind, first / kCountsPerBlock}] = std::move(block);
     }
   };
   add_blocks(Counted::kChunk, record.chunks);
   add_blocks(Counted::kList, record.lists);
   for (const BaseEdge& edge : frames.edges) {
-    birth_blocks_[{birth, edge.ordinal / kCountsPerBlock}].edges.push_back(edge);
+    save_id_blocks_[{save_id, edge.ordinal / kCountsPerBlock}].edges.push_back(edge);
   }
   for (const CodedPlanes& planes : frames.planes) {
-    birth_blocks_[{birth, planes.ordinal / kCountsPerBlock}].planes.push_back(planes);
+    save_id_blocks_[{save_id, planes.ordinal / kCountsPerBlock}].planes.push_back(planes);
   }
   for (const BaseEdge& edge : frames.edges) VARVE_RETURN_IF_ERROR(AddFrame(FrameOf(edge)));
   return Status::Ok();
@@ -264,11 +265,11 @@ bool ReferenceCounts::NoteIfUncounted(const Result<uint32_t*>& count) {
 }
 
 bool HasReadableCount(const Database& database, ChunkAddress address) {
-  const auto record = database.Get(Family::kBirths, keys::Birth(address.birth));
+  const auto record = database.Get(Family::kBirths, keys::Save(address.save_id));
   if (!record.ok() || !record->has_value()) return false;
-  const Result<BirthRecord> birth = DecodeBirthRecord(**record);
-  if (!birth.ok() || address.ordinal >= birth->chunks) return false;
-  const auto block = database.Get(Family::kCounts, keys::Counts(address.birth, Counted::kChunk,
+  const Result<SaveRecord> save_id = DecodeSaveRecord(**record);
+  if (!save_id.ok() || address.ordinal >= save_id->chunks) return false;
+  const auto block = database.Get(Family::kCounts, keys::Counts(address.save_id, Counted::kChunk,
                                                                 address.ordinal / kCountsPerBlock));
   return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
 }
@@ -286,21 +287,21 @@ Status ReferenceCounts::AddFrame(const Frame& frame) {
 }
 
 Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
-  const auto [birth, number] = frame.address;
-  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  const auto [save_id, number] = frame.address;
+  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number);
   if (!known.ok() && NoteIfUncounted(known)) return false;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
-  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
-  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  VARVE_ASSIGN_OR_RETURN(SaveEntry* const entry, FindSave(save_id));
+  blocks_[{save_id, Counted::kChunk, number / kCountsPerBlock}].changed = true;
   if (*count == 0) {
     if (!entry->is_new)
-      return Status::NotFound(Describe(birth, Counted::kChunk, number) + " is gone");
+      return Status::NotFound(Describe(save_id, Counted::kChunk, number) + " is gone");
     *count = 1;
     return false;
   }
   if ((*count & kDeadBit) == 0) {
     if (*count == kMaxCount) {
-      return Status::FailedPrecondition(Describe(birth, Counted::kChunk, number) +
+      return Status::FailedPrecondition(Describe(save_id, Counted::kChunk, number) +
                                         " has too many references");
     }
     ++*count;
@@ -315,15 +316,15 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
 }
 
 Status ReferenceCounts::AddList(ListAddress list) {
-  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number);
   if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
-  VARVE_ASSIGN_OR_RETURN(const BirthEntry* entry, FindBirth(list.birth));
+  VARVE_ASSIGN_OR_RETURN(const SaveEntry* entry, FindSave(list.save_id));
   if (*count == 0 && !entry->is_new) {
-    return Status::NotFound(Describe(list.birth, Counted::kList, list.number) + " is gone");
+    return Status::NotFound(Describe(list.save_id, Counted::kList, list.number) + " is gone");
   }
   ++*count;
-  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  blocks_[{list.save_id, Counted::kList, list.number / kCountsPerBlock}].changed = true;
   return Status::Ok();
 }
 
@@ -342,19 +343,19 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
 }
 
 Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch) {
-  const auto [birth, number] = frame.address;
-  const Result<uint32_t*> known = Count(birth, Counted::kChunk, number);
+  const auto [save_id, number] = frame.address;
+  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number);
   if (!known.ok() && NoteIfUncounted(known)) return false;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0 || (*count & kDeadBit) != 0) {
-    NoteDamage(Describe(birth, Counted::kChunk, number) +
+    NoteDamage(Describe(save_id, Counted::kChunk, number) +
                " is released more often than it is named");
     return false;
   }
-  blocks_[{birth, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  blocks_[{save_id, Counted::kChunk, number / kCountsPerBlock}].changed = true;
   if (--*count > 0) return false;
   *count = kDeadBit | frame.stored_bytes;
-  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(birth));
+  VARVE_ASSIGN_OR_RETURN(SaveEntry* const entry, FindSave(save_id));
   const Status taken = TakeFromTotals(frame, entry);
   if (!taken.ok() && !NoteIfDamaged(taken)) return taken;  // totals are for people
   if (const auto digest = DigestOf(frame)) batch->Delete(Family::kIndex, keys::Index(*digest));
@@ -372,30 +373,31 @@ std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
 }
 
 Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
-  const Result<uint32_t*> known = Count(list.birth, Counted::kList, list.number);
+  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number);
   if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0) {
-    NoteDamage(Describe(list.birth, Counted::kList, list.number) +
+    NoteDamage(Describe(list.save_id, Counted::kList, list.number) +
                " is released more often than it is named");
     return Status::Ok();
   }
-  blocks_[{list.birth, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  blocks_[{list.save_id, Counted::kList, list.number / kCountsPerBlock}].changed = true;
   if (--*count > 0) return Status::Ok();
   const std::string key = keys::List(list);
   VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, key));
   Result<std::vector<ChunkRef>> refs = Status::Corruption("is missing");
   if (value.has_value()) refs = DecodeChunkList(*value);
   if (!refs.ok()) {
-    NoteDamage(Describe(list.birth, Counted::kList, list.number) + ": " + refs.status().message());
+    NoteDamage(Describe(list.save_id, Counted::kList, list.number) + ": " +
+               refs.status().message());
     refs = std::vector<ChunkRef>();
   }
   batch->Delete(Family::kLists, key);
-  VARVE_ASSIGN_OR_RETURN(BirthEntry* const entry, FindBirth(list.birth));
+  VARVE_ASSIGN_OR_RETURN(SaveEntry* const entry, FindSave(list.save_id));
   if (entry->record.live_lists > 0) {
     --entry->record.live_lists;
   } else {
-    NoteDamage("birth " + std::to_string(list.birth) + " has no live list left");
+    NoteDamage("save " + std::to_string(list.save_id) + " has no live list left");
   }
   entry->changed = true;
   for (const ChunkRef& ref : *refs) {
@@ -406,36 +408,36 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
 
 Status ReferenceCounts::MarkGone(ChunkAddress address) {
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count,
-                         Count(address.birth, Counted::kChunk, address.ordinal));
+                         Count(address.save_id, Counted::kChunk, address.ordinal));
   if ((*count & kDeadBit) == 0) {
-    return Status::Corruption(Describe(address.birth, Counted::kChunk, address.ordinal) +
+    return Status::Corruption(Describe(address.save_id, Counted::kChunk, address.ordinal) +
                               " is alive and cannot be reclaimed");
   }
   *count = 0;
-  blocks_[{address.birth, Counted::kChunk, address.ordinal / kCountsPerBlock}].changed = true;
-  births_[address.birth].changed = true;
+  blocks_[{address.save_id, Counted::kChunk, address.ordinal / kCountsPerBlock}].changed = true;
+  saves_[address.save_id].changed = true;
   return Status::Ok();
 }
 
 Result<uint32_t> ReferenceCounts::ChunkCount(ChunkAddress address) {
   VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
-                         Count(address.birth, Counted::kChunk, address.ordinal));
+                         Count(address.save_id, Counted::kChunk, address.ordinal));
   return *count;
 }
 
 Result<uint32_t> ReferenceCounts::ListCount(ListAddress list) {
   VARVE_ASSIGN_OR_RETURN(const uint32_t* const count,
-                         Count(list.birth, Counted::kList, list.number));
+                         Count(list.save_id, Counted::kList, list.number));
   return *count;
 }
 
-Result<const BirthRecord*> ReferenceCounts::Birth(uint64_t birth) {
-  VARVE_ASSIGN_OR_RETURN(const BirthEntry* const entry, FindBirth(birth));
+Result<const SaveRecord*> ReferenceCounts::Save(uint64_t save_id) {
+  VARVE_ASSIGN_OR_RETURN(const SaveEntry* const entry, FindSave(save_id));
   return &entry->record;
 }
 
-Result<uint64_t> ReferenceCounts::CountLive(uint64_t birth, uint32_t begin, uint64_t end) {
-  VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, Birth(birth));
+Result<uint64_t> ReferenceCounts::CountLive(uint64_t save_id, uint32_t begin, uint64_t end) {
+  VARVE_ASSIGN_OR_RETURN(const SaveRecord* const record, Save(save_id));
   end = std::min<uint64_t>(end, record->chunks);
   if (record->live_chunks == 0 || begin >= end) return 0;
   if (record->live_chunks == record->chunks) return end - begin;
@@ -443,7 +445,7 @@ Result<uint64_t> ReferenceCounts::CountLive(uint64_t birth, uint32_t begin, uint
   for (uint64_t at = begin; at < end;) {
     // The counts of a block lie side by side.
     const auto ordinal = static_cast<uint32_t>(at);
-    VARVE_ASSIGN_OR_RETURN(const uint32_t* const counts, Count(birth, Counted::kChunk, ordinal));
+    VARVE_ASSIGN_OR_RETURN(const uint32_t* const counts, Count(save_id, Counted::kChunk, ordinal));
     const uint64_t n = std::min<uint64_t>(end - at, kCountsPerBlock - ordinal % kCountsPerBlock);
     live += static_cast<uint64_t>(std::count_if(
         counts, counts + n, [](uint32_t count) { return count != 0 && (count & kDeadBit) == 0; }));
@@ -453,63 +455,63 @@ Result<uint64_t> ReferenceCounts::CountLive(uint64_t birth, uint32_t begin, uint
 }
 
 void ReferenceCounts::VisitChanged(
-    const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const {
-  for (const auto& [birth, entry] : births_) {
+    const std::function<void(uint64_t save_id, const SaveRecord* record)>& visit) const {
+  for (const auto& [save_id, entry] : saves_) {
     if (!entry.changed) continue;
-    visit(birth, deleted_births_.contains(birth) ? nullptr : &entry.record);
+    visit(save_id, deleted_saves_.contains(save_id) ? nullptr : &entry.record);
   }
 }
 
 Status ReferenceCounts::WriteTo(CommitBatch* batch) {
-  for (auto& [birth, entry] : births_) {
+  for (auto& [save_id, entry] : saves_) {
     if (entry.is_new) {
-      for (auto it = birth_blocks_.lower_bound({birth, 0});
-           it != birth_blocks_.end() && it->first.first == birth; ++it) {
-        batch->Put(Family::kBirths, keys::BirthBlock(birth, it->first.second),
-                   EncodeBirthBlock(it->second));
+      for (auto it = save_id_blocks_.lower_bound({save_id, 0});
+           it != save_id_blocks_.end() && it->first.first == save_id; ++it) {
+        batch->Put(Family::kBirths, keys::SaveBlock(save_id, it->first.second),
+                   EncodeSaveBlock(it->second));
       }
     }
     if (!entry.changed) continue;
-    const BirthRecord& record = entry.record;
-    VARVE_ASSIGN_OR_RETURN(const bool empty, NothingLeft(birth, record));
+    const SaveRecord& record = entry.record;
+    VARVE_ASSIGN_OR_RETURN(const bool empty, NothingLeft(save_id, record));
     if (empty) {
-      DeleteBirth(birth, record, batch);
+      DeleteSave(save_id, record, batch);
     } else {
-      batch->Put(Family::kBirths, keys::Birth(birth), EncodeBirthRecord(record));
+      batch->Put(Family::kBirths, keys::Save(save_id), EncodeSaveRecord(record));
     }
   }
   for (const auto& [key, block] : blocks_) {
     if (!block.changed) continue;
-    const auto& [birth, kind, number] = key;
-    if (deleted_births_.contains(birth)) continue;
+    const auto& [save_id, kind, number] = key;
+    if (deleted_saves_.contains(save_id)) continue;
     std::string value = EncodeCounts(block.counts);
-    if (value.empty() && births_[birth].is_new) continue;
-    batch->Put(Family::kCounts, keys::Counts(birth, kind, number), std::move(value));
+    if (value.empty() && saves_[save_id].is_new) continue;
+    batch->Put(Family::kCounts, keys::Counts(save_id, kind, number), std::move(value));
   }
   return Status::Ok();
 }
 
-Result<bool> ReferenceCounts::NothingLeft(uint64_t birth, const BirthRecord& record) {
+Result<bool> ReferenceCounts::NothingLeft(uint64_t save_id, const SaveRecord& record) {
   if (record.live_chunks > 0 || record.live_lists > 0) return false;
   // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
   for (uint32_t i = record.chunks; i > 0; --i) {
-    const Result<uint32_t> count = ChunkCount({birth, i - 1});
+    const Result<uint32_t> count = ChunkCount({save_id, i - 1});
     // Dead, and its frame is still on disk; or not known.
     if (!count.ok() || *count != 0) return false;
   }
   return true;
 }
 
-void ReferenceCounts::DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch) {
-  deleted_births_.insert(birth);
-  batch->Delete(Family::kBirths, keys::Birth(birth));
+void ReferenceCounts::DeleteSave(uint64_t save_id, const SaveRecord& record, CommitBatch* batch) {
+  deleted_saves_.insert(save_id);
+  batch->Delete(Family::kBirths, keys::Save(save_id));
   const auto blocks = [](uint32_t n) { return (n + kCountsPerBlock - 1) / kCountsPerBlock; };
   for (uint32_t i = 0; i < blocks(record.chunks); ++i) {
-    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kChunk, i));
-    batch->Delete(Family::kBirths, keys::BirthBlock(birth, i));
+    batch->Delete(Family::kCounts, keys::Counts(save_id, Counted::kChunk, i));
+    batch->Delete(Family::kBirths, keys::SaveBlock(save_id, i));
   }
   for (uint32_t i = 0; i < blocks(record.lists); ++i) {
-    batch->Delete(Family::kCounts, keys::Counts(birth, Counted::kList, i));
+    batch->Delete(Family::kCounts, keys::Counts(save_id, Counted::kList, i));
   }
 }
 

@@ -52,12 +52,12 @@ class DamageNotes {
 // What is noted of a tensor record, by its key, that is released and cannot be read.
 std::string DescribeDamagedTensor(std::string_view key, const Status& damage);
 // "chunk 3/17", "list 3/0".
-std::string Describe(uint64_t birth, Counted kind, uint32_t number);
+std::string Describe(uint64_t save_id, Counted kind, uint32_t number);
 
-// The record of a birth from its value. kNotFound: there is none; kCorruption: it is malformed, or
+// The record of a save from its value. kNotFound: there is none; kCorruption: it is malformed, or
 // says what cannot be.
-Result<BirthRecord> DecodeBirth(const Database& database, uint64_t birth,
-                                const std::optional<std::string>& value);
+Result<SaveRecord> DecodeSave(const Database& database, uint64_t save_id,
+                              const std::optional<std::string>& value);
 
 // A stored block of counts: little-endian, entries beyond the last stored one are 1.
 Result<std::vector<uint32_t>> DecodeCounts(std::string_view value);
@@ -67,13 +67,13 @@ class ReferenceCounts {
  public:
   explicit ReferenceCounts(const Database* database) : database_(database) {}
 
-  // Registers a birth of this very commit: its record (with everything live), and the deltas and
+  // Registers a save of this very commit: its record (with everything live), and the deltas and
   // planes of all its frames, by rising ordinal. Its chunks and lists start with count 0, to be
   // added below.
-  Status AddBirth(uint64_t birth, const BirthRecord& record, const BirthBlock& frames);
+  Status AddSave(uint64_t save_id, const SaveRecord& record, const SaveBlock& frames);
 
   // One more reference. A dead chunk that is still on disk comes back to life, with its bases.
-  // kNotFound when it is gone. Of a count that cannot be read, or whose birth has no record,
+  // kNotFound when it is gone. Of a count that cannot be read, or whose save has no record,
   // nothing is changed here and below: what it counts is never released, and it is noted as damage.
   // The caller knows then that a step that nobody drops meanwhile names the chunk, or the list.
   Status AddChunk(const ChunkRef& ref);
@@ -85,18 +85,18 @@ class ReferenceCounts {
   // take: damage.
   Status ReleaseList(ListAddress list, CommitBatch* batch);
 
-  // Reclaim: the frame has left the disk; and the birth with its counts, once nothing is left of
+  // Reclaim: the frame has left the disk; and the save with its counts, once nothing is left of
   // it.
   Status MarkGone(ChunkAddress address);
 
   // Reads without changing.
   Result<uint32_t> ChunkCount(ChunkAddress address);
   Result<uint32_t> ListCount(ListAddress list);
-  Result<const BirthRecord*> Birth(uint64_t birth);
-  // Live chunks of a birth with ordinals from `begin` up to `end`.
-  Result<uint64_t> CountLive(uint64_t birth, uint32_t begin, uint64_t end);
+  Result<const SaveRecord*> Save(uint64_t save_id);
+  // Live chunks of a save with ordinals from `begin` up to `end`.
+  Result<uint64_t> CountLive(uint64_t save_id, uint32_t begin, uint64_t end);
 
-  // Writes everything that changed. A birth of which nothing is left is deleted; one with dead
+  // Writes everything that changed. A save of which nothing is left is deleted; one with dead
   // frames on disk waits for reclaim.
   Status WriteTo(CommitBatch* batch);
 
@@ -105,9 +105,9 @@ class ReferenceCounts {
   void NoteDamage(const std::string& what) { damage_.Add(what); }
   const std::vector<std::string>& damage() const { return damage_.all(); }
 
-  // Calls `visit` with each birth whose record changes by this commit; nullptr: WriteTo deletes it.
+  // Calls `visit` with each save whose record changes by this commit; nullptr: WriteTo deletes it.
   void VisitChanged(
-      const std::function<void(uint64_t birth, const BirthRecord* record)>& visit) const;
+      const std::function<void(uint64_t save_id, const SaveRecord* record)>& visit) const;
 
  private:
   struct Frame {  // what the totals need to know of a chunk
@@ -122,40 +122,40 @@ class ReferenceCounts {
     std::vector<uint32_t> counts;
     bool changed = false;
   };
-  struct BirthEntry {
-    BirthRecord record;
+  struct SaveEntry {
+    SaveRecord record;
     bool changed = false;
     bool is_new = false;
   };
 
-  Result<uint32_t*> Count(uint64_t birth, Counted kind, uint32_t number);
+  Result<uint32_t*> Count(uint64_t save_id, Counted kind, uint32_t number);
   // True: the error says that a record is damaged, which has been noted.
   bool NoteIfDamaged(const Status& status);
-  // The same of a count. A birth of which anything is named has a record: an absent one is damage.
+  // The same of a count. A save of which anything is named has a record: an absent one is damage.
   bool NoteIfUncounted(const Result<uint32_t*>& count);
-  Result<BirthEntry*> FindBirth(uint64_t birth);
-  Result<const BirthBlock*> FindBlock(ChunkAddress address);
+  Result<SaveEntry*> FindSave(uint64_t save_id);
+  Result<const SaveBlock*> FindBlock(ChunkAddress address);
   Result<const BaseEdge*> FindEdge(ChunkAddress address);
   Result<CoderTotals> PlanesOf(const Frame& frame);
-  // Moves a frame into the live totals of its birth, and out of them.
-  Status AddToTotals(const Frame& frame, BirthEntry* entry);
-  Status TakeFromTotals(const Frame& frame, BirthEntry* entry);
+  // Moves a frame into the live totals of its save, and out of them.
+  Status AddToTotals(const Frame& frame, SaveEntry* entry);
+  Status TakeFromTotals(const Frame& frame, SaveEntry* entry);
   Status AddFrame(const Frame& frame);
   Result<bool> AddOne(const Frame& frame);  // true: it came back to life
   Status ReleaseFrame(const Frame& frame, CommitBatch* batch);
   Result<bool> ReleaseOne(const Frame& frame, CommitBatch* batch);  // true: it died
   // No chunk or list lives and no frame is on disk any more.
-  Result<bool> NothingLeft(uint64_t birth, const BirthRecord& record);
-  void DeleteBirth(uint64_t birth, const BirthRecord& record, CommitBatch* batch);
+  Result<bool> NothingLeft(uint64_t save_id, const SaveRecord& record);
+  void DeleteSave(uint64_t save_id, const SaveRecord& record, CommitBatch* batch);
   std::optional<Digest> DigestOf(const Frame& frame) const;
   static Frame FrameOf(const ChunkRef& ref);
   static Frame FrameOf(const BaseEdge& edge);
 
   const Database* const database_;
   std::map<BlockKey, Block> blocks_;
-  std::map<uint64_t, BirthEntry> births_;
-  std::map<std::pair<uint64_t, uint32_t>, BirthBlock> birth_blocks_;
-  std::set<uint64_t> deleted_births_;
+  std::map<uint64_t, SaveEntry> saves_;
+  std::map<std::pair<uint64_t, uint32_t>, SaveBlock> save_id_blocks_;
+  std::set<uint64_t> deleted_saves_;
   DamageNotes damage_;
 };
 

@@ -15,15 +15,15 @@
 
 namespace varve {
 
-// One reference to the chunk or list `number` of a birth; `bytes` goes with the address, as the
+// One reference to the chunk or list `number` of a save; `bytes` goes with the address, as the
 // size of a frame does.
 struct Release {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   uint32_t number = 0;
   uint32_t bytes = 0;
 
   bool operator<(const Release& other) const {
-    return birth != other.birth ? birth < other.birth : number < other.number;
+    return save_id != other.save_id ? save_id < other.save_id : number < other.number;
   }
 };
 

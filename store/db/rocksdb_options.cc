@@ -80,7 +80,7 @@ rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterF
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   options.compression = rocksdb::kNoCompression;  // frames are encoded already
   options.write_buffer_size = 1 << 20;
-  // Births only grow, so ingested files never overlap and land on the last level. Only varve
+  // Saves only grow, so ingested files never overlap and land on the last level. Only varve
   // decides what is merged or rewritten (store/ops/reclaim.cc).
   options.num_levels = 2;
   options.disable_auto_compactions = true;

@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
-// Births are persisted as used in blocks of this many: one small commit for many saves.
-constexpr uint64_t kBirthBlock = 4096;
+// Save ids are persisted as used in blocks of this many: one small commit for many saves.
+constexpr uint64_t kSaveBlock = 4096;
 constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;
@@ -127,17 +127,17 @@ Status StoreImpl::PrepareForWriting() {
   return IsNoSpace(reserve) ? Status::Ok() : reserve;
 }
 
-// Deletes chunk files of births without a record that nothing names. Looks at file bounds, and for
+// Deletes chunk files of saves without a record that nothing names. Looks at file bounds, and for
 // one record a file; at all lists only when there are such files.
 Status StoreImpl::SweepOrphans() {
   std::vector<ChunkFile> orphans;
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
   // A damaged record keeps its files, and so do blocks whose record is lost.
   const auto is_there = [&](uint64_t first, uint64_t last) -> Result<bool> {
-    for (std::string from = keys::Birth(first);; from.push_back('\0')) {
+    for (std::string from = keys::Save(first);; from.push_back('\0')) {
       VARVE_ASSIGN_OR_RETURN(const auto key, database_->FirstKeyFrom(Family::kBirths, "", from));
       if (!key.has_value()) return false;
-      if (const auto parsed = keys::ParseBirth(*key)) return parsed->birth <= last;
+      if (const auto parsed = keys::ParseSave(*key)) return parsed->save_id <= last;
       from = *key;  // Check reports it
     }
   };
@@ -148,7 +148,7 @@ Status StoreImpl::SweepOrphans() {
       const auto first = keys::ParseChunk(file.smallestkey);
       const auto last = keys::ParseChunk(file.largestkey);
       if (!first.has_value() || !last.has_value()) continue;  // Check reports it
-      VARVE_ASSIGN_OR_RETURN(const bool is_born, is_there(first->birth, last->birth));
+      VARVE_ASSIGN_OR_RETURN(const bool is_born, is_there(first->save_id, last->save_id));
       if (is_born) continue;
       ChunkFile& orphan = orphans.emplace_back();
       orphan.first = *first;
@@ -167,7 +167,7 @@ Status StoreImpl::SweepOrphans() {
   return Status::Ok();
 }
 
-// Takes out the files within whose bounds a list or a delta names a chunk: the record of its birth
+// Takes out the files within whose bounds a list or a delta names a chunk: the record of its save
 // is lost, the chunk is not. An error: a list or a block cannot be read.
 Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
   if (files->empty()) return Status::Ok();
@@ -185,9 +185,9 @@ Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
         return Status::Ok();
       }));
   return database_->Scan(Family::kBirths, "", [&](std::string_view key, std::string_view value) {
-    const auto parsed = keys::ParseBirth(key);
+    const auto parsed = keys::ParseSave(key);
     if (parsed.has_value() && !parsed->block.has_value()) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(const BirthBlock block, DecodeBirthBlock(value));
+    VARVE_ASSIGN_OR_RETURN(const SaveBlock block, DecodeSaveBlock(value));
     for (const auto& edge : block.edges) remove(edge.base);
     return Status::Ok();
   });
@@ -219,22 +219,22 @@ Status StoreImpl::RequireWriter() const {
   return Status::FailedPrecondition("the store in " + path_.string() + " is open for reading only");
 }
 
-Result<uint64_t> StoreImpl::NewBirth() {
-  const std::lock_guard lock(birth_mutex_);
-  if (next_birth_ == reserved_births_) {
+Result<uint64_t> StoreImpl::NewSaveId() {
+  const std::lock_guard lock(save_id_mutex_);
+  if (next_save_id_ == reserved_save_ids_) {
     VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kMeta, keys::kNextBirth));
     const auto first = value.has_value() ? DecodeNumber(*value) : std::nullopt;
     if (!first.has_value() || *first == 0) {
       return Status::Corruption("meta key next_birth is missing or not a number");
     }
     CommitBatch batch;
-    batch.Put(Family::kMeta, std::string(keys::kNextBirth), EncodeNumber(*first + kBirthBlock));
+    batch.Put(Family::kMeta, std::string(keys::kNextBirth), EncodeNumber(*first + kSaveBlock));
     VARVE_RETURN_IF_ERROR(batch.Commit(database_.get(), incoming(), {}));
-    next_birth_ = *first;
-    reserved_births_ = *first + kBirthBlock;
+    next_save_id_ = *first;
+    reserved_save_ids_ = *first + kSaveBlock;
   }
-  pins_.BeginBirth(next_birth_);
-  return next_birth_++;
+  pins_.BeginSave(next_save_id_);
+  return next_save_id_++;
 }
 
 Status StoreImpl::CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
@@ -245,7 +245,7 @@ Status StoreImpl::CommitCounted(const CommitBatch& batch, const ReferenceCounts&
     return status;
   }
   counts.VisitChanged(
-      [this](uint64_t birth, const BirthRecord* record) { dead_space_.Note(birth, record); });
+      [this](uint64_t save_id, const SaveRecord* record) { dead_space_.Note(save_id, record); });
   return Status::Ok();
 }
 
@@ -301,7 +301,7 @@ Result<std::vector<ChunkRef>> StoreImpl::ReadList(ListAddress list, uint64_t chu
 Status StoreImpl::AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
                              std::vector<ChunkRef>* refs) const {
   const auto name = [&] {
-    return "list " + std::to_string(list.birth) + "/" + std::to_string(list.number);
+    return "list " + std::to_string(list.save_id) + "/" + std::to_string(list.number);
   };
   const std::string key = keys::List(list);
   std::optional<std::string> alone;

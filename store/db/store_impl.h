@@ -88,8 +88,8 @@ class StoreImpl : public Store {
   // count to the end of their batch. Who has more to do lets it go between one batch and the next.
   std::unique_lock<FairMutex> LockCommits() const { return std::unique_lock(commit_mutex_); }
 
-  // A birth number that was never given out before, by this or any earlier process.
-  Result<uint64_t> NewBirth();
+  // A save id that was never given out before, by this or any earlier process.
+  Result<uint64_t> NewSaveId();
 
   // kNotFound: no such run.
   Result<RunRecord> FindRun(std::string_view run) const;
@@ -166,9 +166,9 @@ class StoreImpl : public Store {
     after_copy_for_test_ = std::move(call);
   }
   uint64_t num_commits_waiting_for_test() const { return commit_mutex_.num_waiting_for_test(); }
-  uint64_t num_births_visited_for_test() const {
+  uint64_t num_saves_visited_for_test() const {
     const auto lock = LockCommits();
-    return dead_space_.num_births_visited();
+    return dead_space_.num_saves_visited();
   }
 
   // Runs a read; beside a writer, catches up and tries again when something was not found or could
@@ -226,7 +226,7 @@ class StoreImpl : public Store {
                    std::vector<ChunkAddress>* gone, ReclaimReport* report);
   Status FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
                   ReclaimReport* report);
-  Status FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births, bool may_rewrite,
+  Status FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& saves, bool may_rewrite,
                      std::vector<ChunkAddress>* gone, ReclaimReport* report);
   Status MarkGone(std::vector<ChunkAddress>* gone);
   Status CheckOnce(const CheckOptions& options, CheckReport* report) const;
@@ -262,7 +262,7 @@ class StoreImpl : public Store {
   mutable std::mutex tags_mutex_;
   mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
 
-  // Lock order: inbox, drop, maintenance, learn, commit, births.
+  // Lock order: inbox, drop, maintenance, learn, commit, saves.
   std::mutex inbox_mutex_;  // held by whoever applies requests
   std::mutex drop_mutex_;   // held by whoever drops steps or moves them to another run
   mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
@@ -272,9 +272,10 @@ class StoreImpl : public Store {
   DeadSpace dead_space_;                     // guarded by commit_mutex_; writers
   std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_; while a rewind copies
   std::function<void()> after_copy_for_test_;
-  std::mutex birth_mutex_;
-  uint64_t next_birth_ = 0;       // guarded by birth_mutex_
-  uint64_t reserved_births_ = 0;  // guarded by birth_mutex_: numbers below are persisted as used
+  std::mutex save_id_mutex_;
+  uint64_t next_save_id_ = 0;  // guarded by save_id_mutex_
+  uint64_t reserved_save_ids_ =
+      0;  // guarded by save_id_mutex_: numbers below are persisted as used
 
   std::mutex background_mutex_;
   std::condition_variable_any background_wake_;

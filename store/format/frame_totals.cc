@@ -5,17 +5,17 @@
 
 namespace varve {
 
-void FrameTotals::Add(const BirthRecord& birth) {
-  for (size_t p = 0; p < by_codec_.size(); ++p) by_codec_[p].Add(birth.live[p]);
-  const CodecTotals live = birth.Live();
-  if (!birth.live_coders.has_value()) {
+void FrameTotals::Add(const SaveRecord& save_id) {
+  for (size_t p = 0; p < by_codec_.size(); ++p) by_codec_[p].Add(save_id.live[p]);
+  const CodecTotals live = save_id.Live();
+  if (!save_id.live_coders.has_value()) {
     unknown_.Add({0, live.raw_bytes, live.stored_bytes});
     return;
   }
   uint64_t plane_bytes = 0;
   for (size_t c = 0; c < by_coder_.size(); ++c) {
-    by_coder_[c].Add((*birth.live_coders)[c]);
-    plane_bytes += (*birth.live_coders)[c].stored_bytes;
+    by_coder_[c].Add((*save_id.live_coders)[c]);
+    plane_bytes += (*save_id.live_coders)[c].stored_bytes;
   }
   headers_.stored_bytes += live.stored_bytes - plane_bytes;
 }

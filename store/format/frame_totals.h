@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Live frames of many births, summed up by predictor and by plane coder, and the rows in which
+// Live frames of many saves, summed up by predictor and by plane coder, and the rows in which
 // reports show them. Thread rule: one thread at a time.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace varve {
 
 class FrameTotals {
  public:
-  void Add(const BirthRecord& birth);
+  void Add(const SaveRecord& save_id);
 
   // Without rows that would be empty.
   std::vector<CodecUse> CodecRows() const;
@@ -23,7 +23,7 @@ class FrameTotals {
   PredictorTotals by_codec_{};
   CoderTotals by_coder_{};
   CodecTotals headers_;  // bytes only
-  CodecTotals unknown_;  // frames of births that do not know their planes
+  CodecTotals unknown_;  // frames of saves that do not know their planes
 };
 
 }  // namespace varve

@@ -29,9 +29,9 @@ constexpr char kTrainerStateKind = 0;
 constexpr char kTopologyKind = 1;
 constexpr char kItemKind = 2;
 
-std::string BirthAndNumber(uint64_t birth, uint32_t number) {
+std::string SaveIdAndNumber(uint64_t save_id, uint32_t number) {
   std::string key;
-  Append(&key, birth);
+  Append(&key, save_id);
   Append(&key, number);
   return key;
 }
@@ -80,7 +80,7 @@ std::optional<StepKey> ParseStep(std::string_view key) {
   return step;
 }
 
-std::string TrainerState(StepKey step) { return Step(step) + kTrainerStateKind; }
+std::string TrainerProgress(StepKey step) { return Step(step) + kTrainerStateKind; }
 std::string Topology(StepKey step) { return Step(step) + kTopologyKind; }
 std::string ItemPrefix(StepKey step) { return Step(step) + kItemKind; }
 std::string Item(StepKey step, std::string_view name) {
@@ -119,33 +119,33 @@ std::optional<ParsedTensor> ParseTensor(std::string_view key) {
   return tensor;
 }
 
-std::string List(ListAddress list) { return BirthAndNumber(list.birth, list.number); }
-std::string Chunk(ChunkAddress chunk) { return BirthAndNumber(chunk.birth, chunk.ordinal); }
+std::string List(ListAddress list) { return SaveIdAndNumber(list.save_id, list.number); }
+std::string Chunk(ChunkAddress chunk) { return SaveIdAndNumber(chunk.save_id, chunk.ordinal); }
 
 std::optional<ListAddress> ParseList(std::string_view key) {
   if (key.size() != 12) return std::nullopt;
   ListAddress list;
-  list.birth = Take<uint64_t>(&key);
+  list.save_id = Take<uint64_t>(&key);
   list.number = Take<uint32_t>(&key);
   return list;
 }
 
 std::optional<ChunkAddress> ParseChunk(std::string_view key) { return DecodeAddress(key); }
 
-std::string Birth(uint64_t birth) { return EncodeNumber(birth); }
-std::string BirthBlock(uint64_t birth, uint32_t block) { return BirthAndNumber(birth, block); }
+std::string Save(uint64_t save_id) { return EncodeNumber(save_id); }
+std::string SaveBlock(uint64_t save_id, uint32_t block) { return SaveIdAndNumber(save_id, block); }
 
-std::optional<ParsedBirth> ParseBirth(std::string_view key) {
+std::optional<ParsedSave> ParseSave(std::string_view key) {
   if (key.size() != 8 && key.size() != 12) return std::nullopt;
-  ParsedBirth parsed;
-  parsed.birth = Take<uint64_t>(&key);
+  ParsedSave parsed;
+  parsed.save_id = Take<uint64_t>(&key);
   if (!key.empty()) parsed.block = Take<uint32_t>(&key);
   return parsed;
 }
 
-std::string Counts(uint64_t birth, Counted kind, uint32_t block) {
+std::string Counts(uint64_t save_id, Counted kind, uint32_t block) {
   std::string key;
-  Append(&key, birth);
+  Append(&key, save_id);
   key.push_back(static_cast<char>(kind));
   Append(&key, block);
   return key;
@@ -154,7 +154,7 @@ std::string Counts(uint64_t birth, Counted kind, uint32_t block) {
 std::optional<ParsedCounts> ParseCounts(std::string_view key) {
   if (key.size() != 13) return std::nullopt;
   ParsedCounts parsed;
-  parsed.birth = Take<uint64_t>(&key);
+  parsed.save_id = Take<uint64_t>(&key);
   const uint8_t kind = Take<uint8_t>(&key);
   if (kind > static_cast<uint8_t>(Counted::kList)) return std::nullopt;
   parsed.kind = static_cast<Counted>(kind);
@@ -194,13 +194,13 @@ std::optional<uint64_t> DecodeNumber(std::string_view value) {
 }
 
 std::string EncodeAddress(ChunkAddress address) {
-  return BirthAndNumber(address.birth, address.ordinal);
+  return SaveIdAndNumber(address.save_id, address.ordinal);
 }
 
 std::optional<ChunkAddress> DecodeAddress(std::string_view value) {
   if (value.size() != 12) return std::nullopt;
   ChunkAddress address;
-  address.birth = Take<uint64_t>(&value);
+  address.save_id = Take<uint64_t>(&value);
   address.ordinal = Take<uint32_t>(&value);
   return address;
 }

@@ -44,7 +44,7 @@ struct StepKey {
 };
 
 struct ListAddress {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   uint32_t number = 0;
   auto operator<=>(const ListAddress&) const = default;
 };
@@ -69,7 +69,7 @@ std::string RunPrefix(RunId run);
 std::optional<StepKey> ParseStep(std::string_view key);
 
 // state
-std::string TrainerState(StepKey step);
+std::string TrainerProgress(StepKey step);
 std::string Topology(StepKey step);
 std::string Item(StepKey step, std::string_view name);
 std::string ItemPrefix(StepKey step);
@@ -85,21 +85,21 @@ struct ParsedTensor {
 };
 std::optional<ParsedTensor> ParseTensor(std::string_view key);
 
-// lists, chunks, births, counts, index
+// lists, chunks, saves, counts, index
 std::string List(ListAddress list);
 std::optional<ListAddress> ParseList(std::string_view key);
 std::string Chunk(ChunkAddress chunk);
 std::optional<ChunkAddress> ParseChunk(std::string_view key);
-std::string Birth(uint64_t birth);
-std::string BirthBlock(uint64_t birth, uint32_t block);
-struct ParsedBirth {
-  uint64_t birth = 0;
-  std::optional<uint32_t> block;  // set for the key of a BirthBlock
+std::string Save(uint64_t save_id);
+std::string SaveBlock(uint64_t save_id, uint32_t block);
+struct ParsedSave {
+  uint64_t save_id = 0;
+  std::optional<uint32_t> block;  // set for the key of a SaveBlock
 };
-std::optional<ParsedBirth> ParseBirth(std::string_view key);
-std::string Counts(uint64_t birth, Counted kind, uint32_t block);
+std::optional<ParsedSave> ParseSave(std::string_view key);
+std::string Counts(uint64_t save_id, Counted kind, uint32_t block);
 struct ParsedCounts {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   Counted kind = Counted::kChunk;
   uint32_t block = 0;
 };

@@ -76,8 +76,8 @@ Result<ChunkRef> DecodeRef(const fb::ChunkRef& in, std::string_view literals) {
 Status DecodeTotals(const flatbuffers::Vector<const fb::CodecTotals*>& in, const char* what,
                     std::span<CodecTotals> out) {
   if (in.size() > out.size()) {
-    return Damaged("birth", std::to_string(in.size()) + " " + what + ", expected at most " +
-                                std::to_string(out.size()));
+    return Damaged("save", std::to_string(in.size()) + " " + what + ", expected at most " +
+                               std::to_string(out.size()));
   }
   for (uint32_t i = 0; i < in.size(); ++i) {
     out[i] = {in.Get(i)->count(), in.Get(i)->raw_bytes(), in.Get(i)->stored_bytes()};
@@ -86,13 +86,13 @@ Status DecodeTotals(const flatbuffers::Vector<const fb::CodecTotals*>& in, const
 }
 
 // Planes are parts of the live frames.
-Status CheckCoders(const BirthRecord& record) {
+Status CheckCoders(const SaveRecord& record) {
   if (!record.live_coders.has_value()) return Status::Ok();
   CodecTotals left = record.Live();
   for (CodecTotals planes : *record.live_coders) {
     planes.count = 0;
     if (left.Take(planes)) continue;
-    return Damaged("birth", "more bytes in live planes than in live frames");
+    return Damaged("save", "more bytes in live planes than in live frames");
   }
   return Status::Ok();
 }
@@ -106,9 +106,9 @@ Result<std::vector<BaseEdge>> DecodeEdges(const flatbuffers::Vector<const fb::Ba
     edge.base_digest = FromFb(e->base_digest());
     edge.base_raw_bytes = e->base_raw_bytes();
     edge.base_stored_bytes = e->base_stored_bytes();
-    VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("birth block", e->base_predictor()));
+    VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("save block", e->base_predictor()));
     if (!out.empty() && out.back().ordinal >= edge.ordinal) {
-      return Damaged("birth block", "ordinals of deltas do not rise");
+      return Damaged("save block", "ordinals of deltas do not rise");
     }
     out.push_back(edge);
   }
@@ -120,8 +120,8 @@ Result<std::vector<CodedPlanes>> DecodePlanes(
   std::vector<CodedPlanes> out;
   for (const fb::CodedPlanes* p : in) {
     if (p->coder() >= kNumStreamCoders || p->num_planes() == 0) {
-      return Damaged("birth block", std::to_string(p->num_planes()) + " planes of coder " +
-                                        std::to_string(p->coder()));
+      return Damaged("save block", std::to_string(p->num_planes()) + " planes of coder " +
+                                       std::to_string(p->coder()));
     }
     const CodedPlanes planes{.ordinal = p->ordinal(),
                              .coder = static_cast<StreamCoder>(p->coder()),
@@ -129,7 +129,7 @@ Result<std::vector<CodedPlanes>> DecodePlanes(
                              .bytes = p->bytes()};
     if (!out.empty() &&
         std::tie(out.back().ordinal, out.back().coder) >= std::tie(planes.ordinal, planes.coder)) {
-      return Damaged("birth block", "planes are out of order");
+      return Damaged("save block", "planes are out of order");
     }
     out.push_back(planes);
   }
@@ -148,7 +148,7 @@ std::string EncodeChunkList(const std::vector<ChunkRef>& refs) {
     const auto offset = static_cast<uint32_t>(literals.size());
     literals += ref.literal;
     out.emplace_back(
-        ToFb(ref.digest), literal ? 0 : ref.address.birth, literal ? offset : ref.address.ordinal,
+        ToFb(ref.digest), literal ? 0 : ref.address.save_id, literal ? offset : ref.address.ordinal,
         literal ? static_cast<uint32_t>(ref.literal.size()) : ref.stored_bytes, ref.raw_bytes,
         static_cast<uint8_t>(ref.kind), static_cast<uint8_t>(ref.predictor));
   }
@@ -210,7 +210,7 @@ uint64_t ChunkGeometry::ChunkBytes(uint64_t i) const {
 }
 
 TensorRecordView TensorRecord::View() const {
-  return {.birth = birth,
+  return {.save_id = save_id,
           .dtype = dtype,
           .elements_per_chunk = elements_per_chunk,
           .shape = shape,
@@ -226,7 +226,7 @@ std::string EncodeTensorRecord(const TensorRecordView& record) {
   FlatBufferBuilder builder(256);
   std::vector<fb::ListAddress> lists;
   lists.reserve(record.lists.size());
-  for (const ListAddress& list : record.lists) lists.emplace_back(list.birth, list.number);
+  for (const ListAddress& list : record.lists) lists.emplace_back(list.save_id, list.number);
   const auto shape = builder.CreateVector(record.shape.data(), record.shape.size());
   const auto list_offset = builder.CreateVectorOfStructs(lists);
   flatbuffers::Offset<flatbuffers::String> alias, derived;
@@ -240,7 +240,7 @@ std::string EncodeTensorRecord(const TensorRecordView& record) {
   if (record.layout != nullptr) layout = EncodeLayout(*record.layout, &builder);
   const fb::Digest content = ToFb(record.content);
   return Finish(&builder,
-                fb::CreateTensorRecord(builder, record.birth, static_cast<uint8_t>(record.dtype),
+                fb::CreateTensorRecord(builder, record.save_id, static_cast<uint8_t>(record.dtype),
                                        record.elements_per_chunk, shape, &content, list_offset,
                                        layout, alias, derived, static_cast<uint8_t>(record.role))
                     .Union());
@@ -259,7 +259,7 @@ Status DecodeTensorRecord(std::string_view value, TensorRecord* out) {
       in->content() == nullptr) {
     return NotABuffer("tensor");
   }
-  out->birth = in->birth();
+  out->save_id = in->birth();
   out->dtype = static_cast<DType>(in->dtype());
   const auto bits = static_cast<uint64_t>(DTypeBits(out->dtype));
   if (bits == 0) return Damaged("tensor", "dtype is " + std::to_string(in->dtype()));
@@ -312,7 +312,7 @@ std::string EncodeStepRecord(const StepRecord& record) {
   const fb::Digest root = ToFb(record.root);
   const StepKey parent = record.parent.value_or(StepKey{});
   return Finish(&builder,
-                fb::CreateStepRecord(builder, record.birth, record.created_us,
+                fb::CreateStepRecord(builder, record.save_id, record.created_us,
                                      record.parent.has_value(), parent.run, parent.step,
                                      record.num_tensors, record.num_items, record.logical_bytes,
                                      record.new_bytes, record.stored_bytes, &root, metrics_offset)
@@ -324,7 +324,7 @@ Result<StepRecord> DecodeStepRecord(std::string_view value) {
   const auto* in = buffer.root();
   if (in == nullptr || in->root() == nullptr) return NotABuffer("step");
   StepRecord out;
-  out.birth = in->birth();
+  out.save_id = in->birth();
   out.created_us = in->created_us();
   if (in->has_parent()) out.parent = StepKey{in->parent_run(), in->parent_step()};
   out.num_tensors = in->num_tensors();
@@ -375,13 +375,13 @@ bool CodecTotals::Take(const CodecTotals& other) {
   return true;
 }
 
-CodecTotals BirthRecord::Live() const {
+CodecTotals SaveRecord::Live() const {
   CodecTotals all;
   for (const CodecTotals& totals : live) all.Add(totals);
   return all;
 }
 
-std::string EncodeBirthRecord(const BirthRecord& record) {
+std::string EncodeSaveRecord(const SaveRecord& record) {
   FlatBufferBuilder builder(256);
   const auto add = [&builder](std::span<const CodecTotals> totals) {
     std::vector<fb::CodecTotals> out;
@@ -398,11 +398,11 @@ std::string EncodeBirthRecord(const BirthRecord& record) {
                     .Union());
 }
 
-Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
+Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
   const VerifiedBuffer<fb::BirthRecord> buffer(value);
   const auto* in = buffer.root();
-  if (in == nullptr || in->live() == nullptr) return NotABuffer("birth");
-  BirthRecord out;
+  if (in == nullptr || in->live() == nullptr) return NotABuffer("save");
+  SaveRecord out;
   out.chunks = in->chunks();
   out.lists = in->lists();
   out.stored_bytes = in->stored_bytes();
@@ -415,19 +415,19 @@ Result<BirthRecord> DecodeBirthRecord(std::string_view value) {
     VARVE_RETURN_IF_ERROR(DecodeTotals(*in->live_coders(), "coders", *out.live_coders));
   }
   if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
-    return Damaged("birth", "more live than stored");
+    return Damaged("save", "more live than stored");
   }
   // Every frame has a header, so a count that the bytes cannot hold is a lie; nothing is walked or
   // allocated by it.
   if (out.chunks > out.stored_bytes / kMinFrameBytes) {
-    return Damaged("birth", std::to_string(out.chunks) + " chunks in " +
-                                std::to_string(out.stored_bytes) + " bytes");
+    return Damaged("save", std::to_string(out.chunks) + " chunks in " +
+                               std::to_string(out.stored_bytes) + " bytes");
   }
   VARVE_RETURN_IF_ERROR(CheckCoders(out));
   return out;
 }
 
-CoderTotals BirthBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
+CoderTotals SaveBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
   const auto begin = std::ranges::lower_bound(planes, ordinal, {}, &CodedPlanes::ordinal);
   uint64_t num_planes = 0;
   auto end = begin;
@@ -441,13 +441,13 @@ CoderTotals BirthBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
   return totals;
 }
 
-std::string EncodeBirthBlock(const BirthBlock& block) {
+std::string EncodeSaveBlock(const SaveBlock& block) {
   FlatBufferBuilder builder(block.edges.size() * sizeof(fb::BaseEdge) +
                             block.planes.size() * sizeof(fb::CodedPlanes) + 64);
   std::vector<fb::BaseEdge> edges;
   edges.reserve(block.edges.size());
   for (const BaseEdge& e : block.edges) {
-    edges.emplace_back(ToFb(e.base_digest), e.base.birth, e.base.ordinal, e.ordinal,
+    edges.emplace_back(ToFb(e.base_digest), e.base.save_id, e.base.ordinal, e.ordinal,
                        e.base_raw_bytes, e.base_stored_bytes,
                        static_cast<uint8_t>(e.base_predictor));
   }
@@ -461,11 +461,11 @@ std::string EncodeBirthBlock(const BirthBlock& block) {
   return Finish(&builder, fb::CreateBirthBlock(builder, edges_offset, planes_offset).Union());
 }
 
-Result<BirthBlock> DecodeBirthBlock(std::string_view value) {
+Result<SaveBlock> DecodeSaveBlock(std::string_view value) {
   const VerifiedBuffer<fb::BirthBlock> buffer(value);
   const auto* in = buffer.root();
-  if (in == nullptr || in->edges() == nullptr) return NotABuffer("birth block");
-  BirthBlock out;
+  if (in == nullptr || in->edges() == nullptr) return NotABuffer("save block");
+  SaveBlock out;
   VARVE_ASSIGN_OR_RETURN(out.edges, DecodeEdges(*in->edges()));
   if (in->planes() != nullptr) {
     VARVE_ASSIGN_OR_RETURN(out.planes, DecodePlanes(*in->planes()));

@@ -65,7 +65,7 @@ ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t e
 
 // What a tensor's record says, where its parts lie elsewhere.
 struct TensorRecordView {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
   std::span<const int64_t> shape;
@@ -78,7 +78,7 @@ struct TensorRecordView {
 };
 
 struct TensorRecord {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
   std::vector<int64_t> shape;
@@ -107,7 +107,7 @@ Result<TensorRecord> DecodeTensorRecord(std::string_view value);
 Status DecodeTensorRecord(std::string_view value, TensorRecord* out);
 
 struct StepRecord {
-  uint64_t birth = 0;
+  uint64_t save_id = 0;
   int64_t created_us = 0;
   std::optional<StepKey> parent;
   uint64_t num_tensors = 0;
@@ -144,7 +144,7 @@ using CoderTotals = std::array<CodecTotals, kNumStreamCoders>;    // of planes
 inline constexpr uint64_t kMinFrameBytes = 16;
 
 // What one save stored, and how much of it lives.
-struct BirthRecord {
+struct SaveRecord {
   uint32_t chunks = 0;
   uint32_t lists = 0;
   uint64_t stored_bytes = 0;
@@ -153,14 +153,14 @@ struct BirthRecord {
   uint32_t live_lists = 0;
   PredictorTotals live{};
   // Their planes; the bytes that are missing to those of `live` are headers of frames. Not known of
-  // births that a varve has written which did not count them.
+  // saves that a varve has written which did not count them.
   std::optional<CoderTotals> live_coders;
 
   CodecTotals Live() const;  // all of `live`
-  bool operator==(const BirthRecord&) const = default;
+  bool operator==(const SaveRecord&) const = default;
 };
-std::string EncodeBirthRecord(const BirthRecord& record);
-Result<BirthRecord> DecodeBirthRecord(std::string_view value);
+std::string EncodeSaveRecord(const SaveRecord& record);
+Result<SaveRecord> DecodeSaveRecord(std::string_view value);
 
 // The frame at `ordinal` is a delta of `base`.
 struct BaseEdge {
@@ -180,16 +180,16 @@ struct CodedPlanes {
   uint32_t bytes = 0;  // of their streams
 };
 
-// What 4,096 frames of a birth are made of.
-struct BirthBlock {
+// What 4,096 frames of a save are made of.
+struct SaveBlock {
   std::vector<BaseEdge> edges;      // by rising ordinal
   std::vector<CodedPlanes> planes;  // by rising ordinal, then coder; empty when not known
 
   // The planes of a frame that holds `raw_bytes`.
   CoderTotals PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const;
 };
-std::string EncodeBirthBlock(const BirthBlock& block);
-Result<BirthBlock> DecodeBirthBlock(std::string_view value);
+std::string EncodeSaveBlock(const SaveBlock& block);
+Result<SaveBlock> DecodeSaveBlock(std::string_view value);
 
 struct ItemRecord {
   Digest digest;

@@ -40,7 +40,7 @@ class GroupReader : public ShardedReader {
   Status ReadMany(std::span<const ReadRequest> requests) const override;
   Result<std::vector<std::string>> ListBytes() const override;
   Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override;
-  Result<std::optional<TrainerState>> ReadTrainerState() const override;
+  Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override;
   Result<std::optional<Topology>> ReadTopology() const override;
 
  private:
@@ -317,9 +317,9 @@ Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) con
   return value;
 }
 
-Result<std::optional<TrainerState>> GroupReader::ReadTrainerState() const {
+Result<std::optional<TrainerProgress>> GroupReader::ReadTrainerProgress() const {
   VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(0));
-  auto state = reader->ReadTrainerState();
+  auto state = reader->ReadTrainerProgress();
   if (!state.ok()) return Explain(state.status());
   return state;
 }

@@ -48,7 +48,7 @@ class GroupWriter : public SourceWriter {
   void SetCondition(std::function<Status()> may_commit) override {
     inner()->SetCondition(std::move(may_commit));
   }
-  void SetCodec(Codec codec) override { inner()->SetCodec(codec); }
+  void SetCompression(Compression compression) override { inner()->SetCompression(compression); }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Digest root() const override { return inner()->root(); }
   std::vector<Digest> contents() const override { return inner()->contents(); }
@@ -59,8 +59,8 @@ class GroupWriter : public SourceWriter {
     part_.items.push_back({std::string(name), rank()});
     return Status::Ok();
   }
-  Status SetTrainerState(const TrainerState& state) override {
-    return inner_->SetTrainerState(state);
+  Status SetTrainerProgress(const TrainerProgress& state) override {
+    return inner_->SetTrainerProgress(state);
   }
   Status SetTopology(const Topology& topology) override { return inner_->SetTopology(topology); }
   Status SetMetric(std::string_view name, double value) override {

@@ -42,8 +42,8 @@ struct LiteralOrDerived {
   uint32_t index = 0;
 };
 
-std::string Name(uint64_t birth, uint32_t number) {
-  return std::to_string(birth) + "/" + std::to_string(number);
+std::string Name(uint64_t save_id, uint32_t number) {
+  return std::to_string(save_id) + "/" + std::to_string(number);
 }
 
 class Checker {
@@ -67,7 +67,7 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckTensors());
     VARVE_RETURN_IF_ERROR(CheckLists());
     CheckContents();
-    VARVE_RETURN_IF_ERROR(LoadBirths());
+    VARVE_RETURN_IF_ERROR(LoadSaves());
     VARVE_RETURN_IF_ERROR(CheckStateAndMeta());
     CountBases();
     VARVE_RETURN_IF_ERROR(CheckCounts());
@@ -103,12 +103,12 @@ class Checker {
   void FinishStep(StepKey key);
   Status CheckLists();
   void CheckContents();
-  Status LoadBirths();
+  Status LoadSaves();
   Status CheckStateAndMeta();
   void CountBases();
   Status CheckCounts();
-  void NameAbsentBirths();
-  void CheckBirth(uint64_t birth, const BirthRecord& record);
+  void NameAbsentSaves();
+  void CheckSave(uint64_t save_id, const SaveRecord& record);
   Status CheckIndex();
   Status CheckFiles();
   void ReadData();
@@ -128,8 +128,8 @@ class Checker {
   std::vector<LiteralOrDerived> others_;
   std::map<std::vector<ListAddress>, Digest> contents_;  // of distinct sequences of lists
   std::map<std::vector<ListAddress>, std::string> content_users_;
-  std::map<uint64_t, BirthRecord> births_;
-  std::set<uint64_t> recorded_;  // births with a record, damaged ones too
+  std::map<uint64_t, SaveRecord> saves_;
+  std::set<uint64_t> recorded_;  // saves with a record, damaged ones too
   std::map<ChunkAddress, BaseEdge> edges_;
 
   struct Unnamed {
@@ -215,9 +215,9 @@ Status Checker::CheckTensors() {
           return Status::Ok();
         }
         const auto step = steps_.find(parsed->step);
-        if (step != steps_.end() && step->second.birth != record->birth) {
-          Error(where + ": is of birth " + std::to_string(record->birth) + ", its step of birth " +
-                std::to_string(step->second.birth));
+        if (step != steps_.end() && step->second.save_id != record->save_id) {
+          Error(where + ": is of save " + std::to_string(record->save_id) + ", its step of save " +
+                std::to_string(step->second.save_id));
         }
         for (const ListAddress& list : record->lists) ++lists_[list].names;
         const auto [it, is_new] = contents_.emplace(record->lists, record->content);
@@ -260,7 +260,7 @@ Status Checker::CheckLists() {
           Error("family lists has a malformed key");
           return Status::Ok();
         }
-        const std::string where = "list " + Name(address->birth, address->number);
+        const std::string where = "list " + Name(address->save_id, address->number);
         const auto facts = lists_.find(*address);
         if (facts == lists_.end()) {
           Error(where + ": no tensor names it");
@@ -291,7 +291,8 @@ Status Checker::CheckLists() {
       }));
   for (const auto& [address, facts] : lists_) {
     if (!facts.found) {
-      ErrorOfList("list " + Name(address.birth, address.number) + " is missing (", address, 0, ")");
+      ErrorOfList("list " + Name(address.save_id, address.number) + " is missing (", address, 0,
+                  ")");
     }
   }
   return Status::Ok();
@@ -307,34 +308,34 @@ void Checker::CheckContents() {
   }
 }
 
-Status Checker::LoadBirths() {
+Status Checker::LoadSaves() {
   return db_->Scan(Family::kBirths, "", [&](std::string_view key, std::string_view value) {
-    const auto parsed = keys::ParseBirth(key);
+    const auto parsed = keys::ParseSave(key);
     if (!parsed.has_value()) {
       Error("family births has a malformed key");
       return Status::Ok();
     }
-    const std::string where = "birth " + std::to_string(parsed->birth) + ": ";
+    const std::string where = "save " + std::to_string(parsed->save_id) + ": ";
     if (!parsed->block.has_value()) {
-      recorded_.insert(parsed->birth);
-      Result<BirthRecord> record = DecodeBirthRecord(value);
+      recorded_.insert(parsed->save_id);
+      Result<SaveRecord> record = DecodeSaveRecord(value);
       if (!record.ok()) {
         Error(where + record.status().message());
       } else {
-        births_.emplace(parsed->birth, *std::move(record));
+        saves_.emplace(parsed->save_id, *std::move(record));
       }
       return Status::Ok();
     }
-    const Result<BirthBlock> block = DecodeBirthBlock(value);
+    const Result<SaveBlock> block = DecodeSaveBlock(value);
     if (!block.ok()) {
       Error(where + block.status().message());
       return Status::Ok();
     }
     for (const BaseEdge& edge : block->edges) {
-      const ChunkAddress address{parsed->birth, edge.ordinal};
+      const ChunkAddress address{parsed->save_id, edge.ordinal};
       if (edge.base >= address) {
-        Error("chunk " + Name(address.birth, address.ordinal) + ": its base " +
-              Name(edge.base.birth, edge.base.ordinal) + " has no smaller address");
+        Error("chunk " + Name(address.save_id, address.ordinal) + ": its base " +
+              Name(edge.base.save_id, edge.base.ordinal) + " has no smaller address");
       } else {
         edges_.emplace(address, edge);
       }
@@ -344,12 +345,13 @@ Status Checker::LoadBirths() {
 }
 
 Status Checker::CheckStateAndMeta() {
-  uint64_t highest_birth = births_.empty() ? 0 : births_.rbegin()->first;
-  for (const auto& [key, record] : steps_) highest_birth = std::max(highest_birth, record.birth);
+  uint64_t highest_save_id = saves_.empty() ? 0 : saves_.rbegin()->first;
+  for (const auto& [key, record] : steps_)
+    highest_save_id = std::max(highest_save_id, record.save_id);
   const CheckedSteps checked{runs_, steps_, [this](StepKey key) { return StepName(key); },
                              [this](std::string message) { Error(std::move(message)); }};
   VARVE_RETURN_IF_ERROR(CheckState(*db_, store_->digest_seed(), checked));
-  return CheckMeta(*db_, highest_birth, checked);
+  return CheckMeta(*db_, highest_save_id, checked);
 }
 
 // Bases have smaller addresses than their deltas, so going down visits every delta before its base.
@@ -376,60 +378,61 @@ void Checker::CountBases() {
 }
 
 Status Checker::CheckCounts() {
-  NameAbsentBirths();
+  NameAbsentSaves();
   for (const auto& [address, facts] : chunks_) {
-    const auto birth = births_.find(address.birth);
-    if (birth == births_.end() || address.ordinal >= birth->second.chunks) {
-      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " was never stored (",
+    const auto save_id = saves_.find(address.save_id);
+    if (save_id == saves_.end() || address.ordinal >= save_id->second.chunks) {
+      ErrorOfList("chunk " + Name(address.save_id, address.ordinal) + " was never stored (",
                   facts.named_by, facts.index_in_list, ")");
     }
   }
-  for (const auto& [birth, record] : births_) CheckBirth(birth, record);
-  // Blocks of births that do not exist are leaks.
+  for (const auto& [save_id, record] : saves_) CheckSave(save_id, record);
+  // Blocks of saves that do not exist are leaks.
   return db_->Scan(Family::kCounts, "", [&](std::string_view key, std::string_view) {
     const auto parsed = keys::ParseCounts(key);
     if (!parsed.has_value()) {
       Error("family counts has a malformed key");
-    } else if (!births_.contains(parsed->birth)) {
-      Error("birth " + std::to_string(parsed->birth) + " has counts but no record");
+    } else if (!saves_.contains(parsed->save_id)) {
+      Error("save " + std::to_string(parsed->save_id) + " has counts but no record");
     }
     return Status::Ok();
   });
 }
 
-// Without a record, what is named of a birth is kept and shared, but never given back.
-void Checker::NameAbsentBirths() {
+// Without a record, what is named of a save is kept and shared, but never given back.
+void Checker::NameAbsentSaves() {
   std::set<uint64_t> absent;
-  const auto note = [&](uint64_t birth) {
-    if (!recorded_.contains(birth)) absent.insert(birth);
+  const auto note = [&](uint64_t save_id) {
+    if (!recorded_.contains(save_id)) absent.insert(save_id);
   };
-  for (const auto& [address, facts] : lists_) note(address.birth);
-  for (const auto& [address, facts] : chunks_) note(address.birth);
-  for (const uint64_t birth : absent) {
-    Error("birth " + std::to_string(birth) + " has no record, but lists or chunks of it are named");
+  for (const auto& [address, facts] : lists_) note(address.save_id);
+  for (const auto& [address, facts] : chunks_) note(address.save_id);
+  for (const uint64_t save_id : absent) {
+    Error("save " + std::to_string(save_id) +
+          " has no record, but lists or chunks of it are named");
   }
 }
 
-void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
+void Checker::CheckSave(uint64_t save_id, const SaveRecord& record) {
   ReferenceCounts counts(db_);
-  if (const Status readable = counts.Birth(birth).status(); !readable.ok()) {
+  if (const Status readable = counts.Save(save_id).status(); !readable.ok()) {
     Error(readable.message());
     return;
   }
-  BirthRecord found = record;
+  SaveRecord found = record;
   found.live_chunks = found.live_lists = 0;
   found.live = {};
   bool dead_on_disk = false;
   for (uint32_t ordinal = 0; ordinal < record.chunks; ++ordinal) {
-    const std::string where = "chunk " + Name(birth, ordinal) + ": ";
-    const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+    const std::string where = "chunk " + Name(save_id, ordinal) + ": ";
+    const Result<uint32_t> count = counts.ChunkCount({save_id, ordinal});
     if (!count.ok()) {
       Error(where + count.status().message());
       continue;
     }
     const bool dead = *count == 0 || (*count & kDeadBit) != 0;
     dead_on_disk |= dead && *count != 0;
-    const auto facts = chunks_.find({birth, ordinal});
+    const auto facts = chunks_.find({save_id, ordinal});
     const uint64_t names = facts == chunks_.end() ? 0 : facts->second.names;
     if ((dead ? 0 : *count) != names) {
       Error(where + "is counted " + (dead ? "as dead" : std::to_string(*count) + " times") +
@@ -442,34 +445,34 @@ void Checker::CheckBirth(uint64_t birth, const BirthRecord& record) {
     found.live[static_cast<size_t>(ref.predictor)].Add({1, ref.raw_bytes, ref.stored_bytes});
   }
   for (uint32_t number = 0; number < record.lists; ++number) {
-    const Result<uint32_t> count = counts.ListCount({birth, number});
-    const auto facts = lists_.find({birth, number});
+    const Result<uint32_t> count = counts.ListCount({save_id, number});
+    const auto facts = lists_.find({save_id, number});
     const uint64_t names = facts == lists_.end() ? 0 : facts->second.names;
     if (!count.ok() || *count != names) {
-      Error("list " + Name(birth, number) + ": is counted " +
+      Error("list " + Name(save_id, number) + ": is counted " +
             (count.ok() ? std::to_string(*count) : count.status().message()) + " times, named " +
             std::to_string(names) + " times");
     }
     if (names > 0) ++found.live_lists;
   }
   if (found.live_chunks != record.live_chunks || found.live_lists != record.live_lists) {
-    Error("birth " + std::to_string(birth) + ": says " + std::to_string(record.live_chunks) +
+    Error("save " + std::to_string(save_id) + ": says " + std::to_string(record.live_chunks) +
           " live chunks and " + std::to_string(record.live_lists) + " live lists, found " +
           std::to_string(found.live_chunks) + " and " + std::to_string(found.live_lists));
   } else if (found.Live().stored_bytes > record.Live().stored_bytes) {
-    Error("birth " + std::to_string(birth) + ": says " +
+    Error("save " + std::to_string(save_id) + ": says " +
           std::to_string(record.Live().stored_bytes) + " live bytes, found " +
           std::to_string(found.Live().stored_bytes));
   }
   const auto live_frame = [&](uint32_t ordinal) -> std::optional<uint32_t> {
-    const auto facts = chunks_.find({birth, ordinal});
+    const auto facts = chunks_.find({save_id, ordinal});
     if (facts == chunks_.end() || facts->second.names == 0) return std::nullopt;
     return facts->second.ref.has_value() ? facts->second.ref->stored_bytes : UINT32_MAX;
   };
-  CheckPlanes(*db_, birth, record, live_frame,
+  CheckPlanes(*db_, save_id, record, live_frame,
               [this](std::string message) { Error(std::move(message)); });
   if (found.live_chunks == 0 && found.live_lists == 0 && !dead_on_disk) {
-    Error("birth " + std::to_string(birth) + ": nothing is left of it, but its record is");
+    Error("save " + std::to_string(save_id) + ": nothing is left of it, but its record is");
   }
 }
 
@@ -498,10 +501,10 @@ Status Checker::CheckFiles() {
         continue;
       }
       ranges.emplace(*first, *last);
-      const auto birth = births_.lower_bound(first->birth);
-      if (birth == births_.end() || birth->first > last->birth) {
-        Error("chunk file " + file.name + " is orphaned: no birth from " +
-              std::to_string(first->birth) + " to " + std::to_string(last->birth) +
+      const auto save_id = saves_.lower_bound(first->save_id);
+      if (save_id == saves_.end() || save_id->first > last->save_id) {
+        Error("chunk file " + file.name + " is orphaned: no save from " +
+              std::to_string(first->save_id) + " to " + std::to_string(last->save_id) +
               " has a record");
       }
     }
@@ -509,7 +512,7 @@ Status Checker::CheckFiles() {
   for (const auto& [address, facts] : chunks_) {
     const auto after = ranges.upper_bound(address);
     if (after == ranges.begin() || std::prev(after)->second < address) {
-      ErrorOfList("chunk " + Name(address.birth, address.ordinal) + " lies in no file (",
+      ErrorOfList("chunk " + Name(address.save_id, address.ordinal) + " lies in no file (",
                   facts.named_by, facts.index_in_list, ")");
     }
   }
@@ -595,7 +598,7 @@ Status Checker::NameUsers() {
       }));
   for (const auto& [list, errors] : unnamed_) {
     write(errors, [&list = list](uint32_t index) {
-      return "list " + Name(list.birth, list.number) + ", chunk " + std::to_string(index);
+      return "list " + Name(list.save_id, list.number) + ", chunk " + std::to_string(index);
     });
   }
   return Status::Ok();

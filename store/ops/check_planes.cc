@@ -6,11 +6,11 @@
 namespace varve {
 namespace {
 
-BirthBlock ReadBlock(const Database& database, uint64_t birth, uint32_t number) {
-  const auto value = database.Get(Family::kBirths, keys::BirthBlock(birth, number));
+SaveBlock ReadBlock(const Database& database, uint64_t save_id, uint32_t number) {
+  const auto value = database.Get(Family::kBirths, keys::SaveBlock(save_id, number));
   if (!value.ok() || !value->has_value()) return {};
-  Result<BirthBlock> block = DecodeBirthBlock(**value);
-  return block.ok() ? *std::move(block) : BirthBlock{};
+  Result<SaveBlock> block = DecodeSaveBlock(**value);
+  return block.ok() ? *std::move(block) : SaveBlock{};
 }
 
 std::string Describe(const CodecTotals& planes, size_t coder) {
@@ -21,15 +21,15 @@ std::string Describe(const CodecTotals& planes, size_t coder) {
 
 }  // namespace
 
-void CheckPlanes(const Database& database, uint64_t birth, const BirthRecord& record,
+void CheckPlanes(const Database& database, uint64_t save_id, const SaveRecord& record,
                  const std::function<std::optional<uint32_t>(uint32_t)>& live_frame,
                  const std::function<void(std::string)>& error) {
   if (!record.live_coders.has_value()) return;
   CoderTotals found{};
-  BirthBlock block;
+  SaveBlock block;
   for (uint32_t ordinal = 0; ordinal < record.chunks; ++ordinal) {
     if (ordinal % kCountsPerBlock == 0) {
-      block = ReadBlock(database, birth, ordinal / kCountsPerBlock);
+      block = ReadBlock(database, save_id, ordinal / kCountsPerBlock);
     }
     const std::optional<uint32_t> frame_bytes = live_frame(ordinal);
     if (!frame_bytes.has_value()) continue;
@@ -40,14 +40,15 @@ void CheckPlanes(const Database& database, uint64_t birth, const BirthRecord& re
       plane_bytes += planes[c].stored_bytes;
     }
     if (plane_bytes == 0 || plane_bytes >= *frame_bytes) {
-      error("chunk " + std::to_string(birth) + "/" + std::to_string(ordinal) + ": has planes of " +
-            std::to_string(plane_bytes) + " bytes in a frame of " + std::to_string(*frame_bytes));
+      error("chunk " + std::to_string(save_id) + "/" + std::to_string(ordinal) +
+            ": has planes of " + std::to_string(plane_bytes) + " bytes in a frame of " +
+            std::to_string(*frame_bytes));
     }
   }
   for (size_t c = 0; c < found.size(); ++c) {
     const CodecTotals& said = (*record.live_coders)[c];
     if (said.count == found[c].count && said.stored_bytes == found[c].stored_bytes) continue;
-    error("birth " + std::to_string(birth) + ": says " + Describe(said, c) + ", found " +
+    error("save " + std::to_string(save_id) + ": says " + Describe(said, c) + ", found " +
           Describe(found[c], c));
   }
 }

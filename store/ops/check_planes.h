@@ -14,10 +14,10 @@
 
 namespace varve {
 
-// Compares the live planes that the record of a birth tells of with those of its live frames.
+// Compares the live planes that the record of a save tells of with those of its live frames.
 // `live_frame` gives the bytes of a frame, or the most that they can be, and nullopt for a frame
 // that is not alive. A block that cannot be read counts as none.
-void CheckPlanes(const Database& database, uint64_t birth, const BirthRecord& record,
+void CheckPlanes(const Database& database, uint64_t save_id, const SaveRecord& record,
                  const std::function<std::optional<uint32_t>(uint32_t ordinal)>& live_frame,
                  const std::function<void(std::string)>& error);
 

@@ -2,7 +2,7 @@
 #include "store/ops/check_state.h"
 
 #include "base/util.h"
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 
 namespace varve {
 namespace {
@@ -24,8 +24,8 @@ Entry CheckEntry(StepKey step, std::string_view key, std::string_view value, uin
   if (const auto item = keys::ParseItem(key)) {
     return {"item " + std::string(*item), true, CheckItem(value, digest_seed)};
   }
-  if (key == keys::TrainerState(step)) {
-    return {"trainer state", false, DecodeTrainerState(value).status()};
+  if (key == keys::TrainerProgress(step)) {
+    return {"trainer state", false, DecodeTrainerProgress(value).status()};
   }
   if (key == keys::Topology(step)) return {"topology", false, DecodeTopology(value).status()};
   return {};
@@ -71,7 +71,7 @@ Status CheckState(const Database& database, uint64_t digest_seed, const CheckedS
   return Status::Ok();
 }
 
-Status CheckMeta(const Database& database, uint64_t highest_birth, const CheckedSteps& checked) {
+Status CheckMeta(const Database& database, uint64_t highest_save_id, const CheckedSteps& checked) {
   for (const auto& [run, name] : checked.runs) {
     VARVE_RETURN_IF_ERROR(database.Scan(
         Family::kMeta, keys::TagPrefix(run), [&](std::string_view key, std::string_view value) {
@@ -88,7 +88,7 @@ Status CheckMeta(const Database& database, uint64_t highest_birth, const Checked
   }
   const uint64_t highest_run = checked.runs.empty() ? 0 : checked.runs.rbegin()->first;
   VARVE_RETURN_IF_ERROR(CheckCounter(database, keys::kNextRun, highest_run, checked));
-  return CheckCounter(database, keys::kNextBirth, highest_birth, checked);
+  return CheckCounter(database, keys::kNextBirth, highest_save_id, checked);
 }
 
 }  // namespace varve

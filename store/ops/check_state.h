@@ -26,7 +26,7 @@ struct CheckedSteps {
 // says.
 Status CheckState(const Database& database, uint64_t digest_seed, const CheckedSteps& checked);
 
-// Tags name steps that exist; the next birth and run were never used.
-Status CheckMeta(const Database& database, uint64_t highest_birth, const CheckedSteps& checked);
+// Tags name steps that exist; the next save id and run were never used.
+Status CheckMeta(const Database& database, uint64_t highest_save_id, const CheckedSteps& checked);
 
 }  // namespace varve

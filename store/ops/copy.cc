@@ -164,8 +164,8 @@ class Copier {
       VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
     }
     for (const std::string& tag : info.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
-    VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerState());
-    if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerState(*state));
+    VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerProgress());
+    if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(*state));
     VARVE_ASSIGN_OR_RETURN(const auto topology, reader.ReadTopology());
     if (topology.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTopology(*topology));
     VARVE_ASSIGN_OR_RETURN(const auto items, reader.ListBytes());

@@ -13,17 +13,17 @@
 namespace varve {
 namespace {
 
-// The counts and the record of one birth after the other: of each the last block is kept, which
+// The counts and the record of one save after the other: of each the last block is kept, which
 // does for addresses that fall. What is damaged is noted and counts as in a drop.
-class BirthCursor {
+class SaveCursor {
  public:
-  BirthCursor(const Database* database, Counted kind, DamageNotes* damage)
+  SaveCursor(const Database* database, Counted kind, DamageNotes* damage)
       : database_(database), kind_(kind), damage_(damage) {}
 
   // Whether so many releases are all references of a list or a chunk.
   Result<bool> Dies(const ReleaseQueue::Released& released) {
     const Release& what = released.what;
-    VARVE_RETURN_IF_ERROR(MoveTo(what.birth));
+    VARVE_RETURN_IF_ERROR(MoveTo(what.save_id));
     VARVE_ASSIGN_OR_RETURN(const std::optional<uint32_t> known, Count(what));
     if (!known.has_value()) return false;
     const bool is_dead = *known == 0 || (kind_ == Counted::kChunk && (*known & kDeadBit) != 0);
@@ -35,23 +35,23 @@ class BirthCursor {
     return true;
   }
 
-  // The edge of a chunk of the birth that Dies was asked of last; null: it has no base.
+  // The edge of a chunk of the save that Dies was asked of last; null: it has no base.
   Result<const BaseEdge*> FindEdge(const Release& chunk) {
     const uint32_t number = chunk.number / kCountsPerBlock;
     if (frames_block_ != number) {
       VARVE_ASSIGN_OR_RETURN(const auto value,
-                             database_->Get(Family::kBirths, keys::BirthBlock(birth_, number)));
-      frames_ = value.has_value() ? DecodeBirthBlock(*value) : BirthBlock{};
+                             database_->Get(Family::kBirths, keys::SaveBlock(save_id_, number)));
+      frames_ = value.has_value() ? DecodeSaveBlock(*value) : SaveBlock{};
       frames_block_ = number;
     }
     if (!frames_.ok()) {  // its base stays
-      damage_->AddUncounted(frames_.status().WithContext("birth " + std::to_string(birth_)));
+      damage_->AddUncounted(frames_.status().WithContext("save " + std::to_string(save_id_)));
       return nullptr;
     }
     const auto edge =
         std::ranges::lower_bound(frames_->edges, chunk.number, {}, &BaseEdge::ordinal);
     if (edge == frames_->edges.end() || edge->ordinal != chunk.number) return nullptr;
-    if (edge->base < ChunkAddress{chunk.birth, chunk.number}) return &*edge;
+    if (edge->base < ChunkAddress{chunk.save_id, chunk.number}) return &*edge;
     damage_->AddUncounted(Status::Corruption(Name(chunk) + ": its base has no smaller address"));
     return nullptr;
   }
@@ -59,20 +59,20 @@ class BirthCursor {
  private:
   static constexpr uint64_t kNone = UINT64_MAX;
 
-  std::string Name(const Release& what) const { return Describe(what.birth, kind_, what.number); }
+  std::string Name(const Release& what) const { return Describe(what.save_id, kind_, what.number); }
 
-  Status MoveTo(uint64_t birth) {
-    if (birth == birth_ && has_birth_) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Birth(birth)));
-    record_ = DecodeBirth(*database_, birth, value);
+  Status MoveTo(uint64_t save_id) {
+    if (save_id == save_id_ && has_save_id_) return Status::Ok();
+    VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kBirths, keys::Save(save_id)));
+    record_ = DecodeSave(*database_, save_id, value);
     if (record_.ok()) {
       left_ = record_->Live();
       lists_left_ = record_->live_lists;
     } else {
       damage_->AddUncounted(record_.status());
     }
-    birth_ = birth;
-    has_birth_ = true;
+    save_id_ = save_id;
+    has_save_id_ = true;
     counts_block_ = frames_block_ = kNone;
     return Status::Ok();
   }
@@ -83,18 +83,18 @@ class BirthCursor {
     const uint32_t stored = kind_ == Counted::kChunk ? record_->chunks : record_->lists;
     if (what.number >= stored) {
       damage_->AddUncounted(
-          Status::Corruption(Name(what) + ": its birth stored only " + std::to_string(stored)));
+          Status::Corruption(Name(what) + ": its save stored only " + std::to_string(stored)));
       return std::optional<uint32_t>();
     }
     const uint32_t block = what.number / kCountsPerBlock;
     if (counts_block_ != block) {
       VARVE_ASSIGN_OR_RETURN(const auto value,
-                             database_->Get(Family::kCounts, keys::Counts(birth_, kind_, block)));
+                             database_->Get(Family::kCounts, keys::Counts(save_id_, kind_, block)));
       counts_ = value.has_value() ? DecodeCounts(*value) : std::vector<uint32_t>();
       counts_block_ = block;
     }
     if (!counts_.ok()) {
-      damage_->AddUncounted(counts_.status().WithContext("birth " + std::to_string(birth_)));
+      damage_->AddUncounted(counts_.status().WithContext("save " + std::to_string(save_id_)));
       return std::optional<uint32_t>();
     }
     const uint32_t i = what.number % kCountsPerBlock;
@@ -102,29 +102,30 @@ class BirthCursor {
   }
 
   void TakeFromTotals(const Release& what) {
-    const std::string birth = "birth " + std::to_string(birth_);
+    const std::string save_id = "save " + std::to_string(save_id_);
     if (kind_ == Counted::kChunk) {
       if (left_.Take({1, 0, what.bytes})) return;
-      damage_->AddUncounted(Status::Corruption(birth + " has fewer live bytes than " + Name(what)));
+      damage_->AddUncounted(
+          Status::Corruption(save_id + " has fewer live bytes than " + Name(what)));
     } else if (lists_left_ > 0) {
       --lists_left_;
     } else {
-      damage_->Add(birth + " has no live list left");
+      damage_->Add(save_id + " has no live list left");
     }
   }
 
   const Database* const database_;
   const Counted kind_;
   DamageNotes* const damage_;
-  bool has_birth_ = false;
-  uint64_t birth_ = 0;
-  Result<BirthRecord> record_ = BirthRecord{};
+  bool has_save_id_ = false;
+  uint64_t save_id_ = 0;
+  Result<SaveRecord> record_ = SaveRecord{};
   CodecTotals left_;  // live chunks that have not died yet
   uint64_t lists_left_ = 0;
   uint64_t counts_block_ = kNone;
   Result<std::vector<uint32_t>> counts_ = std::vector<uint32_t>();
   uint64_t frames_block_ = kNone;
-  Result<BirthBlock> frames_ = BirthBlock{};
+  Result<SaveBlock> frames_ = SaveBlock{};
 };
 
 }  // namespace
@@ -147,7 +148,7 @@ Status DropForecaster::DropStep(StepKey step) {
                              return Status::Ok();
                            }
                            for (const ListAddress& list : record->lists) {
-                             VARVE_RETURN_IF_ERROR(lists_.Push({list.birth, list.number, 0}));
+                             VARVE_RETURN_IF_ERROR(lists_.Push({list.save_id, list.number, 0}));
                            }
                            return Status::Ok();
                          });
@@ -159,13 +160,13 @@ Status DropForecaster::Follow() {
 }
 
 Status DropForecaster::FollowLists() {
-  BirthCursor cursor(database_, Counted::kList, &damage_);
+  SaveCursor cursor(database_, Counted::kList, &damage_);
   while (true) {
     VARVE_ASSIGN_OR_RETURN(const auto released, lists_.Pop());
     if (!released.has_value()) return Status::Ok();
     VARVE_ASSIGN_OR_RETURN(const bool dies, cursor.Dies(*released));
     if (!dies) continue;
-    VARVE_RETURN_IF_ERROR(ReleaseChunksOf({released->what.birth, released->what.number}));
+    VARVE_RETURN_IF_ERROR(ReleaseChunksOf({released->what.save_id, released->what.number}));
   }
 }
 
@@ -174,19 +175,20 @@ Status DropForecaster::ReleaseChunksOf(ListAddress list) {
   const Result<std::vector<ChunkRef>> refs =
       value.has_value() ? DecodeChunkList(*value) : Status::Corruption("is missing");
   if (!refs.ok()) {  // what it named stays
-    damage_.Add(Describe(list.birth, Counted::kList, list.number) + ": " +
+    damage_.Add(Describe(list.save_id, Counted::kList, list.number) + ": " +
                 std::string(refs.status().message()));
     return Status::Ok();
   }
   for (const ChunkRef& ref : *refs) {
     if (!ref.NamesFrame()) continue;
-    VARVE_RETURN_IF_ERROR(chunks_.Push({ref.address.birth, ref.address.ordinal, ref.stored_bytes}));
+    VARVE_RETURN_IF_ERROR(
+        chunks_.Push({ref.address.save_id, ref.address.ordinal, ref.stored_bytes}));
   }
   return Status::Ok();
 }
 
 Status DropForecaster::FollowChunks() {
-  BirthCursor cursor(database_, Counted::kChunk, &damage_);
+  SaveCursor cursor(database_, Counted::kChunk, &damage_);
   while (true) {
     VARVE_ASSIGN_OR_RETURN(const auto released, chunks_.Pop());
     if (!released.has_value()) return Status::Ok();
@@ -196,13 +198,13 @@ Status DropForecaster::FollowChunks() {
     VARVE_ASSIGN_OR_RETURN(const BaseEdge* const edge, cursor.FindEdge(released->what));
     if (edge == nullptr) continue;
     VARVE_RETURN_IF_ERROR(
-        chunks_.Push({edge->base.birth, edge->base.ordinal, edge->base_stored_bytes}));
+        chunks_.Push({edge->base.save_id, edge->base.ordinal, edge->base_stored_bytes}));
   }
 }
 
 void DropForecaster::NoteDeath(const Release& chunk) {
   dead_bytes_ += chunk.bytes;
-  const ChunkAddress address{chunk.birth, chunk.number};
+  const ChunkAddress address{chunk.save_id, chunk.number};
   while (file_ > 0 && address < files_[file_ - 1].first) --file_;
   if (file_ == 0 || files_[file_ - 1].last < address) return;  // in no file that is there
   ++deaths_[file_ - 1].dead_chunks;
@@ -211,12 +213,12 @@ void DropForecaster::NoteDeath(const Release& chunk) {
 
 Result<DropForecast> DropForecaster::Forecast() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use held, database_->BeginRead());
-  const std::unique_ptr<rocksdb::Iterator> births(database_->rocksdb()->NewIterator(
+  const std::unique_ptr<rocksdb::Iterator> saves(database_->rocksdb()->NewIterator(
       rocksdb::ReadOptions(), database_->handle(Family::kBirths)));
   std::vector<ChunkFile> files;
   for (size_t i = 0; i < files_.size(); ++i) {
     ChunkFileUse use;
-    VARVE_RETURN_IF_ERROR(MeasureFile(files_[i], births.get(), &use));
+    VARVE_RETURN_IF_ERROR(MeasureFile(files_[i], saves.get(), &use));
     if (use.is_unknown) continue;
     use.live_chunks -= std::min(use.live_chunks, deaths_[i].dead_chunks);
     use.dead_chunks += deaths_[i].dead_chunks;
@@ -232,42 +234,42 @@ Result<DropForecast> DropForecaster::Forecast() {
   return forecast;
 }
 
-// Counts the frames of `file` as they are before the drop, by the records of its births.
-Status DropForecaster::MeasureFile(const ChunkFile& file, rocksdb::Iterator* births,
+// Counts the frames of `file` as they are before the drop, by the records of its saves.
+Status DropForecaster::MeasureFile(const ChunkFile& file, rocksdb::Iterator* saves,
                                    ChunkFileUse* use) {
-  for (const uint64_t birth : {file.first.birth, file.last.birth}) {
-    VARVE_ASSIGN_OR_RETURN(const auto record, database_->Get(Family::kBirths, keys::Birth(birth)));
+  for (const uint64_t save_id : {file.first.save_id, file.last.save_id}) {
+    VARVE_ASSIGN_OR_RETURN(const auto record, database_->Get(Family::kBirths, keys::Save(save_id)));
     use->is_unknown |= !record.has_value();
   }
-  for (births->Seek(keys::Birth(file.first.birth)); births->Valid();) {
-    const auto parsed = keys::ParseBirth({births->key().data(), births->key().size()});
+  for (saves->Seek(keys::Save(file.first.save_id)); saves->Valid();) {
+    const auto parsed = keys::ParseSave({saves->key().data(), saves->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
-    const uint64_t birth = parsed->birth;
-    if (birth > file.last.birth) break;
-    const Result<BirthRecord> record =
+    const uint64_t save_id = parsed->save_id;
+    if (save_id > file.last.save_id) break;
+    const Result<SaveRecord> record =
         parsed->block.has_value()
             ? Status::Corruption("is missing")
-            : DecodeBirthRecord({births->value().data(), births->value().size()});
+            : DecodeSaveRecord({saves->value().data(), saves->value().size()});
     if (!record.ok()) {
       use->is_unknown = true;
       return Status::Ok();
     }
-    const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
-    const uint32_t end = birth == file.last.birth
+    const uint32_t begin = save_id == file.first.save_id ? file.first.ordinal : 0;
+    const uint32_t end = save_id == file.last.save_id
                              ? std::min<uint32_t>(record->chunks, file.last.ordinal + 1)
                              : record->chunks;
-    if (begin < end) VARVE_RETURN_IF_ERROR(MeasureBirth(birth, *record, begin, end, use));
-    if (birth == UINT64_MAX) break;
-    births->Seek(keys::Birth(birth + 1));  // past its blocks, which are long
+    if (begin < end) VARVE_RETURN_IF_ERROR(MeasureSave(save_id, *record, begin, end, use));
+    if (save_id == UINT64_MAX) break;
+    saves->Seek(keys::Save(save_id + 1));  // past its blocks, which are long
   }
-  return FromRocksDb(births->status(), "reading births");
+  return FromRocksDb(saves->status(), "reading saves");
 }
 
-Status DropForecaster::MeasureBirth(uint64_t birth, const BirthRecord& record, uint32_t begin,
-                                    uint32_t end, ChunkFileUse* use) {
+Status DropForecaster::MeasureSave(uint64_t save_id, const SaveRecord& record, uint32_t begin,
+                                   uint32_t end, ChunkFileUse* use) {
   use->live_chunks += end - begin;
   if (record.live_chunks == record.chunks) return Status::Ok();
-  const std::string first = keys::Counts(birth, Counted::kChunk, begin / kCountsPerBlock);
+  const std::string first = keys::Counts(save_id, Counted::kChunk, begin / kCountsPerBlock);
   const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
   return database_->ScanFrom(
       Family::kCounts, prefix, first, [&](std::string_view key, std::string_view value) -> Status {
@@ -275,7 +277,7 @@ Status DropForecaster::MeasureBirth(uint64_t birth, const BirthRecord& record, u
         if (!parsed.has_value()) return Status::Corruption("a malformed key in family counts");
         const Result<std::vector<uint32_t>> counts = DecodeCounts(value);
         if (!counts.ok()) {  // what it counts is kept
-          damage_.AddUncounted(counts.status().WithContext("birth " + std::to_string(birth)));
+          damage_.AddUncounted(counts.status().WithContext("save " + std::to_string(save_id)));
           return Status::Ok();
         }
         for (size_t i = 0; i < counts->size(); ++i) {

@@ -27,7 +27,7 @@ struct ChunkFileUse {
   uint64_t live_chunks = 0;
   uint64_t dead_chunks = 0;
   uint64_t dead_bytes = 0;
-  bool is_unknown = false;  // a birth in it has no record that can be read
+  bool is_unknown = false;  // a save in it has no record that can be read
 };
 
 class DropForecaster {
@@ -59,9 +59,9 @@ class DropForecaster {
   Status FollowChunks();
   Status ReleaseChunksOf(ListAddress list);
   void NoteDeath(const Release& chunk);
-  Status MeasureFile(const ChunkFile& file, rocksdb::Iterator* births, ChunkFileUse* use);
-  Status MeasureBirth(uint64_t birth, const BirthRecord& record, uint32_t begin, uint32_t end,
-                      ChunkFileUse* use);
+  Status MeasureFile(const ChunkFile& file, rocksdb::Iterator* saves, ChunkFileUse* use);
+  Status MeasureSave(uint64_t save_id, const SaveRecord& record, uint32_t begin, uint32_t end,
+                     ChunkFileUse* use);
 
   const Database* const database_;
   const std::vector<ChunkFile> files_;

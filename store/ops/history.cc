@@ -117,7 +117,7 @@ TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
     for (const ChangedChunk& chunk : changes) {
       change.changed_bytes += chunk.after.raw_bytes;
       const bool is_own =
-          chunk.after.kind == ChunkKind::kStored && chunk.after.address.birth == shard.birth;
+          chunk.after.kind == ChunkKind::kStored && chunk.after.address.save_id == shard.save_id;
       if (is_own && stored.emplace(shard.store, chunk.after.address).second) {
         change.stored_bytes += chunk.after.stored_bytes;
       }

@@ -76,46 +76,47 @@ struct FileUse {
   std::vector<ChunkAddress> dead;
 };
 
-// Births within the bounds of a file.
-Result<std::set<uint64_t>> BirthsIn(const ChunkFile& file, const Database& database) {
-  std::set<uint64_t> births;
+// Saves within the bounds of a file.
+Result<std::set<uint64_t>> SavesIn(const ChunkFile& file, const Database& database) {
+  std::set<uint64_t> saves;
   VARVE_ASSIGN_OR_RETURN(const Database::Use held, database.BeginRead());
   const std::unique_ptr<rocksdb::Iterator> it(
       database.rocksdb()->NewIterator(rocksdb::ReadOptions(), database.handle(Family::kBirths)));
-  for (it->Seek(keys::Birth(file.first.birth)); it->Valid(); it->Next()) {
-    const auto parsed = keys::ParseBirth({it->key().data(), it->key().size()});
+  for (it->Seek(keys::Save(file.first.save_id)); it->Valid(); it->Next()) {
+    const auto parsed = keys::ParseSave({it->key().data(), it->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
-    if (parsed->birth > file.last.birth) break;
-    if (!parsed->block.has_value()) births.insert(parsed->birth);
+    if (parsed->save_id > file.last.save_id) break;
+    if (!parsed->block.has_value()) saves.insert(parsed->save_id);
   }
-  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading births"));
-  return births;
+  VARVE_RETURN_IF_ERROR(FromRocksDb(it->status(), "reading saves"));
+  return saves;
 }
 
-// Counts the frames of `file` by the counts of its births. Cost: the births in the file.
-Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& births,
+// Counts the frames of `file` by the counts of its saves. Cost: the saves in the file.
+Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& saves,
                             ReferenceCounts* counts) {
   FileUse use;
-  for (const uint64_t birth : births) {
-    const Result<const BirthRecord*> found = counts->Birth(birth);
+  for (const uint64_t save_id : saves) {
+    const Result<const SaveRecord*> found = counts->Save(save_id);
     if (found.status().code() == StatusCode::kNotFound) continue;  // a drop took its last list
     if (found.status().code() == StatusCode::kCorruption) {        // what is not known lives
       ++use.live_chunks;
       continue;
     }
-    VARVE_ASSIGN_OR_RETURN(const BirthRecord* const record, found);
-    const uint32_t begin = birth == file.first.birth ? file.first.ordinal : 0;
-    const uint32_t end =
-        birth == file.last.birth ? std::min(record->chunks, file.last.ordinal + 1) : record->chunks;
+    VARVE_ASSIGN_OR_RETURN(const SaveRecord* const record, found);
+    const uint32_t begin = save_id == file.first.save_id ? file.first.ordinal : 0;
+    const uint32_t end = save_id == file.last.save_id
+                             ? std::min(record->chunks, file.last.ordinal + 1)
+                             : record->chunks;
     for (uint32_t ordinal = begin; ordinal < end; ++ordinal) {
-      const Result<uint32_t> count = counts->ChunkCount({birth, ordinal});
+      const Result<uint32_t> count = counts->ChunkCount({save_id, ordinal});
       if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
       if (count.ok() && *count == 0) continue;
       if (!count.ok() || (*count & kDeadBit) == 0) {
         ++use.live_chunks;
       } else {
         use.dead_bytes += *count & kMaxCount;
-        use.dead.push_back({birth, ordinal});
+        use.dead.push_back({save_id, ordinal});
       }
     }
   }
@@ -175,9 +176,9 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   return Status::Ok();
 }
 
-// Chunks, and births, whose frames one commit marks as gone.
+// Chunks, and saves, whose frames one commit marks as gone.
 constexpr size_t kGoneAtOnce = 4096;
-constexpr size_t kBirthsAtOnce = 512;
+constexpr size_t kSaveIdsAtOnce = 512;
 
 // Counts one more while it lives.
 class UnderWay {
@@ -234,7 +235,7 @@ Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   return report;
 }
 
-// All records of births are read once in the life of a writer, when it first gives space back; no
+// All records of saves are read once in the life of a writer, when it first gives space back; no
 // commit waits for that.
 Status StoreImpl::LearnDeadSpace() {
   const std::lock_guard learning(learn_mutex_);
@@ -268,7 +269,7 @@ Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
 }
 
 // Order: first the files, then the counts that say they are gone. A crash in between leaves frames
-// counted as dead that are gone already; they are marked when a reclaim comes to their births
+// counted as dead that are gone already; they are marked when a reclaim comes to their saves
 // again. Files are deleted and rewritten without the commit mutex: it is held to learn what is
 // dead, and to write the counts.
 Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
@@ -280,16 +281,16 @@ Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
     ReferenceCounts counts(database_.get());
     VARVE_RETURN_IF_ERROR(dead_space_.Refresh(*database_, &counts));
     files = dead_space_.Files();
-    for (const uint64_t birth : dead_space_.Leftovers()) {
-      const Result<const BirthRecord*> record = counts.Birth(birth);
+    for (const uint64_t save_id : dead_space_.Leftovers()) {
+      const Result<const SaveRecord*> record = counts.Save(save_id);
       const StatusCode code = record.status().code();
       if (code == StatusCode::kCorruption || code == StatusCode::kNotFound)
         continue;  // Check says so
       if (!record.ok()) return record.status();
       for (uint32_t ordinal = 0; ordinal < (*record)->chunks; ++ordinal) {
-        const Result<uint32_t> count = counts.ChunkCount({birth, ordinal});
+        const Result<uint32_t> count = counts.ChunkCount({save_id, ordinal});
         if (!count.ok() && count.status().code() != StatusCode::kCorruption) return count.status();
-        if (count.ok() && (*count & kDeadBit) != 0) gone.push_back({birth, ordinal});
+        if (count.ok() && (*count & kDeadBit) != 0) gone.push_back({save_id, ordinal});
       }
     }
   }
@@ -316,14 +317,14 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   return Status::Ok();
 }
 
-// What a save in progress may rely on stays. While the births are claimed no save can come to rely
+// What a save in progress may rely on stays. While the saves are claimed no save can come to rely
 // on them: what is dead then stays dead, so its counts are read, and its frames go, beside commits.
 // What dies meanwhile stays for the next time.
 Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
                            ReclaimReport* report) {
-  VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> births, BirthsIn(file, *database_));
-  if (!pins_.BeginReclaim(births)) return Status::Ok();
-  const Status status = FreeClaimed(file, births, may_rewrite, gone, report);
+  VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> saves, SavesIn(file, *database_));
+  if (!pins_.BeginReclaim(saves)) return Status::Ok();
+  const Status status = FreeClaimed(file, saves, may_rewrite, gone, report);
   pins_.EndReclaim();
   const bool may_wait = IsNoSpace(status) || status.code() == StatusCode::kAborted;
   if (may_wait && may_rewrite) return database_->Heal();
@@ -331,11 +332,11 @@ Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<
   return gone->size() < kGoneAtOnce ? Status::Ok() : MarkGone(gone);
 }
 
-Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& births,
+Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& saves,
                               bool may_rewrite, std::vector<ChunkAddress>* gone,
                               ReclaimReport* report) {
   ReferenceCounts counts(database_.get());
-  VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, births, &counts));
+  VARVE_ASSIGN_OR_RETURN(const FileUse use, MeasureFile(file, saves, &counts));
   // Frames that no record counts stay.
   const bool is_dead = use.live_chunks == 0 && use.dead.size() >= file.frames;
   if (use.dead.empty() || (!is_dead && !may_rewrite)) return Status::Ok();
@@ -350,17 +351,17 @@ Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& b
   return Status::Ok();
 }
 
-// The counts say that these frames are gone; births of which nothing is left go. A bounded number a
+// The counts say that these frames are gone; saves of which nothing is left go. A bounded number a
 // commit, between which other commits have their turn.
 Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   for (auto at = gone->cbegin(); at != gone->cend();) {
     const auto lock = LockCommits();
     CommitBatch batch;
     ReferenceCounts counts(database_.get());
-    std::set<uint64_t> births;
-    for (size_t n = 0; at != gone->cend() && n < kGoneAtOnce && births.size() < kBirthsAtOnce;
+    std::set<uint64_t> saves;
+    for (size_t n = 0; at != gone->cend() && n < kGoneAtOnce && saves.size() < kSaveIdsAtOnce;
          ++n) {
-      births.insert(at->birth);
+      saves.insert(at->save_id);
       VARVE_RETURN_IF_ERROR(counts.MarkGone(*at++));
     }
     VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
@@ -400,10 +401,10 @@ Status StoreImpl::MergeLocked() {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;
     uint64_t run_bytes = 0;
-    // A save in progress will add a file of its birth: nothing that lies around it may be merged.
-    const uint64_t lowest_open = pins_.LowestOpenBirth();
+    // A save in progress will add a file of its save: nothing that lies around it may be merged.
+    const uint64_t lowest_open = pins_.LowestOpenSave();
     for (size_t i = 0; i <= files.size(); ++i) {
-      if (i < files.size() && files[i].bytes < limit && files[i].last.birth < lowest_open) {
+      if (i < files.size() && files[i].bytes < limit && files[i].last.save_id < lowest_open) {
         run.push_back(files[i].name);
         run_bytes += files[i].bytes;
         continue;

@@ -10,7 +10,7 @@
 namespace varve {
 namespace {
 
-// One pass over a store. Of births that cannot be read nothing is counted: what is dead of them is
+// One pass over a store. Of saves that cannot be read nothing is counted: what is dead of them is
 // not given back.
 class StatsPass {
  public:
@@ -21,7 +21,7 @@ class StatsPass {
 
   Status Run() {
     VARVE_RETURN_IF_ERROR(CountSteps());
-    VARVE_RETURN_IF_ERROR(CountBirths());
+    VARVE_RETURN_IF_ERROR(CountSaves());
     VARVE_RETURN_IF_ERROR(FindDamagedCounts());
     return CountPending();
   }
@@ -55,22 +55,22 @@ class StatsPass {
         });
   }
 
-  Status CountBirths() {
+  Status CountSaves() {
     return database_.Scan(
         Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
-          const auto parsed = keys::ParseBirth(key);
+          const auto parsed = keys::ParseSave(key);
           if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
           if (parsed->block.has_value()) {
-            NeedsRecord(parsed->birth);
+            NeedsRecord(parsed->save_id);
             return Status::Ok();
           }
-          const Result<BirthRecord> record =
-              DecodeBirth(database_, parsed->birth, std::string(value));
-          is_counted_[parsed->birth] = record.ok();
+          const Result<SaveRecord> record =
+              DecodeSave(database_, parsed->save_id, std::string(value));
+          is_counted_[parsed->save_id] = record.ok();
           if (record.ok()) {
             totals_.Add(*record);
           } else {
-            LeaveOut(parsed->birth, ": " + std::string(record.status().message()));
+            LeaveOut(parsed->save_id, ": " + std::string(record.status().message()));
           }
           return Status::Ok();
         });
@@ -98,11 +98,11 @@ class StatsPass {
                             const auto parsed = keys::ParseCounts(key);
                             if (!parsed.has_value())
                               return Status::Corruption("a malformed key in family counts");
-                            if (parsed->kind != Counted::kChunk || !NeedsRecord(parsed->birth))
+                            if (parsed->kind != Counted::kChunk || !NeedsRecord(parsed->save_id))
                               return Status::Ok();
                             const Result<std::vector<uint32_t>> counts = DecodeCounts(value);
                             if (!counts.ok()) {
-                              damage_.Add("birth " + std::to_string(parsed->birth) + ": " +
+                              damage_.Add("save " + std::to_string(parsed->save_id) + ": " +
                                           std::string(counts.status().message()) +
                                           "; no reclaim gives back what is dead of it");
                             }
@@ -110,16 +110,16 @@ class StatsPass {
                           });
   }
 
-  // Whether the record of the birth, of which another record was found, is counted.
-  bool NeedsRecord(uint64_t birth) {
-    const auto it = is_counted_.find(birth);
+  // Whether the record of the save, of which another record was found, is counted.
+  bool NeedsRecord(uint64_t save_id) {
+    const auto it = is_counted_.find(save_id);
     if (it != is_counted_.end()) return it->second;
-    LeaveOut(birth, " has no record");
+    LeaveOut(save_id, " has no record");
     return false;
   }
 
-  void LeaveOut(uint64_t birth, const std::string& why) {
-    damage_.Add("birth " + std::to_string(birth) + why + "; what it counts is left out");
+  void LeaveOut(uint64_t save_id, const std::string& why) {
+    damage_.Add("save " + std::to_string(save_id) + why + "; what it counts is left out");
   }
 
   const Database& database_;
@@ -127,7 +127,7 @@ class StatsPass {
   StoreStats stats_;
   FrameTotals totals_;
   DamageNotes damage_;
-  std::map<uint64_t, bool> is_counted_;  // births with a record
+  std::map<uint64_t, bool> is_counted_;  // saves with a record
 };
 
 // WithCatchUp reads at most four times.

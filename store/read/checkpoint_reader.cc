@@ -12,7 +12,7 @@
 
 #include "base/util.h"
 #include "store/db/store_impl.h"
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 #include "store/read/sharded_reader.h"
 #include "store/shards/overlap.h"
 #include "store/shards/regions.h"
@@ -137,8 +137,8 @@ std::vector<std::span<const ChunkJob>> GroupWithCopies(std::span<const ChunkJob>
 
 class CheckpointReaderImpl : public ShardedReader {
  public:
-  CheckpointReaderImpl(const StoreImpl* store, CheckpointInfo info, StepKey key, uint64_t birth)
-      : store_(store), info_(std::move(info)), key_(key), birth_(birth) {}
+  CheckpointReaderImpl(const StoreImpl* store, CheckpointInfo info, StepKey key, uint64_t save_id)
+      : store_(store), info_(std::move(info)), key_(key), save_id_(save_id) {}
 
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
@@ -152,7 +152,7 @@ class CheckpointReaderImpl : public ShardedReader {
   }
   Result<std::vector<std::string>> ListBytes() const override;
   Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override;
-  Result<std::optional<TrainerState>> ReadTrainerState() const override;
+  Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override;
   Result<std::optional<Topology>> ReadTopology() const override;
 
  private:
@@ -167,7 +167,7 @@ class CheckpointReaderImpl : public ShardedReader {
   // The shards of this save whose keys begin so.
   Result<std::vector<StoredShard>> ScanShards(std::string_view key_prefix) const;
   StoredShard MakeStored(std::string_view name, uint32_t number, TensorRecord record) const {
-    return {std::string(name), number, store_, birth_, std::move(record)};
+    return {std::string(name), number, store_, save_id_, std::move(record)};
   }
   Result<TensorRecord> FindRecord(std::string_view name, uint32_t shard) const;
   Result<std::vector<StoredShard>> FindShards(std::string_view name, uint32_t shard) const;
@@ -188,17 +188,17 @@ class CheckpointReaderImpl : public ShardedReader {
   const StoreImpl* const store_;
   const CheckpointInfo info_;
   const StepKey key_;
-  const uint64_t birth_;
+  const uint64_t save_id_;
 };
 
-// After a read: proves that what was read is of this save. Keys that do not name their birth may be
+// After a read: proves that what was read is of this save. Keys that do not name their save may be
 // of the next one before the step's own record is, while a catch-up or a commit is under way.
 Status CheckpointReaderImpl::CheckStillThere() const {
   store_->database()->AwaitCommits();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
   const std::string step = StepName(info_.id.run, info_.id.step);
   if (!record.has_value()) return Status::NotFound(step + " was dropped while it was read");
-  if (record->birth != birth_) {
+  if (record->save_id != save_id_) {
     return Status::NotFound(step + " was replaced while it was read; open it again");
   }
   return Status::Ok();
@@ -240,7 +240,7 @@ Result<std::vector<StoredShard>> CheckpointReaderImpl::ScanShards(
         if (!parsed.has_value()) return Status::Corruption("a malformed key in family tensors");
         Result<TensorRecord> record = DecodeTensorRecord(value);
         if (!record.ok()) return record.status().WithContext(Where(parsed->name));
-        if (record->birth == birth_) {
+        if (record->save_id == save_id_) {
           found.push_back(MakeStored(parsed->name, parsed->shard, *std::move(record)));
         }
         return Status::Ok();
@@ -272,7 +272,7 @@ Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name, uin
   }
   Result<TensorRecord> record = DecodeTensorRecord(*value);
   if (!record.ok()) return record.status().WithContext(Where(name));
-  if (record->birth != birth_) return Status::NotFound(Where(name) + " is not of this save");
+  if (record->save_id != save_id_) return Status::NotFound(Where(name) + " is not of this save");
   return record;
 }
 
@@ -493,11 +493,11 @@ Result<std::vector<std::byte>> CheckpointReaderImpl::ReadBytes(std::string_view 
   return std::vector<std::byte>(bytes.begin(), bytes.end());
 }
 
-Result<std::optional<TrainerState>> CheckpointReaderImpl::ReadTrainerState() const {
-  VARVE_ASSIGN_OR_RETURN(const auto value, GetState(keys::TrainerState(key_)));
-  if (!value.has_value()) return std::optional<TrainerState>();
-  VARVE_ASSIGN_OR_RETURN(TrainerState state, DecodeTrainerState(*value));
-  return std::optional<TrainerState>(std::move(state));
+Result<std::optional<TrainerProgress>> CheckpointReaderImpl::ReadTrainerProgress() const {
+  VARVE_ASSIGN_OR_RETURN(const auto value, GetState(keys::TrainerProgress(key_)));
+  if (!value.has_value()) return std::optional<TrainerProgress>();
+  VARVE_ASSIGN_OR_RETURN(TrainerProgress state, DecodeTrainerProgress(*value));
+  return std::optional<TrainerProgress>(std::move(state));
 }
 
 Result<std::optional<Topology>> CheckpointReaderImpl::ReadTopology() const {
@@ -528,7 +528,7 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
     RunNames names(this);
     VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, &names));
     VARVE_ASSIGN_OR_RETURN(info.tags, TagsOf(key));
-    reader = std::make_unique<CheckpointReaderImpl>(this, std::move(info), key, record->birth);
+    reader = std::make_unique<CheckpointReaderImpl>(this, std::move(info), key, record->save_id);
     return Status::Ok();
   }));
   return reader;

@@ -22,7 +22,7 @@ struct StoredShard {
   std::string name;
   uint32_t number = 0;               // of the checkpoint's shards of this name
   const StoreImpl* store = nullptr;  // lives as long as the reader
-  uint64_t birth = 0;                // of the save, in that store
+  uint64_t save_id = 0;              // of the save, in that store
   TensorRecord record;
   std::optional<uint32_t> rank;  // that holds it, in a group
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A save, from Begin to Commit. The order that makes it safe:
-//   1. the birth number is persisted before it is used (StoreImpl::NewBirth);
+//   1. the save id is persisted before it is used (StoreImpl::NewSaveId);
 //   2. new chunks are encoded, written to files of their own and synced (SavePipeline);
 //   3. under the commit mutex every shared chunk and list is counted once more, so that nothing
 //      that a drop took away meanwhile is referred to;
@@ -23,7 +23,7 @@
 #include "store/db/store_impl.h"
 #include "store/format/frame_totals.h"
 #include "store/format/root_digest.h"
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 #include "store/save/save_pipeline.h"
 #include "store/save/save_tensor.h"
 #include "store/shards/gather.h"
@@ -42,7 +42,7 @@ constexpr uint32_t kElementsPerChunk = 262144;
 constexpr uint32_t kByteElementsPerChunk = uint32_t{1} << 20;
 
 // What a save stored, all of it alive.
-BirthRecord MakeBirth(const SaveTotals& totals, uint32_t num_lists) {
+SaveRecord MakeSave(const SaveTotals& totals, uint32_t num_lists) {
   return {.chunks = totals.chunks,
           .lists = num_lists,
           .stored_bytes = totals.stored_bytes,
@@ -104,12 +104,12 @@ class CheckpointWriterImpl : public SourceWriter {
   void SetCondition(std::function<Status()> may_commit) override {
     may_commit_ = std::move(may_commit);
   }
-  void SetCodec(Codec codec) override { options_.codec = codec; }
+  void SetCompression(Compression compression) override { options_.compression = compression; }
   void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Digest root() const override { return root_; }
   std::vector<Digest> contents() const override;
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
-  Status SetTrainerState(const TrainerState& state) override;
+  Status SetTrainerProgress(const TrainerProgress& state) override;
   Status SetTopology(const Topology& topology) override;
   Status SetMetric(std::string_view name, double value) override;
   Status AddTag(std::string_view tag) override;
@@ -122,7 +122,7 @@ class CheckpointWriterImpl : public SourceWriter {
   Status PinParent(RunId run);
   Status FindParent(Cursor* records, TensorRecord* record, SaveTensor* tensor);
   Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
-  std::vector<SaveTensor*> LinkSources();
+  std::vector<SaveTensor*> LinkMasters();
   Status CommitPipeline(SavePipeline* pipeline);
   Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,
                  CommitBatch* batch);
@@ -141,7 +141,7 @@ class CheckpointWriterImpl : public SourceWriter {
   SaveOptions options_;
   const std::chrono::steady_clock::time_point started_;
   bool open_ = true;
-  uint64_t birth_ = 0;
+  uint64_t save_id_ = 0;
   std::optional<StepKey> parent_;  // pinned
 
   SaveTensors tensors_;
@@ -170,7 +170,7 @@ Status CheckpointWriterImpl::Begin() {
   }
   if (run.ok()) VARVE_RETURN_IF_ERROR(PinParent(run->id));
   if (!run.ok() && options_.parent.has_value()) return run.status();
-  VARVE_ASSIGN_OR_RETURN(birth_, store_->NewBirth());
+  VARVE_ASSIGN_OR_RETURN(save_id_, store_->NewSaveId());
   return Status::Ok();
 }
 
@@ -249,9 +249,9 @@ Status CheckpointWriterImpl::PutBytes(std::string_view name, std::span<const std
   return Status::Ok();
 }
 
-Status CheckpointWriterImpl::SetTrainerState(const TrainerState& state) {
+Status CheckpointWriterImpl::SetTrainerProgress(const TrainerProgress& state) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
-  trainer_state_ = EncodeTrainerState(state);
+  trainer_state_ = EncodeTrainerProgress(state);
   return Status::Ok();
 }
 
@@ -279,16 +279,16 @@ void CheckpointWriterImpl::Abandon() {
   if (!open_) return;
   open_ = false;
   if (parent_.has_value()) store_->pins()->UnpinStep(*parent_);
-  store_->pins()->EndBirth(birth_);
+  store_->pins()->EndSave(save_id_);
 }
 
 Result<SaveReport> CheckpointWriterImpl::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
-  SavePipeline pipeline(store_, birth_, options_);
+  SavePipeline pipeline(store_, save_id_, options_);
   const Status status = Guarded("committing", [&]() -> Status {
     if (sorted_.size() != tensors_.size()) FindParents();
     VARVE_RETURN_IF_ERROR(CheckShards(CheckGeometry));
-    VARVE_RETURN_IF_ERROR(pipeline.Run(LinkSources(), &tensors_));
+    VARVE_RETURN_IF_ERROR(pipeline.Run(LinkMasters(), &tensors_));
     VARVE_RETURN_IF_ERROR(CheckShards(CheckReplicas));
     root_ = RootDigest();
     if (may_commit_ != nullptr) VARVE_RETURN_IF_ERROR(may_commit_());
@@ -371,32 +371,32 @@ Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(std::string_view
   return digests;
 }
 
-// Connects derived tensors with their sources, and gives them in an order that has each behind its
-// source: it is placed first, and its bytes are needed no longer than that.
-std::vector<SaveTensor*> CheckpointWriterImpl::LinkSources() {
-  const bool may_derive = store_->options().codec != Codec::kNone;
+// Connects derived tensors with their masters, and gives them in an order that has each behind its
+// master. A master is placed first, and its bytes are needed no longer than that.
+std::vector<SaveTensor*> CheckpointWriterImpl::LinkMasters() {
+  const bool may_derive = store_->options().compression != Compression::kNone;
   std::vector<std::pair<const SaveTensor*, SaveTensor*>> derived;
   for (SaveTensor& tensor : tensors_.all()) {
     if (!may_derive || tensor.derived_from().empty()) continue;
-    SaveTensor* const source = tensors_.Find(tensor.derived_from(), tensor.shard);
+    SaveTensor* const master = tensors_.Find(tensor.derived_from(), tensor.shard);
     const bool narrow = tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
-    // Chunks are compared one by one, so shapes make no difference, nor padding behind the source.
-    if (source != nullptr && narrow && source->dtype == DType::kF32 && source->strides().empty() &&
+    // Chunks are compared one by one, so shapes make no difference, nor padding behind the master.
+    if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides().empty() &&
         tensor.strides().empty() &&
-        source->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
-      tensor.source = source;
-      derived.emplace_back(source, &tensor);
+        master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
+      tensor.master = master;
+      derived.emplace_back(master, &tensor);
     }
   }
   std::ranges::stable_sort(derived, std::less<>(), [](const auto& pair) { return pair.first; });
   std::vector<SaveTensor*> order;
   order.reserve(tensors_.size());
   for (SaveTensor& tensor : tensors_.all()) {
-    if (tensor.source != nullptr) continue;
+    if (tensor.master != nullptr) continue;
     order.push_back(&tensor);
-    const SaveTensor* const source = &tensor;
+    const SaveTensor* const master = &tensor;
     for (const auto& [of, copy] : std::ranges::equal_range(
-             derived, source, std::less<>(), [](const auto& pair) { return pair.first; })) {
+             derived, master, std::less<>(), [](const auto& pair) { return pair.first; })) {
       order.push_back(copy);
     }
   }
@@ -476,8 +476,8 @@ Status CheckpointWriterImpl::CountReferences(const SavePipeline& pipeline,
                                              ReferenceCounts* counts) {
   const auto num_lists = static_cast<uint32_t>(pipeline.new_lists().size());
   if (num_lists > 0 || pipeline.totals().chunks > 0) {
-    const BirthRecord birth = MakeBirth(pipeline.totals(), num_lists);
-    VARVE_RETURN_IF_ERROR(counts->AddBirth(birth_, birth, pipeline.frames()));
+    const SaveRecord save_id = MakeSave(pipeline.totals(), num_lists);
+    VARVE_RETURN_IF_ERROR(counts->AddSave(save_id_, save_id, pipeline.frames()));
   }
   for (const SaveTensor& tensor : tensors_.all()) {
     for (const ListAddress& list : tensor.lists) VARVE_RETURN_IF_ERROR(counts->AddList(list));
@@ -489,7 +489,7 @@ Status CheckpointWriterImpl::CountReferences(const SavePipeline& pipeline,
                        .predictor = chunk.predictor,
                        .raw_bytes = chunk.raw_bytes,
                        .stored_bytes = chunk.stored_bytes,
-                       .address = {birth_, ordinal}};
+                       .address = {save_id_, ordinal}};
     for (uint32_t i = 0; i < chunk.num_refs; ++i) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
   }
   for (const ChunkRef& ref : pipeline.old_refs()) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
@@ -499,16 +499,17 @@ Status CheckpointWriterImpl::CountReferences(const SavePipeline& pipeline,
 // New lists, and the index of new chunks. `pipeline` must outlive the batch.
 void CheckpointWriterImpl::PutChunks(const SavePipeline& pipeline, CommitBatch* batch) {
   if (pipeline.new_lists().size() > 0) {
-    batch->PutSorted(Family::kLists, [&pipeline, birth = birth_](const CommitBatch::Emit& emit) {
-      uint32_t number = 0;
-      return pipeline.new_lists().ForEach([&](std::string_view value) {
-        return emit(keys::List({birth, number++}), value);
-      });
-    });
+    batch->PutSorted(Family::kLists,
+                     [&pipeline, save_id = save_id_](const CommitBatch::Emit& emit) {
+                       uint32_t number = 0;
+                       return pipeline.new_lists().ForEach([&](std::string_view value) {
+                         return emit(keys::List({save_id, number++}), value);
+                       });
+                     });
   }
   const auto& chunks = pipeline.new_chunks();
   if (chunks.empty()) return;
-  batch->PutSorted(Family::kIndex, [&chunks, birth = birth_](const CommitBatch::Emit& emit) {
+  batch->PutSorted(Family::kIndex, [&chunks, save_id = save_id_](const CommitBatch::Emit& emit) {
     std::vector<uint32_t> order(chunks.size());
     std::iota(order.begin(), order.end(), 0);
     const auto key = [&](uint32_t ordinal) {
@@ -520,7 +521,7 @@ void CheckpointWriterImpl::PutChunks(const SavePipeline& pipeline, CommitBatch* 
       // Of several with one digest, which differ then, the last.
       if (i + 1 < order.size() && key(order[i]) == key(order[i + 1])) continue;
       VARVE_RETURN_IF_ERROR(
-          emit(keys::Index(chunks[order[i]].digest), EncodeAddress({birth, order[i]})));
+          emit(keys::Index(chunks[order[i]].digest), EncodeAddress({save_id, order[i]})));
     }
     return Status::Ok();
   });
@@ -531,7 +532,7 @@ void CheckpointWriterImpl::PutTensors(StepKey key, CommitBatch* batch) {
   batch->PutSorted(Family::kTensors, [this, key](const CommitBatch::Emit& emit) {
     for (const SaveTensor* tensor : sorted_) {
       VARVE_RETURN_IF_ERROR(emit(keys::Tensor(key, tensor->name, tensor->shard),
-                                 EncodeTensorRecord(tensor->Record(birth_))));
+                                 EncodeTensorRecord(tensor->Record(save_id_))));
     }
     return Status::Ok();
   });
@@ -539,7 +540,7 @@ void CheckpointWriterImpl::PutTensors(StepKey key, CommitBatch* batch) {
 
 void CheckpointWriterImpl::PutState(StepKey key, CommitBatch* batch) {
   if (!trainer_state_.empty()) {
-    batch->Put(Family::kState, keys::TrainerState(key), trainer_state_);
+    batch->Put(Family::kState, keys::TrainerProgress(key), trainer_state_);
   }
   if (!topology_.empty()) batch->Put(Family::kState, keys::Topology(key), topology_);
   for (const auto& [name, value] : items_) {
@@ -551,7 +552,7 @@ void CheckpointWriterImpl::PutStep(StepKey key, std::optional<StepKey> parent,
                                    const SavePipeline& pipeline, CommitBatch* batch) {
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   StepRecord record;
-  record.birth = birth_;
+  record.save_id = save_id_;
   record.created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count();
   record.parent = parent;
   record.num_tensors = tensors_.size();
@@ -569,7 +570,7 @@ Digest CheckpointWriterImpl::RootDigest() const {
   DigestStream root(store_->digest_seed());
   std::string text;
   for (const SaveTensor* tensor : sorted_) {
-    AppendToRoot(tensor->name, tensor->shard, tensor->Record(birth_), &text);
+    AppendToRoot(tensor->name, tensor->shard, tensor->Record(save_id_), &text);
     if (text.size() < kRootBytes) continue;
     root.Add(AsBytes(text));
     text.clear();
@@ -597,7 +598,7 @@ SaveReport CheckpointWriterImpl::MakeReport(const SavePipeline& pipeline) const 
   report.stored_bytes = pipeline.totals().stored_bytes;
   report.elapsed = std::chrono::steady_clock::now() - started_;
   FrameTotals frames;
-  frames.Add(MakeBirth(pipeline.totals(), 0));
+  frames.Add(MakeSave(pipeline.totals(), 0));
   report.by_codec = frames.CodecRows();
   report.by_coder = frames.CoderRows();
   return report;

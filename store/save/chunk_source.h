@@ -65,7 +65,7 @@ class SourceWriter : public CheckpointWriter {
   // seen. It may wait. An error fails the save.
   virtual void SetCondition(std::function<Status()> may_commit) = 0;
   // Instead of the one that the save was begun with; before Commit.
-  virtual void SetCodec(Codec codec) = 0;
+  virtual void SetCompression(Compression compression) = 0;
   // Instead of the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) = 0;
   // What Commit has stored: the root digest, and the content digest of each tensor, by name, then

@@ -91,18 +91,18 @@ struct SavePipeline::Worker {
   std::vector<std::byte> compared;
 };
 
-SavePipeline::SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options)
+SavePipeline::SavePipeline(StoreImpl* store, uint64_t save_id, const SaveOptions& options)
     : store_(store),
-      birth_(birth),
+      save_id_(save_id),
       verify_sharing_(options.verify_sharing),
       num_threads_(options.num_threads > 0 ? options.num_threads : store->num_threads()),
       low_priority_(options.low_priority),
-      codec_(options.codec.value_or(store->options().codec)),
+      compression_(options.compression.value_or(store->options().compression)),
       progress_(options.progress),
-      files_(store->database(), store->incoming(), birth) {}
+      files_(store->database(), store->incoming(), save_id) {}
 
 SavePipeline::~SavePipeline() {
-  for (const uint64_t birth : pinned_births_) store_->pins()->UnpinBirth(birth);
+  for (const uint64_t save_id : pinned_saves_) store_->pins()->UnpinSave(save_id);
 }
 
 void SavePipeline::Fail(const Status& status) {
@@ -117,7 +117,7 @@ Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep
   for (SaveTensor* const tensor : tensors) {
     total_bytes_ += tensor->Geometry().LogicalBytes();
     ++tensor->num_users;
-    if (tensor->source != nullptr) ++tensor->source->num_users;
+    if (tensor->master != nullptr) ++tensor->master->num_users;
   }
   tbb::enumerable_thread_specific<Worker> workers;
   const uint64_t budget = store_->options().pipeline_budget_bytes;
@@ -274,7 +274,7 @@ void SavePipeline::Examine(Piece* piece, Worker* worker) {
     ref.literal = AsString(piece->raw.first(element_bytes));
     return;
   }
-  if (t.source != nullptr) {
+  if (t.master != nullptr) {
     const Result<bool> rounded = EqualsRoundedSource(*piece, worker);
     if (!rounded.ok())
       return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from())));
@@ -323,7 +323,7 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
 // the source.
 Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worker) const {
   const SaveTensor& t = *piece.tensor;
-  const SaveTensor& from = *t.source;
+  const SaveTensor& from = *t.master;
   if (from.Geometry().ChunkBytes(piece.chunk) != 2 * piece.raw.size()) return false;
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
@@ -379,7 +379,7 @@ bool SavePipeline::SharesIndexed(Piece* piece, Worker* worker) {
 }
 
 Result<FrameInfo> SavePipeline::PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) {
-  if (!PinForSave(address.birth)) return Status::Aborted("being reclaimed");
+  if (!PinForSave(address.save_id)) return Status::Aborted("being reclaimed");
   VARVE_RETURN_IF_ERROR(store_->database()->GetFrame(address, frame));
   return ParseFrame(AsBytes({frame->data(), frame->size()}));
 }
@@ -391,11 +391,11 @@ bool SavePipeline::SameBytes(const ChunkRef& ref, DType dtype, std::span<const s
          std::memcmp(worker->compared.data(), raw.data(), raw.size()) == 0;
 }
 
-bool SavePipeline::PinForSave(uint64_t birth) {
+bool SavePipeline::PinForSave(uint64_t save_id) {
   const std::lock_guard lock(mutex_);
-  if (pinned_births_.contains(birth)) return true;
-  if (!store_->pins()->PinBirth(birth)) return false;
-  pinned_births_.insert(birth);
+  if (pinned_saves_.contains(save_id)) return true;
+  if (!store_->pins()->PinSave(save_id)) return false;
+  pinned_saves_.insert(save_id);
   return true;
 }
 
@@ -405,7 +405,7 @@ void SavePipeline::Place(Piece* piece) {
   if (piece->is_rounded_copy) {
     // The source chunk was placed before; Write fills in where. A source that went through as a
     // whole has no references.
-    const SaveTensor::Flight* const source = piece->tensor->source->flight.get();
+    const SaveTensor::Flight* const source = piece->tensor->master->flight.get();
     if (source != nullptr && source->refs[piece->chunk].kind == ChunkKind::kStored) {
       ref.kind = ChunkKind::kDerived;
       piece->source = &source->refs[piece->chunk];
@@ -430,7 +430,7 @@ void SavePipeline::Place(Piece* piece) {
     }
   }
   ref.kind = ChunkKind::kStored;
-  ref.address = {birth_, next_ordinal_++};
+  ref.address = {save_id_, next_ordinal_++};
 }
 
 // Compares with a chunk of this save that was placed before, in the caller's memory or read again.
@@ -456,15 +456,15 @@ void SavePipeline::Encode(Piece* piece, Worker* worker) {
   EncodeInput input{.raw = piece->raw,
                     .dtype = piece->tensor->dtype,
                     .digest = piece->ref().digest,
-                    .codec = codec_,
+                    .compression = compression_,
                     .max_depth = options.max_delta_depth,
                     .max_path_ratio = options.max_path_ratio};
   std::vector<StoredChunk> chain;
   FrameBase base;
   const ChunkRef* parent = piece->parent();
-  const bool wants_base = codec_ == Codec::kAuto || codec_ == Codec::kMax;
+  const bool wants_base = compression_ == Compression::kAuto || compression_ == Compression::kMax;
   if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
-      parent->raw_bytes == piece->raw.size() && parent->address.birth < birth_) {
+      parent->raw_bytes == piece->raw.size() && parent->address.save_id < save_id_) {
     Result<std::vector<StoredChunk>> read =
         store_->chunk_reader().ReadChain(parent->address, &worker->scratch);
     // A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
@@ -515,7 +515,7 @@ void SavePipeline::Write(Piece* piece) {
   if (piece->repeated.has_value()) {
     const NewChunk& other = new_chunks_[*piece->repeated];
     ref.kind = ChunkKind::kStored;
-    ref.address = {birth_, *piece->repeated};
+    ref.address = {save_id_, *piece->repeated};
     ref.stored_bytes = other.stored_bytes;
     ref.predictor = other.predictor;
     return;
@@ -573,7 +573,7 @@ void SavePipeline::Finish(Piece* piece) {
   }
   tensor->content = ComputeDigest(store_->digest_seed(), AsBytes(digests_));
   LetGo(tensor);
-  if (tensor->source != nullptr) LetGo(tensor->source);
+  if (tensor->master != nullptr) LetGo(tensor->master);
 }
 
 void SavePipeline::LetGo(SaveTensor* tensor) {
@@ -587,7 +587,7 @@ void SavePipeline::LetGo(SaveTensor* tensor) {
 }
 
 // Cuts a tensor's references into lists. A list that is the parent's to the last entry is named
-// again; others are written under this birth.
+// again; others are written under this save.
 void SavePipeline::MakeLists(SaveTensor* tensor) {
   const auto& refs = tensor->flight->refs;
   const auto& old = tensor->flight->parent_refs;
@@ -606,11 +606,11 @@ void SavePipeline::MakeLists(SaveTensor* tensor) {
 }
 
 ListAddress SavePipeline::AddList(std::span<const ChunkRef> refs) {
-  const ListAddress list{birth_, static_cast<uint32_t>(new_lists_.size())};
+  const ListAddress list{save_id_, static_cast<uint32_t>(new_lists_.size())};
   new_lists_.Add(EncodeChunkList({refs.begin(), refs.end()}));
   for (const ChunkRef& ref : refs) {
     if (!ref.NamesFrame()) continue;
-    if (ref.address.birth == birth_) {
+    if (ref.address.save_id == save_id_) {
       ++new_chunks_[ref.address.ordinal].num_refs;
     } else {
       old_refs_.push_back(ref);

@@ -40,7 +40,7 @@ struct SaveTotals {
 
 class SavePipeline {
  public:
-  SavePipeline(StoreImpl* store, uint64_t birth, const SaveOptions& options);
+  SavePipeline(StoreImpl* store, uint64_t save_id, const SaveOptions& options);
   ~SavePipeline();
 
   // Fills `content` and `lists` of every tensor, which `keep` keeps. A derived tensor must come
@@ -49,7 +49,7 @@ class SavePipeline {
 
   const SaveTotals& totals() const { return totals_; }
   // The deltas and the planes of all new frames.
-  const BirthBlock& frames() const { return frames_; }
+  const SaveBlock& frames() const { return frames_; }
   ChunkFiles* files() { return &files_; }
   // What could not be read of the last step.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -104,8 +104,8 @@ class SavePipeline {
   bool SharesParent(Piece* piece, Worker* worker);
   bool SharesIndexed(Piece* piece, Worker* worker);
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);
-  bool PinForSave(uint64_t birth);
-  // The frame at an address, its birth pinned until the end of the save.
+  bool PinForSave(uint64_t save_id);
+  // The frame at an address, its save pinned until the end of the save.
   Result<FrameInfo> PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame);
   static bool EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                            std::span<const std::byte> raw);
@@ -115,11 +115,11 @@ class SavePipeline {
   void Fail(const Status& status);
 
   StoreImpl* const store_;
-  const uint64_t birth_;
+  const uint64_t save_id_;
   const bool verify_sharing_;
   const int num_threads_;
   const bool low_priority_;
-  const Codec codec_;
+  const Compression compression_;
   const Progress progress_;
   ChunkFiles files_;
 
@@ -130,7 +130,7 @@ class SavePipeline {
   uint32_t next_ordinal_ = 0;                              // of Place
   std::unordered_map<Digest, Placed, DigestHash> placed_;  // of Place
   SaveTotals totals_;                                      // of Write
-  BirthBlock frames_;
+  SaveBlock frames_;
   std::vector<NewChunk> new_chunks_;
   PackedValues new_lists_;
   std::vector<ChunkRef> old_refs_;
@@ -144,7 +144,7 @@ class SavePipeline {
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   Status error_;                            // guarded by mutex_
-  std::set<uint64_t> pinned_births_;        // guarded by mutex_
+  std::set<uint64_t> pinned_saves_;         // guarded by mutex_
   std::vector<std::unique_ptr<Job>> jobs_;  // of NextJob
   std::vector<Job*> idle_;                  // guarded by mutex_: those with warm buffers
   std::vector<std::unique_ptr<SaveTensor::Flight>> flights_;  // guarded by mutex_: empty ones

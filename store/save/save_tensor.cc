@@ -38,8 +38,8 @@ bool IsBefore(const SaveTensor* a, const SaveTensor* b) {
 
 }  // namespace
 
-TensorRecordView SaveTensor::Record(uint64_t birth) const {
-  return {.birth = birth,
+TensorRecordView SaveTensor::Record(uint64_t save_id) const {
+  return {.save_id = save_id,
           .dtype = dtype,
           .elements_per_chunk = elements_per_chunk,
           .shape = shape,

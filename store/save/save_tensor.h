@@ -40,7 +40,7 @@ struct SaveTensor {
   const std::byte* data = nullptr;
   std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
   const ShardLayout* layout = nullptr;  // canonical
-  SaveTensor* source = nullptr;         // of derived_from, when it can be one
+  SaveTensor* master = nullptr;         // of derived_from, when it can be one
   uint32_t shard = 0;
   uint32_t elements_per_chunk = 0;
   // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
@@ -63,7 +63,7 @@ struct SaveTensor {
   std::string_view derived_from() const {
     return rare != nullptr ? rare->derived_from : std::string_view();
   }
-  TensorRecordView Record(uint64_t birth) const;
+  TensorRecordView Record(uint64_t save_id) const;
 
  private:
   static constexpr std::span<const int64_t> kNoStrides{};

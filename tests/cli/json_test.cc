@@ -48,7 +48,7 @@ TEST(JsonTest, NamesTheFieldsOfACheckpoint) {
 }
 
 TEST(JsonTest, ShowsTrainerStateWithoutItsBlobs) {
-  TrainerState state;
+  TrainerProgress state;
   state.extra["a"] = int64_t{1};
   state.extra["b"] = 1.0;
   state.extra["c"] = std::string("x");

@@ -46,8 +46,8 @@ class MemoryReader : public CheckpointReader {
   Result<std::vector<std::byte>> ReadBytes(std::string_view) const override {
     return std::vector<std::byte>();
   }
-  Result<std::optional<TrainerState>> ReadTrainerState() const override {
-    return std::optional<TrainerState>();
+  Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override {
+    return std::optional<TrainerProgress>();
   }
   Result<std::optional<Topology>> ReadTopology() const override {
     return std::optional<Topology>();

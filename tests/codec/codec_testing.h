@@ -87,15 +87,15 @@ inline void ExpectPlanesAddUp(const Bytes& frame, const FrameInfo& info) {
 
 // Encodes, parses, decodes and compares.
 inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base = nullptr,
-                                Codec codec = Codec::kAuto) {
+                                Compression compression = Compression::kAuto) {
   FrameBase frame_base;
   EncodeInput input;
   input.raw = raw;
   input.dtype = dtype;
   input.digest = ComputeDigest(1, raw);
-  input.codec = codec;
+  input.compression = compression;
   if (base != nullptr) {
-    frame_base.address = {.birth = 3, .ordinal = 4};
+    frame_base.address = {.save_id = 3, .ordinal = 4};
     frame_base.digest = ComputeDigest(1, *base);
     frame_base.raw = *base;
     frame_base.path_bytes = 100;

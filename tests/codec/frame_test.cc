@@ -31,7 +31,8 @@ TEST(FrameTest, EveryDTypeRoundTripsAtSizesAroundVectorWidths) {
       Bytes near = raw;
       near[near.size() / 2] ^= std::byte{1};
       const Bytes far = RandomBytes(raw.size(), n + 1);
-      for (const Codec codec : {Codec::kAuto, Codec::kNone, Codec::kFast, Codec::kMax}) {
+      for (const Compression compression :
+           {Compression::kAuto, Compression::kNone, Compression::kFast, Compression::kMax}) {
         EncodeAndCheck(raw, dtype, nullptr, codec);
         EncodeAndCheck(raw, dtype, &near, codec);
         EncodeAndCheck(raw, dtype, &far, codec);
@@ -71,7 +72,7 @@ TEST(FrameTest, Every16BitPatternRoundTrips) {
     const auto delta = EncodeAndCheck(ToBytes(next), dtype, &base);
     EXPECT_EQ(delta.info.predictor, Predictor::kDelta) << DTypeName(dtype);
     const Bytes shuffled = ToBytes(all);
-    EncodeAndCheck(ToBytes(next), dtype, &shuffled, Codec::kMax);
+    EncodeAndCheck(ToBytes(next), dtype, &shuffled, Compression::kMax);
   }
 }
 
@@ -92,7 +93,7 @@ TEST(FrameTest, SpecialFloatsSurviveEveryPredictor) {
   const auto scaled = EncodeAndCheck(ToBytes(next), DType::kF32, &from);
   EXPECT_EQ(scaled.info.predictor, Predictor::kScaledDelta);
   EXPECT_LT(scaled.frame.size(), from.size() / 10);
-  EncodeAndCheck(ToBytes(Trained(next, 1e-5f, 4)), DType::kF32, &from, Codec::kMax);
+  EncodeAndCheck(ToBytes(Trained(next, 1e-5f, 4)), DType::kF32, &from, Compression::kMax);
 }
 
 TEST(FrameTest, WeightsReachTheirRatios) {
@@ -164,7 +165,7 @@ TEST(FrameTest, ChainsAreBounded) {
                              {1, 2 * keyframe, 8, 2.0, false}, {1, 2 * keyframe, 8, 4.0, true},
                              {0xFFFFFFFF, 1, 8, 2.0, false}};
   for (const ChainCase& c : cases) {
-    const FrameBase from{.address = {.birth = 1, .ordinal = 2},
+    const FrameBase from{.address = {.save_id = 1, .ordinal = 2},
                          .digest = ComputeDigest(1, base),
                          .raw = base,
                          .depth = c.depth,
@@ -200,16 +201,16 @@ TEST(FrameTest, MaxIsNeverLargerThanAuto) {
   const Bytes base = ToBytes(weights);
   for (const float lr : {1e-6f, 1e-4f, 1e-2f}) {
     const Bytes raw = ToBytes(Trained(weights, lr, 2));
-    const size_t fast = EncodeAndCheck(raw, DType::kF32, &base, Codec::kAuto).frame.size();
-    EXPECT_LE(EncodeAndCheck(raw, DType::kF32, &base, Codec::kMax).frame.size(), fast) << lr;
+    const size_t fast = EncodeAndCheck(raw, DType::kF32, &base, Compression::kAuto).frame.size();
+    EXPECT_LE(EncodeAndCheck(raw, DType::kF32, &base, Compression::kMax).frame.size(), fast) << lr;
   }
 }
 
 TEST(FrameTest, FastAndNoneUseNoBase) {
   const Bytes raw = ToBf16(Weights(kChunk, 1));
-  const auto fast = EncodeAndCheck(raw, DType::kBF16, &raw, Codec::kFast);
+  const auto fast = EncodeAndCheck(raw, DType::kBF16, &raw, Compression::kFast);
   EXPECT_EQ(fast.info.predictor, Predictor::kKeyframe);
-  const auto none = EncodeAndCheck(raw, DType::kBF16, &raw, Codec::kNone);
+  const auto none = EncodeAndCheck(raw, DType::kBF16, &raw, Compression::kNone);
   EXPECT_EQ(none.info.predictor, Predictor::kRaw);
 }
 

@@ -23,7 +23,7 @@ struct Golden {
   DType dtype;
   Bytes raw;
   Bytes base;  // empty: none
-  Codec codec = Codec::kAuto;
+  Compression compression = Compression::kAuto;
   Predictor predictor;
 };
 
@@ -82,35 +82,37 @@ std::vector<Golden> Goldens() {
   std::vector<int32_t> counter(3000);
   for (size_t i = 0; i < counter.size(); ++i) counter[i] = static_cast<int32_t>(i % 300);
   return {
-      {"raw_u8", DType::kU8, random, {}, Codec::kNone, Predictor::kRaw},
+      {"raw_u8", DType::kU8, random, {}, Compression::kNone, Predictor::kRaw},
       {"constant_f32",
        DType::kF32,
        Bytes(4096, std::byte{3}),
        {},
-       Codec::kAuto,
+       Compression::kAuto,
        Predictor::kKeyframe},
       {"keyframe_bf16",
        DType::kBF16,
        ToBytes(HighHalves(weights)),
        {},
-       Codec::kAuto,
+       Compression::kAuto,
        Predictor::kKeyframe},
-      {"keyframe_f32", DType::kF32, ToBytes(weights), {}, Codec::kAuto, Predictor::kKeyframe},
+      {"keyframe_f32", DType::kF32, ToBytes(weights), {}, Compression::kAuto, Predictor::kKeyframe},
       {"keyframe_i32_matches",
        DType::kI32,
        ToBytes(counter),
        {},
-       Codec::kAuto,
+       Compression::kAuto,
        Predictor::kKeyframe},
-      {"keyframe_u8_sparse", DType::kU8, sparse, {}, Codec::kAuto, Predictor::kKeyframe},
-      {"keyframe_f8_nibbles", DType::kF8E4M3, small, {}, Codec::kAuto, Predictor::kKeyframe},
-      {"keyframe_f8_flat", DType::kF8E4M3, flat, {}, Codec::kAuto, Predictor::kKeyframe},
+      {"keyframe_u8_sparse", DType::kU8, sparse, {}, Compression::kAuto, Predictor::kKeyframe},
+      {"keyframe_f8_nibbles", DType::kF8E4M3, small, {}, Compression::kAuto, Predictor::kKeyframe},
+      {"keyframe_f8_flat", DType::kF8E4M3, flat, {}, Compression::kAuto, Predictor::kKeyframe},
       {"delta_bf16", DType::kBF16, ToBytes(HighHalves(far)), ToBytes(HighHalves(weights)),
-       Codec::kAuto, Predictor::kDelta},
-      {"delta_f32", DType::kF32, ToBytes(next), ToBytes(weights), Codec::kAuto, Predictor::kDelta},
-      {"delta_i32", DType::kI32, ToBytes(next), ToBytes(weights), Codec::kAuto, Predictor::kDelta},
-      {"scaled_delta_f32", DType::kF32, ToBytes(Halved(weights)), ToBytes(weights), Codec::kAuto,
-       Predictor::kScaledDelta},
+       Compression::kAuto, Predictor::kDelta},
+      {"delta_f32", DType::kF32, ToBytes(next), ToBytes(weights), Compression::kAuto,
+       Predictor::kDelta},
+      {"delta_i32", DType::kI32, ToBytes(next), ToBytes(weights), Compression::kAuto,
+       Predictor::kDelta},
+      {"scaled_delta_f32", DType::kF32, ToBytes(Halved(weights)), ToBytes(weights),
+       Compression::kAuto, Predictor::kScaledDelta},
   };
 }
 
@@ -121,7 +123,7 @@ std::filesystem::path PathOf(const Golden& golden) {
 void WriteMissing(const Golden& golden) {
   if (std::filesystem::exists(PathOf(golden))) return;
   const auto trip = testing::EncodeAndCheck(
-      golden.raw, golden.dtype, golden.base.empty() ? nullptr : &golden.base, golden.codec);
+      golden.raw, golden.dtype, golden.base.empty() ? nullptr : &golden.base, golden.compression);
   std::ofstream(PathOf(golden), std::ios::binary)
       .write(reinterpret_cast<const char*>(trip.frame.data()),
              static_cast<std::streamsize>(trip.frame.size()));

@@ -11,7 +11,7 @@
 namespace varve::testing {
 
 inline constexpr const char* kLargeRun = "large";  // megabytes a step, some chunks shared
-inline constexpr const char* kSmallRun = "small";  // kilobytes a step: many births, to be merged
+inline constexpr const char* kSmallRun = "small";  // kilobytes a step: many saves, to be merged
 
 inline ContentPlan PlanOf(const std::string& run) {
   if (run == kLargeRun) {

@@ -100,7 +100,7 @@ class Workload {
     Save(run, AnyStep(run), OnExisting::kReplace);
   }
 
-  // More small saves than it takes to have their births merged.
+  // More small saves than it takes to have their files merged.
   void Burst() {
     for (int i = 0; i < 80; ++i) SaveNext(kSmallRun);
   }

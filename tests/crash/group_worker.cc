@@ -131,10 +131,10 @@ Status SaveOnce(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   }
   // Ranks are not equally fast.
   if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
-  TrainerState state;
+  TrainerProgress state;
   state.global_step = static_cast<int64_t>(step);
   state.consumed_samples = ::getpid();  // which process saved it
-  VARVE_RETURN_IF_ERROR(writer->SetTrainerState(state));
+  VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(state));
   return writer->Commit().status();
 }
 

@@ -62,7 +62,7 @@ TEST_F(CopiesTest, ATensorIsGatheredWithoutItsNeighbour) {
   for (uint64_t step = 1; step <= 3; ++step) {
     Save(step, state_->state());
     ExpectSaved(step, state_->Values());
-    EXPECT_EQ(ckpt_->last_metrics()->staged_bytes, 5 * kMiB);
+    EXPECT_EQ(ckpt_->last_stats()->staged_bytes, 5 * kMiB);
     for (size_t at = 0; at < 3 * kMiB; at += kMiB) state_->Change(0, at);
     for (size_t at = 0; at < 2 * kMiB; at += kMiB) state_->Change(1, at);
   }

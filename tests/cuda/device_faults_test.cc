@@ -71,7 +71,7 @@ TEST_F(DeviceFaultsTest, ADeviceThatIsLostFailsTheSaveAndNothingElse) {
   LoseDevice(0);
   ckpt_->AwaitStaged().IgnoreError();
   ckpt_->Wait().IgnoreError();
-  const Status status = ckpt_->last_metrics()->status;
+  const Status status = ckpt_->last_stats()->status;
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.ToString(), HasSubstr("CUDA: "));
   EXPECT_THAT(ckpt_->BeginSave(3, state_->state()),
@@ -106,12 +106,12 @@ TEST_F(DeviceFaultsTest, SavesAndRestoresTakeNoMemoryAndCopyAsTheyShould) {
     return NumCalls("LaunchCopies") - copied;
   };
   EXPECT_EQ(save(2), 1);  // the small chunk
-  EXPECT_EQ(ckpt_->last_metrics()->changed_bytes, 0u);
+  EXPECT_EQ(ckpt_->last_stats()->changed_bytes, 0u);
   for (const auto& [step, copies] : {std::pair(3, 2), {4, 1}}) {
     ChangeAll();
     // What changes once is gathered; what changes again is copied when it is digested.
     EXPECT_EQ(save(static_cast<uint64_t>(step)), copies);
-    EXPECT_EQ(ckpt_->last_metrics()->waited_bytes, 2'400'000u - (1u << 20));
+    EXPECT_EQ(ckpt_->last_stats()->waited_bytes, 2'400'000u - (1u << 20));
   }
   ExpectRestores(4, state_.get());
   EXPECT_EQ(taken(), before);
@@ -127,7 +127,7 @@ TEST_F(DeviceFaultsTest, SizingThatFailsIsTriedAgain) {
   VARVE_ASSERT_OK(ckpt->Prewarm(state_->state()));
   VARVE_ASSERT_OK(ckpt->Save(1, state_->state()).status());
   VARVE_ASSERT_OK(ckpt->Wait());
-  EXPECT_EQ(ckpt->last_metrics()->staged_bytes, ckpt->last_metrics()->changed_bytes);
+  EXPECT_EQ(ckpt->last_stats()->staged_bytes, ckpt->last_stats()->changed_bytes);
   VARVE_ASSERT_OK(ckpt->Close());
 }
 

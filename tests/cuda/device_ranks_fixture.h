@@ -65,8 +65,8 @@ class DeviceRanksTest : public DeviceTest {
                                                 .staging_bytes = uint64_t{1} << 20,
                                                 .bounce_bytes = uint64_t{32} << 20});
         VARVE_ASSERT_OK(source.status());
-        auto opened =
-            OpenWithRanks(root(), groups[static_cast<size_t>(i)].get(), {.devices = *source});
+        auto opened = OpenGroupCheckpointer(root(), groups[static_cast<size_t>(i)].get(),
+                                            {.devices = *source});
         VARVE_ASSERT_OK(opened.status());
         work(&rank, opened->get());
         (*opened)->Close().IgnoreError();

@@ -59,8 +59,8 @@ class CountingReader : public CheckpointReader {
   Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override {
     return reader_->ReadBytes(name);
   }
-  Result<std::optional<TrainerState>> ReadTrainerState() const override {
-    return reader_->ReadTrainerState();
+  Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override {
+    return reader_->ReadTrainerProgress();
   }
   Result<std::optional<Topology>> ReadTopology() const override { return reader_->ReadTopology(); }
 

@@ -64,15 +64,15 @@ TEST_F(DeviceSaveTest, OnlyWhatChangedLeavesTheDevice) {
   state->Add(NormalTensor("b", {1'000'000}, 2));
   Save(1, state->state());
   VARVE_ASSERT_OK(ckpt_->Wait());
-  EXPECT_EQ(ckpt_->last_metrics()->staged_bytes, 8'000'000u);
+  EXPECT_EQ(ckpt_->last_stats()->staged_bytes, 8'000'000u);
   Save(2, state->state());
   VARVE_ASSERT_OK(ckpt_->Wait());
-  EXPECT_EQ(ckpt_->last_metrics()->changed_bytes, 0u);
+  EXPECT_EQ(ckpt_->last_stats()->changed_bytes, 0u);
   state->Change(1, 5);
   state->Change(1, 3 * kMiB);
   Save(3, state->state());
   ExpectSaved(3, state->Values());
-  EXPECT_EQ(ckpt_->last_metrics()->staged_bytes, kMiB + (4'000'000 - 3 * kMiB));
+  EXPECT_EQ(ckpt_->last_stats()->staged_bytes, kMiB + (4'000'000 - 3 * kMiB));
 }
 
 // With room for all that changes, for a part of it, and for none; a chunk that changes each time
@@ -95,7 +95,7 @@ TEST_F(DeviceSaveTest, StagingOnTheDeviceMayBeAnySize) {
       Save(step, state->state());
     }
     VARVE_ASSERT_OK(ckpt_->Wait());
-    const SaveMetrics last = *ckpt_->last_metrics();  // the first tensor has changed
+    const SaveStats last = *ckpt_->last_stats();  // the first tensor has changed
     EXPECT_EQ(last.changed_bytes, 2'400'000u);
     EXPECT_EQ(last.waited_bytes, staging == 0 ? 2'400'000u : 0u);
     EXPECT_EQ(
@@ -119,8 +119,8 @@ TEST_F(DeviceSaveTest, StagingOnTheHostMayBeTooSmall) {
     Save(step, state->state());
     state->Clear();  // at once
     ExpectSaved(step, values);
-    EXPECT_EQ(ckpt_->last_metrics()->changed_bytes, 6'000'000u);
-    EXPECT_LT(ckpt_->last_metrics()->staged_bytes, 3 * kMiB);
+    EXPECT_EQ(ckpt_->last_stats()->changed_bytes, 6'000'000u);
+    EXPECT_LT(ckpt_->last_stats()->staged_bytes, 3 * kMiB);
   }
 }
 
@@ -228,7 +228,7 @@ TEST_F(DeviceSaveTest, ATrainerThatOverwritesTooEarlyIsTold) {
       Begin(step, state->state());
       VARVE_ASSERT_OK(ckpt_->AwaitStaged());
       ckpt_->Wait().IgnoreError();
-      const Status status = ckpt_->last_metrics()->status;
+      const Status status = ckpt_->last_stats()->status;
       EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
       EXPECT_THAT(status.ToString(), HasSubstr("tensor t"));
       EXPECT_THAT(status.ToString(), HasSubstr("changed while it was staged"));

@@ -24,7 +24,7 @@ class HostDeviceTest : public DeviceTest {
     const auto saved = ckpt_->Save(step, state);
     const Status waited = ckpt_->Wait();
     if (!saved.ok()) return saved.status();
-    return waited.ok() ? ckpt_->last_metrics()->status : waited;
+    return waited.ok() ? ckpt_->last_stats()->status : waited;
   }
 };
 

@@ -90,7 +90,7 @@ class TwoDevicesTest : public HostDeviceTest {
     const Status waited = ckpt_->Wait();
     if (!begun.ok()) return begun.status();
     if (!awaited.ok()) return awaited;
-    return waited.ok() ? ckpt_->last_metrics()->status : waited;
+    return waited.ok() ? ckpt_->last_stats()->status : waited;
   }
   Status TrySaveEither(uint64_t step, bool while_training) {
     return while_training ? TrySaveWhileTraining(step) : TrySave(step, state_);
@@ -171,7 +171,7 @@ TEST_F(TwoDevicesTest, OneThatIsLostFailsTheSaveAndNothingElse) {
   LoseDevice(kSecond);
   ckpt_->AwaitStaged().IgnoreError();
   ckpt_->Wait().IgnoreError();
-  const Status status = ckpt_->last_metrics()->status;
+  const Status status = ckpt_->last_stats()->status;
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.ToString(), HasSubstr("device 2: CUDA: "));
   EXPECT_THAT(ckpt_->BeginSave(3, state_), FailsWith(StatusCode::kUnavailable, "device 2: CUDA: "));

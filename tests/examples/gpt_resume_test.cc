@@ -78,8 +78,8 @@ class ResumeTest : public testing::Test {
     EXPECT_EQ(StateBytes(&second->trainer), StateBytes(&first->trainer));
     EXPECT_EQ(second->TrainTo(20), losses);
     EXPECT_EQ(StateBytes(&second->trainer), StateBytes(&whole));
-    const varve::TrainerState& resumed = second->trainer.state()->trainer;
-    const varve::TrainerState& expected = whole.state()->trainer;
+    const varve::TrainerProgress& resumed = second->trainer.state()->trainer;
+    const varve::TrainerProgress& expected = whole.state()->trainer;
     EXPECT_EQ(resumed.consumed_samples, expected.consumed_samples);
     EXPECT_EQ(resumed.lr_scheduler, expected.lr_scheduler);
     EXPECT_EQ(resumed.rng[0].state, expected.rng[0].state);

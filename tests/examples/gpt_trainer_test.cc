@@ -135,7 +135,7 @@ TEST(TrainerTest, CountsSamplesAndShowsTheLearningRate) {
   EXPECT_EQ(report.step, 2);
   EXPECT_EQ(report.first_sample, 3);
   EXPECT_EQ(report.last_sample, 7);
-  const varve::TrainerState& state = trainer.state()->trainer;
+  const varve::TrainerProgress& state = trainer.state()->trainer;
   EXPECT_EQ(state.consumed_samples, 8);
   EXPECT_EQ(state.lr_scheduler.at("lr"), varve::StateValue(SmallOptions().schedule.At(2)));
   EXPECT_EQ(trainer.state()->metrics.at("loss"), report.loss);
@@ -149,12 +149,12 @@ class ResumeChecksTest : public testing::Test {
     trainer.state()->trainer = saved_;
     return trainer.Resume({});
   }
-  static varve::TrainerState MakeSaved() {
+  static varve::TrainerProgress MakeSaved() {
     Trainer trainer(SmallOptions(), SmallText());
     Step(&trainer);
     return trainer.state()->trainer;
   }
-  varve::TrainerState saved_ = MakeSaved();
+  varve::TrainerProgress saved_ = MakeSaved();
 };
 
 TEST_F(ResumeChecksTest, TakesItsOwn) {
@@ -204,11 +204,11 @@ TEST_F(ResumeChecksTest, RefusesAMalformedGenerator) {
 TEST_F(ResumeChecksTest, TakesAnImportedStateWithItsOwnScheduleDataAndGenerator) {
   saved_ = {.global_step = 40, .consumed_samples = 160, .extra = {{"safetensors.format", "pt"}}};
   Trainer trainer(SmallOptions(), SmallText());
-  const varve::TrainerState fresh = trainer.state()->trainer;
+  const varve::TrainerProgress fresh = trainer.state()->trainer;
   trainer.state()->trainer = saved_;
   const varve::Status status = trainer.Resume({.optimizer = false});
   ASSERT_TRUE(status.ok()) << status.ToString();
-  const varve::TrainerState& state = trainer.state()->trainer;
+  const varve::TrainerProgress& state = trainer.state()->trainer;
   EXPECT_EQ(state.global_step, 40);
   EXPECT_EQ(state.lr_scheduler.at("lr"), varve::StateValue(SmallOptions().schedule.At(40)));
   EXPECT_EQ(state.extra.at("safetensors.format"), varve::StateValue("pt"));

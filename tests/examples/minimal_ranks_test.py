@@ -16,7 +16,7 @@ class MinimalRanksTest(unittest.TestCase):
     def test_manual_shows_the_example(self):
         manual = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```cpp\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
-        shown = [block for block in blocks if "OpenWithRanks" in block]
+        shown = [block for block in blocks if "OpenGroupCheckpointer" in block]
         self.assertEqual(len(shown), 1)
         self.assertIn(shown[0], (ROOT / "examples/minimal_ranks.cc").read_text(encoding="utf-8"))
 

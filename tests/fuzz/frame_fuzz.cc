@@ -23,7 +23,7 @@ void DecodeHostilePayload(std::span<const std::byte> input) {
                       std::to_integer<size_t>(input[4]) << 16;
   info.raw_bytes = static_cast<uint32_t>(std::max<size_t>(size % kMaxRaw / 8 * 8, 8));
   if (HasBase(info.predictor)) {
-    info.base = ChunkAddress{.birth = 1, .ordinal = 1};
+    info.base = ChunkAddress{.save_id = 1, .ordinal = 1};
     info.depth = 2;
     info.path_bytes = ~uint64_t{0};
   }

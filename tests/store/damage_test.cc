@@ -124,13 +124,13 @@ TEST_F(DamageTest, MissingTensorRecordIsFound) {
 
 TEST_F(DamageTest, WrongCountIsFound) {
   Change([&](const Database& database, CommitBatch* batch) {
-    const uint64_t birth = keys::ParseBirth(FirstKey(database, Family::kBirths))->birth;
-    batch->Put(Family::kCounts, keys::Counts(birth, Counted::kChunk, 0), EncodeCounts({1, 5}));
+    const uint64_t save_id = keys::ParseSave(FirstKey(database, Family::kBirths))->save_id;
+    batch->Put(Family::kCounts, keys::Counts(save_id, Counted::kChunk, 0), EncodeCounts({1, 5}));
   });
   EXPECT_THAT(CheckErrors(), ::testing::HasSubstr("/1: is counted 5 times, named 1 times"));
 }
 
-TEST_F(DamageTest, MissingBirthIsFound) {
+TEST_F(DamageTest, MissingSaveIsFound) {
   Change([&](const Database& database, CommitBatch* batch) {
     batch->Delete(Family::kBirths, FirstKey(database, Family::kBirths));
   });
@@ -162,9 +162,9 @@ TEST_F(DamageTest, EveryFlippedByteOfARecordIsSafe) {
         (void)DecodeStepRecord(bad).ok();
         (void)DecodeTensorRecord(bad).ok();
         (void)DecodeChunkList(bad).ok();
-        (void)DecodeBirthRecord(bad).ok();
+        (void)DecodeSaveRecord(bad).ok();
         (void)DecodeRunRecord(bad).ok();
-        (void)DecodeBirthBlock(bad).ok();
+        (void)DecodeSaveBlock(bad).ok();
         (void)DecodeItemRecord(bad).ok();
         (void)DecodeCounts(bad).ok();
       }

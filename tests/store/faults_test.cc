@@ -168,7 +168,7 @@ TEST_F(FaultsTest, Reclaim) {
       /*stride=*/5);
 }
 
-// The first birth lives in part: its file is written anew, and the counts say so after that.
+// The first save lives in part: its file is written anew, and the counts say so after that.
 TEST_F(FaultsTest, ReclaimOfAPart) {
   SweepAll(
       {2, 3},

@@ -109,7 +109,7 @@ class LostTablesTest : public InternalsTest {
     StoreTest::SetUp();
     expect_damage_ = true;
     SaveStep(1);
-    Reopen();  // the numbers of births go on in another block, as another file
+    Reopen();  // the save ids go on in another block, as another file
     SaveStep(2);
     SaveStep(3);
     VARVE_ASSERT_OK(store_->SetTag({"main", 2}, "good"));

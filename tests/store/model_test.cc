@@ -72,7 +72,7 @@ class ModelTest : public InternalsTest, public ::testing::WithParamInterface<uin
   void DoSomething() {
     switch (Below(12)) {
       case 0:
-        return Reopen({.codec = static_cast<Codec>(Below(4)),
+        return Reopen({.compression = static_cast<Compression>(Below(4)),
                        .max_delta_depth = static_cast<int>(1 + Below(8))});
       case 1:
         VARVE_ASSERT_OK(store_->Reclaim({.all = OneIn(2)}).status());

@@ -171,14 +171,14 @@ Result<SaveReport> SaveContent(Store* store, const ContentPlan& plan, uint64_t s
         {.name = made.name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
   }
   VARVE_RETURN_IF_ERROR(writer->PutBytes(kItemName, MakeItem(plan, content)));
-  TrainerState state;
+  TrainerProgress state;
   state.global_step = static_cast<int64_t>(content);
-  VARVE_RETURN_IF_ERROR(writer->SetTrainerState(state));
+  VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(state));
   return writer->Commit();
 }
 
 Result<uint64_t> ReadContentNumber(const CheckpointReader& reader) {
-  VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerProgress());
   if (!state) return Status::Corruption("the checkpoint has no trainer state");
   return static_cast<uint64_t>(state->global_step);
 }

@@ -37,7 +37,7 @@ int Failed(uint64_t step, const Status& status) {
   return 3;
 }
 
-void Report(const SaveMetrics& m) {
+void Report(const SaveStats& m) {
   if (!m.status.ok()) return;
   std::printf("step %lu stall %.3f durable %.3f changed %lu staged %lu peak %lu\n", m.step,
               m.stall_seconds, m.durable_seconds, m.changed_bytes, m.staged_bytes,

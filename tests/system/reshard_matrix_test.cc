@@ -119,7 +119,7 @@ class ReshardTest : public StoreTest {
     for (size_t rank = 0; rank < ranks->size(); ++rank) {
       threads.emplace_back([&, rank] {
         TrainingState state = StateOf(&(*ranks)[rank]);
-        const auto checkpointer = OpenWithRanks(root, groups[rank].get(), options);
+        const auto checkpointer = OpenGroupCheckpointer(root, groups[rank].get(), options);
         VARVE_ASSERT_OK(checkpointer.status());
         VARVE_EXPECT_OK(work(checkpointer->get(), &state));
         VARVE_EXPECT_OK((*checkpointer)->Close());

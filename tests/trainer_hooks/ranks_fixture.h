@@ -30,7 +30,8 @@ class RanksTest : public ::testing::Test {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        auto checkpointer = OpenWithRanks(root(), groups[static_cast<size_t>(rank)].get(), options);
+        auto checkpointer =
+            OpenGroupCheckpointer(root(), groups[static_cast<size_t>(rank)].get(), options);
         ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().ToString();
         work(rank, checkpointer->get());
         (*checkpointer)->Close().IgnoreError();  // tests that expect one say so

@@ -154,7 +154,7 @@ class StateTest : public StoreTest {
       VARVE_ASSERT_OK(name.status());
       VARVE_ASSERT_OK((*writer)->PutBytes(*name, item.value));
     }
-    VARVE_ASSERT_OK((*writer)->SetTrainerState(state.trainer));
+    VARVE_ASSERT_OK((*writer)->SetTrainerProgress(state.trainer));
     VARVE_ASSERT_OK((*writer)->Commit().status());
   }
 

@@ -142,7 +142,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     return Agree(ranks_, closed);
   }
 
-  std::optional<SaveMetrics> last_metrics() const override { return own_->last_metrics(); }
+  std::optional<SaveStats> last_stats() const override { return own_->last_stats(); }
   Status failure() const override { return own_->failure(); }
   Store& store() override { return own_->store(); }
 
@@ -208,9 +208,8 @@ Result<uint64_t> StartTogether(const std::filesystem::path& root, RankGroup* ran
 
 }  // namespace
 
-Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::path& root,
-                                                         RankGroup* ranks,
-                                                         const CheckpointerOptions& options) {
+Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
+    const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
   if (options.timeout.has_value()) ranks->set_timeout(*options.timeout);
   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, StartTogether(root, ranks));
@@ -233,7 +232,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenWithRanks(const std::filesystem::
   if (ranks->rank() != 0) own.retention.reset();
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,
-      {.annotate = [verdict](SaveMetrics* metrics) { metrics->warnings = verdict->warnings(); },
+      {.annotate = [verdict](SaveStats* metrics) { metrics->warnings = verdict->warnings(); },
        .may_try_again = [group] { return group->MayTryAgain(); },
        .ended = [group](uint64_t step, const SaveOptions& with,
                         const Status& status) { group->EndSave(step, with, status); }});

@@ -12,10 +12,10 @@
 namespace varve {
 namespace {
 
-Replicas FindRule(std::span<const ReplicaRule> rules, std::string_view name) {
+ReplicaPolicy FindRule(std::span<const ReplicaRule> rules, std::string_view name) {
   const auto rule = std::find_if(rules.begin(), rules.end(),
                                  [&](const ReplicaRule& r) { return MatchesGlob(r.glob, name); });
-  return rule == rules.end() ? Replicas::kMustBeEqual : rule->replicas;
+  return rule == rules.end() ? ReplicaPolicy::kMustBeEqual : rule->policy;
 }
 
 bool AreTied(const StateTensor& a, const StateTensor& b) {
@@ -109,7 +109,7 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.derived_from = from->Text();
   tensor.tied_to = from->Text();
   tensor.can_cut = from->Number() != 0;
-  tensor.replicas = static_cast<Replicas>(from->Number());
+  tensor.policy = static_cast<ReplicaPolicy>(from->Number());
   tensor.role = static_cast<TensorRole>(from->Number());
   const int64_t begin = from->Number(), end = from->Number();
   if (begin >= 0) tensor.had = Range{begin, end};
@@ -133,7 +133,7 @@ std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const Rep
     h.derived_from = tensor.derived_from;
     h.role = tensor.role;
     h.can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0;
-    h.replicas = FindRule(rules, tensor.name);
+    h.policy = FindRule(rules, tensor.name);
     if (h.Bytes() == 0) continue;
     const auto [begin, end] = by_data.equal_range(tensor.data);
     const auto first =
@@ -154,7 +154,7 @@ std::string EncodeHeld(std::span<const HeldTensor> tensors) {
     to.Text(tensor.derived_from);
     to.Text(tensor.tied_to);
     to.Number(tensor.can_cut ? 1 : 0);
-    to.Number(static_cast<int64_t>(tensor.replicas));
+    to.Number(static_cast<int64_t>(tensor.policy));
     to.Number(static_cast<int64_t>(tensor.role));
     to.Number(tensor.had ? tensor.had->begin : -1);
     to.Number(tensor.had ? tensor.had->end : -1);
@@ -168,8 +168,8 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
   for (size_t n = from.Count(); n > 0; --n) tensors.push_back(DecodeTensor(&from));
   bool valid = from.ok() && EncodeHeld(tensors) == bytes;  // there is one way to write a list
   for (const HeldTensor& tensor : tensors) {
-    valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.replicas >= Replicas{} &&
-            tensor.replicas <= Replicas::kEqualButPadding &&
+    valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
+            tensor.policy <= ReplicaPolicy::kEqualButPadding &&
             static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(tensor.layout).ok() &&
             Canonical(tensor.layout) == tensor.layout;
     if (!valid || !tensor.had.has_value()) continue;

@@ -24,7 +24,7 @@ struct HeldTensor {
   std::string derived_from;  // its master; empty: none
   std::string tied_to;       // the first name of this memory in the rank's list; empty: its own
   bool can_cut = false;      // a flat range of it lies in the trainer's memory in one piece
-  Replicas replicas = Replicas::kMustBeEqual;
+  ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
   TensorRole role = TensorRole::kOther;
   // The elements of the local tensor that the rank's store has already, of an earlier step.
   std::optional<Range> had{};

@@ -28,7 +28,7 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
   std::set<std::string_view> per_rank;
   for (const HeldTensor& tensor : held) {
     const bool is_new =
-        tensor.replicas != Replicas::kKeepPerRank || per_rank.insert(tensor.name).second;
+        tensor.policy != ReplicaPolicy::kKeepPerRank || per_rank.insert(tensor.name).second;
     if (!is_new) {
       return Status::InvalidArgument(
           "tensor " + tensor.name +

@@ -141,7 +141,7 @@ void Planner::FindGroups() {
     for (uint32_t i = 0; i < held_[rank].size(); ++i) {
       const HeldTensor& tensor = held_[rank][i];
       by_name_[rank][tensor.name].push_back(i);
-      if (tensor.replicas == Replicas::kKeepPerRank) {
+      if (tensor.policy == ReplicaPolicy::kKeepPerRank) {
         plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
         load_[rank] += tensor.Bytes();
         continue;
@@ -172,7 +172,7 @@ int Planner::StageOf(const Group& group) const {
 
 void Planner::PlanGroup(const Group& group) {
   const Range all{0, group.tensor->layout.NumLocal()};
-  const bool lowest = group.tensor->replicas == Replicas::kTakeLowest;
+  const bool lowest = group.tensor->policy == ReplicaPolicy::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
   if (FollowTied(group) || FollowMaster(group)) return;
   Keep(group);
@@ -321,15 +321,15 @@ void Planner::Assign(const Group& group, const Holder& holder, const Range& rang
   if (CountsFor(holder)) load_[holder.rank] += BytesOf(group, range);
 }
 
-std::string_view RuleName(Replicas replicas) {
+std::string_view RuleName(ReplicaPolicy policy) {
   switch (replicas) {
-    case Replicas::kMustBeEqual:
+    case ReplicaPolicy::kMustBeEqual:
       return "kMustBeEqual";
-    case Replicas::kTakeLowest:
+    case ReplicaPolicy::kTakeLowest:
       return "kTakeLowest";
-    case Replicas::kKeepPerRank:
+    case ReplicaPolicy::kKeepPerRank:
       return "kKeepPerRank";
-    case Replicas::kEqualButPadding:
+    case ReplicaPolicy::kEqualButPadding:
       return "kEqualButPadding";
   }
   return "a rule that is none";
@@ -383,7 +383,7 @@ Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
   };
   static constexpr Trait kTraits[] = {
       {"the rule for its replicas", "CheckpointerOptions::replicas",
-       [](const HeldTensor& t) { return std::string(RuleName(t.replicas)); }},
+       [](const HeldTensor& t) { return std::string(RuleName(t.policy)); }},
       {"its role", "StateTensor::role",
        [](const HeldTensor& t) { return std::string(TensorRoleName(t.role)); }},
       // A rank that has no part of the master need not name it.

@@ -187,17 +187,17 @@ Status ReplicaKeeper::Judge(const std::vector<Difference>& differences,
   std::string faults;
   size_t num_faults = 0;
   for (const Difference& difference : differences) {
-    const Replicas rule = TensorOf(difference).replicas;
+    const ReplicaPolicy rule = TensorOf(difference).policy;
     std::string text = TextOf(difference);
-    if (rule == Replicas::kEqualButPadding && difference.is_padding_alone) continue;
-    if (rule == Replicas::kTakeLowest) {
+    if (rule == ReplicaPolicy::kEqualButPadding && difference.is_padding_alone) continue;
+    if (rule == ReplicaPolicy::kTakeLowest) {
       const uint32_t lowest = difference.group->holders[0].rank;
       warnings->push_back(text + "; rank " + std::to_string(lowest) + "'s is saved");
       continue;
     }
     if (++num_faults > kShown) continue;
     if (difference.is_padding_alone) {
-      text += ": fill it alike, or let Replicas::kEqualButPadding take any of them";
+      text += ": fill it alike, or let ReplicaPolicy::kEqualButPadding take any of them";
     }
     faults += (faults.empty() ? "" : "\n") + text;
   }

@@ -22,7 +22,7 @@ namespace {
 
 // All that is not a tensor.
 struct Rest {
-  std::optional<TrainerState> trainer;
+  std::optional<TrainerProgress> trainer;
   std::vector<StateItem> items;
 };
 
@@ -30,14 +30,14 @@ Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topolo
                       const std::optional<Topology>& topology, const LoadOptions& options,
                       std::vector<std::string>* dropped) {
   Rest rest;
-  VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerState());
+  VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgress());
   VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
   for (const std::string& stored : names) {
     ItemName item = DecodeItemName(stored);
     VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
     rest.items.push_back({std::move(item.name), item.rank, std::move(value)});
   }
-  TrainerState none;
+  TrainerProgress none;
   VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, topology, options.rank_states,
                                       rest.trainer ? &*rest.trainer : &none, &rest.items, dropped));
   return rest;

@@ -59,7 +59,7 @@ Status CompareTopologies(const std::optional<Topology>& stored,
 }
 
 Status FitRankStates(const std::optional<Topology>& stored, const std::optional<Topology>& target,
-                     RankStates policy, TrainerState* trainer, std::vector<StateItem>* items,
+                     RankStates policy, TrainerProgress* trainer, std::vector<StateItem>* items,
                      std::vector<std::string>* dropped) {
   if (!AreOtherRanks(stored, target)) return Status::Ok();
   const size_t before = dropped->size();

@@ -19,7 +19,7 @@ Status CompareTopologies(const std::optional<Topology>& stored,
 // Takes the states of single ranks out of `trainer` and `items` when the number of ranks differs,
 // and names them in `dropped`; kInvalidArgument names them when that is not allowed.
 Status FitRankStates(const std::optional<Topology>& stored, const std::optional<Topology>& target,
-                     RankStates policy, TrainerState* trainer, std::vector<StateItem>* items,
+                     RankStates policy, TrainerProgress* trainer, std::vector<StateItem>* items,
                      std::vector<std::string>* dropped);
 
 // The same for tensors that were saved per rank, which `stored` (as List gives them) then lacks; in

@@ -10,7 +10,7 @@
 #include "base/coding.h"
 #include "base/digest.h"
 #include "base/util.h"
-#include "trainer_hooks/ranks/exchange_group.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
 namespace {

@@ -23,7 +23,7 @@
 #include <span>
 #include <string>
 
-#include "trainer_hooks/ranks/exchange_group.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 #include "trainer_hooks/ranks/socket.h"
 
 namespace varve {

@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "trainer_hooks/ranks/exchange_group.h"
 #include "trainer_hooks/ranks/mpi_transfer.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
 namespace {
@@ -35,11 +35,11 @@ struct Goodbye {
   std::array<char, 4084> text{};  // ends with a zero
 };
 
-class MpiGroup : public ExchangeGroup {
+class MpiGroup : public RankGroupBase {
  public:
   // Takes the communicator.
   MpiGroup(MPI_Comm comm, int rank, std::vector<int> names, std::chrono::milliseconds timeout)
-      : ExchangeGroup(rank, std::move(names)),
+      : RankGroupBase(rank, std::move(names)),
         comm_(comm),
         timeout_(timeout),
         mail_(std::make_unique<Mail>(size())) {}

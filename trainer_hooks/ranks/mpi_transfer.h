@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer_hooks/ranks/exchange_group.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
 

@@ -12,8 +12,8 @@
 
 #include "base/coding.h"
 #include "base/util.h"
-#include "trainer_hooks/ranks/exchange_group.h"
 #include "trainer_hooks/ranks/message_stream.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 #include "trainer_hooks/ranks/rendezvous.h"
 
 namespace varve {
@@ -41,10 +41,10 @@ struct Peer {
   }
 };
 
-class SocketGroup : public ExchangeGroup {
+class SocketGroup : public RankGroupBase {
  public:
   SocketGroup(Seat seat, Mesh mesh, std::chrono::milliseconds timeout)
-      : ExchangeGroup(seat.rank, seat.names),
+      : RankGroupBase(seat.rank, seat.names),
         job_(std::move(seat.job)),
         hosts_(std::move(mesh.hosts)),
         timeout_(timeout),

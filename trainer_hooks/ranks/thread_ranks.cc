@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "trainer_hooks/ranks/exchange_group.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
 namespace {
@@ -39,11 +39,11 @@ struct Board {
   std::map<int, std::pair<std::shared_ptr<Board>, size_t>> subgroups;
 };
 
-class ThreadGroup : public ExchangeGroup {
+class ThreadGroup : public RankGroupBase {
  public:
   ThreadGroup(int rank, std::vector<int> names, std::shared_ptr<Board> board,
               std::chrono::milliseconds timeout)
-      : ExchangeGroup(rank, std::move(names)), board_(std::move(board)), timeout_(timeout) {}
+      : RankGroupBase(rank, std::move(names)), board_(std::move(board)), timeout_(timeout) {}
   ~ThreadGroup() override {
     const std::lock_guard lock(board_->mutex);
     board_->places[rank()].has_left = true;

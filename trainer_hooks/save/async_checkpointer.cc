@@ -94,7 +94,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
-  std::optional<SaveMetrics> last_metrics() const override;
+  std::optional<SaveStats> last_stats() const override;
   Status failure() const override;
   Store& store() override { return *store_; }
   bool IsBusy() const override;
@@ -135,7 +135,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::condition_variable_any wake_;
   Phase phase_ = Phase::kIdle;    // guarded, as all below
   std::shared_ptr<SaveJob> job_;  // the save under way, or the last
-  std::optional<SaveMetrics> last_metrics_;
+  std::optional<SaveStats> last_metrics_;
   Status error_;  // the first that has not been returned yet, or is fatal
   bool is_error_seen_ = false;
   bool is_awaited_ = true;  // AwaitStaged has returned for job_
@@ -199,7 +199,7 @@ bool AsyncCheckpointerImpl::IsBusy() const {
 }
 
 void AsyncCheckpointerImpl::Skip(uint64_t step) {
-  SaveMetrics metrics{.step = step, .skipped = true};
+  SaveStats metrics{.step = step, .skipped = true};
   if (options_.on_save) options_.on_save(metrics);
   const std::lock_guard lock(mutex_);
   last_metrics_ = metrics;
@@ -349,7 +349,7 @@ Status AsyncCheckpointerImpl::Close() {
   return error_;
 }
 
-std::optional<SaveMetrics> AsyncCheckpointerImpl::last_metrics() const {
+std::optional<SaveStats> AsyncCheckpointerImpl::last_stats() const {
   const std::lock_guard lock(mutex_);
   return last_metrics_;
 }
@@ -448,7 +448,7 @@ Status AsyncCheckpointerImpl::Write(SaveJob* job) {
 
 // Says what has become of the save.
 Status AsyncCheckpointerImpl::Report(SaveJob* job) {
-  SaveMetrics metrics;
+  SaveStats metrics;
   {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] { return is_awaited_; });  // only then is the stall known
@@ -509,7 +509,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
   if (Group::IsRoot(path)) {
     return Status::FailedPrecondition(
         path.string() +
-        " is the root of a group, in which many ranks save: open it with OpenWithRanks "
+        " is the root of a group, in which many ranks save: open it with OpenGroupCheckpointer "
         "(varve/group_checkpointer.h), also from a single rank");
   }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));

@@ -16,7 +16,7 @@ namespace varve {
 // one of its threads at a time.
 struct GroupSide {
   // Adds to the metrics of each save what others know of it, before anyone sees them.
-  std::function<void(SaveMetrics*)> annotate;
+  std::function<void(SaveStats*)> annotate;
   // Whether what has failed may be tried again without the other ranks.
   std::function<bool()> may_try_again;
   // A save has ended, and is not tried again.

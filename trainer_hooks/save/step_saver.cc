@@ -73,16 +73,16 @@ Status StepSaver::Commit(SaveJob* job) {
   SaveOptions options = OptionsOf(*job);
   ChooseCodec(*job, &options);
   // On this rank alone, if it is one of many: so no other attempt is begun for it.
-  if (options.codec.has_value()) job->writer->SetCodec(*options.codec);
+  if (options.compression.has_value()) job->writer->SetCompression(*options.compression);
   VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, options));
-  job->metrics.codec = options.codec.value_or(options_.store.codec);
+  job->metrics.compression = options.compression.value_or(options_.store.compression);
   job->metrics.durable_seconds = SecondsSince(job->begun);
   job->metrics.logical_bytes = report.logical_bytes;
   job->metrics.new_bytes = report.new_bytes;
   job->metrics.stored_bytes = report.stored_bytes;
   job->metrics.warnings.insert(job->metrics.warnings.end(), report.warnings.begin(),
                                report.warnings.end());
-  if (!options.codec.has_value()) {
+  if (!options.compression.has_value()) {
     estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, attempt_seconds_);
   }
   return Status::Ok();
@@ -120,7 +120,7 @@ Result<std::unique_ptr<SourceWriter>> StepSaver::BeginOnce(const SaveJob& job,
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
     VARVE_RETURN_IF_ERROR(writer->PutBytes(name, item.value));
   }
-  VARVE_RETURN_IF_ERROR(writer->SetTrainerState(job.state.trainer));
+  VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(job.state.trainer));
   if (job.state.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*job.state.topology));
   for (const auto& [name, value] : job.state.metrics) {
     VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
@@ -134,10 +134,10 @@ Result<std::unique_ptr<SourceWriter>> StepSaver::BeginOnce(const SaveJob& job,
 // Before a deadline, data is stored as it is when compressing it might take too long.
 void StepSaver::ChooseCodec(const SaveJob& job, SaveOptions* options) const {
   constexpr double kMargin = 2;  // estimates are of a machine that had other work, and may again
-  if (!job.deadline.has_value() || options_.store.codec == Codec::kNone) return;
+  if (!job.deadline.has_value() || options_.store.compression == Compression::kNone) return;
   const double left = -SecondsSince(*job.deadline);
   if (kMargin * estimate_.SecondsToEncode(job.stage.changed_bytes()) > left) {
-    options->codec = Codec::kNone;
+    options->compression = Compression::kNone;
   }
 }
 

@@ -39,7 +39,7 @@ struct SaveJob {
   std::function<Status()> may_commit;
   std::unique_ptr<SourceWriter> writer;  // from Begin to Commit
   // The trainer writes what it has waited for; the preparer and then the saver all else.
-  SaveMetrics metrics;
+  SaveStats metrics;
   std::optional<StagingCheck> check;  // the trainer's
   Status broken;   // the trainer's: how it broke the contract; guarded by the checkpointer's mutex
   Status status;   // of what has been done of it

@@ -71,7 +71,7 @@ TEST(InfiniTrainFieldsTest, WritesValidJsonInTheOrderOfInfiniTrain) {
   EXPECT_EQ(JsonFromFields(fields.state, fields.topology).dump(),
             R"({"global_step":7,"consumed_batches":3,"last_lr":0.1,"n_layer":2,"vocab_size":5,)"
             R"("ddp_size":2,"tp_size":1,"sp_size":1,"pp_size":1,"zz":1})");
-  TrainerState state{.global_step = 1, .consumed_samples = 9};
+  TrainerProgress state{.global_step = 1, .consumed_samples = 9};
   state.extra["other"] = 1.0;
   EXPECT_EQ(JsonFromFields(state, {}).dump(), R"({"global_step":1,"consumed_train_samples":9})");
 }

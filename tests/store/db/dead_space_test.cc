@@ -43,11 +43,11 @@ class DeadSpaceTest : public InternalsTest {
     std::map<ChunkAddress, uint64_t> dead;
     VARVE_EXPECT_OK(database()->Scan(
         Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
-          const auto parsed = keys::ParseBirth(key);
+          const auto parsed = keys::ParseSave(key);
           if (parsed->block.has_value()) return Status::Ok();
-          VARVE_ASSIGN_OR_RETURN(const BirthRecord record, DecodeBirthRecord(value));
+          VARVE_ASSIGN_OR_RETURN(const SaveRecord record, DecodeSaveRecord(value));
           for (uint32_t ordinal = 0; ordinal < record.chunks; ++ordinal) {
-            const ChunkAddress address{parsed->birth, ordinal};
+            const ChunkAddress address{parsed->save_id, ordinal};
             VARVE_ASSIGN_OR_RETURN(const uint32_t count, counts.ChunkCount(address));
             if ((count & kDeadBit) != 0) dead[address] = count & kMaxCount;
           }
@@ -116,8 +116,8 @@ TEST_F(DeadSpaceTest, IsWhatTheCountsSay) {
   }
 }
 
-// Records of births that opening a store reads, on this thread.
-TEST_F(DeadSpaceTest, OpeningDoesNotReadAllBirths) {
+// Records of saves that opening a store reads, on this thread.
+TEST_F(DeadSpaceTest, OpeningDoesNotReadAllSaves) {
   for (uint64_t step = 1; step <= 80; ++step) {
     VARVE_ASSERT_OK(Save(step, {RandomTensor("t", DType::kU8, {3000}, step)}).status());
   }
@@ -133,27 +133,27 @@ TEST_F(DeadSpaceTest, OpeningDoesNotReadAllBirths) {
   store_ = Store::Open(path()).value();
   const uint64_t bytes = rocksdb::get_perf_context()->iter_read_bytes;
   rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);
-  EXPECT_LE(bytes, 400 * (files + 2));  // a look a file; the records of births are some 12,000
-  EXPECT_EQ(impl()->num_births_visited_for_test(), 0u);
+  EXPECT_LE(bytes, 400 * (files + 2));  // a look a file; the records of saves are some 12,000
+  EXPECT_EQ(impl()->num_saves_visited_for_test(), 0u);
   VARVE_ASSERT_OK(Save(81, {RandomTensor("t", DType::kU8, {3000}, 81)}).status());
-  EXPECT_EQ(impl()->num_births_visited_for_test(), 0u);
+  EXPECT_EQ(impl()->num_saves_visited_for_test(), 0u);
   ExpectAsCounted("after opening");
 }
 
-// What commits change while the records of births are read counts, and so does what they undo.
+// What commits change while the records of saves are read counts, and so does what they undo.
 TEST_F(DeadSpaceTest, CommitsCountWhileItIsLearned) {
   const TestTensor a = RandomTensor("a", DType::kU8, {3000}, 1);
   const TestTensor b = RandomTensor("b", DType::kU8, {3000}, 2);
   VARVE_ASSERT_OK(Save(1, {a}).status());
   VARVE_ASSERT_OK(Save(2, {a, b}).status());
-  const auto record = [&](uint64_t birth) {
-    return DecodeBirthRecord(Value(Family::kBirths, keys::Birth(birth))).value();
+  const auto record = [&](uint64_t save_id) {
+    return DecodeSaveRecord(Value(Family::kBirths, keys::Save(save_id))).value();
   };
   DeadSpace space, learned;
   space.BeginLearning();
   VARVE_ASSERT_OK(learned.Load(*database()));
   VARVE_ASSERT_OK(DropSteps({2}, {.reclaim = false}));
-  const BirthRecord changed = record(2);
+  const SaveRecord changed = record(2);
   EXPECT_EQ(changed.live_chunks, 0u);
   space.Note(2, &changed);
   space.Adopt(std::move(learned));
@@ -170,7 +170,7 @@ TEST_F(DeadSpaceTest, CommitsCountWhileItIsLearned) {
 }
 
 // A save in several files, of which one dies in part and another as a whole.
-TEST_F(DeadSpaceTest, ABirthInSeveralFilesIsCountedByFile) {
+TEST_F(DeadSpaceTest, ASaveInSeveralFilesIsCountedByFile) {
   std::vector<TestTensor> state;
   for (int i = 0; i < 12; ++i) {
     state.push_back(RandomTensor("t" + std::to_string(i), DType::kU8, {100'000}, i));
@@ -230,9 +230,9 @@ TEST_F(DeadSpaceTest, ADropVisitsWhatItChanges) {
       VARVE_ASSERT_OK(Save(step, state).status());
     }
     VARVE_ASSERT_OK(DropSteps({saves - 2}));
-    const uint64_t before = impl()->num_births_visited_for_test();
+    const uint64_t before = impl()->num_saves_visited_for_test();
     VARVE_ASSERT_OK(DropSteps({saves - 5}));
-    visited.push_back(impl()->num_births_visited_for_test() - before);
+    visited.push_back(impl()->num_saves_visited_for_test() - before);
   }
   EXPECT_LE(visited[0], 4u);
   EXPECT_EQ(visited[2], visited[0]);

@@ -37,7 +37,7 @@ TEST_F(HandlesTest, ReaderOfAReplacedOrDroppedStepSeesNoOtherItems) {
   save("second", OnExisting::kReplace);
   EXPECT_THAT(reader->ListBytes(), FailsWith(StatusCode::kNotFound, "replaced"));
   EXPECT_THAT(reader->ReadBytes("second"), FailsWith(StatusCode::kNotFound, "replaced"));
-  EXPECT_THAT(reader->ReadTrainerState(), FailsWith(StatusCode::kNotFound, "replaced"));
+  EXPECT_THAT(reader->ReadTrainerProgress(), FailsWith(StatusCode::kNotFound, "replaced"));
   EXPECT_THAT(reader->List(), FailsWith(StatusCode::kNotFound, "replaced"));
   const auto second = store_->OpenCheckpoint("main", 1).value();
   VARVE_ASSERT_OK(DropSteps({1}));
@@ -89,7 +89,7 @@ class SplitCommitTest : public HandlesTest {
 TEST_F(SplitCommitTest, AStepThatIsThereIsWhole) {
   const TestTensor a = RandomTensor("a", DType::kU8, {100000}, 1);
   const TestTensor b = RandomTensor("b", DType::kU8, {1000}, 2);
-  auto writer = store_->Begin(1).value();  // which commits a block of births
+  auto writer = store_->Begin(1).value();  // which commits a block of save ids
   SplitNextCommit({Family::kMeta, Family::kSteps}, [&] {
     const auto list = store_->ListCheckpoints("main");
     ASSERT_TRUE(list.ok()) << list.status().ToString();
@@ -99,12 +99,12 @@ TEST_F(SplitCommitTest, AStepThatIsThereIsWhole) {
     EXPECT_EQ(ListMatching(*reader, "a*").value().size(), 1u);
     ExpectHolds(1, {a, b});
     EXPECT_THAT(reader->ListBytes().value(), ::testing::ElementsAre("item"));
-    EXPECT_EQ(reader->ReadTrainerState().value().value().global_step, 1u);
+    EXPECT_EQ(reader->ReadTrainerProgress().value().value().global_step, 1u);
   });
   VARVE_ASSERT_OK(writer->Put(a.view()));
   VARVE_ASSERT_OK(writer->Put(b.view()));
   VARVE_ASSERT_OK(writer->PutBytes("item", Bytes("x")));
-  VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 1}));
+  VARVE_ASSERT_OK(writer->SetTrainerProgress({.global_step = 1}));
   VARVE_ASSERT_OK(writer->AddTag("good"));
   VARVE_ASSERT_OK(writer->Commit().status());
   AwaitReader();
@@ -205,10 +205,10 @@ TEST_F(HandlesTest, AbandonAfterCommitIsHarmless) {
   EXPECT_EQ(store_->LatestStep("main").value(), 1u);
 }
 
-TEST_F(HandlesTest, NewBirthsGoOnAfterABlockOfThem) {
-  uint64_t last = impl()->NewBirth().value();
+TEST_F(HandlesTest, NewSavesGoOnAfterABlockOfThem) {
+  uint64_t last = impl()->NewSaveId().value();
   for (int i = 0; i < 4200; ++i) {
-    const uint64_t next = impl()->NewBirth().value();
+    const uint64_t next = impl()->NewSaveId().value();
     ASSERT_GT(next, last);
     last = next;
   }

@@ -69,8 +69,8 @@ TEST_F(OpenTest, LeftoversGoEvenWhenTheyAreLinksToCommittedFiles) {
   ExpectHolds(1, {t});
 }
 
-// Puts a chunk file into the database that no birth answers for, as a torn protocol might.
-TEST_F(OpenTest, OrphanedChunksAreSweptByBirth) {
+// Puts a chunk file into the database that no save answers for, as a torn protocol might.
+TEST_F(OpenTest, OrphanedChunksAreSweptBySave) {
   const TestTensor t = RandomTensor("t", DType::kU8, {1 << 20}, 1);
   VARVE_ASSERT_OK(Save(1, {t}).status());
   store_.reset();
@@ -94,22 +94,22 @@ TEST_F(OpenTest, OrphanedChunksAreSweptByBirth) {
   ExpectHolds(1, {t});
 }
 
-TEST_F(OpenTest, BirthsAreNeverUsedTwice) {
+TEST_F(OpenTest, SavesAreNeverUsedTwice) {
   const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
-  const auto birth_of = [&](uint64_t step) {
+  const auto save_id_of = [&](uint64_t step) {
     auto database = Database::OpenForReading(path()).value();
     const auto record = database->Get(Family::kSteps, keys::Step({1, step})).value();
-    return DecodeStepRecord(*record)->birth;
+    return DecodeStepRecord(*record)->save_id;
   };
   VARVE_ASSERT_OK(Save(1, {t}).status());
   store_->Begin(7).value()->Abandon();
   VARVE_ASSERT_OK(Save(2, {t}).status());
-  const uint64_t first = birth_of(1), third = birth_of(2);
+  const uint64_t first = save_id_of(1), third = save_id_of(2);
   EXPECT_GE(third, first + 2);  // the abandoned save had the number between
   VARVE_ASSERT_OK(DropSteps({1, 2}));
   Reopen();
   VARVE_ASSERT_OK(Save(1, {t}).status());
-  EXPECT_GT(birth_of(1), third);
+  EXPECT_GT(save_id_of(1), third);
 }
 
 TEST_F(OpenTest, UnknownFamilyIsLeftAlone) {

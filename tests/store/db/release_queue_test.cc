@@ -19,7 +19,7 @@ std::pair<uint64_t, uint32_t> PopBoth(ReleaseQueue* queue, Counts* expected) {
   const auto released = *queue->Pop();
   EXPECT_TRUE(released.has_value());
   if (!released.has_value()) return highest->first;
-  EXPECT_EQ(released->what.birth, highest->first.first);
+  EXPECT_EQ(released->what.save_id, highest->first.first);
   EXPECT_EQ(released->what.number, highest->first.second);
   EXPECT_EQ(released->what.bytes, released->what.number + 7);
   EXPECT_EQ(released->times, highest->second);
@@ -33,18 +33,18 @@ void CompareWithAMap(size_t max_in_memory, uint64_t seed) {
   std::mt19937_64 random(seed);
   ReleaseQueue queue(max_in_memory);
   Counts expected;
-  const auto push = [&](uint64_t max_birth) {
-    const uint64_t birth = random() % (max_birth + 1);
+  const auto push = [&](uint64_t max_save_id) {
+    const uint64_t save_id = random() % (max_save_id + 1);
     const auto number = static_cast<uint32_t>(random() % 5);
-    ASSERT_TRUE(queue.Push({birth, number, number + 7}).ok());
-    ++expected[{birth, number}];
+    ASSERT_TRUE(queue.Push({save_id, number, number + 7}).ok());
+    ++expected[{save_id, number}];
   };
   for (int i = 0; i < 6000; ++i) push(300);
   while (!expected.empty()) {
-    const auto [birth, number] = PopBoth(&queue, &expected);
+    const auto [save_id, number] = PopBoth(&queue, &expected);
     if (::testing::Test::HasFailure()) return;
     // As a chunk that dies releases its base.
-    for (uint64_t n = random() % 4; birth > 0 && n > 0; --n) push(birth - 1);
+    for (uint64_t n = random() % 4; save_id > 0 && n > 0; --n) push(save_id - 1);
   }
   EXPECT_FALSE(queue.Pop()->has_value());
   if (max_in_memory < 100) {
@@ -67,7 +67,7 @@ TEST(ReleaseQueueTest, LongRuns) {
   }
   for (uint64_t i = 3 * kInMemory; i-- > 0;) {
     const auto released = *queue.Pop();
-    ASSERT_EQ(released->what.birth, i);
+    ASSERT_EQ(released->what.save_id, i);
     ASSERT_EQ(released->times, 1u);
   }
   EXPECT_FALSE(queue.Pop()->has_value());

@@ -3,7 +3,7 @@
 // Stores as files (tests/golden): what the code of one day wrote must be read and written on by all
 // later code. A change of the format adds one here; VARVE_WRITE_GOLDEN=1 makes the newest anew.
 //   store         format version 1 as it was first
-//   store_planes  births know the planes of their frames
+//   store_planes  saves know the planes of their frames
 //   store_roles   tensors know their role, and whose storage they shared
 //   store_shards  "zeros" lies in three shards: two pieces with padding, and a flat one
 #include <cstdlib>
@@ -76,10 +76,10 @@ void WriteGolden(const fs::path& path) {
       auto writer = store->Begin(static_cast<uint64_t>(step)).value();
       const auto tensors = GoldenStep(step);
       for (const TestTensor& tensor : tensors) PutGolden(writer.get(), tensor);
-      TrainerState state;
+      TrainerProgress state;
       state.global_step = step;
       state.lr_scheduler["lr"] = 0.5;
-      VARVE_ASSERT_OK(writer->SetTrainerState(state));
+      VARVE_ASSERT_OK(writer->SetTrainerProgress(state));
       VARVE_ASSERT_OK(writer->SetTopology({.tp = 2, .world_size = 2}));
       VARVE_ASSERT_OK(writer->PutBytes("item", std::as_bytes(std::span("bytes", 5))));
       VARVE_ASSERT_OK(writer->SetMetric("loss", 1.0 / step));
@@ -122,7 +122,7 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
         EXPECT_EQ(reader->Find("zeros", i)->layout, GoldenShards()[i]);
       }
     }
-    EXPECT_EQ(reader->ReadTrainerState().value()->global_step, 3);
+    EXPECT_EQ(reader->ReadTrainerProgress().value()->global_step, 3);
     EXPECT_EQ(reader->ReadTopology().value()->tp, 2u);
     EXPECT_EQ(reader->ReadBytes("item").value().size(), 5u);
     EXPECT_THAT(store.Check({.read_data = true}).value().errors, ::testing::IsEmpty());

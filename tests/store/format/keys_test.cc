@@ -31,8 +31,8 @@ TEST(KeysTest, ParseUndoesBuild) {
   EXPECT_EQ(keys::ParseStep(keys::Step({8, 7})), (StepKey{8, 7}));
   EXPECT_EQ(keys::ParseChunk(keys::Chunk({1, 2})), (ChunkAddress{1, 2}));
   EXPECT_EQ(keys::ParseList(keys::List({1, 2})), (ListAddress{1, 2}));
-  EXPECT_EQ(keys::ParseBirth(keys::Birth(77))->birth, 77u);
-  EXPECT_EQ(keys::ParseBirth(keys::BirthBlock(77, 5))->block, 5u);
+  EXPECT_EQ(keys::ParseSave(keys::Save(77))->save_id, 77u);
+  EXPECT_EQ(keys::ParseSave(keys::SaveBlock(77, 5))->block, 5u);
   EXPECT_EQ(keys::ParseCounts(keys::Counts(6, Counted::kChunk, 2))->block, 2u);
   EXPECT_EQ(keys::ParseItem(keys::Item({1, 1}, "loader")), "loader");
   EXPECT_EQ(keys::ParseTag(keys::Tag(1, "best-so-far")), "best-so-far");

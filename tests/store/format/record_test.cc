@@ -9,7 +9,7 @@ namespace {
 
 TensorRecord SomeTensor() {
   TensorRecord record;
-  record.birth = 9;
+  record.save_id = 9;
   record.dtype = DType::kBF16;
   record.elements_per_chunk = 262144;
   record.shape = {3, 300000};
@@ -24,7 +24,7 @@ TensorRecord SomeTensor() {
 TEST(TensorRecordTest, RoundTrip) {
   const TensorRecord in = SomeTensor();
   const TensorRecord out = DecodeTensorRecord(EncodeTensorRecord(in)).value();
-  EXPECT_EQ(out.birth, in.birth);
+  EXPECT_EQ(out.save_id, in.save_id);
   EXPECT_EQ(out.shape, in.shape);
   EXPECT_EQ(out.lists, in.lists);
   EXPECT_EQ(out.content, in.content);
@@ -110,13 +110,13 @@ TEST(ChunkListTest, RoundTrip) {
   EXPECT_THAT(DecodeChunkList(EncodeChunkList({})), FailsWith(StatusCode::kCorruption, "0 chunks"));
 }
 
-BirthRecord SomeBirth() {
-  BirthRecord record{.chunks = 3,
-                     .lists = 1,
-                     .stored_bytes = 900,
-                     .raw_bytes = 3000,
-                     .live_chunks = 2,
-                     .live_lists = 1};
+SaveRecord SomeSave() {
+  SaveRecord record{.chunks = 3,
+                    .lists = 1,
+                    .stored_bytes = 900,
+                    .raw_bytes = 3000,
+                    .live_chunks = 2,
+                    .live_lists = 1};
   record.live[1] = {2, 2000, 600};
   record.live_coders.emplace();
   (*record.live_coders)[0] = {6, 1500, 400};
@@ -124,30 +124,30 @@ BirthRecord SomeBirth() {
   return record;
 }
 
-TEST(BirthRecordTest, RoundTrip) {
-  BirthRecord record = SomeBirth();
-  EXPECT_EQ(DecodeBirthRecord(EncodeBirthRecord(record)).value(), record);
+TEST(SaveRecordTest, RoundTrip) {
+  SaveRecord record = SomeSave();
+  EXPECT_EQ(DecodeSaveRecord(EncodeSaveRecord(record)).value(), record);
   record.live_coders.reset();
-  EXPECT_EQ(DecodeBirthRecord(EncodeBirthRecord(record)).value(), record);
+  EXPECT_EQ(DecodeSaveRecord(EncodeSaveRecord(record)).value(), record);
 }
 
-TEST(BirthRecordTest, RefusesWhatCannotBe) {
-  const auto refused = [](const BirthRecord& record, const char* text) {
-    EXPECT_THAT(DecodeBirthRecord(EncodeBirthRecord(record)),
+TEST(SaveRecordTest, RefusesWhatCannotBe) {
+  const auto refused = [](const SaveRecord& record, const char* text) {
+    EXPECT_THAT(DecodeSaveRecord(EncodeSaveRecord(record)),
                 FailsWith(StatusCode::kCorruption, text));
   };
-  BirthRecord record = SomeBirth();
+  SaveRecord record = SomeSave();
   record.live_chunks = 4;
   refused(record, "more live than stored");
-  record = SomeBirth();
+  record = SomeSave();
   (*record.live_coders)[6] = {1, 0, 71};
   refused(record, "more bytes in live planes than in live frames");
   (*record.live_coders)[6] = {1, 1, 70};
   refused(record, "more bytes in live planes than in live frames");
 }
 
-BirthBlock SomeBlock() {
-  BirthBlock block;
+SaveBlock SomeBlock() {
+  SaveBlock block;
   block.edges = {{.ordinal = 5, .base = {3, 9}, .base_digest = {1, 2}, .base_raw_bytes = 800}};
   block.planes = {{.ordinal = 4, .coder = StreamCoder::kRaw, .num_planes = 1, .bytes = 800},
                   {.ordinal = 5, .coder = StreamCoder::kRaw, .num_planes = 3, .bytes = 615},
@@ -155,8 +155,8 @@ BirthBlock SomeBlock() {
   return block;
 }
 
-TEST(BirthBlockTest, RoundTrip) {
-  const BirthBlock block = DecodeBirthBlock(EncodeBirthBlock(SomeBlock())).value();
+TEST(SaveBlockTest, RoundTrip) {
+  const SaveBlock block = DecodeSaveBlock(EncodeSaveBlock(SomeBlock())).value();
   ASSERT_EQ(block.edges.size(), 1u);
   EXPECT_EQ(block.edges[0].base, (ChunkAddress{3, 9}));
   CoderTotals expected{};
@@ -164,15 +164,14 @@ TEST(BirthBlockTest, RoundTrip) {
   expected[2] = {1, 200, 70};
   EXPECT_EQ(block.PlanesOf(5, 800), expected);
   EXPECT_EQ(block.PlanesOf(6, 800), CoderTotals{});
-  EXPECT_TRUE(DecodeBirthBlock(EncodeBirthBlock({}))->planes.empty());
+  EXPECT_TRUE(DecodeSaveBlock(EncodeSaveBlock({}))->planes.empty());
 }
 
-TEST(BirthBlockTest, RefusesWhatCannotBe) {
-  const auto refused = [](const BirthBlock& block, const char* text) {
-    EXPECT_THAT(DecodeBirthBlock(EncodeBirthBlock(block)),
-                FailsWith(StatusCode::kCorruption, text));
+TEST(SaveBlockTest, RefusesWhatCannotBe) {
+  const auto refused = [](const SaveBlock& block, const char* text) {
+    EXPECT_THAT(DecodeSaveBlock(EncodeSaveBlock(block)), FailsWith(StatusCode::kCorruption, text));
   };
-  BirthBlock block = SomeBlock();
+  SaveBlock block = SomeBlock();
   block.edges.push_back(block.edges[0]);
   refused(block, "ordinals of deltas do not rise");
   block = SomeBlock();
@@ -184,7 +183,7 @@ TEST(BirthBlockTest, RefusesWhatCannotBe) {
   block = SomeBlock();
   block.planes[0].coder = static_cast<StreamCoder>(7);
   refused(block, "1 planes of coder 7");
-  EXPECT_THAT(DecodeBirthBlock("x"), FailsWith(StatusCode::kCorruption, "flatbuffer"));
+  EXPECT_THAT(DecodeSaveBlock("x"), FailsWith(StatusCode::kCorruption, "flatbuffer"));
 }
 
 TEST(CountsTest, RoundTrip) {
@@ -208,7 +207,7 @@ TEST(StepRecordTest, WhatCanBeWrittenCanBeRead) {
 
 TEST(StepRecordTest, RoundTrip) {
   StepRecord in;
-  in.birth = 3;
+  in.save_id = 3;
   in.created_us = -5;
   in.parent = StepKey{1, 2};
   in.num_tensors = 4;

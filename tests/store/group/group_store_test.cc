@@ -70,9 +70,9 @@ class GroupStoreTest : public ::testing::Test {
     for (const TestTensor& tensor : content) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
     const std::string item = "item of " + std::to_string(rank);
     VARVE_RETURN_IF_ERROR(writer->PutBytes("loader", AsBytes(item)));
-    TrainerState state;
+    TrainerProgress state;
     state.global_step = static_cast<int64_t>(step * 10 + rank);
-    VARVE_RETURN_IF_ERROR(writer->SetTrainerState(state));
+    VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(state));
     VARVE_RETURN_IF_ERROR(writer->SetMetric("loss", static_cast<double>(step)));
     VARVE_RETURN_IF_ERROR(writer->AddTag("newest"));
     return writer->Commit();
@@ -121,7 +121,8 @@ class GroupStoreTest : public ::testing::Test {
         EXPECT_TRUE(out == tensor.bytes) << tensor.name << " of rank " << rank;
       }
     }
-    EXPECT_EQ((*reader)->ReadTrainerState().value()->global_step, static_cast<int64_t>(step * 10));
+    EXPECT_EQ((*reader)->ReadTrainerProgress().value()->global_step,
+              static_cast<int64_t>(step * 10));
     EXPECT_EQ((*reader)->ListBytes().value().size(), num_ranks);
   }
 

@@ -87,14 +87,14 @@ TEST_F(BranchTest, ForkOutlivesItsOrigin) {
 
 TEST_F(BranchTest, ForkCarriesStateAndItems) {
   auto writer = *store_->Begin(1);
-  VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 77}));
+  VARVE_ASSERT_OK(writer->SetTrainerProgress({.global_step = 77}));
   VARVE_ASSERT_OK(writer->SetTopology({.dp = 4, .world_size = 4}));
   const std::string item = "opaque";
   VARVE_ASSERT_OK(writer->PutBytes("loader", std::as_bytes(std::span(item))));
   VARVE_ASSERT_OK(writer->Commit().status());
   VARVE_ASSERT_OK(store_->Fork("main", "try").status());
   const auto reader = *store_->OpenCheckpoint("try", 1);
-  EXPECT_EQ((*reader->ReadTrainerState())->global_step, 77);
+  EXPECT_EQ((*reader->ReadTrainerProgress())->global_step, 77);
   EXPECT_EQ((*reader->ReadTopology())->dp, 4);
   EXPECT_EQ(reader->ReadBytes("loader")->size(), item.size());
 }

@@ -4,7 +4,7 @@
 #include <rocksdb/perf_context.h>
 #include <rocksdb/perf_level.h>
 
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 #include "tests/store/internals.h"
 
 namespace varve::testing {
@@ -22,7 +22,7 @@ class CheckTest : public InternalsTest {
     auto writer = store_->Begin(4).value();
     VARVE_ASSERT_OK(writer->Put(weights_.view()));
     VARVE_ASSERT_OK(writer->PutBytes("loader", std::as_bytes(std::span(item))));
-    VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 4}));
+    VARVE_ASSERT_OK(writer->SetTrainerProgress({.global_step = 4}));
     VARVE_ASSERT_OK(writer->SetTopology({.dp = 2}));
     VARVE_ASSERT_OK(writer->AddTag("good"));
     VARVE_ASSERT_OK(writer->Commit().status());
@@ -63,14 +63,14 @@ TEST_F(CheckTest, MissingItem) {
 }
 
 TEST_F(CheckTest, DamagedTrainerStateAndTopology) {
-  Change(Family::kState, keys::TrainerState(kStep), "x");
+  Change(Family::kState, keys::TrainerProgress(kStep), "x");
   ExpectError("trainer state at step 4 of run main: ");
   Change(Family::kState, keys::Topology(kStep), "x");
   ExpectError("topology at step 4 of run main: ");
 }
 
 TEST_F(CheckTest, StateWithoutAStep) {
-  Change(Family::kState, keys::TrainerState({1, 6}), EncodeTrainerState({}));
+  Change(Family::kState, keys::TrainerProgress({1, 6}), EncodeTrainerProgress({}));
   ExpectError("trainer state at step 6 of run main: has no step record");
   Change(Family::kState, keys::Step(kStep) + "\x07", "x");
   ExpectError("family state has a malformed key");
@@ -83,7 +83,7 @@ TEST_F(CheckTest, TagOfAMissingStep) {
   ExpectError("tag good of run main: not a number");
 }
 
-TEST_F(CheckTest, BirthThatCouldBeUsedTwice) {
+TEST_F(CheckTest, SaveThatCouldBeUsedTwice) {
   Change(Family::kMeta, std::string(keys::kNextBirth), EncodeNumber(2));
   ExpectError("meta key next_birth: 2, expected more than 2, which is in use");
   Change(Family::kMeta, std::string(keys::kNextBirth), std::nullopt);
@@ -108,7 +108,7 @@ TEST_F(CheckTest, MissingRunRecord) {
 TEST_F(CheckTest, TensorOfAnotherSave) {
   const std::string key = keys::Tensor({1, 5}, "weights", 0);
   Change(Family::kTensors, key, Value(Family::kTensors, keys::Tensor(kStep, "weights", 0)));
-  ExpectError("tensor weights at step 5 of run main: is of birth 1, its step of birth 2");
+  ExpectError("tensor weights at step 5 of run main: is of save 1, its step of save 2");
 }
 
 TEST_F(CheckTest, WrongRootDigest) {
@@ -140,16 +140,16 @@ TEST_F(CheckTest, WrongListCount) {
   ExpectError("list 1/0: is counted 3 times, named 1 times");
 }
 
-TEST_F(CheckTest, CountsWithoutABirth) {
+TEST_F(CheckTest, CountsWithoutASave) {
   Change(Family::kCounts, keys::Counts(77, Counted::kChunk, 0), EncodeCounts({3}));
-  ExpectError("birth 77 has counts but no record");
+  ExpectError("save 77 has counts but no record");
 }
 
 TEST_F(CheckTest, WrongTotals) {
-  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(1))).value();
+  SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(1))).value();
   --record.live_chunks;
-  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
-  ExpectError("birth 1: says 1 live chunks and 1 live lists, found 2 and 1");
+  Change(Family::kBirths, keys::Save(1), EncodeSaveRecord(record));
+  ExpectError("save 1: says 1 live chunks and 1 live lists, found 2 and 1");
 }
 
 TEST_F(CheckTest, ChunkInNoFile) {
@@ -163,34 +163,34 @@ TEST_F(CheckTest, ChunkInNoFile) {
 }
 
 TEST_F(CheckTest, BaseThatIsNotOlder) {
-  const std::string key = keys::BirthBlock(2, 0);
-  BirthBlock block = DecodeBirthBlock(Value(Family::kBirths, key)).value();
+  const std::string key = keys::SaveBlock(2, 0);
+  SaveBlock block = DecodeSaveBlock(Value(Family::kBirths, key)).value();
   ASSERT_FALSE(block.edges.empty());
   block.edges[0].base = {2, block.edges[0].ordinal};
-  Change(Family::kBirths, key, EncodeBirthBlock(block));
+  Change(Family::kBirths, key, EncodeSaveBlock(block));
   ExpectError("has no smaller address");
 }
 
 TEST_F(CheckTest, WrongPlanes) {
-  const std::string key = keys::BirthBlock(1, 0);
-  BirthBlock block = DecodeBirthBlock(Value(Family::kBirths, key)).value();
+  const std::string key = keys::SaveBlock(1, 0);
+  SaveBlock block = DecodeSaveBlock(Value(Family::kBirths, key)).value();
   ASSERT_FALSE(block.planes.empty());
   ++block.planes[0].bytes;
-  Change(Family::kBirths, key, EncodeBirthBlock(block));
-  ExpectError("birth 1: says 6 live planes of coder raw in ");
+  Change(Family::kBirths, key, EncodeSaveBlock(block));
+  ExpectError("save 1: says 6 live planes of coder raw in ");
   block.planes[0].bytes = 1 << 20;
-  Change(Family::kBirths, key, EncodeBirthBlock(block));
+  Change(Family::kBirths, key, EncodeSaveBlock(block));
   ExpectError("chunk 1/0: has planes of ");
   Change(Family::kBirths, key, std::nullopt);
-  ExpectError("birth 1: says 2 live planes of coder zstd in ");
+  ExpectError("save 1: says 2 live planes of coder zstd in ");
   ExpectError("chunk 1/1: has planes of 0 bytes in a frame of ");
 }
 
 TEST_F(CheckTest, UnknownPlanesAreNoError) {
-  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(1))).value();
+  SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(1))).value();
   ASSERT_TRUE(record.live_coders.has_value());
   record.live_coders.reset();  // as an older varve writes it
-  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
+  Change(Family::kBirths, keys::Save(1), EncodeSaveRecord(record));
   ExpectSound();
   VARVE_ASSERT_OK(DropSteps({4}));
   ExpectSound();
@@ -198,17 +198,17 @@ TEST_F(CheckTest, UnknownPlanesAreNoError) {
 
 // What a record says costs neither time nor memory beyond what is there.
 TEST_F(CheckTest, CountsThatNothingOnDiskHolds) {
-  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(1))).value();
-  const BirthRecord sound = record;
+  SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(1))).value();
+  const SaveRecord sound = record;
   record.chunks = UINT32_MAX;
   record.stored_bytes = uint64_t{1} << 60;
-  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
-  ExpectError("birth 1: says 4294967295 chunks and 1 lists, but what is on disk holds at most");
+  Change(Family::kBirths, keys::Save(1), EncodeSaveRecord(record));
+  ExpectError("save 1: says 4294967295 chunks and 1 lists, but what is on disk holds at most");
   record = sound;
   record.lists = UINT32_MAX;
-  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(record));
-  ExpectError("birth 1: says 2 chunks and 4294967295 lists, but what is on disk holds at most");
-  Change(Family::kBirths, keys::Birth(1), EncodeBirthRecord(sound));
+  Change(Family::kBirths, keys::Save(1), EncodeSaveRecord(record));
+  ExpectError("save 1: says 2 chunks and 4294967295 lists, but what is on disk holds at most");
+  Change(Family::kBirths, keys::Save(1), EncodeSaveRecord(sound));
   VARVE_ASSERT_OK(DropSteps({4}));
   ExpectSound();
 }

@@ -69,7 +69,7 @@ TEST_F(CopyTest, CarriesEverythingOfACheckpoint) {
   auto writer = *store_->Begin(7);
   const TestTensor master = NormalTensor("master", {1000}, 1);
   VARVE_ASSERT_OK(writer->Put(master.view()));
-  VARVE_ASSERT_OK(writer->SetTrainerState({.global_step = 7, .best_metric = 0.25}));
+  VARVE_ASSERT_OK(writer->SetTrainerProgress({.global_step = 7, .best_metric = 0.25}));
   VARVE_ASSERT_OK(writer->SetTopology({.tp = 2, .world_size = 2}));
   VARVE_ASSERT_OK(writer->SetMetric("loss", 1.5));
   VARVE_ASSERT_OK(writer->AddTag("good"));
@@ -83,7 +83,7 @@ TEST_F(CopyTest, CarriesEverythingOfACheckpoint) {
   EXPECT_EQ(to->info().metrics, from->info().metrics);
   EXPECT_EQ(to->info().tags, from->info().tags);
   EXPECT_EQ(to->info().created, from->info().created);
-  EXPECT_EQ((*to->ReadTrainerState())->best_metric, 0.25);
+  EXPECT_EQ((*to->ReadTrainerProgress())->best_metric, 0.25);
   EXPECT_EQ((*to->ReadTopology())->tp, 2);
   EXPECT_EQ(*to->ReadBytes("loader"), *from->ReadBytes("loader"));
 }

@@ -38,7 +38,7 @@ TestTensor Small(uint64_t seed) { return RandomTensor("t", DType::kU8, {3000}, s
 
 // A save that begins first and commits long after its neighbours, when those would have been
 // merged: a file that lies within the range of another cannot be deleted as a whole.
-class LateBirthTest : public InternalsTest {
+class LateSaveTest : public InternalsTest {
  protected:
   void SetUp() override {
     InternalsTest::SetUp();
@@ -62,13 +62,13 @@ class LateBirthTest : public InternalsTest {
   const TestTensor late_ = Small(2);
 };
 
-TEST_F(LateBirthTest, IsSoundAndReadable) {
+TEST_F(LateSaveTest, IsSoundAndReadable) {
   ExpectSound();
   ExpectHolds(2, {late_});
   for (uint64_t step = 3; step < 60; ++step) ExpectHolds(step, {Small(step)});
 }
 
-TEST_F(LateBirthTest, GoesFromTheDiskWhenItIsDropped) {
+TEST_F(LateSaveTest, GoesFromTheDiskWhenItIsDropped) {
   VARVE_ASSERT_OK(DropSteps({2}));
   ExpectSound();
   VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
@@ -76,7 +76,7 @@ TEST_F(LateBirthTest, GoesFromTheDiskWhenItIsDropped) {
   EXPECT_EQ(CountKeys(Family::kChunks), 58u);
 }
 
-TEST_F(LateBirthTest, StaysWhenAllAroundItGo) {
+TEST_F(LateSaveTest, StaysWhenAllAroundItGo) {
   std::vector<uint64_t> others = {1};
   for (uint64_t step = 3; step < 60; ++step) others.push_back(step);
   VARVE_ASSERT_OK(DropSteps(others));
@@ -91,8 +91,8 @@ TEST_F(LateBirthTest, StaysWhenAllAroundItGo) {
 // A pipeline that has found what it shares, between its run and its commit.
 class HeldSave {
  public:
-  HeldSave(StoreImpl* store, uint64_t birth, const TestTensor& tensor)
-      : pipeline_(store, birth, SaveOptions{}) {
+  HeldSave(StoreImpl* store, uint64_t save_id, const TestTensor& tensor)
+      : pipeline_(store, save_id, SaveOptions{}) {
     SaveTensor* const save = tensors_.Add(tensor.view());
     save->data = tensor.bytes.data();
     save->elements_per_chunk = 262144;
@@ -117,7 +117,7 @@ TEST_F(ReclaimTest, AHitThatDiesIsNotReclaimedAndComesBackToLife) {
   const TestTensor t = RandomTensor("t", DType::kF32, {262144}, 1);
   VARVE_ASSERT_OK(Save(1, {t}).status());
   {
-    HeldSave held(impl(), impl()->NewBirth().value(), t);
+    HeldSave held(impl(), impl()->NewSaveId().value(), t);
     ASSERT_EQ(held.new_chunks(), 0u);
     VARVE_ASSERT_OK(DropSteps({1}));
     EXPECT_GT(GetStats().pending_bytes, 0u);  // dead, pinned and on disk
@@ -136,7 +136,7 @@ TEST_F(ReclaimTest, AHitPinsTheBasesOfItsFrame) {
   ASSERT_EQ(second.by_codec.size(), 1u);
   ASSERT_EQ(second.by_codec[0].codec, "delta");
   {
-    HeldSave held(impl(), impl()->NewBirth().value(), b);
+    HeldSave held(impl(), impl()->NewSaveId().value(), b);
     ASSERT_EQ(held.new_chunks(), 0u);
     VARVE_ASSERT_OK(DropSteps({1, 2}));
     ReferenceCounts counts(database());
@@ -184,7 +184,7 @@ TEST_F(ReclaimTest, EverythingThatWasKeptForDeltasGoes) {
 // leaves is not.
 class MergedOrNotTest : public InternalsTest {
  protected:
-  // Saves steps as if the background never came to merge their files: what lies behind the birth of
+  // Saves steps as if the background never came to merge their files: what lies behind the save of
   // a save in progress is left alone.
   void SaveUnmerged(uint64_t begin, uint64_t end) {
     const auto in_progress = store_->Begin(1000).value();

@@ -174,7 +174,7 @@ TEST_F(RoundTripTest, SlicesAreThoseOfTheIndices) {
 }
 
 TEST_F(RoundTripTest, StateItemsMetricsAndTags) {
-  TrainerState state;
+  TrainerProgress state;
   state.global_step = 7;
   state.consumed_samples = 1234567890123;
   state.last_loss = 0.1 + 0.2;
@@ -188,7 +188,7 @@ TEST_F(RoundTripTest, StateItemsMetricsAndTags) {
   Topology topology{.dp = 2, .tp = 4, .zero_stage = 1, .world_size = 8};
   const std::string item = std::string("pickled\0bytes", 13);
   auto writer = store_->Begin(5).value();
-  VARVE_ASSERT_OK(writer->SetTrainerState(state));
+  VARVE_ASSERT_OK(writer->SetTrainerProgress(state));
   VARVE_ASSERT_OK(writer->SetTopology(topology));
   VARVE_ASSERT_OK(writer->PutBytes("loader", std::as_bytes(std::span(item))));
   VARVE_ASSERT_OK(writer->PutBytes("nothing", {}));
@@ -201,7 +201,7 @@ TEST_F(RoundTripTest, StateItemsMetricsAndTags) {
   VARVE_ASSERT_OK(writer->Commit().status());
   Reopen();
   const auto reader = store_->OpenCheckpoint("main", 5).value();
-  const TrainerState read = reader->ReadTrainerState().value().value();
+  const TrainerProgress read = reader->ReadTrainerProgress().value().value();
   EXPECT_EQ(read.consumed_samples, state.consumed_samples);
   EXPECT_EQ(read.last_loss, state.last_loss);
   EXPECT_TRUE(std::signbit(read.best_metric));

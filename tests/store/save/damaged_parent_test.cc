@@ -128,9 +128,9 @@ class DamagedCountsTest : public DamagedParentTest {
   }
 };
 
-TEST_F(DamagedCountsTest, MalformedBirth) {
-  Change(Family::kBirths, keys::Birth(2), "nonsense");
-  ExpectGoesOn("birth 2: birth record: not a well-formed flatbuffer; what it counts is kept");
+TEST_F(DamagedCountsTest, MalformedSave) {
+  Change(Family::kBirths, keys::Save(2), "nonsense");
+  ExpectGoesOn("save 2: save record: not a well-formed flatbuffer; what it counts is kept");
 }
 
 // The rest is counted, and what is not is said.
@@ -140,36 +140,36 @@ TEST_F(DamagedCountsTest, StatsLeaveOutWhatIsNotKnown) {
   const StoreStats whole = GetStats();
   EXPECT_THAT(whole.warnings, IsEmpty());
   EXPECT_GT(whole.pending_bytes, 0u);
-  const std::string record = Value(Family::kBirths, keys::Birth(2));
+  const std::string record = Value(Family::kBirths, keys::Save(2));
   const std::optional<std::string> damages[] = {"x", std::nullopt};
   for (const std::optional<std::string>& damage : damages) {
-    Change(Family::kBirths, keys::Birth(2), damage);
+    Change(Family::kBirths, keys::Save(2), damage);
     const auto stats = store_->Stats();
     ASSERT_TRUE(stats.ok()) << stats.status().ToString();
-    EXPECT_THAT(stats->warnings, ::testing::Contains(HasSubstr("birth 2")));
+    EXPECT_THAT(stats->warnings, ::testing::Contains(HasSubstr("save 2")));
     EXPECT_EQ(stats->stored_bytes, whole.stored_bytes);  // of what step 1 names
     EXPECT_EQ(stats->pending_bytes, 0u);
     Reopen();
     EXPECT_EQ(impl()->DeadBytes().value(), 0u);
   }
-  Change(Family::kBirths, keys::Birth(2), record);
+  Change(Family::kBirths, keys::Save(2), record);
   Change(Family::kCounts, keys::Counts(2, Counted::kChunk, 0), "odd");
-  EXPECT_THAT(GetStats().warnings, ElementsAre(HasSubstr("birth 2: counts record: 3 bytes")));
+  EXPECT_THAT(GetStats().warnings, ElementsAre(HasSubstr("save 2: counts record: 3 bytes")));
   EXPECT_EQ(GetStats().pending_bytes, whole.pending_bytes);
 }
 
 // Opening must not take its chunk file for one that nothing names.
-TEST_F(DamagedCountsTest, MissingBirth) {
-  Change(Family::kBirths, keys::Birth(2), std::nullopt);
-  ExpectGoesOn("birth 2 has no record; what it counts is kept");
+TEST_F(DamagedCountsTest, MissingSave) {
+  Change(Family::kBirths, keys::Save(2), std::nullopt);
+  ExpectGoesOn("save 2 has no record; what it counts is kept");
 }
 
-TEST_F(DamagedCountsTest, MissingBirthOfAnOlderStep) {
-  Change(Family::kBirths, keys::Birth(1), std::nullopt);
-  ExpectGoesOn("birth 1 has no record; what it counts is kept");
+TEST_F(DamagedCountsTest, MissingSaveOfAnOlderStep) {
+  Change(Family::kBirths, keys::Save(1), std::nullopt);
+  ExpectGoesOn("save 1 has no record; what it counts is kept");
 }
 
-TEST_F(DamagedCountsTest, ChunksThatAreNamedStayWithoutAnyRecordOfTheirBirth) {
+TEST_F(DamagedCountsTest, ChunksThatAreNamedStayWithoutAnyRecordOfTheirSave) {
   for (const Family family : {Family::kBirths, Family::kCounts}) {
     std::vector<std::string> keys;
     VARVE_ASSERT_OK(database()->Scan(family, "", [&](std::string_view key, std::string_view) {
@@ -185,22 +185,22 @@ TEST_F(DamagedCountsTest, ChunksThatAreNamedStayWithoutAnyRecordOfTheirBirth) {
   ExpectHolds(2, {changed_, other_});
   VARVE_ASSERT_OK(Save(3, {changed_, other_}).status());
   ExpectHolds(3, {changed_, other_});
-  for (const uint64_t birth : {1, 2}) {
+  for (const uint64_t save_id : {1, 2}) {
     EXPECT_THAT(
         store_->Check({}).value().errors,
-        ::testing::Contains(HasSubstr("birth " + std::to_string(birth) + " has no record")));
+        ::testing::Contains(HasSubstr("save " + std::to_string(save_id) + " has no record")));
   }
 }
 
 // What step 1 brought is shared by all steps.
-TEST_F(DamagedCountsTest, MalformedBirthOfAnOlderStep) {
-  Change(Family::kBirths, keys::Birth(1), "nonsense");
-  ExpectGoesOn("birth 1: birth record: not a well-formed flatbuffer");
+TEST_F(DamagedCountsTest, MalformedSaveOfAnOlderStep) {
+  Change(Family::kBirths, keys::Save(1), "nonsense");
+  ExpectGoesOn("save 1: save record: not a well-formed flatbuffer");
 }
 
 TEST_F(DamagedCountsTest, MalformedCountsOfLists) {
   Change(Family::kCounts, keys::Counts(2, Counted::kList, 0), "odd");
-  ExpectGoesOn("birth 2: counts record: 3 bytes");
+  ExpectGoesOn("save 2: counts record: 3 bytes");
 }
 
 TEST_F(DamagedCountsTest, MalformedCountsOfChunks) {
@@ -211,28 +211,28 @@ TEST_F(DamagedCountsTest, MalformedCountsOfChunks) {
   const CheckpointId id{"main", 2};
   const auto report = store_->Drop({&id, 1});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("birth 2: counts record: 3 bytes")));
+  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr("save 2: counts record: 3 bytes")));
   VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
   ExpectHolds(1, {weights_, other_});
   ExpectHolds(3, {third, other_});
 }
 
-TEST_F(DamagedCountsTest, ABirthThatSaysWhatCannotBe) {
-  BirthRecord record = DecodeBirthRecord(Value(Family::kBirths, keys::Birth(2))).value();
+TEST_F(DamagedCountsTest, ASaveThatSaysWhatCannotBe) {
+  SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(2))).value();
   record.chunks = UINT32_MAX;
   record.stored_bytes = uint64_t{1} << 60;
-  Change(Family::kBirths, keys::Birth(2), EncodeBirthRecord(record));
-  ExpectGoesOn("birth 2: says 4294967295 chunks and");
+  Change(Family::kBirths, keys::Save(2), EncodeSaveRecord(record));
+  ExpectGoesOn("save 2: says 4294967295 chunks and");
 }
 
 // The edge from a delta to its base: the base stays when the delta goes.
 TEST_F(DamagedCountsTest, MalformedEdges) {
-  ASSERT_FALSE(Value(Family::kBirths, keys::BirthBlock(2, 0)).empty());
-  Change(Family::kBirths, keys::BirthBlock(2, 0), "nonsense");
+  ASSERT_FALSE(Value(Family::kBirths, keys::SaveBlock(2, 0)).empty());
+  Change(Family::kBirths, keys::SaveBlock(2, 0), "nonsense");
   const CheckpointId id{"main", 2};
   const auto report = store_->Drop({&id, 1});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_THAT(report->warnings, ::testing::Contains(HasSubstr("birth 2: ")));
+  EXPECT_THAT(report->warnings, ::testing::Contains(HasSubstr("save 2: ")));
   VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
   ExpectHolds(1, {weights_, other_});
 }

@@ -172,8 +172,8 @@ TEST_F(ManyTensorsTest, WhatASourceKnowsToBeUnchangedIsNotReadAgain) {
   EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, writer->root());
 }
 
-// Whether the record of a birth may be believed is known from some of its lists.
-TEST_F(ManyTensorsTest, ABirthOfManyListsIsNotWalked) {
+// Whether the record of a save may be believed is known from some of its lists.
+TEST_F(ManyTensorsTest, ASaveOfManyListsIsNotWalked) {
   const size_t n = 70000;  // more than are believed without a look
   std::vector<uint32_t> values(n);
   const auto writer = store_->Begin(1).value();

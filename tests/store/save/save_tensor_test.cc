@@ -28,7 +28,7 @@ TEST(SaveTensorTest, KeepsCopiesOfWhatDescribesAView) {
   ASSERT_NE(kept, nullptr);
   EXPECT_THAT(kept->strides(), ElementsAre(1, 2));
   const TensorRecordView record = kept->Record(9);
-  EXPECT_EQ(record.birth, 9u);
+  EXPECT_EQ(record.save_id, 9u);
   EXPECT_EQ(record.dtype, DType::kBF16);
   EXPECT_THAT(record.shape, ElementsAre(2, 3));
   EXPECT_EQ(record.derived_from, "master.w");

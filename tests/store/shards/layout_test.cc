@@ -194,7 +194,7 @@ TEST_F(LayoutTest, AnUnchangedTensorCostsLittle) {
                                    }));
   EXPECT_LE(bytes, 160u * 500);
   EXPECT_EQ(CountKeys(Family::kLists), 500u);
-  EXPECT_EQ(CountKeys(Family::kBirths), 2u);  // the birth and the block of its chunks
+  EXPECT_EQ(CountKeys(Family::kBirths), 2u);  // the save and the block of its chunks
 }
 
 }  // namespace

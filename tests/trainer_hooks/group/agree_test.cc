@@ -72,7 +72,7 @@ std::vector<HeldTensor> AList() {
   flat.flat = Range{7, 31};
   std::vector<HeldTensor> list(3);
   list[0] = {.name = "w", .layout = Canonical(padded), .derived_from = "m", .can_cut = true};
-  list[1] = {.name = "m", .layout = Canonical(flat), .replicas = Replicas::kTakeLowest};
+  list[1] = {.name = "m", .layout = Canonical(flat), .policy = ReplicaPolicy::kTakeLowest};
   list[2] = {.name = "t", .dtype = DType::kBF16, .layout = ShardLayout::Whole({7}), .tied_to = "w"};
   return list;
 }
@@ -121,7 +121,7 @@ TEST(HeldTensorTest, DamagedListsAreRefusedOrPlanned) {
 
 TEST(HeldTensorTest, ThereIsOneWayToWriteAList) {
   std::vector<HeldTensor> list = AList();
-  list[1].replicas = static_cast<Replicas>(4);
+  list[1].policy = static_cast<ReplicaPolicy>(4);
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
   list = AList();
   list[1].role = static_cast<TensorRole>(kNumTensorRoles);

@@ -125,7 +125,7 @@ class ExchangeTest : public RanksTest {
           VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
           VARVE_ASSERT_OK(checkpointer->Wait());
         },
-        {.store = {.codec = Codec::kNone}});
+        {.store = {.compression = Compression::kNone}});
   }
 
   // Loads on all ranks, each its own layout, and gives what that read.

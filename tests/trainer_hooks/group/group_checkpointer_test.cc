@@ -153,7 +153,7 @@ TEST_F(GroupCheckpointerTest, AllRanksMustHaveOneRoot) {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < roots.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        statuses[rank] = OpenWithRanks(roots[rank], groups[rank].get(), {}).status();
+        statuses[rank] = OpenGroupCheckpointer(roots[rank], groups[rank].get(), {}).status();
       });
     }
     threads.clear();
@@ -240,7 +240,7 @@ TEST_F(GroupCheckpointerTest, AfterABeginThatFailedTheMemoryIsTheTrainers) {
     for (int rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
         LosingRanks ranks(std::move(groups[static_cast<size_t>(rank)]), 1 << 30);
-        auto checkpointer = OpenWithRanks(root(), &ranks, {}).value();
+        auto checkpointer = OpenGroupCheckpointer(root(), &ranks, {}).value();
         std::optional<Pages> pages(std::in_place);
         TrainingState state;
         state.tensors.push_back(pages->Tensor("w" + std::to_string(rank)));
@@ -257,7 +257,7 @@ TEST_F(GroupCheckpointerTest, AfterABeginThatFailedTheMemoryIsTheTrainers) {
 TEST_F(GroupCheckpointerTest, ARootIsOpenedWithRanks) {
   Run(2, [](int, AsyncCheckpointer*) {});
   EXPECT_THAT(AsyncCheckpointer::Open(root()),
-              FailsWith(StatusCode::kFailedPrecondition, "open it with OpenWithRanks"));
+              FailsWith(StatusCode::kFailedPrecondition, "open it with OpenGroupCheckpointer"));
 }
 
 // It alone has to hurry, and changes its codec: no rank begins another attempt for that.
@@ -272,9 +272,9 @@ TEST_F(GroupCheckpointerTest, ADeadlineOfOneRankIsItsOwnMatter) {
           if (rank == 1) begin.deadline = std::chrono::steady_clock::now();
           VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state, begin).status());
           VARVE_EXPECT_OK(checkpointer->Wait());
-          const auto metrics = checkpointer->last_metrics();
+          const auto metrics = checkpointer->last_stats();
           ASSERT_TRUE(metrics.has_value());
-          EXPECT_EQ(metrics->codec, rank == 1 ? Codec::kNone : Codec::kAuto);
+          EXPECT_EQ(metrics->compression, rank == 1 ? Compression::kNone : Compression::kAuto);
         }
       },
       options);
@@ -287,7 +287,7 @@ TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;
   std::latch skipped(3);
   CheckpointerOptions options{.when_busy = WhenBusy::kSkip};
-  options.on_save = [&](const SaveMetrics& metrics) {
+  options.on_save = [&](const SaveStats& metrics) {
     if (metrics.skipped) return skipped.count_down();
     if (metrics.step == 1 && num_done++ == 0) skipped.wait();
   };

@@ -84,7 +84,7 @@ TEST(ReplicaKeeperTest, AListThatOneRankCannotReadFailsOnAllRanks) {
 TEST(ReplicaKeeperTest, RulesThatDifferFailOnAllRanks) {
   std::vector<std::string> errors(3);
   OnRanks(3, [&](int rank, RankGroup* group) {
-    const Replicas rule = rank == 1 ? Replicas::kTakeLowest : Replicas::kMustBeEqual;
+    const ReplicaPolicy rule = rank == 1 ? ReplicaPolicy::kTakeLowest : ReplicaPolicy::kMustBeEqual;
     ReplicaKeeper keeper(group, {{"w*", rule}}, nullptr, 1);
     const TestTrainer trainer = Trainer();
     const auto part = keeper.Plan(trainer.state);

@@ -303,8 +303,8 @@ TEST(ReplicaPlanTest, TiedTensorsAreSavedByOneRank) {
 TEST(ReplicaPlanTest, RulesDecideWhoSaves) {
   Lists held(3, {Held("lowest", ShardLayout::Whole({50})), Held("own", ShardLayout::Whole({40}))});
   for (auto& tensors : held) {
-    tensors[0].replicas = Replicas::kTakeLowest;
-    tensors[1].replicas = Replicas::kKeepPerRank;
+    tensors[0].policy = ReplicaPolicy::kTakeLowest;
+    tensors[1].policy = ReplicaPolicy::kKeepPerRank;
   }
   const ReplicaPlan plan = PlanReplicas(held);
   EXPECT_THAT(Writes(held, plan, 0),
@@ -463,22 +463,22 @@ TEST(StickyPlanTest, WhateverRanksSayTheyHadAllIsSavedOnce) {
 
 TEST(ReplicaRulesTest, AreTheSameOnAllRanks) {
   Lists held(3, {Held("bn", ShardLayout::Whole({5})), Held("w", ShardLayout::Whole({4}))});
-  for (auto& tensors : held) tensors[0].replicas = Replicas::kTakeLowest;
+  for (auto& tensors : held) tensors[0].policy = ReplicaPolicy::kTakeLowest;
   VARVE_EXPECT_OK(CompareRules(held));
   VARVE_EXPECT_OK(CompareRules({}));
   held[2].push_back(Held("own", ShardLayout::Whole({4})));  // nobody else holds it
-  held[2].back().replicas = Replicas::kKeepPerRank;
+  held[2].back().policy = ReplicaPolicy::kKeepPerRank;
   VARVE_EXPECT_OK(CompareRules(held));
 
   Lists first = held;
-  first[0][0].replicas = Replicas::kMustBeEqual;
+  first[0][0].policy = ReplicaPolicy::kMustBeEqual;
   EXPECT_THAT(
       CompareRules(first),
       FailsWith(StatusCode::kInvalidArgument,
                 "tensor bn: the rule for its replicas is kMustBeEqual on rank 0 and "
                 "kTakeLowest on ranks 1, 2; CheckpointerOptions::replicas must be the same"));
   Lists last = held;
-  last[2][1].replicas = Replicas::kKeepPerRank;
+  last[2][1].policy = ReplicaPolicy::kKeepPerRank;
   EXPECT_THAT(CompareRules(last),
               FailsWith(StatusCode::kInvalidArgument,
                         "tensor w: the rule for its replicas is kMustBeEqual on ranks 0, 1 and "
@@ -504,7 +504,7 @@ TEST(ReplicaRulesTest, HoldForAllPartsOfATensor) {
   Lists held = {{Held("w", Rows(ShardLayout::Whole({4, 2}), 2, 0))},
                 {Held("w", Rows(ShardLayout::Whole({4, 2}), 2, 1))}};
   VARVE_EXPECT_OK(CompareRules(held));
-  held[1][0].replicas = Replicas::kKeepPerRank;
+  held[1][0].policy = ReplicaPolicy::kKeepPerRank;
   EXPECT_THAT(CompareRules(held), FailsWith(StatusCode::kInvalidArgument, "tensor w"));
 }
 

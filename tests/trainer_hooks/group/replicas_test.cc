@@ -92,7 +92,7 @@ class ReplicasTest : public RanksTest {
             const TestTrainer trainer = make(rank, step);
             VARVE_ASSERT_OK(checkpointer->Save(step, trainer.state).status());
             VARVE_ASSERT_OK(checkpointer->Wait());
-            new_bytes_[static_cast<size_t>(rank)] = checkpointer->last_metrics()->new_bytes;
+            new_bytes_[static_cast<size_t>(rank)] = checkpointer->last_stats()->new_bytes;
           }
         },
         options);
@@ -172,7 +172,7 @@ TEST_F(ReplicasTest, LargeTensorsAreCutAmongTheRanks) {
     trainer.Add({.name = "w", .shape = shape}, bytes);
     return trainer;
   };
-  SaveAll(2, {1}, make, {.store = {.codec = Codec::kNone}});
+  SaveAll(2, {1}, make, {.store = {.compression = Compression::kNone}});
   EXPECT_THAT(new_bytes_, Each(::testing::Gt(16 * kMiB)));
   EXPECT_EQ(NewBytes(), 36'000'000u);
   ExpectLoads(2, 1, [&](int rank) { return make(rank, 1); });
@@ -318,7 +318,7 @@ TEST_F(ReplicasTest, AFailureThatIsNotFatalIsInTheMetrics) {
         const TestTrainer bad = WithDifferent(rank, 2);
         VARVE_EXPECT_OK(checkpointer->Save(2, bad.state).status());
         VARVE_EXPECT_OK(checkpointer->Wait());
-        EXPECT_THAT(checkpointer->last_metrics()->status,
+        EXPECT_THAT(checkpointer->last_stats()->status,
                     FailsWith(StatusCode::kInvalidArgument, "hold replicas that differ"));
         const TestTrainer good = Replicated(1);
         VARVE_EXPECT_OK(checkpointer->Save(3, good.state).status());
@@ -335,7 +335,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
         const TestTrainer trainer = WithDifferent(rank, 2);
         VARVE_ASSERT_OK(checkpointer->Save(2, trainer.state).status());
         VARVE_ASSERT_OK(checkpointer->Wait());
-        const auto metrics = checkpointer->last_metrics();
+        const auto metrics = checkpointer->last_stats();
         EXPECT_THAT(metrics->warnings,
                     ElementsAre("tensor bn, [:] of [100]: rank 2 and rank 0 hold "
                                 "replicas that differ; rank 0's is saved"));
@@ -344,7 +344,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
         VARVE_ASSERT_OK(checkpointer->Restore("2", {}, &into.state).status());
         EXPECT_EQ(into.Bytes("bn"), WithDifferent(0, 2).Bytes("bn"));
       },
-      {.replicas = {{"b*", Replicas::kTakeLowest}}});
+      {.replicas = {{"b*", ReplicaPolicy::kTakeLowest}}});
 }
 
 // A vocabulary of 5 rows, padded to 6, of which all ranks have a replica.
@@ -363,7 +363,7 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
     EXPECT_THAT(checkpointer->Save(1, trainer.state),
                 FailsWith(StatusCode::kInvalidArgument,
                           "hold replicas that differ in their padding alone, which is saved, "
-                          "too: fill it alike, or let Replicas::kEqualButPadding"));
+                          "too: fill it alike, or let ReplicaPolicy::kEqualButPadding"));
     checkpointer->Close().IgnoreError();
   });
   Run(2,
@@ -371,20 +371,20 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
         const TestTrainer trainer = make(rank);
         VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
         VARVE_ASSERT_OK(checkpointer->Wait());
-        EXPECT_THAT(checkpointer->last_metrics()->warnings,
+        EXPECT_THAT(checkpointer->last_stats()->warnings,
                     ElementsAre(HasSubstr("differ in their padding alone")));
         TestTrainer into = make(7);
         VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
         EXPECT_EQ(into.Bytes("wte"), make(0).Bytes("wte"));
       },
-      {.replicas = {{"wte", Replicas::kTakeLowest}}});
+      {.replicas = {{"wte", ReplicaPolicy::kTakeLowest}}});
 }
 
 // By rule padding does not count; elements do, in dense tensors and in strided ones.
 TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
-  const CheckpointerOptions options{.replicas = {{"w*", Replicas::kEqualButPadding}}};
+  const CheckpointerOptions options{.replicas = {{"w*", ReplicaPolicy::kEqualButPadding}}};
   const auto make = [&](int rank, bool is_strided) {
     TestTrainer trainer;
     std::vector<float> values(is_strided ? 48 : 24, 1);
@@ -406,7 +406,7 @@ TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
           TestTrainer trainer = make(rank, is_strided);
           VARVE_ASSERT_OK(checkpointer->Save(step, trainer.state).status());
           VARVE_ASSERT_OK(checkpointer->Wait());
-          EXPECT_THAT(checkpointer->last_metrics()->warnings, ::testing::IsEmpty());
+          EXPECT_THAT(checkpointer->last_stats()->warnings, ::testing::IsEmpty());
           if (rank == 1) trainer.memory[0][3] ^= std::byte{1};  // an element
           EXPECT_THAT(checkpointer->Save(9, trainer.state),
                       FailsWith(StatusCode::kInvalidArgument,
@@ -437,7 +437,7 @@ TEST_F(ReplicasTest, AllThatDifferIsTold) {
 }
 
 TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {
-  const CheckpointerOptions options{.replicas = {{"bn", Replicas::kKeepPerRank}}};
+  const CheckpointerOptions options{.replicas = {{"bn", ReplicaPolicy::kKeepPerRank}}};
   Run(
       3,
       [&](int rank, AsyncCheckpointer* checkpointer) {
@@ -556,7 +556,8 @@ TEST_F(ReplicasTest, ASaveThatNobodyAwaitedIsGivenUp) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       const TestTrainer trainer = Replicated(2);
-      auto checkpointer = OpenWithRanks(root(), groups[static_cast<size_t>(rank)].get()).value();
+      auto checkpointer =
+          OpenGroupCheckpointer(root(), groups[static_cast<size_t>(rank)].get()).value();
       VARVE_ASSERT_OK(checkpointer->BeginSave(2, trainer.state).status());
       checkpointer.reset();
     });

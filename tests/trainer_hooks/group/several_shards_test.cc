@@ -165,7 +165,7 @@ TEST_F(SeveralShardsTest, ShardsOfOneRankMayNotOverlap) {
 }
 
 TEST_F(SeveralShardsTest, AreNotKeptPerRank) {
-  const CheckpointerOptions options{.replicas = {{"w", Replicas::kKeepPerRank}}};
+  const CheckpointerOptions options{.replicas = {{"w", ReplicaPolicy::kKeepPerRank}}};
   Run(
       2,
       [&](int rank, AsyncCheckpointer* checkpointer) {
@@ -206,8 +206,8 @@ TEST_F(SeveralShardsAloneTest, TheOrderOfTheStateMakesNoDifference) {
   Save(1, trainer.state);
   std::reverse(trainer.state.tensors.begin(), trainer.state.tensors.end());
   Save(2, trainer.state);
-  EXPECT_EQ(ckpt_->last_metrics()->changed_bytes, 0u);
-  EXPECT_EQ(ckpt_->last_metrics()->new_bytes, 0u);
+  EXPECT_EQ(ckpt_->last_stats()->changed_bytes, 0u);
+  EXPECT_EQ(ckpt_->last_stats()->new_bytes, 0u);
   ExpectGlobal(*Store::OpenForReading(path()).value(), 2, 4, 5);
   TestTrainer into = Holding(Blocks(6, 1, 0), 77);
   const auto report = ckpt_->Restore("latest", {}, &into.state);
@@ -220,7 +220,7 @@ TEST_F(SeveralShardsAloneTest, OneOfThemChanges) {
   Save(1, trainer.state);
   static_cast<float*>(trainer.state.tensors[2].data)[0] += 1;
   Save(2, trainer.state);
-  EXPECT_EQ(ckpt_->last_metrics()->new_bytes, 60u * sizeof(float));  // of that shard alone
+  EXPECT_EQ(ckpt_->last_stats()->new_bytes, 60u * sizeof(float));  // of that shard alone
 }
 
 TEST_F(SeveralShardsAloneTest, TiedShardsAreTiedOneByOne) {
@@ -232,7 +232,7 @@ TEST_F(SeveralShardsAloneTest, TiedShardsAreTiedOneByOne) {
     trainer.state.tensors.push_back(tied);
   }
   Save(1, trainer.state);
-  EXPECT_EQ(ckpt_->last_metrics()->new_bytes, Global(5).size());
+  EXPECT_EQ(ckpt_->last_stats()->new_bytes, Global(5).size());
   TestTrainer into;
   AddMasters(Blocks(3, 1, 0), 77, &into);
   for (size_t i : {0, 1, 2}) {

@@ -64,7 +64,7 @@ class LoadShardsTest : public StateTest {
       }
     }
     if (topology) VARVE_ASSERT_OK(writer->SetTopology(*topology));
-    VARVE_ASSERT_OK(writer->SetTrainerState(ranks[0].state.trainer));
+    VARVE_ASSERT_OK(writer->SetTrainerProgress(ranks[0].state.trainer));
     VARVE_ASSERT_OK(writer->Commit().status());
   }
 

@@ -83,7 +83,7 @@ TEST_F(AsyncCheckpointerTest, AStateThatChangesAllTheTimeIsNeverSavedTorn) {
   for (uint64_t step = 1; step <= 5; ++step) {
     VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
     VARVE_ASSERT_OK(ckpt_->Wait());
-    const SaveMetrics metrics = ckpt_->last_metrics().value();
+    const SaveStats metrics = ckpt_->last_stats().value();
     if (metrics.status.ok()) continue;
     EXPECT_THAT(metrics.status.ToString(), HasSubstr("tensor busy"));
   }
@@ -94,7 +94,7 @@ TEST_F(AsyncCheckpointerTest, AStateThatChangesAllTheTimeIsNeverSavedTorn) {
 }
 
 TEST_F(AsyncCheckpointerTest, AnOnSaveThatThrowsIsAnErrorOfTheSaverNotTheEnd) {
-  Open({.failure_is_fatal = false, .on_save = [](const SaveMetrics& m) {
+  Open({.failure_is_fatal = false, .on_save = [](const SaveStats& m) {
           if (m.step == 1) throw std::runtime_error("no disk for the log");
           if (m.step == 2) throw 5;
         }});
@@ -150,7 +150,7 @@ TEST_F(AsyncCheckpointerTest, ASaveThatWasNotAwaitedIsAFailureOfAllLaterCalls) {
 TEST_F(AsyncCheckpointerTest, ASaveCommitsWhenItHasBeenAwaited) {
   std::atomic<bool> is_awaited = false;
   std::atomic<int> num_saved = 0;
-  Open({.on_save = [&](const SaveMetrics&) {
+  Open({.on_save = [&](const SaveStats&) {
     EXPECT_TRUE(is_awaited);
     ++num_saved;
   }});
@@ -195,7 +195,7 @@ TEST_F(AsyncCheckpointerTest, AnAwaitStagedThatComesTooLateIsFoundByTheCheck) {
           step == 4 ? "tensor frozen and 1 more" : "tensor moved changed between";
       EXPECT_THAT(ckpt_->AwaitStaged(), FailsWith(StatusCode::kFailedPrecondition, named));
       VARVE_ASSERT_OK(ckpt_->Wait());
-      EXPECT_THAT(ckpt_->last_metrics().value().status,
+      EXPECT_THAT(ckpt_->last_stats().value().status,
                   FailsWith(StatusCode::kFailedPrecondition, "tensor "));
     }
     EXPECT_THAT(Steps(), ElementsAre(1, 3));
@@ -228,8 +228,8 @@ TEST_F(AsyncCheckpointerTest, TheCheckLooksAtTensorsOfAnyKind) {
 }
 
 TEST_F(AsyncCheckpointerTest, TheMetricsSayWhatASaveCost) {
-  std::vector<SaveMetrics> all;
-  Open({.on_save = [&](const SaveMetrics& m) { all.push_back(m); }});
+  std::vector<SaveStats> all;
+  Open({.on_save = [&](const SaveStats& m) { all.push_back(m); }});
   TestState state;
   TestTensor* const t = state.Add(NormalTensor("t", {600'000}, 1));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(10, state.state())));
@@ -238,7 +238,7 @@ TEST_F(AsyncCheckpointerTest, TheMetricsSayWhatASaveCost) {
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(20, state.state())));
   VARVE_ASSERT_OK(ckpt_->Wait());
   ASSERT_EQ(all.size(), 2u);
-  const SaveMetrics& m = all[1];
+  const SaveStats& m = all[1];
   EXPECT_EQ(m.step, 20u);
   EXPECT_EQ(m.logical_bytes, 2'400'000u);
   EXPECT_EQ(m.changed_bytes, kMiB);
@@ -261,7 +261,7 @@ TEST_F(AsyncCheckpointerTest, SmallStagingMakesTheCallWaitAndSaysSo) {
   const auto snapshot = state.Snapshot();
   std::fill(t->bytes.begin(), t->bytes.end(), std::byte{7});
   ExpectSaved(1, snapshot);
-  const SaveMetrics m = ckpt_->last_metrics().value();
+  const SaveStats m = ckpt_->last_stats().value();
   EXPECT_GT(m.staged_bytes, 0u);
   EXPECT_LE(m.staged_bytes, kMiB);
   EXPECT_EQ(m.changed_bytes, 5'000'000u);
@@ -273,7 +273,7 @@ TEST_F(AsyncCheckpointerTest, ASaveInFlightIsWaitedForOrSkipped) {
   for (const WhenBusy policy : {WhenBusy::kWait, WhenBusy::kSkip}) {
     Reset({});
     std::latch in_flight(1), go_on(1);
-    Open({.when_busy = policy, .on_save = [&](const SaveMetrics& m) {
+    Open({.when_busy = policy, .on_save = [&](const SaveStats& m) {
             if (m.step != 1) return;
             in_flight.count_down();
             go_on.wait();
@@ -284,7 +284,7 @@ TEST_F(AsyncCheckpointerTest, ASaveInFlightIsWaitedForOrSkipped) {
     in_flight.wait();
     if (policy == WhenBusy::kSkip) {
       EXPECT_FALSE(ckpt_->Save(2, state.state()).value());
-      EXPECT_TRUE(ckpt_->last_metrics().value().skipped);
+      EXPECT_TRUE(ckpt_->last_stats().value().skipped);
       go_on.count_down();
       VARVE_ASSERT_OK(ckpt_->Wait());
       EXPECT_THAT(Steps(), ElementsAre(1));
@@ -295,7 +295,7 @@ TEST_F(AsyncCheckpointerTest, ASaveInFlightIsWaitedForOrSkipped) {
       });
       EXPECT_TRUE(ckpt_->Save(2, state.state()).value());
       VARVE_ASSERT_OK(ckpt_->Wait());
-      EXPECT_GT(ckpt_->last_metrics().value().busy_wait_seconds, 0);
+      EXPECT_GT(ckpt_->last_stats().value().busy_wait_seconds, 0);
       EXPECT_THAT(Steps(), ElementsAre(1, 2));
     }
     VARVE_ASSERT_OK(ckpt_->Close());
@@ -366,7 +366,7 @@ TEST_F(AsyncCheckpointerTest, AFailureMayBeTolerated) {
   std::filesystem::rename(path() / "incoming", path() / "gone");
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
   VARVE_ASSERT_OK(ckpt_->Wait());
-  EXPECT_FALSE(ckpt_->last_metrics().value().status.ok());
+  EXPECT_FALSE(ckpt_->last_stats().value().status.ok());
   std::filesystem::rename(path() / "gone", path() / "incoming");
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(2, state.state())));
   ExpectSaved(2, state.Snapshot());
@@ -391,7 +391,7 @@ TEST_F(AsyncCheckpointerTest, AnIOErrorIsTriedAgain) {
     std::this_thread::sleep_for(pause);
     std::filesystem::rename(path() / "gone", path() / "incoming");
     ExpectSaved(step, snapshot);
-    if (ckpt_->last_metrics().value().attempts > 1) break;
+    if (ckpt_->last_stats().value().attempts > 1) break;
     ASSERT_LT(pause, std::chrono::seconds(10)) << "no attempt has failed";
   }
 }
@@ -547,8 +547,8 @@ TEST_F(AsyncCheckpointerTest, UnchangedChunksAreSharedAcrossSteps) {
     for (TestTensor* t : bodies) touch(t, 0, kBody);
     VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
     VARVE_ASSERT_OK(ckpt_->Wait());
-    logical += ckpt_->last_metrics()->logical_bytes;
-    changed += ckpt_->last_metrics()->changed_bytes;
+    logical += ckpt_->last_stats()->logical_bytes;
+    changed += ckpt_->last_stats()->changed_bytes;
   }
   ExpectSaved(20, state.Snapshot());
   const StoreStats stats = ckpt_->store().Stats().value();
@@ -600,7 +600,7 @@ TEST_F(AsyncCheckpointerTest, PrewarmedAndReleasedMemoryStillWorks) {
     if (step == 2) VARVE_ASSERT_OK(ckpt_->ReleaseStaging());
   }
   ExpectSaved(3, state.Snapshot());
-  EXPECT_EQ(ckpt_->last_metrics().value().staging_wait_seconds, 0);
+  EXPECT_EQ(ckpt_->last_stats().value().staging_wait_seconds, 0);
 }
 
 TEST_F(AsyncCheckpointerTest, BeforeADeadlineTheCodecIsTheFastest) {
@@ -610,12 +610,12 @@ TEST_F(AsyncCheckpointerTest, BeforeADeadlineTheCodecIsTheFastest) {
   const auto now = std::chrono::steady_clock::now();
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state(), {.deadline = now + std::chrono::hours(1)})));
   VARVE_ASSERT_OK(ckpt_->Wait());
-  EXPECT_EQ(ckpt_->last_metrics().value().codec, Codec::kAuto);
+  EXPECT_EQ(ckpt_->last_stats().value().compression, Compression::kAuto);
   TestState other;
   other.Add(NormalTensor("t", {1'000'000}, 2));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(2, other.state(), {.deadline = now})));
   ExpectSaved(2, other.Snapshot());
-  EXPECT_EQ(ckpt_->last_metrics().value().codec, Codec::kNone);
+  EXPECT_EQ(ckpt_->last_stats().value().compression, Compression::kNone);
 }
 
 TEST_F(AsyncCheckpointerTest, ManyThreadsOfLowPrioritySaveTheSame) {

@@ -33,7 +33,7 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
     VARVE_ASSERT_OK(ckpt->BeginSave(1, state).status());
     VARVE_ASSERT_OK(ckpt->AwaitStaged());
     ckpt->Wait().IgnoreError();
-    EXPECT_THAT(ckpt->last_metrics()->status,
+    EXPECT_THAT(ckpt->last_stats()->status,
                 FailsWith(StatusCode::kUnavailable, "no memory to gather a chunk"));
   }
   VARVE_ASSERT_OK(ckpt->Save(2, state).status());

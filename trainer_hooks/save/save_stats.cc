@@ -21,7 +21,7 @@ std::string Share(uint64_t part, uint64_t whole) {
 
 }  // namespace
 
-std::string ToString(const SaveMetrics& m) {
+std::string ToString(const SaveStats& m) {
   const std::string step = "step " + std::to_string(m.step);
   if (m.skipped) return step + " was not saved: the save before it was still under way";
   if (m.durable_seconds == 0) return step + " was not saved: " + m.status.ToString();

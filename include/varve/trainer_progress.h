@@ -23,7 +23,7 @@ struct RngState {
   std::vector<uint8_t> state;
 };
 
-struct TrainerState {
+struct TrainerProgress {
   int64_t global_step = 0;  // optimizer steps done
   int64_t epoch = 0;
   int64_t consumed_samples = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/format/trainer_state.h"
+#include "store/format/trainer_progress.h"
 
 #include <flatbuffers/flatbuffers.h>
 
@@ -70,7 +70,7 @@ std::string Finished(const FlatBufferBuilder& builder) {
 
 }  // namespace
 
-std::string EncodeTrainerState(const TrainerState& state) {
+std::string EncodeTrainerProgress(const TrainerProgress& state) {
   FlatBufferBuilder builder;
   builder.ForceDefaults(true);  // a double equal to its default, -0.0 say, keeps its bits
   const auto lr_scheduler = EncodeSettings(&builder, state.lr_scheduler);
@@ -89,11 +89,11 @@ std::string EncodeTrainerState(const TrainerState& state) {
   return Finished(builder);
 }
 
-Result<TrainerState> DecodeTrainerState(std::string_view value) {
+Result<TrainerProgress> DecodeTrainerProgress(std::string_view value) {
   const VerifiedBuffer<fb::TrainerState> buffer(value);
   const auto* in = buffer.root();
   if (in == nullptr) return Status::Corruption("trainer state: not a well-formed flatbuffer");
-  TrainerState out;
+  TrainerProgress out;
   out.global_step = in->global_step();
   out.epoch = in->epoch();
   out.consumed_samples = in->consumed_samples();

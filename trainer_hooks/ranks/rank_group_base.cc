@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/ranks/exchange_group.h"
+#include "trainer_hooks/ranks/rank_group_base.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -59,42 +59,42 @@ std::string RankList(const std::vector<int>& ranks, const std::vector<int>& name
   return text;
 }
 
-std::vector<int> ExchangeGroup::NamesOf(const std::vector<int>& members) const {
+std::vector<int> RankGroupBase::NamesOf(const std::vector<int>& members) const {
   std::vector<int> names;
   for (const int member : members) names.push_back(names_[member]);
   return names;
 }
 
-Status ExchangeGroup::Missing(const Call& call, const std::vector<int>& ranks,
+Status RankGroupBase::Missing(const Call& call, const std::vector<int>& ranks,
                               const std::string& how) const {
   return Status::Unavailable(Describe(call) + " of rank " + std::to_string(names_[rank_]) + ": " +
                              RankList(ranks, names_) + " " + how);
 }
 
-void ExchangeGroup::SayItWaits(const Call& call, const std::vector<int>& ranks,
+void RankGroupBase::SayItWaits(const Call& call, const std::vector<int>& ranks,
                                std::chrono::milliseconds timeout) const {
   std::fprintf(stderr, "varve: %s of rank %d waits for %s, and gives up after %lld ms\n",
                Describe(call).c_str(), names_[rank_], RankList(ranks, names_).c_str(),
                static_cast<long long>(timeout.count()));
 }
 
-Status ExchangeGroup::OtherCall(const Call& call, int other, const Call& call_of_other) const {
+Status RankGroupBase::OtherCall(const Call& call, int other, const Call& call_of_other) const {
   return Status::FailedPrecondition("rank " + std::to_string(names_[other]) + " is in " +
                                     Describe(call_of_other) + " where rank " +
                                     std::to_string(names_[rank_]) + " is in " + Describe(call));
 }
 
-Status ExchangeGroup::GaveUp(const Call& call, int other, const Status& why) const {
+Status RankGroupBase::GaveUp(const Call& call, int other, const Status& why) const {
   return why.WithContext(Describe(call) + " of rank " + std::to_string(names_[rank_]) + ": rank " +
                          std::to_string(names_[other]) + " gave up");
 }
 
-Status ExchangeGroup::Fail(Status why) {
+Status RankGroupBase::Fail(Status why) {
   GiveUp(why);
   return failure_ = std::move(why);
 }
 
-Result<std::vector<Message>> ExchangeGroup::Do(CallKind kind, int32_t argument,
+Result<std::vector<Message>> RankGroupBase::Do(CallKind kind, int32_t argument,
                                                std::span<const MessageView> to_each) {
   if (!failure_.ok()) return failure_;
   auto received = Exchange({kind, argument, ++num_calls_}, to_each);
@@ -102,15 +102,15 @@ Result<std::vector<Message>> ExchangeGroup::Do(CallKind kind, int32_t argument,
   return received;
 }
 
-Status ExchangeGroup::Barrier() {
+Status RankGroupBase::Barrier() {
   return Do(CallKind::kBarrier, 0, std::vector<MessageView>(size())).status();
 }
 
-Result<std::vector<Message>> ExchangeGroup::AllGather(MessageView mine) {
+Result<std::vector<Message>> RankGroupBase::AllGather(MessageView mine) {
   return Do(CallKind::kAllGather, 0, std::vector<MessageView>(size(), mine));
 }
 
-Result<Message> ExchangeGroup::Broadcast(MessageView bytes, int root) {
+Result<Message> RankGroupBase::Broadcast(MessageView bytes, int root) {
   if (!failure_.ok()) return failure_;
   if (root < 0 || root >= size()) {
     return Refuse(Status::InvalidArgument("broadcast from rank " + std::to_string(root) +
@@ -122,7 +122,7 @@ Result<Message> ExchangeGroup::Broadcast(MessageView bytes, int root) {
   return std::move(received[root]);
 }
 
-Result<std::vector<int64_t>> ExchangeGroup::AllReduce(std::span<const int64_t> mine,
+Result<std::vector<int64_t>> RankGroupBase::AllReduce(std::span<const int64_t> mine,
                                                       Reduction reduction) {
   VARVE_ASSIGN_OR_RETURN(const auto received,
                          Do(CallKind::kAllReduce, static_cast<int32_t>(reduction),
@@ -143,7 +143,7 @@ Result<std::vector<int64_t>> ExchangeGroup::AllReduce(std::span<const int64_t> m
   return reduced;
 }
 
-Result<std::vector<Message>> ExchangeGroup::AllToAll(std::span<const MessageView> to_each) {
+Result<std::vector<Message>> RankGroupBase::AllToAll(std::span<const MessageView> to_each) {
   if (!failure_.ok()) return failure_;
   if (std::ssize(to_each) != size()) {
     return Refuse(Status::InvalidArgument("all-to-all of " + std::to_string(to_each.size()) +
@@ -152,7 +152,7 @@ Result<std::vector<Message>> ExchangeGroup::AllToAll(std::span<const MessageView
   return Do(CallKind::kAllToAll, 0, to_each);
 }
 
-Result<std::unique_ptr<RankGroup>> ExchangeGroup::Split(int color) {
+Result<std::unique_ptr<RankGroup>> RankGroupBase::Split(int color) {
   const MessageView mine = std::as_bytes(std::span(&color, 1));
   VARVE_ASSIGN_OR_RETURN(const auto colors,
                          Do(CallKind::kSplit, 0, std::vector<MessageView>(size(), mine)));

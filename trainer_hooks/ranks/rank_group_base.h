@@ -42,10 +42,10 @@ std::string Describe(const Call& call);
 // "rank 3", "ranks 0, 2, 5-9": the names of these ranks, which rise.
 std::string RankList(const std::vector<int>& ranks, const std::vector<int>& names);
 
-class ExchangeGroup : public RankGroup {
+class RankGroupBase : public RankGroup {
  public:
   // `names` are the numbers of the ranks in messages.
-  ExchangeGroup(int rank, std::vector<int> names) : rank_(rank), names_(std::move(names)) {}
+  RankGroupBase(int rank, std::vector<int> names) : rank_(rank), names_(std::move(names)) {}
 
   int rank() const final { return rank_; }
   int size() const final { return static_cast<int>(names_.size()); }
