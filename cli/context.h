@@ -40,8 +40,9 @@ class Context {
   // Adds the options that come before (or after) any verb.
   void AddGlobalOptions(CLI::App* app);
 
-  // Sets what runs when the user asks for `verb`. OnReading opens the store beside a live writer,
-  // the next has the only write access, and the last opens no store.
+  // Sets what runs when the user asks for `verb`. With OnReading the store is open for reading,
+  // beside a live writer if there is one. With OnWriting the verb is its only writer. With
+  // OnAnything no store is opened.
   void OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run);
   void OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run);
   void OnAnything(CLI::App* verb, std::function<Outcome()> run);
