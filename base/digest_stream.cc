@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/digest_stream.h"
 
-// As in digest.cc.
+// The choice of functions is explained in digest.cc.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif

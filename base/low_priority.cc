@@ -20,7 +20,7 @@ LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)
     const Status started = Guarded("starting a helper", [this] {
       threads_.emplace_back([this] {
         LowerThreadPriority();
-        // What throws in a task is for whoever waits for that task.
+        // An exception of a task goes to the thread that waits for the task.
         Guarded("helping", [this] {
           arena_->execute([this] { group_.wait(); });
           return Status::Ok();

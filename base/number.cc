@@ -11,18 +11,18 @@ namespace {
 
 double DecodeBF16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
-// 2 to a power within the range of normal doubles; much faster than ldexp.
+// Returns 2 to a power within the range of normal doubles. It is much faster than ldexp.
 double PowerOfTwo(int power) {
   return std::bit_cast<double>(static_cast<uint64_t>(power + 1023) << 52);
 }
 
-// A power of two without sign or mantissa; the last pattern is NaN.
+// A power of two without sign or mantissa. The last pattern is NaN.
 double DecodeE8M0(uint32_t bits) {
   if (bits == 0xff) return std::numeric_limits<double>::quiet_NaN();
   return PowerOfTwo(static_cast<int>(bits) - 127);
 }
 
-// Elements narrower than a byte, as a stream of bits that begins at the lowest.
+// Reads elements narrower than a byte from a stream of bits that starts at the lowest bit.
 uint32_t LoadBits(std::span<const std::byte> bytes, size_t first_bit, int count) {
   uint32_t word = std::to_integer<uint32_t>(bytes[first_bit / 8]);
   if (first_bit / 8 + 1 < bytes.size()) {
