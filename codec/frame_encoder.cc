@@ -92,8 +92,8 @@ struct FrameEncoder::Scratch {
   ByteBuffer trial;    // one that may replace it
   std::array<size_t, kMaxClasses> class_counts{};
 
-  // Leave the payload in `payload` unless they return kRaw. The first follows the estimates of a
-  // sample; the second makes every frame and keeps the smallest.
+  // Both leave the payload in `payload`, unless they return kRaw. The first follows the estimates
+  // of a sample. The second makes every frame and keeps the smallest.
   Predictor EncodeEstimated(const EncodeInput& input);
   Predictor EncodeSmallest(const EncodeInput& input);
   void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);

@@ -251,7 +251,8 @@ void Planner::AddContext(Plan* plan) {
       const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
       stats[c].groups = 1000;
       stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
-      // Of random bytes, a sample as small as a class's looks compressible to an entropy.
+      // To an entropy, a sample of random bytes looks compressible when it is as small as that of a
+      // class.
       const Estimate estimate = LooksRandom(stats[c])
                                     ? Estimate{}
                                     : EstimateStream(stats[c], static_cast<size_t>(class_units));

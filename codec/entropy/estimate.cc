@@ -16,7 +16,7 @@ namespace {
 constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
-// A gain below this share is not worth the time of a slower coder; raw is by far the fastest.
+// A smaller gain is not worth the time of a slower coder. Raw is by far the fastest.
 constexpr double kMinGain = 0.025;
 constexpr double kMinGainOverRaw = 0.05;
 
@@ -76,7 +76,7 @@ double HuffmanBits(const Entropy& entropy) {
 double SparseBits(const PlaneStats& stats) {
   const uint32_t zeros = stats.counts[0];
   if (stats.groups == 0 || zeros == 0) return 8.0 * stats.total;
-  // A bitmap byte is zero with probability f; the others are as good as independent bits.
+  // A bitmap byte is zero with probability f. The others are nearly independent bits.
   const double f = static_cast<double>(stats.zero_groups) / stats.groups;
   const double p0 = static_cast<double>(zeros) / stats.total;
   const double rest = f < 1.0 ? std::clamp((p0 - f) / (1.0 - f), 0.0, 1.0) : 0.0;
@@ -85,7 +85,7 @@ double SparseBits(const PlaneStats& stats) {
   return stats.total / 8.0 * std::min(bitmap * 1.02, 8.0) + values;
 }
 
-// Of half bytes that are coded two by two.
+// Returns the bits of half bytes that are coded in pairs.
 double PairBits(const Entropy& halves) {
   const double p = static_cast<double>(halves.largest) / std::max(halves.total, 1u);
   const double pair = p * p;  // of the commonest pair, which costs a bit at least
@@ -100,7 +100,7 @@ double NibbleBits(const PlaneStats& stats) {
   return PairBits(EntropyOf(folded, 0, 16)) + 8.0 * folded[15];
 }
 
-// The low halves are stored raw; otherwise this coder would be no faster than plain Huffman.
+// The low halves are stored raw. Otherwise this coder would be no faster than plain Huffman.
 double HalvesBits(const PlaneStats& stats) {
   uint32_t high[16] = {};
   for (ptrdiff_t i = 0; i < 16; ++i) {
@@ -125,8 +125,8 @@ void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats) {
 }
 
 bool LooksRandom(const PlaneStats& stats) {
-  // The chance that two bytes are equal is 1/256 for random bytes and more for all others; it needs
-  // no logarithm and, unlike the entropy of a sample, is not biased.
+  // The chance that two bytes are equal is 1/256 for random bytes and higher for all others.
+  // Computing it needs no logarithm. Unlike the entropy of a sample, it is not biased.
   uint32_t pairs = 0;  // at most kMaxSample squared
   for (const uint32_t count : stats.counts) pairs += count * count;
   const double total = stats.total;

@@ -84,7 +84,7 @@ Cells CellsOf(const Weights& weights) {
   return cells;
 }
 
-// As ReadDistribution of huffman_code.cc reads it.
+// Writes what ReadDistribution of huffman_code.cc reads.
 void WriteDistribution(const Cells& cells, BitWriter* bits) {
   bits->Put(kFseLog - 5, 4);
   unsigned left = kFseSize;
@@ -107,7 +107,7 @@ void WriteDistribution(const Cells& cells, BitWriter* bits) {
   }
 }
 
-// Where a weight's states are: those of cells in order.
+// The states of each weight: those of its cells, in order.
 struct FseTable {
   std::array<uint8_t, kFseSize> next;  // the state, sorted by weight
   Cells first;                         // of each weight in `next`

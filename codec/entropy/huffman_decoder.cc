@@ -49,7 +49,7 @@ bool Open(std::span<const std::byte> in, std::span<uint8_t> out, Stream* stream)
   return true;
 }
 
-// Rounds that neither read before the begin of a stream nor write past its end.
+// Returns the rounds that neither read before the start of a stream nor write past its end.
 template <size_t kStreams>
 VARVE_INLINE inline size_t SafeRounds(const Stream* streams) {
   ptrdiff_t rounds = PTRDIFF_MAX;
@@ -99,7 +99,8 @@ VARVE_INLINE inline void DecodeRounds(const uint32_t* table, unsigned shift, Str
   }
 }
 
-// Eight symbols of a flat code are whole bytes, so each eight begin at the same bit of one.
+// Eight symbols of a flat code are whole bytes, so each group of eight starts at the same bit of a
+// byte.
 constexpr auto DecodeFlat = [](FlatCode flat, Stream* to_stream) VARVE_INLINE {
   Stream stream = *to_stream;  // a store of symbols might change the other one
   const auto used = static_cast<unsigned>(std::countr_zero(stream.bits));
@@ -149,7 +150,7 @@ constexpr auto AddSymbol = [](const uint32_t* __restrict one, unsigned symbol_sh
 
 void HuffmanDecoder::SetCode(const HuffmanCode& code) {
   // Codes count up from the longest ones, symbols of one length in order.
-  std::array<size_t, kMaxCodeBits + 1> at{};  // by length: where its next code begins
+  std::array<size_t, kMaxCodeBits + 1> at{};  // by length: where its next code starts
   for (const uint8_t bits : code.bits) ++at[bits];
   size_t begin = 0;
   for (size_t bits = kMaxCodeBits; bits > 0; --bits) {

@@ -12,12 +12,12 @@ namespace {
 constexpr size_t kNumStreams = 4;
 // Symbols between two stores: 4 * 11 bits and 7 from before leave the low byte free.
 constexpr ptrdiff_t kRoundSymbols = 4;
-// The table of pairs takes as long as coding some thousand symbols.
+// Making the table of pairs takes as long as coding some thousand symbols.
 constexpr size_t kMinPaired = size_t{16} << 10;
 
-// A stream is written from its last symbol to its first. The codes are at the top of `bits`, those
-// of the last symbol lowest; what was stored and rubbish are below them. The low six bits of
-// `count` say how many bits are not stored yet, less than 8 between rounds.
+// A stream is written from its last symbol to its first. The codes are at the top of `bits`, with
+// those of the last symbol lowest. Below them are bits that were stored, and garbage. The low six
+// bits of `count` say how many bits are not stored yet. Between rounds that is less than 8.
 struct Stream {
   const uint8_t* begin;  // of the symbols
   const uint8_t* end;    // of those that have no code yet
@@ -26,7 +26,7 @@ struct Stream {
   uint64_t count = 0;
 };
 
-// An entry of a table has a code, or two, at its top and the length of it at its bottom.
+// An entry of a table has one or two codes at its top, and their length at its bottom.
 VARVE_INLINE inline void Push(uint64_t entry, uint64_t* bits, uint64_t* count) {
   *bits = (*bits >> (entry & 63)) | entry;
   *count += entry;
@@ -52,7 +52,7 @@ VARVE_INLINE inline void EncodeLast(const uint64_t* table, Stream* stream) {
   Flush(stream->bits, &stream->count, &stream->to);
 }
 
-// Rounds of two streams side by side; pointers and words of four do not fit the registers.
+// Rounds of two streams side by side, because pointers and words of four do not fit the registers.
 // push(at, bits, count) pushes the codes of the kRoundSymbols symbols at a place, the last first.
 template <typename PushRound>
 VARVE_INLINE inline void EncodeRounds(const PushRound& push, Stream* first, Stream* second) {
@@ -88,7 +88,8 @@ constexpr auto EncodeSingly = [](const uint64_t* table, Stream* streams) VARVE_I
   EncodeAll(table, push, streams);
 };
 
-// `pairs` has the number of each pair as far from its begin as the pair is from that of `symbols`.
+// `pairs` has the number of each pair, as far from its start as the pair is from the start of
+// `symbols`.
 constexpr auto EncodeInPairs = [](const uint64_t* table, const uint64_t* pair_table,
                                   const uint8_t* symbols, const uint8_t* pairs,
                                   Stream* streams) VARVE_INLINE {

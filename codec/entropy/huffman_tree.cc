@@ -20,7 +20,8 @@ struct Leaves {
   size_t size = 0;
 };
 
-// By the bytes of the counts, the lowest first: no comparison, whose outcome no one could predict.
+// Sorts by the bytes of the counts, the lowest byte first. It compares nothing, because the
+// processor could not predict the outcome.
 void SortLeaves(Leaves* leaves, uint32_t most) {
   Leaves other;
   for (unsigned shift = 0; most >> shift != 0; shift += 8) {

@@ -43,8 +43,8 @@ void AppendRaw(const uint8_t* data, size_t n, ByteBuffer* out) {
   out->AppendBytes(data, n);
 }
 
-// Fills in the length of the stream that starts at `start`; false, and all of it removed, when it
-// is no smaller than the n bytes it stands for.
+// Fills in the length of the stream that starts at `start`. If the stream is no smaller than the n
+// bytes that it stands for, it removes all of it and returns false.
 bool FinishNested(size_t start, size_t n, ByteBuffer* out) {
   const size_t body_bytes = out->size() - start - kStreamHeaderBytes;
   if (body_bytes >= n) {

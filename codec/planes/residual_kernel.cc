@@ -63,8 +63,8 @@ VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
   return (base & is_nan) | (bits & ~is_nan);
 }
 
-// A trainer may run with denormals flushed or another rounding mode; the prediction must not
-// depend on it.
+// A trainer may flush denormals or use another rounding mode. The prediction must not depend on
+// that.
 class DefaultFloatEnvironment {
 #if VARVE_X86
   // Reading the register is cheap and writing it is not; it nearly always holds the default, apart
