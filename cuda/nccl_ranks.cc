@@ -27,7 +27,7 @@ struct Slot {
   PinnedBuffer<std::byte> out_on_host, in_on_host;
   DeviceBuffer<std::byte> out, in;
   Event done;
-  // What is under way; empty when nothing is.
+  // The operation under way. Empty = none.
   std::string what;
   std::span<std::byte> target;  // where that belongs which arrives
 };
@@ -114,7 +114,7 @@ class NcclGroup : public RankGroup {
   Result<std::unique_ptr<RankGroup>> Split(int color) override;
 
  private:
-  // What was returned once as an error is returned ever after.
+  // Keeps an error, so that all later calls return it.
   Status Keep(Status status) { return failure_ = std::move(status); }
   template <typename T>
   Result<T> Keep(Result<T> result) {
@@ -132,7 +132,7 @@ class NcclGroup : public RankGroup {
   Status ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received);
   Status ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from);
 
-  // One piece through the next slot. `launch` gives it to NCCL.
+  // Passes one piece through the next slot. `launch` gives it to NCCL.
   template <typename Launch>
   Status Move(std::string what, ByteView out, std::span<std::byte> in, const Launch& launch);
   Status Finish(Slot* slot);
@@ -195,8 +195,8 @@ Result<std::vector<Bytes>> NcclGroup::AllToAll(std::span<const ByteView> to_each
   return received;
 }
 
-// All ranks go the same round: in each step every one sends to one and receives from one. What is
-// for itself goes the same way, so that a rank alone is no other case.
+// All ranks go the same round: in each step every rank sends to one rank and receives from one. A
+// rank sends to itself the same way, so a group of one is no special case.
 Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
@@ -261,7 +261,8 @@ Status NcclGroup::FinishAll() {
   return Status::Ok();
 }
 
-// What all ranks tell each other before they meet over NCCL. `id` counts from the first.
+// The message that all ranks exchange before they meet over NCCL. `id` is valid in the first
+// rank's.
 struct Hello {
   uint64_t piece_bytes = 0;
   uint64_t name = 0;

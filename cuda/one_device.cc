@@ -135,7 +135,8 @@ Status OneDevice::BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource:
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
   const Status enqueued = digests_.Begin(seed, placed, reading_.get());
-  VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));  // whatever of it was enqueued
+  VARVE_CUDA(
+      cudaEventRecord(released_.get(), reading_.get()));  // whatever was enqueued before the error
   return enqueued;
 }
 
