@@ -16,7 +16,7 @@ using Anchor = Svg::Anchor;
 
 constexpr double kWidth = 900;
 constexpr double kLeft = 190;   // of all axes
-constexpr double kRight = 780;  // right of it stand labels
+constexpr double kRight = 780;  // labels stand to the right of it
 constexpr double kRowHeight = 26;
 constexpr double kBarHeight = 14;
 constexpr double kChartHeight = 220;
@@ -55,7 +55,8 @@ std::string TickLabel(double bytes) {
 // A long name keeps both ends.
 std::string Shortened(const std::string& name) {
   if (name.size() <= kMaxLabel) return name;
-  // Bytes 10xxxxxx continue a character of UTF-8: neither part may begin or end inside of one.
+  // In UTF-8, bytes 10xxxxxx continue a character. Neither part may start or end inside a
+  // character.
   const auto continues = [&name](size_t i) {
     return (static_cast<unsigned char>(name[i]) >> 6) == 2;
   };
@@ -66,7 +67,7 @@ std::string Shortened(const std::string& name) {
   return name.substr(0, head) + "\u2026" + name.substr(tail);
 }
 
-// The heading of a panel and the lines below it. Returns where the panel itself may begin.
+// Adds the heading of a panel and the lines below it. Returns where the panel itself may start.
 double AddHead(Svg* svg, double y, const std::string& head, const std::vector<std::string>& notes) {
   svg->Text({20, y}, head, "head");
   for (const std::string& note : notes) svg->Text({20, y += 16}, note, "note");
@@ -171,8 +172,8 @@ double AddSteps(Svg* svg, double y, const std::vector<CheckpointInfo>& checkpoin
 
 struct Bar {
   std::string name;
-  double hollow = 0;  // bytes; drawn first
-  double full = 0;    // bytes; drawn over it
+  double hollow = 0;  // bytes, drawn first
+  double full = 0;    // bytes, drawn over it
   std::string label;
 };
 

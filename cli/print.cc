@@ -17,7 +17,7 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
-// Of one character of two bytes or more.
+// Returns the code point of a character of two bytes or more.
 char32_t CodePoint(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   char32_t code = first & (0x7fu >> character.size());
@@ -26,7 +26,7 @@ char32_t CodePoint(std::string_view character) {
   return code;
 }
 
-// Bytes of the character that `text` begins with; 0 when these are no UTF-8.
+// Returns the bytes of the first character of `text`, or 0 when they are not UTF-8.
 size_t CharacterSize(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
   if (byte < 0x80) return 1;

@@ -39,7 +39,7 @@ Result<std::vector<Pair>> ListPairs(const Store& store) {
   return pairs;
 }
 
-// At most `count` of them, evenly, the last included.
+// Returns at most `count` of them, evenly spread, with the last one.
 std::vector<Pair> Spread(std::vector<Pair> pairs, size_t count) {
   if (pairs.size() <= count) return pairs;
   std::vector<Pair> chosen;

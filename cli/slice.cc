@@ -56,7 +56,8 @@ Result<AxisSlice> ParseIndex(std::string_view part, int64_t size) {
   return AxisSlice{{begin, begin + 1}, false};
 }
 
-// One end of a range: counted from the back when negative, cut to the axis.
+// Parses one end of a range. A negative number counts from the back, and the result is cut to the
+// axis.
 Result<int64_t> ParseBound(std::string_view part, std::string_view text, int64_t size,
                            int64_t when_empty) {
   if (text.empty()) return when_empty;

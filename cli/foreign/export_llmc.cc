@@ -61,7 +61,7 @@ class Chosen {
   std::map<Key, TensorInfo> tensors_;
 };
 
-// What an import has stored parses; anything else is not what was stored.
+// What an import has stored parses. If it does not, it has been damaged.
 Status Damaged(std::string_view item, const Status& status) {
   return Status::Corruption("item \"" + std::string(item) + "\": " + status.message());
 }
@@ -98,8 +98,8 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
   return file;
 }
 
-// The header as it is at this step. Trainers that resume an import save its items again, with every
-// step; what those say counts as long as the trainer state says the same.
+// Returns the header as it is at this step. Trainers that resume an import save its items again
+// with every step. What the items say counts as long as the trainer state says the same.
 Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& imported,
                                               const TrainerProgress& state) {
   formats::LlmcStateHeader header = imported;
@@ -126,8 +126,8 @@ Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& im
   return header;
 }
 
-// Brings the item of a process up to the step; what its trainer has not changed since the import is
-// noted.
+// Brings the item of a process up to the step, and notes what its trainer has not changed since the
+// import.
 Status UpdateItem(const TrainerProgress& state, std::string* item, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader then,
                          formats::ParseLlmcStateHeader(AsBytes(*item)));
@@ -156,7 +156,7 @@ Status UpdateItem(const TrainerProgress& state, std::string* item, ExportPlan* p
   return Status::Ok();
 }
 
-// The file of a process from its item; nothing when its first vector was not chosen.
+// Returns the file of a process from its item, or nothing when its first vector was not chosen.
 Result<std::optional<ExportFile>> StateFile(const std::string& item, uint64_t step,
                                             Chosen* chosen) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader header,

@@ -18,7 +18,8 @@ Status FetchHeader(InputFile* file) {
   return file->Fetch(file->bytes().first(std::min<size_t>(kLlmcHeaderBytes, file->bytes().size())));
 }
 
-// Where the states of `a` and `b` contradict each other; ok when they may be of one checkpoint.
+// Says where the states of `a` and `b` contradict each other. Ok when they may be of one
+// checkpoint.
 Status CheckTogether(const LlmcState& a, const LlmcState& b) {
   if (a.header.rank == b.header.rank) {
     return ErrorAt(12, "another state file has rank " + std::to_string(a.header.rank) + ", too");

@@ -28,7 +28,8 @@ uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   return value;
 }
 
-// What other trainers write; empty when it is none of that. No honest header length looks so.
+// Recognises the formats of other trainers. Empty = none of them. No valid header length looks like
+// one.
 std::string_view KnownAs(std::span<const std::byte> first) {
   const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
   if (text.starts_with("PK\x03\x04")) return "a zip archive, as torch.save makes (.pt, .pth, .bin)";
@@ -151,7 +152,7 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const json& objec
   return tensor;
 }
 
-// `tensors` are sorted by begin, then end. They must follow each other exactly and fill
+// `tensors` are sorted by start, then end. They must follow each other exactly and fill
 // `data_bytes`.
 Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_bytes) {
   uint64_t expected = 0;
@@ -172,7 +173,7 @@ Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_b
       std::to_string(expected) + " bytes of data and it has " + std::to_string(data_bytes));
 }
 
-// From wide to narrow, ties as the `safetensors` package breaks them.
+// Sorts types from wide to narrow, and breaks ties as the `safetensors` package does.
 int SafetensorsRank(DType dtype) {
   static constexpr std::array kOrder = {DType::kU64,    DType::kI64,    DType::kF64, DType::kC64,
                                         DType::kF32,    DType::kU32,    DType::kI32, DType::kBF16,

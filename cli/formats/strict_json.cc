@@ -20,10 +20,10 @@ std::string WithoutCode(const std::string& what) {
   return end == std::string::npos ? what : what.substr(end + 2);
 }
 
-// Builds the document from the parser's events. A value goes to its place when it comes, so that
-// the time is linear; nlohmann's parser with a callback looks through all members of an object at
-// the end of each one. A value that is too deep ends the parse before it is kept, so that a file of
-// brackets costs no memory.
+// Builds the document from the parser's events. Each value goes to its place when it comes, so the
+// time is linear. nlohmann's parser with a callback looks through all members of an object at the
+// end of each one. A value that is too deep ends the parse before it is kept, so a file of brackets
+// costs no memory.
 class StrictBuilder final : public nlohmann::json_sax<json> {
  public:
   bool null() override { return Add(nullptr); }
@@ -61,7 +61,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
     return false;
   }
 
-  // Where a value that comes now belongs: the document, the end of the open array, or the member
+  // Returns where the next value belongs: the document, the end of the open array, or the member
   // whose key came last.
   json* Place(json value) {
     if (open_.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve completion: scripts for the shells; and the hidden verb that they call.
+// varve completion: prints scripts for the shells. This file also has the hidden verb that the
+// scripts call.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>

@@ -90,7 +90,7 @@ std::string ArgumentSpecs(const CommandManual& verb, const CommandManual& comman
     const std::string where = argument.repeats ? "*" : std::to_string(++number);
     text += " \\\n        " + ShellQuoted(where + ":" + Escaped(argument.value) + ":" +
                                           Action(CandidatesOf(argument, command)));
-    if (argument.repeats) break;  // nobody knows where the next one begins
+    if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve import: saves a checkpoint from files of other formats, chunk by chunk: files of any size
-// take little memory, and one that changes meanwhile is an error.
+// varve import: saves a checkpoint from files of other formats, chunk by chunk. Files of any size
+// take little memory. A file that changes during the import is an error.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -122,7 +122,8 @@ class SourceFinder {
     for (const FileTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
-  // The source's name, which lives as long as the tensors; empty when there is none.
+  // Returns the source's name, which lives as long as the tensors, or an empty name when there is
+  // none.
   std::string_view Find(const FileTensor& tensor) const {
     if (tensor.dtype != DType::kBF16 && tensor.dtype != DType::kF16) return {};
     for (const RenameRule& rule : rules_) {
@@ -200,7 +201,7 @@ Result<SaveReport> Save(const Context& context, const ImportSource& source,
   return writer->Commit();
 }
 
-// What is there under the number of the step, when this is to be replaced.
+// Returns the existing checkpoint of this step if it is to be replaced.
 std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string& run,
                                            const ImportPlan& plan) {
   if (plan.on_existing != OnExisting::kReplace) return std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve untag: takes a tag away; the checkpoint stays.
+// varve untag: removes a tag. The checkpoint stays.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
