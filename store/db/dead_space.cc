@@ -120,8 +120,7 @@ Status DeadSpace::Load(const Database& database) {
   const Status status = database.Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseSave(key);
-        // The record of a save comes before its blocks. Without it the save is there all the
-        // same.
+        // The record of a save comes before its blocks. A save without a record counts as well.
         if (!parsed.has_value() || last == parsed->save_id) return Status::Ok();
         last = parsed->save_id;
         const Result<SaveRecord> record =
@@ -131,12 +130,12 @@ Status DeadSpace::Load(const Database& database) {
         return Status::Ok();
       });
   is_known_ = status.ok();
-  is_learning_ = false;  // who learns beside this has an older state
+  is_learning_ = false;  // another that learns meanwhile has an older state
   noted_.clear();
   return status;
 }
 
-// What is known of a file stays: a file never changes.
+// Facts about a file stay valid, because a file never changes.
 Status DeadSpace::FindFiles(const Database& database) {
   VARVE_ASSIGN_OR_RETURN(std::vector<ChunkFile> listed, ListChunkFiles(database));
   FileMap files;
@@ -191,7 +190,7 @@ Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
       const StatusCode code = counted.status().code();
       const bool is_damaged = code == StatusCode::kCorruption || code == StatusCode::kNotFound;
       if (!counted.ok() && !is_damaged) return counted.status();
-      if (counted.ok()) frames = *counted;  // else all of it is taken to live
+      if (counted.ok()) frames = *counted;  // else everything in it counts as live
     }
     file.live_frames += frames;
     file.live_bytes += frames == of_save_id.frames

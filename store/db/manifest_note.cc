@@ -33,7 +33,8 @@ std::optional<uint64_t> NumberOf(std::string_view manifest) {
   return number;
 }
 
-// Opens the file, so that a network file system asks for its size anew. nullopt: there is none.
+// Opens the file, so that a network file system asks for its size again. nullopt = there is no
+// file.
 std::optional<uint64_t> SizeOf(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;

@@ -37,14 +37,15 @@ Result<uint64_t> CountListBlocks(const Database& database, uint64_t save_id) {
   return blocks;
 }
 
-// A record is walked, and memory taken, by its counts. Each chunk that it counts is on disk, or has
-// an entry in a block of counts that says that it is gone; else the record lies. Lists are numbered
-// without gaps, so each block of them holds a list, or has a block of counts. Twice as many are let
-// pass, so that a lost file is found as what it is.
+// Loops and allocations follow the counts in a record, so they are checked first. Each chunk that
+// it counts is on disk, or a block of counts says that it is gone. Otherwise the record lies. Lists
+// are numbered without gaps, so each block of them holds a list or has a block of counts. Twice as
+// many pass, so that a lost file is reported as a lost file.
 Status CheckPlausible(const Database& database, uint64_t save_id, const SaveRecord& record) {
   if (record.chunks <= kSmallSave && record.lists <= kSmallSave) return Status::Ok();
   const auto count = [&](Family family, const std::string& first_key) {
-    // Keys begin with the save, and blocks with its kind: the rest is a number of 4 bytes.
+    // A key starts with the save, and a block's also with its kind. The rest is a number of 4
+    // bytes.
     return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
   };
   rocksdb::ColumnFamilyMetaData files;
@@ -362,8 +363,9 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
   return true;
 }
 
-// The last to name a frame may be a derived chunk, which has another digest; then the frame tells.
-// One that cannot be read keeps its entry in the index: that is a hint, and costs only space.
+// The last reference to a frame may be a derived chunk, which has another digest. Then the frame
+// tells its digest. A frame that cannot be read keeps its entry in the index, which is a hint and
+// costs only space.
 std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
   if (frame.digest.has_value()) return frame.digest;
   rocksdb::PinnableSlice bytes;
@@ -493,10 +495,10 @@ Status ReferenceCounts::WriteTo(CommitBatch* batch) {
 
 Result<bool> ReferenceCounts::NothingLeft(uint64_t save_id, const SaveRecord& record) {
   if (record.live_chunks > 0 || record.live_lists > 0) return false;
-  // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
+  // Goes from the end. A reclaim marks chunks gone from the start, so mostly one look is enough.
   for (uint32_t i = record.chunks; i > 0; --i) {
     const Result<uint32_t> count = ChunkCount({save_id, i - 1});
-    // Dead, and its frame is still on disk; or not known.
+    // The chunk is dead and its frame is still on disk, or its count is unknown.
     if (!count.ok() || *count != 0) return false;
   }
   return true;

@@ -417,8 +417,8 @@ Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
   if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
     return Damaged("save", "more live than stored");
   }
-  // Every frame has a header, so a count that the bytes cannot hold is a lie; nothing is walked or
-  // allocated by it.
+  // Every frame has a header, so a count that the bytes cannot hold is false. No loop or allocation
+  // may follow it.
   if (out.chunks > out.stored_bytes / kMinFrameBytes) {
     return Damaged("save", std::to_string(out.chunks) + " chunks in " +
                                std::to_string(out.stored_bytes) + " bytes");

@@ -15,11 +15,12 @@
 namespace varve {
 namespace {
 
-// Tensors of which all is said, and of which the names are.
+// The most tensors that are described in full, and the most that are named.
 constexpr size_t kShown = 20;
 constexpr size_t kNamed = 200;
 
-// Lines of one message, as many as a person reads; then names; then a number.
+// The lines of one message. First come as many full lines as a person reads, then names, then a
+// number.
 class FaultList {
  public:
   void Add(const std::string& name, const std::string& fault) {
@@ -69,7 +70,8 @@ class WholeTensors {
     }
   }
 
-  // Of the same global shape, with most shards on the same ranks; empty: none has any.
+  // Returns shards of a tensor with the same global shape and the most shards on the same ranks, or
+  // an empty range.
   Shards FindAlike(Shards broken) const {
     constexpr size_t kTried = 100;  // of a model's layers the first will do
     Shards alike;

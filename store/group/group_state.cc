@@ -12,12 +12,12 @@
 namespace varve {
 namespace {
 
-// Records of the trainer's saves; a command writes none of them.
+// Records of the trainer's saves. A command writes none of them.
 template <typename T>
 constexpr bool kIsOfRank = std::is_same_v<T, OwnRecord> || std::is_same_v<T, BeginRecord> ||
                            std::is_same_v<T, PreparedRecord> || std::is_same_v<T, CommitRecord> ||
                            std::is_same_v<T, AbortRecord>;
-// Of these, those that only rank 0 writes.
+// Those of them that only rank 0 writes.
 template <typename T>
 constexpr bool kIsOfCoordinator = std::is_same_v<T, BeginRecord> || std::is_same_v<T, CommitRecord>;
 
@@ -193,7 +193,7 @@ void GroupState::GivePartsToIndex(GroupAttempt* attempt) const {
   SetCrew({std::make_shared<const std::vector<MemberId>>(attempt->Members())}, attempt);
 }
 
-// Whether the members of all ranks have this digest.
+// True when the members of all ranks have this digest.
 bool GroupState::IsCrew(const Digest& digest) {
   if (derived.crew.members == nullptr) {
     std::vector<MemberId> all = MembersOfRanks();
@@ -215,7 +215,7 @@ void GroupState::SetCrew(GroupCrew crew, GroupAttempt* attempt) const {
   }
 }
 
-// A step that names the attempt; the one it was saved as, if that is still so.
+// Returns a step that names the attempt: the step it was saved as, if that still names it.
 std::optional<CheckpointId> GroupState::NameOf(AttemptId attempt) const {
   const GroupAttempt* found = FindAttempt(attempt);
   if (found == nullptr || !found->committed) return std::nullopt;
@@ -228,7 +228,7 @@ std::optional<CheckpointId> GroupState::NameOf(AttemptId attempt) const {
   return std::nullopt;
 }
 
-// Takes away what has the name of the attempt's step. False: nobody said that it may go.
+// Removes what has the name of the attempt's step. Returns false when the save did not allow that.
 bool GroupState::MakeRoom(const GroupAttempt& attempt) {
   const GroupStep* existing = FindStep(attempt.id);
   if (existing == nullptr) return true;
@@ -284,7 +284,7 @@ void GroupState::Do(const Author&, const DropRecord& r) {
 void GroupState::TidyRun(const std::string& name, const std::set<uint64_t>& removed) {
   const auto run = runs.find(name);
   std::erase_if(run->second.tags, [&](const auto& tag) { return removed.contains(tag.second); });
-  // A fork without a step is of no use to anyone; other runs stay, and with them their names.
+  // A fork without a step is useless. Other runs stay, and keep their names.
   if (run->second.steps.empty() && run->second.forked_from.has_value()) runs.erase(run);
 }
 

@@ -26,10 +26,10 @@ std::vector<uint32_t> AllRanks(const GroupState& state) {
   return ranks;
 }
 
-// As many as that may each look at all slots when a save goes wrong.
+// The most ranks that each look at all slots when a save fails.
 constexpr uint32_t kMaxRanksThatLookAtAll = 256;
 
-// The newest step of the run, unless the caller names another; 0: none.
+// Returns the newest step of the run, unless the caller names another. 0 = none.
 Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) {
   const auto run = state.runs.find(options.run);
   if (options.parent.has_value()) {
@@ -65,8 +65,8 @@ Result<std::optional<RecordBody>> ProposeBegin(const GroupState& state, const Au
   const GroupAttempt* attempt = state.FindAttempt(*proposed);
   if (attempt != nullptr && attempt->nonce == nonce) return std::optional<RecordBody>();
   if (!state.IsCurrent(author)) return Replaced(state, author);
-  // Another rank may give it up before this one has seen it. No outcome has a nonce; but while this
-  // rank is current nobody else begins any.
+  // Another rank may give it up before this one has seen it. Outcomes have no nonce, but while this
+  // rank is current no other rank starts an attempt.
   const auto outcome = state.outcomes.find(*proposed);
   const bool is_over = outcome != state.outcomes.end() && outcome->second.id == id;
   if (is_over) return std::optional<RecordBody>();
@@ -143,7 +143,7 @@ GroupLog::Pace RankSave::Pace() const {
   return pace;
 }
 
-// Who is gone is asked before the log is read once more: what they wrote last is seen.
+// It asks which ranks are gone before it reads the log once more, so it sees what they wrote last.
 Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& awaited,
                                        const Look& look) {
   const auto begun = std::chrono::steady_clock::now();
@@ -191,7 +191,7 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
 
 // The attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
-  uint64_t seen = 0;  // nothing of it changes but with a record
+  uint64_t seen = 0;  // the state changes only with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
     if (!state.IsCurrent(author_)) {
@@ -250,7 +250,7 @@ Status RankSave::PrepareInSlot(const GroupPart& part) {
   return WriteSlot(log_->records(), slot_key_, author_, part);
 }
 
-// Of some ranks those whose parts the attempt does not have.
+// Returns those of some ranks whose parts the attempt does not have.
 std::vector<uint32_t> RankSave::Unprepared(const GroupState& state,
                                            const std::vector<uint32_t>& ranks) {
   if (slots_.has_value()) return slots_->Missing(state, ranks);
@@ -343,7 +343,7 @@ Status RankSave::WhyOver(const GroupState& state) const {
   return outcome.ok() ? Dropped() : outcome;
 }
 
-// Of an attempt that is open no more.
+// Returns the outcome of an attempt that is not open any more.
 Status RankSave::Outcome(const GroupState& state) const {
   VARVE_RETURN_IF_ERROR(OutcomeOf(state, attempt_));
   const GroupAttempt* attempt = state.FindAttempt(attempt_);
@@ -351,13 +351,13 @@ Status RankSave::Outcome(const GroupState& state) const {
   return HasMyPart(*attempt) ? Status::Ok() : NotIn();
 }
 
-// Of an attempt that was committed. Whoever is its rank's process now was it all the time since it
-// joined, and a commit takes the slots of those alone.
+// True when this rank's part must be in an attempt that was committed. A current process has been
+// its rank's process since it joined, and a commit takes only the slots of current processes.
 bool RankSave::MustBeIn(const GroupState& state) const {
   return slots_.has_value() && part_.has_value() && state.IsCurrent(author_);
 }
 
-// Once the parts are in the index, the log has only their members; a member saves once in an
+// Once the parts are in the index, the log has only their members. A member saves once in an
 // attempt.
 bool RankSave::HasMyPart(const GroupAttempt& attempt) const {
   if (attempt.has_index()) {
@@ -373,7 +373,7 @@ Status RankSave::NotIn() const {
                          "; what this one has stored is not in " + StepName(id_.run, id_.step));
 }
 
-// It was committed and is there no more.
+// The attempt was committed, and has been removed since.
 Status RankSave::Dropped() const {
   return Status::Aborted(
       StepName(id_.run, id_.step) +

@@ -29,7 +29,7 @@ class CrewPacker {
  public:
   explicit CrewPacker(fb::GroupStateT* out) : out_(out) {}
 
-  // Number + 1; 0: none.
+  // Number + 1, or 0 = none.
   uint32_t Pack(const GroupCrew& crew) {
     if (crew.members == nullptr) return 0;
     if (crew.members == last_) return last_number_;  // in most cases
@@ -166,7 +166,8 @@ class Unpacker {
     return Status::Ok();
   }
 
-  // Of an attempt: committed with an index, and nothing that only others have.
+  // The crew of an attempt that was committed with an index. Other attempts must not have its
+  // fields.
   Status Crew(const fb::GroupAttemptT& in, GroupAttempt* attempt) {
     if (in.crew == 0) return Status::Ok();
     if (state_.version < 2 || in.crew > crews_.size() || !in.committed || !in.ranks.empty()) {

@@ -40,8 +40,8 @@ struct ChangedChunk {
 
 using ChunkList = std::shared_ptr<const std::vector<ChunkRef>>;
 
-// The lists of a shard. Those that `other` names, too, are not read but taken from `of_other`: null
-// when that is empty. `other` may be null.
+// Returns the lists of a shard. Lists that `other` names, too, are not read but taken from
+// `of_other`, or are null when that is empty. `other` may be null.
 Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredShard* other,
                                          std::span<const ChunkList> of_other = {}) {
   std::vector<ChunkList> lists;
@@ -83,7 +83,7 @@ struct LoggedShard {
 };
 using LoggedTensor = std::vector<LoggedShard>;  // all its shards
 
-// What a shard can be compared with, chunk by chunk; may be null.
+// Returns the shard that this one can be compared with, chunk by chunk, or null.
 const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
   const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
     return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
@@ -251,7 +251,7 @@ class RecutDiff {
   std::vector<std::byte> a_, b_;
 };
 
-// Whether both are all of one tensor in two different cuts.
+// True when both have all shards of one tensor, in two different cuts.
 bool IsRecut(const Shards& a, const Shards& b) {
   const auto global = [](const StoredShard& shard) {
     return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
@@ -369,7 +369,7 @@ Result<std::vector<TensorChange>> LogTensor(
   };
   for (const CheckpointInfo& info : steps) {
     const Status status = add(info.id.step);
-    // Without it, or dropped meanwhile; it may come back later.
+    // The step lacks the tensor, or was dropped meanwhile. A later step may have it again.
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
   if (before != nullptr) return log;
@@ -381,7 +381,7 @@ Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<TensorChange> log;
-  // Beside a writer that drops steps: all of it in one state.
+  // Beside a writer that drops steps, this reads everything in one state.
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(
         log, LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); }));

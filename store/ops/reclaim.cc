@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
-// are never deleted one by one: tombstones would make compactions rewrite everything between them.
-// A file without a live frame is deleted whole; one more than half dead is rewritten without its
-// dead frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that
-// are less than half dead: which frames share a file, and so how much garbage stays, is up to how
-// the background merged them, and must not matter.
+// Frees the space of dead chunks, and keeps the number of chunk files small. Dead frames are never
+// deleted one by one, because tombstones would make compactions rewrite everything between them. A
+// file without a live frame is deleted whole. A file that is more than half dead is rewritten
+// without its dead frames, so garbage never exceeds live bytes. The bytes freed that way are the
+// budget for rewriting files that are less than half dead. Which frames share a file depends on how
+// the background merged them. The amount of garbage that stays must not depend on that.
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
@@ -123,8 +123,8 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& sav
   return use;
 }
 
-// True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say
-// how much it has is taken to have it.
+// True when `bytes` can be written, and what RocksDB writes with them. A disk that does not tell
+// its free space counts as large enough.
 bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
   constexpr uint64_t kBeside = uint64_t{1} << 20;
   std::error_code error;
@@ -132,9 +132,9 @@ bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
   return error || space.available >= bytes + kBeside;
 }
 
-// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
-// so that a record is rewritten only after as many others have died. One for which there is no room
-// waits.
+// A tombstone and the record that it hides are both garbage. A family that is half garbage is
+// compacted, so a record is rewritten only after as many others have died. A family for which there
+// is no room waits.
 Status CompactMetadata(Database* database, const std::filesystem::path& store, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -201,8 +201,8 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   return ReclaimInTurn(options.all);
 }
 
-// A trainer drops steps between its saves: it waits for merging, which is short, not for a reclaim
-// that somebody else has asked for. That one, or the next, finds what the drop leaves.
+// A trainer drops steps between its saves. It waits for merging, which is short, but not for a
+// reclaim that another thread has asked for. That reclaim, or the next, finds what the drop leaves.
 Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
   std::unique_lock maintenance(maintenance_mutex_, std::defer_lock);
   while (!maintenance.try_lock()) {
@@ -213,7 +213,7 @@ Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
   return std::optional(report);
 }
 
-// Under the maintenance mutex. Commits go on meanwhile.
+// Call it under the maintenance mutex. Commits go on meanwhile.
 Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   ReclaimReport report;
   report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
@@ -228,15 +228,15 @@ Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   // Garbage in the metadata may wait for a disk with space on it.
   const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
   VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
-  // What the background has not come to yet; it is not waited for on a disk that is nearly full.
+  // Does the merging that the background has not come to yet, but not on a disk that is nearly
+  // full.
   if (HasRoom(path_, 2 * kChunkFileBytes)) MergeLocked().IgnoreError();
   VARVE_ASSIGN_OR_RETURN(report.pending_bytes, DeadBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   return report;
 }
 
-// All records of saves are read once in the life of a writer, when it first gives space back; no
-// commit waits for that.
+// A writer reads all records of saves once, when it first frees space. No commit waits for that.
 Status StoreImpl::LearnDeadSpace() {
   const std::lock_guard learning(learn_mutex_);
   {
@@ -268,9 +268,9 @@ Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
   return dead_space_.Files();
 }
 
-// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
-// counted as dead that are gone already; they are marked when a reclaim comes to their saves
-// again. Files are deleted and rewritten without the commit mutex: it is held to learn what is
+// Changes the files first, then the counts that say that frames are gone. A crash in between leaves
+// frames counted as dead that are gone already. They are marked when a reclaim comes to their saves
+// again. Files are deleted and rewritten without the commit mutex. It is held only to learn what is
 // dead, and to write the counts.
 Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
   VARVE_RETURN_IF_ERROR(LearnDeadSpace());
@@ -306,9 +306,10 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   for (const ChunkFile& file : deleted) {
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
   }
-  // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
-  // first, on a full disk from the reserve. Without space the frames stay for later. It is looked
-  // for before: RocksDB needs some more to open again after a write that failed.
+  // Rewriting needs space for the live rest. So it comes after the deletions, starts with the
+  // smallest rest, and uses the reserve on a full disk. Without space the frames stay for later. It
+  // checks the space beforehand, because RocksDB needs some more to open again after a failed
+  // write.
   for (const ChunkFile& file : rewritten) {
     if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
     if (!HasRoom(path_, RestOf(file))) continue;
@@ -317,9 +318,9 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   return Status::Ok();
 }
 
-// What a save in progress may rely on stays. While the saves are claimed no save can come to rely
-// on them: what is dead then stays dead, so its counts are read, and its frames go, beside commits.
-// What dies meanwhile stays for the next time.
+// Frames that a save in progress may rely on stay. While the saves are claimed, no save can come to
+// rely on them. So what is dead stays dead, and its counts are read and its frames removed while
+// commits go on. What dies meanwhile stays for the next time.
 Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
                            ReclaimReport* report) {
   VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> saves, SavesIn(file, *database_));
@@ -351,8 +352,8 @@ Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& s
   return Status::Ok();
 }
 
-// The counts say that these frames are gone; saves of which nothing is left go. A bounded number a
-// commit, between which other commits have their turn.
+// Notes in the counts that these frames are gone, and removes saves of which nothing is left. Each
+// commit takes a bounded number of them, so that other commits have their turn.
 Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   for (auto at = gone->cbegin(); at != gone->cend();) {
     const auto lock = LockCommits();
@@ -371,7 +372,8 @@ Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   return Status::Ok();
 }
 
-// Of low priority: a trainer may wait for a save just now, which needs the processors.
+// This thread has low priority, because a trainer may be waiting for a save that needs the
+// processors.
 void StoreImpl::MergeLoop(std::stop_token stop) {
   LowerThreadPriority();
   std::unique_lock lock(background_mutex_);
@@ -388,9 +390,9 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
   }
 }
 
-// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one;
-// the sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at
-// most.
+// Merging changes no key, so commits may go on meanwhile. A run of adjacent small files becomes one
+// file. Sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten only a few
+// times.
 Status StoreImpl::MergeSmallFiles() {
   const std::lock_guard maintenance(maintenance_mutex_);
   return MergeLocked();

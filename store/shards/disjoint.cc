@@ -66,7 +66,7 @@ struct IndicesHash {
   }
 };
 
-// The union of ranges; nothing when two have an index in common.
+// Returns the union of ranges, or nothing when two have an index in common.
 std::optional<Indices> JoinRanges(Indices ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -95,7 +95,7 @@ bool HaveCommon(const Indices& a, const Indices& b) {
   return false;
 }
 
-// What those at local places [begin, end) of an axis hold of it.
+// Returns the global indices that local places [begin, end) of an axis hold.
 Indices HeldOf(const std::vector<Segment>& segments, const Range& local) {
   Indices held;
   int64_t at = 0;
@@ -107,7 +107,7 @@ Indices HeldOf(const std::vector<Segment>& segments, const Range& local) {
     }
     at += segment.length;
   }
-  return *JoinRanges(std::move(held));  // of a valid layout, so no index is there twice
+  return *JoinRanges(std::move(held));  // the layout is valid, so no index is there twice
 }
 
 constexpr Range kAll{0, INT64_MAX};
@@ -118,7 +118,7 @@ class Parts {
   explicit Parts(size_t num_axes) : num_axes_(num_axes) {}
 
   void Add(std::span<const ShardLayout* const> layouts);
-  // False when two of them overlap.
+  // Returns false when two of them overlap.
   bool Join();
   bool AreDisjoint() const;
   int64_t NumHeld() const;
@@ -164,7 +164,7 @@ void Parts::Add(std::span<const ShardLayout* const> layouts) {
   for (const auto& [first, group] : flats) AddFlats(group);
 }
 
-// Of one product.
+// All layouts are of one product.
 void Parts::AddFlats(std::span<const ShardLayout* const> layouts) {
   int64_t size = 1;
   for (const int64_t length : layouts[0]->ProductShape()) size *= length;

@@ -73,7 +73,7 @@ void CopyPlane(const std::byte* from, Side f, std::byte* to, Side t, int64_t row
   });
 }
 
-// Rows of elements along the last axis, `row_step` elements apart; and the first one's place.
+// Rows of elements along the last axis, `row_step` elements apart, and the place of the first one.
 struct Plane {
   int64_t offset;
   int64_t row_step;
