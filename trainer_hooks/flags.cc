@@ -21,7 +21,7 @@ Status ParseNumber(const std::string& flag, std::string_view text, const std::st
 
 bool IsDuration(double number) { return number > 0 && number <= 1e9; }
 
-// Builds the table; each function adds one kind of flag.
+// Builds the table. Each function adds one kind of flag.
 class Specs {
  public:
   void Text(std::string name, std::string value, std::string help, std::string* out) {

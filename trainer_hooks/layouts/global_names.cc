@@ -9,11 +9,11 @@
 namespace varve {
 namespace {
 
-// Of torch: names of wrappers, never of modules.
+// Torch's names of wrappers, which are never names of modules.
 constexpr std::string_view kWrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
                                           "_checkpoint_wrapped_module"};
 constexpr std::string_view kWrapperInFront = "module";  // elsewhere it may be a module's own
-// What optimizer state is called by, in front of its parameter's name.
+// The names of optimizer state, which stand in front of the parameter's name.
 constexpr std::string_view kKinds[] = {"exp_avg",         "exp_avg_sq", "max_exp_avg_sq",
                                        "momentum_buffer", "momentum",   "master",
                                        "fp32_param",      "main_param"};
@@ -69,7 +69,7 @@ size_t NumOfKind(const std::vector<std::string>& components) {
   return n + 1 < components.size() && IsOneOf(kKinds, components[n]) ? n + 1 : 0;
 }
 
-// Without wrappers; at least one component is left.
+// Removes wrappers. At least one component is left.
 void Unwrap(std::vector<std::string>* components) {
   const auto strip = [&](size_t from) {
     auto end = components->begin() + static_cast<std::ptrdiff_t>(from);

@@ -27,7 +27,7 @@ Result<Range> HeadsOf(int64_t num_heads, const char* kind, RankOf tp) {
   return Range{tp.rank * part, (tp.rank + 1) * part};
 }
 
-// Which heads of fused weights are meant: those of queries, keys or values.
+// The kind of heads in fused weights: queries, keys or values.
 enum class Kind { kQuery, kKey, kValue };
 
 // The place of a head on the axis, counted in heads.
@@ -62,13 +62,13 @@ class HeldHeads {
   std::vector<Segment> pieces_;
 };
 
-// The part of one range in another; empty where there is none.
+// Returns the part of one range in another. It is empty where there is none.
 Range Common(const Range& a, const Range& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-// Those heads in the order in which a rank holds them.
+// Returns those heads in the order in which a rank holds them.
 std::vector<Segment> PiecesOf(const AttentionHeads& heads, Range queries, Range keys,
                               QkvOrder global, QkvOrder held) {
   HeldHeads rank(heads, global);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every type goes through F64, which holds all values of the others; so there is one rounding. All
-// of it is arithmetic on the bits, which no mode of the processor can change.
+// Every type goes through F64, which holds all values of the others, so there is one rounding. All
+// of it is arithmetic on bits, which no mode of the processor can change.
 #include "trainer_hooks/load/convert.h"
 
 #include <cassert>
@@ -79,7 +79,8 @@ uint64_t Narrow(uint64_t bits, bool make_quiet) {
   const uint64_t sign = bits >> 63 << (To::kWidth - 1);
   const uint64_t magnitude = bits & F64::kMagnitudes;
   if (magnitude > kF64Infinity) return NarrowNan<To>(sign, magnitude, make_quiet);
-  // As To would write it, if its exponent had room for it; 0 is that of subnormals.
+  // The exponent as To would write it if its field had room for it. 0 is the exponent of
+  // subnormals.
   int exponent = static_cast<int>(magnitude >> kF64Mantissa) - kF64Bias + To::kBias;
   int shift = kF64Mantissa - To::kMantissa;
   if (exponent < 1) {
@@ -118,7 +119,7 @@ void WidenBf16(const std::byte* source, size_t n, std::byte* target) {
   }
 }
 
-// Calls `use(Format)` with the format of a dtype; false when it has none.
+// Calls `use(Format)` with the format of a dtype. Returns false when it has none.
 template <typename Use>
 bool WithFormat(DType dtype, Use use) {
   switch (dtype) {

@@ -29,7 +29,7 @@ struct Job {
   bool HasValuesOf(const Job& other) const {
     return source == other.source && piece.region == other.piece.region;
   }
-  // Where it goes.
+  // Returns the place that it fills.
   std::byte* place() const {
     return static_cast<std::byte*>(target->tensor->data) +
            BytesOf(target->tensor->dtype, piece.first);
@@ -45,9 +45,9 @@ class DeviceFiller {
     if (devices != nullptr) half_bytes_ = devices->bounce().size() / 2;
   }
 
-  // Pieces of one number come in one round, whatever they fill: those of a source, and of what is
-  // stored as the rounded copy of it, so that both are made from what is read once. Of a target in
-  // several shards those of each come apart: together they might not fit into a round.
+  // Pieces of one number come in one round, whatever they fill. So a source and what is stored as
+  // its rounded copy are made from one read. The shards of a target come one after the other,
+  // because together they might not fit into a round.
   void Add(const LoadTarget& target, const TensorInfo& source, DType via, bool is_of_several) {
     std::vector<Piece> pieces = CutTarget(*target.tensor);
     if (pieces.empty()) return;
@@ -188,7 +188,7 @@ class DeviceFiller {
   DeviceTensorSource* const devices_;
   size_t half_bytes_ = 0;
   std::map<std::string, std::vector<Jobs>> jobs_;  // by name, as Add says, and number of the piece
-  // Of the round under way:
+  // These belong to the round under way.
   std::vector<std::span<std::byte>> values_;
   std::vector<std::span<std::byte>> read_values_;  // before they are converted
   std::vector<std::byte> scratch_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A load goes plan, check, read; only the last changes the target. The trainer state and the items
-// are read before the tensors and put into the target after them, so that they are the old or the
-// new.
+// A load plans, checks and reads. Only the last changes the target. The trainer state and the items
+// are read before the tensors and put into the target after them, so they are either the old or the
+// new ones.
 #include "varve/load.h"
 
 #include <chrono>

@@ -84,7 +84,8 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
   return LoadTarget{&tensor, strides, elements, bytes};
 }
 
-// False: they may be equal all the same, in one dtype and cut or in several.
+// True when both are surely equal, in one dtype and cut or in several. If it returns false, they
+// may still be equal.
 bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content &&
          a.content != std::array<uint64_t, 2>{};
@@ -255,7 +256,7 @@ void Planner::PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& f
   plan_.report.bytes += tied[0]->bytes;
 }
 
-// Its master, and the weights of which it is the master.
+// Returns the target's master, and the weights of which the target is the master.
 std::vector<std::string> Planner::PartnersOf(const StateTensor& target) const {
   std::vector<std::string> names;
   if (!target.derived_from.empty()) names.push_back(target.derived_from);
@@ -301,8 +302,8 @@ void Planner::PlanMissing(const Tied& tied) {
   }
 }
 
-// The checkpoint's own copy of a weight, from which a master is made that is cut in another way;
-// null: there is none.
+// Returns the checkpoint's own copy of a weight, from which to make a master that is cut in another
+// way. Null = there is none.
 const TensorInfo* Planner::SourceOfMaster(const StateTensor& weight, const LoadTarget& master) {
   const Stored* stored = Find(weight.name);
   const bool fits = stored != nullptr && stored->is_whole &&
@@ -324,7 +325,7 @@ void Planner::PlanMasters() {
   }
 }
 
-// From the weight that was loaded where that is cut alike; else from what the checkpoint has.
+// Makes the master from the loaded weight if that is cut alike, and otherwise from the checkpoint.
 void Planner::PlanMaster(const StateTensor& weight, const LoadTarget& master,
                          std::set<const void*>* places) {
   const auto is_cut_alike = [&](const LoadTarget* shard) {
@@ -342,7 +343,8 @@ void Planner::PlanMaster(const StateTensor& weight, const LoadTarget& master,
   }
   Note(master.tensor->name, &plan_.report.made);
   NoteFilled(master);
-  // Of a tied weight. What has no bytes may lie at the place of another.
+  // A tied weight may have planned it already. A master without bytes may lie at the place of
+  // another.
   if (master.bytes > 0 && !places->insert(master.tensor->data).second) return;
   if (same_cut) {
     plan_.masters.push_back({**alike, master});

@@ -27,7 +27,7 @@ constexpr std::chrono::microseconds kShortestSleep{20}, kLongestSleep{1000};
 // Then MPI_Finalize could wait for ever.
 std::atomic<bool> a_group_has_failed = false;
 
-// What a rank that gives up sends to all, at whatever time.
+// The message that a rank sends to all, at any time, when it gives up.
 struct Goodbye {
   static constexpr int kTag = 2;
   uint64_t call = 0;  // the number of the one it gave up in
@@ -151,7 +151,7 @@ class MpiGroup : public RankGroupBase {
     }
   }
 
-  // What the others have made of this call.
+  // Returns how the call went on the other ranks.
   Status Verdict(const Call& call, const MpiTransfer& transfer) {
     int which = MPI_UNDEFINED, has_come = 0;
     VARVE_RETURN_IF_ERROR(FromMpi("MPI_Testany", MPI_Testany(size(), mail_->requests.data(), &which,

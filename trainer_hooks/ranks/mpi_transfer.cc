@@ -93,7 +93,7 @@ Status MpiTransfer::OnReceived(int from) {
   Link& link = links_[from];
   link.is_receiving = false;
   link.has_head = true;
-  // Of another call nothing is wanted.
+  // Bytes of another call are not wanted.
   const uint64_t left = link.head_in.bytes - link.message.size();
   if (left == 0 || link.head_in.call != call_) return Status::Ok();
   const auto bytes = static_cast<size_t>(std::min<uint64_t>(left, kPieceBytes));

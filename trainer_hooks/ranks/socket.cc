@@ -23,7 +23,7 @@ bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 void SetOption(const Socket& socket, int level, int option) {
   const int on = 1;
-  // Only makes it faster, or a port free sooner.
+  // A failure is harmless: the options only make the socket faster, or free its port sooner.
   (void)setsockopt(socket.fd(), level, option, &on, sizeof(on));
 }
 

@@ -55,7 +55,7 @@ class SocketGroup : public RankGroupBase {
     if (has_given_up_) AwaitOthersLeaving();
   }
 
-  // No descriptor changes before the group goes. One that gives up ends its side of the
+  // No descriptor changes before the group is destroyed. A rank that gives up ends its side of the
   // connections.
   std::vector<int> gone() const override {
     std::vector<pollfd> fds;
@@ -146,8 +146,8 @@ class SocketGroup : public RankGroupBase {
     }
   }
 
-  // What the others have made of this call. Those who say why are believed before those who are
-  // just gone, because giving up comes before leaving.
+  // Returns how the call went on the other ranks. A rank that says why it fails is believed before
+  // one that is just gone, because giving up comes before leaving.
   Status Verdict(const Call& call) const {
     std::vector<int> gone;
     for (int r = 0; r < size(); ++r) {
@@ -179,7 +179,7 @@ class SocketGroup : public RankGroupBase {
     return waiting;
   }
 
-  // Waits until something can move and moves it. Whether anything did.
+  // Waits until something can move and moves it. Returns whether anything moved.
   bool MoveSome(Deadline deadline) {
     std::vector<pollfd> fds;
     for (const Peer& peer : peers_) {
@@ -196,7 +196,7 @@ class SocketGroup : public RankGroupBase {
     return moved > 0;
   }
 
-  // Sends what has begun, to whoever takes it.
+  // Sends the rest of what has started, to all ranks that take it.
   void Flush(Deadline deadline) {
     while (true) {
       std::vector<pollfd> fds;
@@ -210,8 +210,9 @@ class SocketGroup : public RankGroupBase {
     }
   }
 
-  // Closing a connection with something unread would take back what the other side has not yet
-  // read, the goodbye among it. So whatever still comes is read, until the other side gives up too.
+  // Closing a connection with unread bytes would discard what the other side has not yet read,
+  // including the goodbye. So this reads everything that still comes, until the other side gives up
+  // too.
   void AwaitOthersLeaving() {
     const Deadline deadline = Clock::now() + kGoodbyePatience;
     std::array<std::byte, 4096> unread;

@@ -14,8 +14,8 @@
 namespace varve {
 namespace {
 
-// What one rank has put on the board. Nobody changes it between the arrival of the last and the
-// departure of the last, so it is read without the lock then.
+// The message of one rank on the board. Nobody changes it between the last arrival and the last
+// departure, so it is read without the lock then.
 struct Place {
   bool has_come = false;
   bool has_left = false;  // for ever
@@ -91,7 +91,7 @@ class ThreadGroup : public RankGroupBase {
   }
 
  private:
-  // Returns when all have come. Whoever does not wait for that takes its messages down again.
+  // Returns when all have come. A rank that stops waiting takes its messages off the board again.
   Status Come(const Call& call, std::span<const MessageView> to_each) {
     std::unique_lock lock(board_->mutex);
     Place& mine = board_->places[rank()];
@@ -127,7 +127,8 @@ class ThreadGroup : public RankGroupBase {
     }
   }
 
-  // Those who have not come; with `left`, only those who never will. Under the lock.
+  // Returns the ranks that have not come, or with `left` only those that never will. Call it under
+  // the lock.
   std::vector<int> Absent(bool left) const {
     std::vector<int> absent;
     for (int r = 0; r < size(); ++r) {

@@ -29,7 +29,7 @@ std::vector<Entries> FindRepeated(std::span<const StateTensor> tensors) {
   return repeated;
 }
 
-// What must be the same of all shards of a tensor; empty: it is.
+// Finds a difference that shards of one tensor must not have. Empty = there is none.
 std::string FindDifference(const StateTensor& a, const StateTensor& b) {
   const auto differ = [](std::string_view what, std::string_view one, std::string_view other) {
     return std::string(what) + " " + std::string(one) + " and " + std::string(other);
@@ -44,7 +44,7 @@ std::string FindDifference(const StateTensor& a, const StateTensor& b) {
   return differ("masters", "\"" + a.derived_from + "\"", "\"" + b.derived_from + "\"");
 }
 
-// Two of them that hold the same elements, or are equal; empty: there are none.
+// Finds two layouts that hold the same elements, or are equal. Empty = there are none.
 std::string FindOverlap(const std::vector<ShardLayout>& layouts) {
   const auto text = [&](size_t i, size_t k) {
     return ToString(layouts[i]) + " and " + ToString(layouts[k]);
