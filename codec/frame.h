@@ -45,7 +45,7 @@ enum class Predictor : uint8_t {
   kKeyframe = 1,     // planes of the chunk alone
   kDelta = 2,        // planes of the difference to a base
   kScaledDelta = 3,  // planes of the difference to a base times a number
-  kReplay = 4,       // kept for optimizer replay; no frame has it yet
+  kReplay = 4,       // kept for optimizer replay. No frame has it yet
 };
 inline constexpr int kNumPredictors = 5;
 std::string_view PredictorName(Predictor predictor);  // "raw", "keyframe", ...

@@ -15,7 +15,7 @@
 namespace varve {
 
 struct FlatCode {
-  unsigned width = 0;   // bits of each code, at most 7; 0 = the code is not flat
+  unsigned width = 0;   // bits of each code, at most 7. 0 = the code is not flat
   unsigned shift = 0;   // symbol number i is lowest + (i << shift), and i is its code
   uint64_t lowest = 0;  // in each of eight bytes
 };

@@ -67,7 +67,7 @@ VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
 // that.
 class DefaultFloatEnvironment {
 #if VARVE_X86
-  // Reading the register is cheap and writing it is not; it nearly always holds the default, apart
+  // Reading the register is cheap, but writing it is not. It nearly always holds the default, apart
   // from the flags of past exceptions.
  public:
   DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
