@@ -66,7 +66,7 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // One cell a column; cells are made printable.
+  // Adds one cell for each column. Cells are made printable.
   void AddRow(std::vector<std::string> cells);
   std::string ToString() const;
 

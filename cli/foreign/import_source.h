@@ -28,7 +28,7 @@ struct ImportSource {
   std::optional<TrainerProgress> state;
   std::optional<Topology> topology;
   std::map<std::string, std::string>
-      items;                       // opaque; what an export needs to be equal byte for byte
+      items;                       // opaque. An export needs them to be equal byte for byte
   std::vector<std::string> notes;  // for the user
 };
 
