@@ -271,7 +271,7 @@ class StoreImpl : public Store {
   std::atomic<int> reclaims_{0};          // asked for and not yet done
   std::mutex learn_mutex_;                // held by whoever makes dead_space_ known
   mutable FairMutex commit_mutex_;
-  DeadSpace dead_space_;                     // guarded by commit_mutex_; writers
+  DeadSpace dead_space_;                     // guarded by commit_mutex_, for writers
   std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_. Set while a rewind copies
   std::function<void()> after_copy_for_test_;
   std::mutex save_id_mutex_;
@@ -281,7 +281,8 @@ class StoreImpl : public Store {
 
   std::mutex background_mutex_;
   std::condition_variable_any background_wake_;
-  int commits_since_merge_ = INT_MAX / 2;  // merge once after opening; guarded by background_mutex_
+  int commits_since_merge_ =
+      INT_MAX / 2;  // guarded by background_mutex_. The store merges once after opening
   // These come last, because they must join before anything above is destroyed.
   std::jthread background_;
   std::jthread inbox_loop_;  // writers

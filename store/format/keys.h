@@ -107,7 +107,7 @@ std::optional<ParsedCounts> ParseCounts(std::string_view key);
 std::string Index(const Digest& digest);
 void AppendIndex(const Digest& digest, std::string* out);
 
-// The smallest key above every key that starts with `prefix`; empty = none.
+// Returns the smallest key above every key that starts with `prefix`. Empty = none.
 std::string PrefixEnd(std::string_view prefix);
 
 }  // namespace keys

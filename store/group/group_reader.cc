@@ -84,7 +84,7 @@ class GroupReader : public ShardedReader {
   std::unique_ptr<CatalogueReader> catalogue_;
   std::map<std::string, const CatalogueItem*, std::less<>> items_;  // of the catalogue, by NameOf
   mutable std::mutex mutex_;
-  mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
+  mutable std::map<uint32_t, Part> parts_;  // by rank, guarded by mutex_
 };
 
 Status GroupReader::Pin() {

@@ -27,7 +27,7 @@ inline constexpr uint32_t kVersionOfIndices = 2;
 inline constexpr uint32_t kVersionOfSlots = 3;
 
 using MemberId = uint64_t;
-using AttemptId = uint64_t;  // from 1 upward, never used twice; 0 = none
+using AttemptId = uint64_t;  // from 1 upward, never used twice. 0 = none
 
 // Who wrote a record. It is a rank of an epoch with its member, or, with epoch 0, a command.
 struct Author {

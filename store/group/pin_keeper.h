@@ -59,9 +59,9 @@ class PinKeeper {
   const uint64_t least_life_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::map<uint64_t, Held> held_;  // by ticket; guarded by mutex_
+  std::map<uint64_t, Held> held_;  // by ticket, guarded by mutex_
   uint64_t next_ticket_ = 1;       // guarded by mutex_
-  std::jthread thread_;            // from the first pin on; guarded by mutex_
+  std::jthread thread_;            // from the first pin on, guarded by mutex_
 };
 
 }  // namespace varve

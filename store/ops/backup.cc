@@ -7,8 +7,8 @@
 //   2. the manifest is copied under a new name.
 //   3. the new state is opened in a staging folder of links, and checked.
 //      every block is verified of the table files that the earlier state did not have: what was
-//      damaged before it was copied is no part of a verified copy;
-//      nothing of the earlier copy has changed so far;
+//      damaged before it was copied is no part of a verified copy.
+//      nothing of the earlier copy has changed so far.
 //   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit.
 //   5. files that only the earlier state needed are removed.
 // Beside a live writer a table file may vanish after the manifest was copied and before the file

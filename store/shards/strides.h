@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the elements of a strided tensor lie, and copies between it and dense bytes. Elements are
-// counted in row-major order. Plain values; functions are stateless.
+// counted in row-major order. Plain values. Functions are stateless.
 #pragma once
 
 #include <compare>
