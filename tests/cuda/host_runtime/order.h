@@ -69,7 +69,7 @@ struct Seen : Visibility {
   Seen() : Visibility(false) {}
 };
 
-// What this thread has done comes before what those do who observe `edge` later.
+// What this thread has done comes before what a thread does that observes `edge` later.
 inline void Publish([[maybe_unused]] void* edge) {
 #ifdef VARVE_TSAN
   const Seen seen;

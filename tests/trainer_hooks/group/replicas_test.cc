@@ -347,7 +347,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
       {.replicas = {{"b*", ReplicaPolicy::kTakeLowest}}});
 }
 
-// A vocabulary of 5 rows, padded to 6, of which all ranks have a replica.
+// A vocabulary of 5 rows, padded to 6. All ranks have a replica.
 TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
@@ -380,7 +380,7 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
       {.replicas = {{"wte", ReplicaPolicy::kTakeLowest}}});
 }
 
-// By rule padding does not count; elements do, in dense tensors and in strided ones.
+// By rule padding does not count. Elements do, in dense tensors and in strided ones.
 TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
