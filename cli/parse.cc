@@ -143,7 +143,7 @@ Result<OnExisting> ParseOnExisting(std::string_view text) {
   if (text == "replace") return OnExisting::kReplace;
   if (text == "fork") return OnExisting::kFork;
   return Status::InvalidArgument("--on-existing: " + Quoted(text) +
-                                 " is none of error, replace and fork");
+                                 " is unknown, expected error, replace or fork");
 }
 
 }  // namespace varve::cli

@@ -141,7 +141,7 @@ double AddSteps(Svg* svg, double y, const std::vector<CheckpointInfo>& checkpoin
   size_t per_bin = 1;
   const std::vector<PlotBin> bins = BinCheckpoints(checkpoints, &per_bin);
   std::vector<std::string> notes = {
-      "logical: what the trainer sees of a checkpoint; stored: what its save added to the store, "
+      "logical: the bytes of a checkpoint as the trainer sees them. stored: what its save added, "
       "encoded. The scale is logarithmic."};
   if (per_bin > 1) {
     notes.push_back("Each point is the mean of " + std::to_string(per_bin) +
@@ -238,7 +238,7 @@ double AddSharing(Svg* svg, double y, const Sharing& sharing) {
                    Count(sharing.num_checkpoints, "checkpoint") +
                    ", spread evenly, each compared with the step before it in its run, if any.",
                "New are the raw bytes of chunks that differ from the chunk at the same place one "
-               "step before; equal bytes elsewhere (tied tensors) are not looked for."});
+               "step before. Equal bytes elsewhere (tied tensors) are not counted as shared."});
   if (bars.empty()) return svg->Text({kLeft, y}, "no tensors", "label"), y + 40;
   AddKey(svg, y, "shared with the step before", "new");
   return AddBars(svg, y + 36, bars, "bytes of one checkpoint");
@@ -270,8 +270,8 @@ double AddCodecs(Svg* svg, double y, const StoreStats& stats) {
   y = AddStored(svg, y, "Codecs",
                 "All distinct chunks that some step needs, by the codec of their frames.", codecs);
   return AddStored(svg, y, "Coders",
-                   "The same bytes by the coder of each plane of these frames; header is what "
-                   "frames hold beside planes.",
+                   "The same bytes by the coder of each plane of these frames. The header is the "
+                   "rest of a frame.",
                    coders);
 }
 

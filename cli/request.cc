@@ -38,9 +38,8 @@ Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
 }  // namespace
 
 void AddNoWait(CLI::App* verb, bool* no_wait) {
-  verb->add_flag(
-      "--no-wait", *no_wait,
-      "Beside a live writer: hand it over and return at once, without knowing the result");
+  verb->add_flag("--no-wait", *no_wait,
+                 "With a live writer: hand it over and return at once, without knowing the result");
 }
 
 Outcome FindSteps(const Context& context, std::span<const std::string> texts,

@@ -101,7 +101,7 @@ Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOpti
   }
   if (const fs::path root = RootOfMember(path); !root.empty()) {
     return Status::FailedPrecondition(path.string() + " is a member of the group in " +
-                                      root.string() + ": what writes is done there");
+                                      root.string() + ": open that root to write");
   }
   VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));

@@ -282,7 +282,7 @@ Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(newest.status());
   if (!newest->has_value()) return Status::Ok();
   return Status::FailedPrecondition(where + " has steps up to " + std::to_string(**newest) +
-                                    ", and this training begins at step " + std::to_string(begin) +
+                                    ", and this training starts at step " + std::to_string(begin) +
                                     ": go on from there with --load " + flags_.save +
                                     ", or choose another --run or --save");
 }

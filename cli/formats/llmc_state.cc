@@ -43,7 +43,7 @@ Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::str
 // length, and a generator. The file must end there.
 Status CheckLoader(std::span<const std::byte> file, uint64_t begin, const FetchBytes& fetch) {
   ByteReader reader(file, fetch);
-  VARVE_RETURN_IF_ERROR(reader.Skip("what comes before the loader's state", begin).status());
+  VARVE_RETURN_IF_ERROR(reader.Skip("the part before the loader's state", begin).status());
   for (const char* list : {"the loader's list of files", "the loader's list of samples"}) {
     const uint64_t offset = reader.offset();
     VARVE_ASSIGN_OR_RETURN(const uint64_t length, reader.U64(list));

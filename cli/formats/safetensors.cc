@@ -65,7 +65,7 @@ Result<std::string_view> HeaderText(std::span<const std::byte> file, const Fetch
   if (fetch) VARVE_RETURN_IF_ERROR(fetch(file.subspan(kLengthBytes, length)));
   const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (length == 0 || text[0] != '{') {
-    return Status::InvalidArgument("the header does not begin with '{'");
+    return Status::InvalidArgument("the header does not start with '{'");
   }
   return std::string_view(text, length);
 }
@@ -124,7 +124,7 @@ Status ParseOffsets(const json& field, SafetensorsTensor* tensor) {
                                    " numbers instead of 2");
   }
   if (offsets[0] > offsets[1]) {
-    return Status::InvalidArgument("data_offsets begin at " + std::to_string(offsets[0]) +
+    return Status::InvalidArgument("data_offsets start at " + std::to_string(offsets[0]) +
                                    " and end before, at " + std::to_string(offsets[1]));
   }
   tensor->begin = static_cast<uint64_t>(offsets[0]);
@@ -159,7 +159,7 @@ Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_b
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin != expected) {
       return Status::InvalidArgument(
-          Quoted(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
+          Quoted(tensor.name) + " starts at byte " + std::to_string(tensor.begin) +
           " of the data, " +
           (tensor.begin < expected ? "inside the tensor before it" : "after a hole") +
           ", which ends at " + std::to_string(expected));

@@ -219,7 +219,7 @@ void NoteReplaced(const Context& context, const CheckpointInfo& replaced) {
                  (replaced.tags.size() == 1 ? "names" : "name") + " the new bytes");
   }
   if (!replaced.metrics.empty()) {
-    context.Note(step + ": the metrics of what it was are gone: " + HumanMetrics(replaced.metrics));
+    context.Note(step + ": the old metrics are gone: " + HumanMetrics(replaced.metrics));
   }
 }
 

@@ -165,7 +165,7 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     // the record is there, it is durable, too, because opening writes the manifest anew.
     const Status healed = database->Heal();
     if (!healed.ok()) {
-      status = status.WithContext("it is not known whether this was committed");
+      status = status.WithContext("outcome unknown; check the store before retrying");
     } else if (database->HasIngested(files.begin()->second.front())) {
       status = Status::Ok();
     }

@@ -48,7 +48,7 @@ Status ReadTotals(const Database& database, ChunkFile* file) {
     file->frame_bytes = totals->raw_value_size;
     return Status::Ok();
   }
-  return Status::Corruption("chunk file " + file->name + " does not say what it holds");
+  return Status::Corruption("chunk file " + file->name + " does not tell how many frames it holds");
 }
 
 }  // namespace

@@ -298,7 +298,7 @@ Status RankSave::Commit(CommitRecord record) {
                      if (attempt->committed) return std::optional<RecordBody>();
                      if (record.gathered.has_value() &&
                          DigestOfMembers(state.MembersOfRanks()) != record.gathered->members) {
-                       return Status::Aborted("another process goes on as one of the ranks");
+                       return Status::Aborted("another process has taken the place of a rank");
                      }
                      return std::optional<RecordBody>(record);
                    });
@@ -335,7 +335,7 @@ Status RankSave::AwaitOutcome() {
   if (outcome.has_value()) return *outcome;
   VARVE_RETURN_IF_ERROR(GiveUp(waited));
   log_->With(look);
-  return outcome.value_or(Status::Aborted("it is not known how it ended"));
+  return outcome.value_or(Status::Aborted("outcome unknown; check the step before retrying"));
 }
 
 Status RankSave::WhyOver(const GroupState& state) const {

@@ -235,7 +235,7 @@ class Unpacker {
     if (!s.parent_run.empty()) step.parent = CheckpointId{s.parent_run, s.parent_step};
     for (const auto& m : s.metrics) step.metrics[m->name] = m->value;
     if (!run->steps.emplace(s.step, std::move(step)).second) {
-      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " is there twice");
+      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " occurs twice");
     }
     return Status::Ok();
   }

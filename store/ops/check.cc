@@ -409,7 +409,7 @@ void Checker::NameAbsentSaves() {
   for (const auto& [address, facts] : chunks_) note(address.save_id);
   for (const uint64_t save_id : absent) {
     Error("save " + std::to_string(save_id) +
-          " has no record, but lists or chunks of it are named");
+          " has no record, but its lists or chunks are still in use");
   }
 }
 
@@ -472,7 +472,7 @@ void Checker::CheckSave(uint64_t save_id, const SaveRecord& record) {
   CheckPlanes(*db_, save_id, record, live_frame,
               [this](std::string message) { Error(std::move(message)); });
   if (found.live_chunks == 0 && found.live_lists == 0 && !dead_on_disk) {
-    Error("save " + std::to_string(save_id) + ": nothing is left of it, but its record is");
+    Error("save " + std::to_string(save_id) + ": all its data is gone, but its record is left");
   }
 }
 

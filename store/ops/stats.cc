@@ -104,7 +104,7 @@ class StatsPass {
                             if (!counts.ok()) {
                               damage_.Add("save " + std::to_string(parsed->save_id) + ": " +
                                           std::string(counts.status().message()) +
-                                          "; no reclaim gives back what is dead of it");
+                                          "; no reclaim frees its dead bytes");
                             }
                             return Status::Ok();
                           });

@@ -82,7 +82,7 @@ Status CheckWholeBytes(const Part& part) {
   if (part.overlap.IsOnWholeBytes(bits)) return Status::Ok();
   return Status::InvalidArgument(part.where + ": a slice of " +
                                  std::string(DTypeName(part.record.dtype)) +
-                                 " elements must begin and end on whole bytes");
+                                 " elements must start and end on whole bytes");
 }
 
 // Sorts chunks in the order of the files, so that the disk reads ahead, and a chunk before its

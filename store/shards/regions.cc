@@ -136,12 +136,11 @@ Status CheckBuffer(const std::string& where, const ReadRequest& request, DType d
   }
   if (bits % 8 != 0) {
     return Status::InvalidArgument(where + ": a slice of " + std::string(DTypeName(dtype)) +
-                                   " elements must begin and end on whole bytes");
+                                   " elements must start and end on whole bytes");
   }
   if (request.out.size() != bits / 8) {
-    return Status::InvalidArgument(where + ": the buffer has " +
-                                   std::to_string(request.out.size()) + " bytes, the read " +
-                                   std::to_string(bits / 8));
+    return Status::InvalidArgument(where + ": buffer is " + std::to_string(request.out.size()) +
+                                   " bytes, expected " + std::to_string(bits / 8));
   }
   const uint64_t element_bytes = (element_bits + 7) / 8;
   if (!request.padding.empty() && request.padding.size() != element_bytes) {

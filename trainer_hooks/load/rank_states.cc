@@ -34,7 +34,7 @@ bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<To
 Status Ownerless(const Topology& stored, const Topology& target, const std::string& names) {
   return Status::InvalidArgument(
       "saved by " + ToText(stored) + "; to be loaded by " + ToText(target) +
-      ": nobody in particular owns these states of single ranks: " + names);
+      ": these states of single ranks belong to no rank of the new job: " + names);
 }
 
 // splitmix64

@@ -57,7 +57,7 @@ bool IsCard(const Card& card, uint64_t magic, const Seat& seat) {
 
 Status ReadVerdict(const Card& card, const Seat& seat) {
   if (!IsCard(card, kVerdictMagic, seat)) {
-    return Status::Unavailable("what answers is no rank of this job");
+    return Status::Unavailable("the program that answers is no rank of this job");
   }
   switch (static_cast<Verdict>(RankOf(card))) {
     case Verdict::kWelcome:

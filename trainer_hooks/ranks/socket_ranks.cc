@@ -162,7 +162,7 @@ class SocketGroup : public RankGroupBase {
         return OtherCall(call, r, reader.other_call());
       }
       if (reader.state() == MessageReader::State::kMalformed) {
-        return Missing(call, {r}, "sends what is no message of this version");
+        return Missing(call, {r}, "sends something that is no message of this version");
       }
     }
     if (gone.empty()) return Status::Ok();

@@ -241,7 +241,7 @@ TEST_F(ShardsTest, ReadsSayWhatIsWrong) {
   out.resize(95);
   request = {.name = "w", .out = out, .region = &whole};
   EXPECT_THAT(reader->ReadMany({&request, 1}),
-              FailsWith(StatusCode::kInvalidArgument, "95 bytes, the read 96"));
+              FailsWith(StatusCode::kInvalidArgument, "95 bytes, expected 96"));
 }
 
 TEST_F(ShardsTest, OfOneShardOnlyItsPartIsWritten) {

@@ -454,13 +454,14 @@ TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {
   EXPECT_TRUE(reader->Find("rank_00002/bn").ok());
   EXPECT_EQ(reader->Find("bn").status().code(), StatusCode::kNotFound);
 
-  // On two ranks nobody in particular owns them.
+  // On two ranks they belong to no rank.
   Run(2, [&](int, AsyncCheckpointer* checkpointer) {
     TestTrainer into = WithDifferent(0, 77);
     into.state.topology = RanksOf(2);
-    EXPECT_THAT(checkpointer->Restore("2", {}, &into.state),
-                FailsWith(StatusCode::kInvalidArgument,
-                          "nobody in particular owns these states of single ranks: tensor bn"));
+    EXPECT_THAT(
+        checkpointer->Restore("2", {}, &into.state),
+        FailsWith(StatusCode::kInvalidArgument,
+                  "these states of single ranks belong to no rank of the new job: tensor bn"));
     const std::vector<std::byte> before = into.Bytes("bn");
     const auto report = checkpointer->Restore("2", {.rank_states = RankStates::kDrop}, &into.state);
     ASSERT_TRUE(report.ok()) << report.status().ToString();
