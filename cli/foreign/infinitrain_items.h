@@ -14,7 +14,7 @@
 
 namespace varve::cli {
 
-inline constexpr char kInfiniTrainItems[] = "infinitrain.";  // how the names of all begin
+inline constexpr char kInfiniTrainItems[] = "infinitrain.";  // all their names start with this
 // Lists the tensors that each file holds, in order: {"model.ckpt": ["wte", ...]}.
 inline constexpr char kInfiniTrainLayoutItem[] = "infinitrain.layout";
 // The original text of trainer_state.json.

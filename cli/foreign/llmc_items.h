@@ -6,7 +6,7 @@
 
 namespace varve::cli {
 
-inline constexpr char kLlmcItems[] = "llmc.";  // how the names of all begin
+inline constexpr char kLlmcItems[] = "llmc.";  // all their names start with this
 // The header of the model file.
 inline constexpr char kLlmcModelItem[] = "llmc.model";
 // Followed by the rank. Holds the header of the rank's state file, then the state of its data

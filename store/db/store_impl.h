@@ -265,11 +265,11 @@ class StoreImpl : public Store {
   mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
 
   // Lock order: inbox, drop, maintenance, learn, commit, saves.
-  std::mutex inbox_mutex_;  // held by whoever applies requests
-  std::mutex drop_mutex_;   // held by whoever drops steps or moves them to another run
-  mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
+  std::mutex inbox_mutex_;                // held while requests are applied
+  std::mutex drop_mutex_;                 // held while steps are dropped or moved to another run
+  mutable std::mutex maintenance_mutex_;  // held while chunk files are rewritten or deleted
   std::atomic<int> reclaims_{0};          // asked for and not yet done
-  std::mutex learn_mutex_;                // held by whoever makes dead_space_ known
+  std::mutex learn_mutex_;                // held while dead_space_ is learned
   mutable FairMutex commit_mutex_;
   DeadSpace dead_space_;                     // guarded by commit_mutex_, for writers
   std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_. Set while a rewind copies

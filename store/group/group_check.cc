@@ -49,7 +49,7 @@ class GroupChecker {
   void CheckMember(MemberId id) {
     const auto member = store_->MemberForReading(id);
     if (!member.ok()) {
-      unreadable_[id] = member.status();  // an error only if somebody needs it
+      unreadable_[id] = member.status();  // an error only if an attempt needs it
       return;
     }
     const Result<CheckReport> report = (*member)->Check(options_);

@@ -213,7 +213,7 @@ Status GroupLog::TakeSnapshotIfDue() {
   VARVE_ASSIGN_OR_RETURN(SnapshotRecord record, PutSnapshot());
   VARVE_RETURN_IF_ERROR(Append({{}, std::move(record)}));
   VARVE_RETURN_IF_ERROR(RefreshLocked());
-  if (state_.snapshot_before < snapshot_before) return Status::Ok();  // somebody else was first
+  if (state_.snapshot_before < snapshot_before) return Status::Ok();  // another process was first
   return RemoveBelow(state_.snapshot_before);
 }
 

@@ -27,7 +27,7 @@ using std::chrono_literals::operator""ms;
 
 // How long a rank waits for the member that suits it best.
 constexpr auto kPatience = 1000ms;
-// A new one can only be locked by somebody who sweeps.
+// Only a process that sweeps can lock a new one.
 constexpr auto kPatienceForNew = 30000ms;
 
 std::string ThisHost() {
@@ -104,7 +104,7 @@ Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, M
   return OpenMember(place, member, options, /*for_writing=*/true);
 }
 
-// A member that is locked may be swept by somebody at this moment, which does not take long.
+// Another process may be sweeping a locked member, which does not take long.
 Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, MemberId member,
                                                  const StoreOptions& options,
                                                  std::chrono::milliseconds patience) {

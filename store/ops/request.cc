@@ -18,7 +18,7 @@ constexpr auto kAnswerPoll = std::chrono::milliseconds(5);
 constexpr auto kOpenPoll = std::chrono::milliseconds(250);
 constexpr auto kInboxPoll = std::chrono::milliseconds(500);
 
-// A drop that a writer began and did not finish: what has gone already is no error.
+// A writer started a drop and did not finish it. Steps that are gone already are no error.
 std::vector<CheckpointId> StillThere(const Store& store, const std::vector<CheckpointId>& ids) {
   std::vector<CheckpointId> there;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(there), [&](const CheckpointId& id) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of chunks on the CPU: every job is done once, by whoever takes it.
+// Batches of chunks on the CPU: every job is done once.
 // clang-format off
 #include "tests/cuda/emulation.h"  // before the kernels
 #include "cuda/batch_kernel.cuh"

@@ -72,7 +72,7 @@ class Turns {
   bool waits() const { return waits_; }
   void Kill() { is_killed_ = true; }
 
-  // Of what it does.
+  // Describes what it does.
   void BeforeOperation() {
     if (left_-- <= 0) Yield();
   }
@@ -195,7 +195,7 @@ struct Claim {
 // What the log says of an attempt that was committed.
 struct Committed {
   CheckpointId id;
-  uint64_t epoch = 0;             // of whoever began it
+  uint64_t epoch = 0;             // epoch of the rank that started it
   std::vector<MemberId> members;  // by rank
   bool is_dropped = false;        // since
 };
@@ -308,7 +308,7 @@ class Round {
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) StartRank(rank);
   }
 
-  // Of a rank whose first process is stopped: the system holds it for dead.
+  // For a rank whose first process is stopped. The system takes it for dead.
   void StartSecondProcess() {
     for (const auto& rank : ranks_) {
       if (rank->author.epoch != epoch_ || rank->turns.state() != Turns::State::kRuns) continue;
@@ -339,7 +339,7 @@ class Round {
         const Turns& turns_of = rank->turns;
         if (turns_of.state() == Turns::State::kStopped) stopped.push_back(rank.get());
         if (turns_of.state() != Turns::State::kRuns) continue;
-        // Whoever waits would look at the same log again.
+        // A rank that waits would look at the same log again.
         const bool sees_nothing_new = turns_of.waits() && rank->seen == records_.size();
         (sees_nothing_new ? wait : run).push_back(rank.get());
       }
