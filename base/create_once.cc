@@ -65,7 +65,7 @@ Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_
     return SyncFolder(path.parent_path()).ok() ? CreateOutcome::kOk : CreateOutcome::kUnknown;
   }
   if (error == EEXIST) return CreateOutcome::kExists;
-  // Somebody has taken the temporary file for debris.
+  // Another process has removed the temporary file as debris.
   if (links == 0) return CreateOutcome::kUnknown;
   return ErrnoStatus("link", path, error);
 }

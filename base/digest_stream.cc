@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif
-// The state is a complete type only so.
+// Only this makes the state a complete type.
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 

@@ -10,7 +10,8 @@ namespace varve {
 
 void LowerThreadPriority() {
   constexpr int kNice = 10;
-  // On Linux this is a thread's own. A failure leaves it as it is, which is no harm.
+  // On Linux a priority belongs to the thread. After a failure it stays as it is, which does no
+  // harm.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
 }
 
