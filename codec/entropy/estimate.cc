@@ -12,7 +12,7 @@
 namespace varve {
 namespace {
 
-// Bytes that a coder needs whatever it codes: headers and Huffman tables.
+// The fixed bytes of a coder: headers and Huffman tables.
 constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
@@ -20,7 +20,7 @@ constexpr double kNibblesOverhead = 90;
 constexpr double kMinGain = 0.025;
 constexpr double kMinGainOverRaw = 0.05;
 
-// n * log2(n) of n up to kMaxSample, from a table: a logarithm for each of 256 counters of each
+// n * log2(n) for n up to kMaxSample, from a table. A logarithm for each of 256 counters of each
 // plane would take longer than the sample itself.
 const double* NLog2N() {
   static const std::vector<double> table = [] {
@@ -38,7 +38,8 @@ double BinaryEntropy(double p) {
   return -p * std::log2(p) - (1 - p) * std::log2(1 - p);
 }
 
-// Entropy of counters, with what a small sample underestimates (Miller and Madow) added.
+// Returns the entropy of counters, corrected for what a small sample underestimates (Miller and
+// Madow).
 struct Entropy {
   double bits = 0;  // of all symbols together
   uint32_t total = 0;
@@ -66,7 +67,7 @@ Entropy EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
   return entropy;
 }
 
-// Huffman spends a whole bit on a symbol that deserves less.
+// Huffman spends a whole bit on a symbol that needs less.
 double HuffmanBits(const Entropy& entropy) {
   if (2 * entropy.largest <= entropy.total) return entropy.bits;
   const double p = static_cast<double>(entropy.largest) / entropy.total;
@@ -145,7 +146,7 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
     const double gain = best.coder == StreamCoder::kRaw ? kMinGainOverRaw : kMinGain;
     if (bits < best.bits * (1.0 - gain)) best = {.coder = coder, .bits = bits};
   };
-  // The faster ones first: the next must be smaller by more than kMinGain.
+  // The faster coders come first. A later one must be smaller by more than kMinGain.
   consider(StreamCoder::kNibbles, NibbleBits(stats), kNibblesOverhead);
   consider(StreamCoder::kHalves, HalvesBits(stats), kNibblesOverhead);
   consider(StreamCoder::kZstd, HuffmanBits(entropy), kZstdOverhead);

@@ -33,13 +33,13 @@ bool ReadDirect(ByteReader* reader, size_t count, Weights* weights) {
   return true;
 }
 
-// The body of an FSE stream with room to read past its end.
+// The body of an FSE stream with readable room past its end.
 class FseBits {
  public:
   explicit FseBits(std::span<const std::byte> body) : num_bits_(8 * body.size()) {
     std::copy(body.begin(), body.end(), bytes_.begin());
   }
-  // The 16 bits from a position on, which is at most num_bits().
+  // Returns the 16 bits from a position on. The position is at most num_bits().
   unsigned At(size_t position) const {
     return (LoadLittle<uint32_t>(&bytes_[position / 8]) >> (position % 8)) & 0xFFFFu;
   }
@@ -161,7 +161,7 @@ bool ReadFse(ByteReader* reader, size_t body_bytes, Weights* weights) {
   return false;
 }
 
-// The last weight is what makes the code complete.
+// The last weight is the one that makes the code complete.
 bool MakeCode(Weights* weights, HuffmanCode* code) {
   unsigned sum = 0;
   for (size_t i = 0; i < weights->count; ++i) {

@@ -31,7 +31,7 @@ bool TakeNumber(ByteReader* reader, size_t bytes, uint64_t* number) {
   return true;
 }
 
-// Takes a header that says the size and asks for neither dictionary nor checksum.
+// Takes a header that has the size, and needs neither a dictionary nor a checksum.
 bool TakeHeader(ByteReader* reader, size_t expected_bytes) {
   uint32_t magic = 0;
   uint8_t descriptor = 0;
@@ -113,7 +113,7 @@ bool LiteralFrameDecoder::DecodeCompressed(std::span<const std::byte> block,
       !reader.TakeSpan(header.compressed_bytes, &literals)) {
     return false;
   }
-  // Behind the literals, a zero says that there are no matches.
+  // After the literals, a zero says that there are no matches.
   if (reader.rest().size() != 1 || reader.rest()[0] != std::byte{0}) return false;
   ByteReader streams(literals);
   if (header.has_code) {

@@ -146,7 +146,7 @@ void ClassifyRest(std::span<const uint8_t> thresholds, uint8_t* exponents, size_
   }
 }
 
-// The classes whose parts are moved, and where these are.
+// The classes whose parts are moved, and the places of these parts.
 template <typename Byte>
 struct Parts {
   size_t count = 0;
@@ -178,7 +178,8 @@ VARVE_AVX512 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data,
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
       const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
-      // A compress to memory is many times slower than one to a register with a whole store.
+      // Compressing to memory is many times slower than compressing to a register and storing all
+      // of it.
       _mm512_storeu_si512(to[k], _mm512_maskz_compress_epi8(mask, bytes));
       to[k] += _mm_popcnt_u64(mask);
     }
@@ -307,7 +308,7 @@ void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t>
   }
 #endif
   ClassifyRest(thresholds, exponents, i, num_elements, &below);
-  // Thresholds fall, so those below one are below all before it.
+  // Thresholds fall, so exponents below one are below all before it.
   counts->fill(0);
   size_t left = num_elements;
   for (size_t t = 0; t < thresholds.size(); ++t) {

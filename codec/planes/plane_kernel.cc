@@ -65,7 +65,7 @@ VARVE_AVX2 size_t Split2Avx2(const uint8_t* in, size_t n, uint8_t* low, uint8_t*
   return i;
 }
 
-// Elements as they are stored: rotated right by one, or as they are.
+// Returns elements rotated right by one, or unchanged.
 template <bool kRotated>
 VARVE_AVX2 VARVE_INLINE inline __m256i Elements2(__m256i v) {
   return kRotated ? _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15)) : v;
