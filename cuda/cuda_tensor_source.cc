@@ -172,7 +172,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     std::vector<Chunk> chunks;
     std::vector<size_t> places;
   };
-  // A device with what it has of the save under way.
+  // A device with its part of the save under way.
   struct Device {
     std::unique_ptr<OneDevice> one;
     Part part;
@@ -223,7 +223,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return first;
   }
 
-  // All at a time, for calls that wait.
+  // Makes the call for all devices at the same time. It is for calls that wait.
   template <typename Call>
   Status AtOnce(const Call& call) {
     if (devices_.size() == 1) return InTurn(call);

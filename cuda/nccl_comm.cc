@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::microseconds kShortestSleep{10}, kLongestSleep{500};
-// All that a rank has sent has been received as a rule when it leaves.
+// When a rank leaves, all that it has sent has usually been received.
 constexpr milliseconds kLongestFarewell{5000};
 
 }  // namespace

@@ -21,8 +21,8 @@ using namespace gpu;
 using Bytes = std::vector<std::byte>;
 using ByteView = std::span<const std::byte>;
 
-// Room for one piece each way. There are two: the host copies from and to one while NCCL moves what
-// is in the other.
+// Room for one piece each way. There are two slots: the host copies from and to one while NCCL
+// moves the other.
 struct Slot {
   PinnedBuffer<std::byte> out_on_host, in_on_host;
   DeviceBuffer<std::byte> out, in;
@@ -83,7 +83,8 @@ class NcclGroup : public RankGroup {
         control_(std::move(control)),
         comm_(std::move(comm)) {}
 
-  // The others learn first that this rank leaves: else they could wait for it as it waits for them.
+  // The others must learn first that this rank leaves. Otherwise they could wait for it while it
+  // waits for them.
   ~NcclGroup() override {
     control_.reset();
     const DeviceScope scope(options_.device);
@@ -121,7 +122,7 @@ class NcclGroup : public RankGroup {
     failure_ = result.status();
     return result;
   }
-  // After an error that `control_` does not know of: it goes, so that the others do.
+  // After an error that `control_` does not know, it closes, so that the other ranks fail, too.
   Status Leave(const Status& why) {
     comm_->Abort();
     control_.reset();
@@ -269,7 +270,7 @@ struct Hello {
   ncclUniqueId id{};
 };
 
-// Ok when it is so on all ranks.
+// Returns ok when all ranks are ok.
 Status AllOk(RankGroup* host, const Status& mine) {
   const auto texts = host->AllGather(std::as_bytes(std::span(mine.message())));
   VARVE_RETURN_IF_ERROR(mine);
@@ -300,7 +301,7 @@ Result<std::vector<Hello>> Meet(RankGroup* host, const Hello& mine) {
   return hellos;
 }
 
-// `name` is this rank's in messages.
+// `name` is this rank's name in messages.
 Result<std::unique_ptr<RankGroup>> MakeGroup(RankGroup* host, int name,
                                              const NcclOptions& options) {
   const DeviceScope scope(options.device);
@@ -317,7 +318,7 @@ Result<std::unique_ptr<RankGroup>> MakeGroup(RankGroup* host, int name,
 
   auto comm = NcclComm::Join(hellos[0].id, host->rank(), host->size(), options.timeout);
   VARVE_RETURN_IF_ERROR(AllOk(host, comm.status()));
-  // Its own, so that calls are counted from the first of the group.
+  // The group has its own control group, so that its calls are counted from 1.
   VARVE_ASSIGN_OR_RETURN(auto control, host->Split(0));
   return Result<std::unique_ptr<RankGroup>>(std::make_unique<NcclGroup>(
       std::move(control), *std::move(comm), *std::move(pipe), std::move(names), options));
