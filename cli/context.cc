@@ -18,7 +18,7 @@ namespace {
 std::string Dump(const nlohmann::ordered_json& value) {
   // Names are UTF-8, but a path need not be. A replacement character beats no output at all.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  // A terminal would obey some of the characters that JSON need not escape.
+  // A terminal would obey some characters that JSON need not escape.
   static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   return value.dump(2, ' ', /*ensure_ascii=*/is_terminal, kReplace);
 }

@@ -53,7 +53,7 @@ std::string UnknownVerb(const CLI::App& app) {
   return {};
 }
 
-// Help was asked for, or the command line is wrong.
+// The user asked for help, or the command line is wrong.
 Outcome ParseOutcome(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     app.exit(error);

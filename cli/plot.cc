@@ -45,14 +45,14 @@ constexpr char kHatch[] =
     R"(<rect width="5" height="5" fill="#cfe0ea"/>)"
     R"(<path d="M-1,1 L1,-1 M0,5 L5,0 M4,6 L6,4" stroke="#1b4965" stroke-width="1.4"/></pattern>)";
 
-// "1 KiB" rather than "1.0 KiB".
+// Returns "1 KiB" instead of "1.0 KiB".
 std::string TickLabel(double bytes) {
   std::string label = HumanBytes(static_cast<uint64_t>(bytes));
   if (const size_t zero = label.find(".0 "); zero != std::string::npos) label.erase(zero, 2);
   return label;
 }
 
-// A long name keeps both ends.
+// Cuts a long name in the middle.
 std::string Shortened(const std::string& name) {
   if (name.size() <= kMaxLabel) return name;
   // In UTF-8, bytes 10xxxxxx continue a character. Neither part may start or end inside a
@@ -76,7 +76,7 @@ double AddHead(Svg* svg, double y, const std::string& head, const std::vector<st
 
 // --- Bytes by step
 
-// The marks of one of the two lines: joined, and while there are few, each drawn.
+// Draws the marks of one of the two lines. They are joined, and each is drawn while there are few.
 struct Series {
   std::vector<Point> points;
   std::string name;
@@ -90,7 +90,7 @@ void AddSeries(Svg* svg, const Series& series, double label_y) {
   svg->Text({series.points.back().x + 12, label_y}, series.name, "label");
 }
 
-// Beside the last marks, but never on top of each other.
+// The labels stand beside the last marks, but never on top of each other.
 void AddTwoSeries(Svg* svg, const Series& logical, const Series& stored) {
   double logical_y = logical.points.back().y + 4;
   double stored_y = stored.points.back().y + 4;
@@ -183,13 +183,13 @@ double LargestOf(const std::vector<Bar>& bars) {
   return largest;
 }
 
-// The largest power of two that gives at least three ticks below `largest`.
+// Returns the largest power of two that gives at least three ticks below `largest`.
 double TickStep(double largest) {
   return std::max(1.0, std::exp2(std::floor(std::log2(largest)) - 1));
 }
 
 void AddBar(Svg* svg, const Bar& bar, double y, double pixels_per_byte) {
-  // Something is never drawn as nothing.
+  // A value above zero is always visible.
   const auto width = [&](double bytes) {
     return bytes > 0 ? std::max(1.0, bytes * pixels_per_byte) : 0;
   };

@@ -41,13 +41,13 @@ size_t CharacterSize(std::string_view text) {
   return is_shortest && !is_surrogate && code < 0x110000 ? size : 0;
 }
 
-// Marks that let a terminal show text in another order than it has.
+// Marks that make a terminal show text in another order.
 bool ChangesDirection(char32_t code) {
   return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
 }
 
-// Characters, not bytes: what a terminal shows of most names.
+// Counts characters instead of bytes, as a terminal shows most names.
 size_t DisplayWidth(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
@@ -76,7 +76,7 @@ std::string HumanBytes(uint64_t bytes) {
   if (bytes < 1024) return Format("%d B", static_cast<int>(bytes));
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would be printed as "1024.0".
+  // Otherwise 1023.95 would be printed as "1024.0".
   while (value >= 1023.95 && unit + 1 < kUnits.size()) {
     value /= 1024;
     ++unit;

@@ -20,7 +20,7 @@ bool IsListed(const Store& store, const CheckpointId& id) {
          });
 }
 
-// Damaged ones are, too: they can be dropped.
+// Damaged steps count as well, because they can be dropped.
 Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
   std::vector<std::string> missing;
   for (const CheckpointId& id : ids) {

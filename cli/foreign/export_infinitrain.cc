@@ -76,8 +76,8 @@ Result<InfiniTrainFields> ParseStateItem(const std::string& text) {
                             "\": " + fields.status().message());
 }
 
-// Trainers that resume an import save its items again, with every step. The text still is that of
-// `state` and `topology` when these hold just what an import takes from it.
+// Trainers that resume an import save its items again with every step. The text still describes
+// `state` and `topology` when these hold exactly what an import takes from it.
 bool SaysTheSame(const InfiniTrainFields& text, const TrainerProgress& state,
                  const std::optional<Topology>& topology) {
   TrainerProgress told = text.state;
@@ -85,7 +85,7 @@ bool SaysTheSame(const InfiniTrainFields& text, const TrainerProgress& state,
   return topology == text.topology && EncodeTrainerProgress(told) == EncodeTrainerProgress(state);
 }
 
-// A trainer that knows nothing of InfiniTrain's fields hands them on as they were.
+// A trainer that does not know InfiniTrain's fields passes them on unchanged.
 void NoteOldFields(const InfiniTrainFields& imported, const TrainerProgress& state,
                    ExportPlan* plan) {
   if (imported.state.global_step == state.global_step) return;
@@ -144,7 +144,7 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
     VARVE_ASSIGN_OR_RETURN(ExportFile file, OneFile(request.out / name, std::move(tensors)));
     plan.files.push_back(std::move(file));
   }
-  // Last, so that a folder which has it is whole.
+  // This file comes last, so that a folder with it is whole.
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> state, StateText(request.reader, &plan));
   if (state) plan.Add(request.out / formats::kTrainerStateJson, *std::move(state));
   VARVE_RETURN_IF_ERROR(RefuseLeftovers(request, plan));

@@ -20,7 +20,7 @@ std::span<const std::byte> AsBytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// The chosen tensors that are not in a file yet.
+// The chosen tensors that no file has yet.
 class Chosen {
  public:
   explicit Chosen(std::vector<TensorInfo> tensors) {
@@ -35,7 +35,8 @@ class Chosen {
     return found == tensors_.end() ? nullptr : &found->second;
   }
 
-  // kFailedPrecondition when it was not chosen or is none of `dtype` (and `shape`, if not null).
+  // kFailedPrecondition: the tensor was not chosen, or does not have `dtype` (and `shape`, if not
+  // null).
   Result<TensorInfo> Take(std::string_view name, uint32_t shard, DType dtype,
                           const std::vector<int64_t>* shape) {
     const auto found = tensors_.find(Key{name, shard});
@@ -194,7 +195,8 @@ Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* pla
   return Status::Ok();
 }
 
-// Puts the files where the user wants them: into a folder, or one under a name of its own.
+// Puts the files where the user wants them: into a folder, or a single file under a name of its
+// own.
 Status PlaceFiles(const std::filesystem::path& out, ExportPlan* plan) {
   if (!IsFolder(out)) {
     if (plan->files.size() > 1) {

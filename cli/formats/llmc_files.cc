@@ -42,7 +42,7 @@ Result<LlmcFiles> LlmcFiles::Open(std::span<const std::filesystem::path> paths) 
     VARVE_RETURN_IF_ERROR(FetchHeader(file.get()));
     files.files_.push_back(std::move(file));
   }
-  // The model goes first: without it nobody knows where a state ends.
+  // The model is read first, because without it the end of a state is unknown.
   for (const bool is_state : {false, true}) {
     for (size_t i = 0; i < paths.size(); ++i) {
       const std::shared_ptr<InputFile>& file = files.files_[i];

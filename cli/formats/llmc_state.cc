@@ -24,7 +24,7 @@ constexpr size_t kSampleAt = 32;
 constexpr uint64_t kGeneratorBytes =
     2520;  // of llm.c's mt19937_state, which ends the loader's state
 
-// The file from an integer of its header on.
+// Returns the file from one of its header's integers on.
 std::span<const std::byte> FromInt(std::span<const std::byte> file, size_t index) {
   return file.subspan(4 * index);
 }
@@ -39,8 +39,8 @@ Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::str
                                 (min == max ? "" : " to " + std::to_string(max)));
 }
 
-// Two lists of int32, the files of tokens and the samples of the current one, each after its
-// length, and a generator. The file must end there.
+// Checks two lists of int32 and a generator. The lists are the files of tokens and the samples of
+// the current one, each after its length. The file must end there.
 Status CheckLoader(std::span<const std::byte> file, uint64_t begin, const FetchBytes& fetch) {
   ByteReader reader(file, fetch);
   VARVE_RETURN_IF_ERROR(reader.Skip("the part before the loader's state", begin).status());

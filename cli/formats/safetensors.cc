@@ -39,7 +39,7 @@ std::string_view KnownAs(std::span<const std::byte> first) {
   return {};
 }
 
-// The JSON text, once its stated length is known to be honest.
+// Returns the JSON text after checking its stated length.
 Result<std::string_view> HeaderText(std::span<const std::byte> file, const FetchBytes& fetch) {
   if (file.size() < kLengthBytes) {
     return Status::InvalidArgument("the file has " + std::to_string(file.size()) +

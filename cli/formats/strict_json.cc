@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr size_t kMaxDepth = 16;
 constexpr char kTooDeep[] = "it is nested too deeply";
 
-// nlohmann's messages open with a code in brackets, which tells a user nothing.
+// nlohmann's messages start with a code in brackets, which tells a user nothing.
 std::string WithoutCode(const std::string& what) {
   const size_t end = what.find("] ");
   return end == std::string::npos ? what : what.substr(end + 2);
@@ -102,7 +102,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 Result<json> ParseStrictJson(std::string_view text) {
-  // nlohmann's parser takes a NUL for the end of the text and would not look at what follows.
+  // nlohmann's parser takes a NUL for the end of the text and would not check what follows.
   if (text.find('\0') != std::string_view::npos) {
     return Status::InvalidArgument("not JSON: it holds a NUL byte");
   }

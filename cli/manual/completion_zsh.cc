@@ -46,7 +46,7 @@ constexpr char kEnd[] = R"sh(  esac
 _varve "$@"
 )sh";
 
-// A backslash before what _arguments and _describe would take for their own.
+// Escapes by a backslash what _arguments and _describe would interpret.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -134,7 +134,7 @@ Status RemoveLeftovers(const Context& context, std::span<const std::filesystem::
   return Status::Ok();
 }
 
-// All files are whole before the first gets its name.
+// All files are whole before the first gets its final name.
 Status WriteAll(const Context& context, const CheckpointReader& reader, const ExportPlan& plan,
                 bool force) {
   ExportFolder folder;

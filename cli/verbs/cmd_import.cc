@@ -55,7 +55,7 @@ struct Metric {
   double value = 0;
 };
 
-// What the text options mean, once they are known to be right.
+// The values of the text options, after they have been checked.
 struct ImportPlan {
   std::optional<uint64_t> step;
   std::optional<uint64_t> parent;
@@ -209,8 +209,8 @@ std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string
   return there.ok() ? std::optional((*there)->info()) : std::nullopt;
 }
 
-// Tags belong to the number of a step and metrics to what was saved, so the one stay and the others
-// go: nobody may have to guess that.
+// Tags belong to the number of a step, so they stay. Metrics belong to what was saved, so they go.
+// The user is told both.
 void NoteReplaced(const Context& context, const CheckpointInfo& replaced) {
   const std::string step = "step " + HumanId(replaced.id) + " was replaced";
   if (!replaced.tags.empty()) {
@@ -228,7 +228,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
-  // Files first: a malformed one must not leave an empty store behind.
+  // The files are read first, because a malformed one must not leave an empty store behind.
   Result<ImportSource> source = ReadFiles(options, *plan);
   if (!source.ok()) return Outcome::Failed(source.status());
   if (!plan->step) plan->step = source->step;
