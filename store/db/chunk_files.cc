@@ -8,7 +8,7 @@
 namespace varve {
 namespace {
 
-// Files that may be syncing while the next one fills.
+// The most files that may be syncing while the next one fills.
 constexpr size_t kMaxClosing = 2;
 
 }  // namespace

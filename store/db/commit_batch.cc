@@ -35,7 +35,7 @@ void RemoveFiles(const std::vector<Table>& tables) {
 // All files of a commit by family. Within a family, later files win.
 using FilesByFamily = std::map<Family, std::vector<std::string>>;
 
-// The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
+// The commit is one atomic group in the manifest. RocksDB syncs files, folder and manifest.
 Status Ingest(Database* database, const FilesByFamily& files) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
   std::vector<rocksdb::IngestExternalFileArg> args;

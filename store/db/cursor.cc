@@ -4,7 +4,7 @@
 namespace varve {
 namespace {
 
-// Keys that are stepped over before a search is taken to be cheaper.
+// After stepping over this many keys, a search is assumed to be cheaper.
 constexpr int kSteps = 4;
 
 }  // namespace

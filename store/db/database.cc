@@ -66,8 +66,8 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
   const std::string text = status.ToString();
   const std::string message =
       "the store in " + store.string() + " is locked: it is open for writing";
-  // Looking for the holder would close a descriptor of the lock file, and with it drop the lock of
-  // this process: never look when it is ours.
+  // Looking for the holder would close a descriptor of the lock file, and with it release the lock
+  // of this process. So it never looks when the lock is ours.
   if (text.find("lock hold by current process") != std::string::npos) {
     return Status::Locked(message + " elsewhere in this process");
   }
@@ -135,7 +135,7 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
   return Status::Corruption("opening the database in " + store.string() + ": " + all);
 }
 
-// Ours in the order of Family, then those that we do not know: they must be opened, too.
+// Our families in the order of Family, then unknown ones, which must be opened, too.
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
     const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
     const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
@@ -199,7 +199,7 @@ std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& file
   return names;
 }
 
-// Notes that RocksDB has met an error from which it may not recover.
+// Notes an error of RocksDB from which it may not recover.
 class FailureListener : public rocksdb::EventListener {
  public:
   explicit FailureListener(std::atomic<bool>* failed) : failed_(failed) {}
@@ -375,7 +375,7 @@ Result<std::vector<Database::LostTable>> Database::FindLostTables(
   return lost;
 }
 
-// RocksDB shows an older state, or none, of a family that lacks a file, and says nothing.
+// When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
 Status Database::FindLost() {
   constexpr int kMaxAttempts = 10;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -397,7 +397,7 @@ Status Database::FindLost() {
   return Status::Ok();
 }
 
-// Opens the newest state with all files that are there, for reading.
+// Opens the newest state for reading, with all files that exist.
 Status Database::OpenDespite() {
   Close();
   rocksdb::DBOptions options = db_options_;
@@ -423,7 +423,7 @@ Status Database::OpenWriter() {
   return Status::Ok();
 }
 
-// After opening: what has been lost since then. Under catch_up_mutex_.
+// Finds what has been lost since the open. Call it under catch_up_mutex_.
 Status Database::NoteLost() const {
   VARVE_ASSIGN_OR_RETURN(std::string stamp, AwaitManifestStamp(path_));
   if (stamp == manifest_seen_) return Status::Ok();
@@ -461,7 +461,7 @@ Status Database::ReadError(Family family, const rocksdb::Status& status,
   return lost.empty() ? FromRocksDb(status, what) : Status::Corruption(what + ": " + lost);
 }
 
-// An answer from a family that cannot follow the writer would be an old one.
+// An answer from a family that cannot follow the writer would be out of date.
 Status Database::CheckNotStale(Family family, const std::string& what) const {
   if (!stale_) return Status::Ok();
   if (despite_lost_) {
@@ -557,7 +557,8 @@ Status Database::Heal() {
   return reason.WithContext("opening the store again after an error");
 }
 
-// Closed, on a full disk: what a rewrite that failed has left is the room for the next manifest.
+// Runs while the database is closed. On a full disk, the files of a failed rewrite are the room for
+// the next manifest.
 void Database::RemoveUnnamedTables() const {
   const auto files = ReadManifest();
   if (!files.ok()) return;
@@ -678,7 +679,7 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
 Status Database::CatchUp() const {
   if (for_writing_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
-  // RocksDB would look for what is not there again and again, without an end.
+  // RocksDB would look for the missing file again and again, without an end.
   VARVE_RETURN_IF_ERROR(AwaitManifestStamp(path_).status());
   if (!despite_lost_) {
     ++ingest_events_;

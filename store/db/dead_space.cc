@@ -33,7 +33,7 @@ Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
 
 namespace {
 
-// Number and bytes of the frames in a file, as the file itself says.
+// Reads the number and bytes of the frames in a file, as the file itself says.
 Status ReadTotals(const Database& database, ChunkFile* file) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   const std::string first = keys::Chunk(file->first), last = keys::Chunk(file->last);
@@ -97,7 +97,7 @@ void DeadSpace::SetLive(uint64_t save_id, const Live& live) {
   } else if (it != saves_.end()) {
     saves_.erase(it);
   }
-  // A file that has more saves on both sides has all of this one.
+  // If a file has other saves on both sides of this one, it holds all of this one.
   for (auto file = files_.upper_bound({save_id, UINT32_MAX}); file != files_.begin();) {
     KnownFile& known = (--file)->second;
     if (known.file.last.save_id < save_id) break;
@@ -166,7 +166,7 @@ Status DeadSpace::Refresh(const Database& database, ReferenceCounts* counts) {
   return Status::Ok();
 }
 
-// Counts what lives of the saves in a file.
+// Counts the live frames of the saves in a file.
 Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
   ChunkFile& file = it->second.file;
   const uint64_t before = it == files_.begin() ? 0 : std::prev(it)->second.file.last.save_id;

@@ -66,7 +66,7 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
 }
 
 Status CheckManifestLength(const fs::path& store) {
-  // The note comes first: the manifest only grows, so it has what any earlier note says.
+  // The note is read first. The manifest only grows, so it holds what any earlier note says.
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
   if (!note.ok() || note->fields.size() != kNumFields) return Status::Ok();

@@ -8,7 +8,7 @@
 namespace varve {
 namespace {
 
-// Saves up to this size are believed: to walk one costs nothing.
+// Records of saves up to this size are believed, because a loop over one costs nothing.
 constexpr uint64_t kSmallSave = uint64_t{1} << 16;
 
 Result<uint64_t> CountKeys(const Database& database, Family family, std::string_view prefix) {
@@ -20,7 +20,7 @@ Result<uint64_t> CountKeys(const Database& database, Family family, std::string_
   return keys;
 }
 
-// The blocks of kCountsPerBlock numbers that hold a list of a save: a seek each.
+// Counts the blocks of kCountsPerBlock numbers that hold a list of a save, with one seek for each.
 Result<uint64_t> CountListBlocks(const Database& database, uint64_t save_id) {
   const std::string first = keys::List({save_id, 0});
   const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
@@ -122,7 +122,7 @@ std::string EncodeCounts(std::vector<uint32_t> counts) {
 
 ReferenceCounts::Frame ReferenceCounts::FrameOf(const ChunkRef& ref) {
   if (ref.kind == ChunkKind::kDerived) {
-    // The frame is that of the FP32 source: twice the bytes of the 16-bit copy.
+    // The frame is that of the FP32 source, which has twice the bytes of the 16-bit copy.
     return {ref.address, std::nullopt, ref.predictor, 2 * ref.raw_bytes, ref.stored_bytes};
   }
   return {ref.address, ref.digest, ref.predictor, ref.raw_bytes, ref.stored_bytes};
@@ -275,7 +275,7 @@ bool HasReadableCount(const Database& database, ChunkAddress address) {
   return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
 }
 
-// A frame that comes back to life names its base again, and so on down the chain.
+// A frame that becomes live again refers to its base again, and so on down the chain.
 Status ReferenceCounts::AddFrame(const Frame& frame) {
   std::optional<Frame> next = frame;
   while (next.has_value()) {
@@ -308,7 +308,7 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
     ++*count;
     return false;
   }
-  // A reclaim that was cut short may have removed the frame and not said so.
+  // An interrupted reclaim may have removed the frame without marking it.
   rocksdb::PinnableSlice on_disk;
   VARVE_RETURN_IF_ERROR(database_->GetFrame(frame.address, &on_disk));
   *count = 1;

@@ -11,8 +11,8 @@
 namespace varve {
 namespace {
 
-// Each open, and each look of a reader at what is new, starts its threads for every family, however
-// few files it has: for some files that takes longer than opening them.
+// Each open, and each look of a reader for news, starts the threads of this option for every
+// family, even if it has few files. For a few files that takes longer than opening them.
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 

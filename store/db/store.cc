@@ -48,8 +48,8 @@ bool IsRunWithoutStep(const Status& status) {
   return status.code() == StatusCode::kNotFound && status.message().starts_with(kNoStep);
 }
 
-// The members of a group have one for each host: that many ranks would need theirs at a time is no
-// reason to keep the space of all.
+// The members of a group on one host share one reserve. Many ranks may need it at a time, but that
+// is no reason to keep space for all.
 fs::path ReserveOf(const fs::path& store) {
   const fs::path root = RootOfMember(store);
   if (root.empty()) return store / "RESERVE";
@@ -68,8 +68,8 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
-  // RocksDB starts threads while it opens, and keeps its lock when it gets none: better to know
-  // before.
+  // RocksDB starts threads while it opens. If it gets none, it keeps its lock. So this checks
+  // beforehand whether threads can be started.
   const std::string starting = "starting a thread for the store in " + path.string();
   VARVE_RETURN_IF_ERROR(Guarded(starting, [] {
     std::jthread([] {}).join();
@@ -111,8 +111,8 @@ int StoreImpl::num_threads() const {
 Status StoreImpl::PrepareForWriting() {
   std::error_code error;
   fs::create_directory(incoming(), error);
-  // Leftovers of a crash may be hard links to committed files: they are unlinked before anything is
-  // written, and no name is ever opened twice.
+  // Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
+  // is written, and no name is ever opened twice.
   for (const fs::directory_entry& entry : fs::directory_iterator(incoming(), error)) {
     fs::remove(entry.path(), error);
     if (error) break;
@@ -547,8 +547,8 @@ void StoreImpl::CatchUpLoop(std::stop_token stop) {
   std::unique_lock lock(background_mutex_);
   while (!stop.stop_requested()) {
     background_wake_.wait_for(lock, stop, kCatchUpInterval, [] { return false; });
-    // Lets go of files that the writer has removed, even when nobody reads. An error is the next
-    // read's to say.
+    // Releases files that the writer has removed, even when nobody reads. The next read reports an
+    // error.
     if (!stop.stop_requested()) Guarded("catching up", [&] { return CatchUp(); }).IgnoreError();
   }
 }

@@ -434,7 +434,7 @@ CoderTotals SaveBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
   for (; end != planes.end() && end->ordinal == ordinal; ++end) num_planes += end->num_planes;
   CoderTotals totals{};
   for (auto it = begin; it != end; ++it) {
-    // All planes of a frame have one length.
+    // All planes of a frame have the same length.
     totals[static_cast<size_t>(it->coder)] = {
         it->num_planes, uint64_t{raw_bytes} * it->num_planes / num_planes, it->bytes};
   }

@@ -124,7 +124,7 @@ Result<Place> DecodePlace(const fb::CataloguePlace& in) {
   return place;
 }
 
-// `num_bytes`: of the buffer that it lies in, which limits what it can hold.
+// `num_bytes` is the size of the buffer that holds it, which limits its content.
 Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in, size_t num_bytes,
                                                   uint32_t num_ranks) {
   std::vector<Place> places;
@@ -261,7 +261,7 @@ fs::path SectionPath(const CataloguePlaceOnDisk& place, size_t number) {
   return path += ".p" + std::to_string(number);
 }
 
-// Writes a catalogue section after section, and remembers them for the index.
+// Writes a catalogue section by section, and remembers the sections for the index.
 class IndexedWriter {
  public:
   IndexedWriter(const CataloguePlaceOnDisk& place, const Catalogue& catalogue,
@@ -321,7 +321,7 @@ class IndexedWriter {
     return Status::Ok();
   }
 
-  // `shards`: of the section that lies in it.
+  // `shards` are those of the section that lies in the index.
   Result<Digest> WriteIndex(std::span<const CatalogueShard> shards) {
     const std::string bytes = EncodeIndex(catalogue_, parts_, section_.get(), refs_);
     const auto decoded = DecodeIndex(bytes);

@@ -56,7 +56,7 @@ const ShardLayout* LayoutOf(const CatalogueShard& shard) {
   return shard.layout.has_value() ? &*shard.layout : nullptr;
 }
 
-// The whole tensors of a shape, in which a tensor that is cut alike can be looked for.
+// The whole tensors of a shape. A tensor that is cut alike is looked for among them.
 class WholeTensors {
  public:
   WholeTensors(Shards shards, std::span<const TensorShards> broken) : shards_(shards) {
@@ -110,7 +110,7 @@ class WholeTensors {
   std::map<std::vector<int64_t>, std::vector<TensorShards>> by_shape_;
 };
 
-// "rank 2 holds this region of tensor b, which is cut alike".
+// Writes "rank 2 holds this region of tensor b, which is cut alike".
 std::string ExpectedText(const ShardLayout& hole, Shards alike) {
   std::set<uint32_t> ranks;
   for (const CatalogueShard& shard : alike) {
@@ -122,7 +122,7 @@ std::string ExpectedText(const ShardLayout& hole, Shards alike) {
          " this region of tensor " + alike[0].name + ", which is cut alike";
 }
 
-// Ranks with other tensors that hold nothing of this one, if they are few.
+// Names ranks that hold other tensors but nothing of this one, if they are few.
 std::string RanksWithoutText(const std::set<uint32_t>& all, Shards shards) {
   constexpr size_t kFew = 8;
   std::set<uint32_t> without = all;

@@ -67,7 +67,7 @@ std::optional<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> sh
   return AreWhole(distinct) ? std::optional(std::move(originals)) : std::nullopt;
 }
 
-// The originals of all tensors, through `prove`.
+// Returns the originals of all tensors. `prove` finds those of one.
 template <typename Prove>
 Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards, Prove prove) {
   std::vector<size_t> originals;

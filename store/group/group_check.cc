@@ -45,7 +45,7 @@ class GroupChecker {
     return StepName(id.run, id.step) + " (attempt " + std::to_string(number) + ")";
   }
 
-  // The member as a store, and what it holds.
+  // Opens the member as a store, and lists what it holds.
   void CheckMember(MemberId id) {
     const auto member = store_->MemberForReading(id);
     if (!member.ok()) {

@@ -89,8 +89,8 @@ Status GroupLog::RefreshLocked() {
   return ReadOn(std::numeric_limits<size_t>::max(), /*looks_back=*/true);
 }
 
-// Takes so many more records at most. Records have no gaps: the first that is not there ends them,
-// unless the one before the first is gone, too.
+// Takes at most this many more records. Records have no gaps. So the first missing one is the end,
+// unless the record before it is gone, too.
 Status GroupLog::ReadOn(size_t most, bool looks_back) {
   std::vector<std::string> records;
   std::string stamp;
@@ -188,7 +188,7 @@ Status GroupLog::Propose(const Proposal& propose) {
 // Tries the next number once. The state tells the outcome.
 Status GroupLog::Append(const GroupRecord& record) {
   const std::string bytes = EncodeGroupRecord(seed_, state_.next, record);
-  // A record that nobody can read would be the end of the log.
+  // An unreadable record would be the end of the log for everybody.
   const Status readable = DecodeGroupRecord(seed_, state_.next, bytes).status();
   if (!readable.ok()) {
     return Status::InvalidArgument("not written to the log, because it could not be read again: " +

@@ -26,7 +26,7 @@ class GroupReader : public ShardedReader {
       : store_(store), info_(std::move(info)), number_(number), attempt_(std::move(attempt)) {}
   ~GroupReader() override { Unpin(); }
 
-  // Keeps the attempt in the members while this reader lives, as far as it may write to the log.
+  // Keeps the attempt in the members while this reader lives, if it may write to the log.
   Status Pin();
   Status Load();
 
@@ -295,7 +295,7 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
   return Status::Ok();
 }
 
-// The lowest rank's item of a name keeps it.
+// If several ranks have an item of this name, the lowest rank's is used.
 std::string GroupReader::NameOf(const CatalogueItem& item) const {
   const bool is_first = &item == &catalogue_->items().front() || (&item - 1)->name != item.name;
   return is_first ? item.name : item.name + "@" + std::to_string(item.rank);

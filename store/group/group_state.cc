@@ -156,7 +156,7 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
   const auto it = attempts.find(r.attempt);
   if (it == attempts.end() || it->second.committed) return;
   if (r.gathered.has_value()) {
-    // Another process goes on as one of the ranks since its part was gathered.
+    // Another process has taken the place of a rank since its part was gathered.
     if (!IsCrew(r.gathered->members)) return;
   } else if (it->second.parts.size() != num_ranks) {
     return;
@@ -259,7 +259,7 @@ void GroupState::Abort(AttemptId attempt, StatusCode code, const std::string& me
   attempts.erase(it);
   derived.open.erase(attempt);
   ++num_closed;
-  // The bug that a test makes on purpose: an address gets a second meaning.
+  // This is the mistake that a test makes on purpose: an address gets a second meaning.
   if (IsMutated(Mutation::kReuseAttempt) && attempt + 1 == next_attempt) --next_attempt;
 }
 
@@ -280,7 +280,7 @@ void GroupState::Do(const Author&, const DropRecord& r) {
   for (const auto& [run, steps] : removed) TidyRun(run, steps);
 }
 
-// After steps of a run have gone.
+// Called after steps of a run were removed.
 void GroupState::TidyRun(const std::string& name, const std::set<uint64_t>& removed) {
   const auto run = runs.find(name);
   std::erase_if(run->second.tags, [&](const auto& tag) { return removed.contains(tag.second); });

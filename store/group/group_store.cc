@@ -33,7 +33,7 @@ bool HasMetrics(const GroupStep& step, const std::map<std::string, double>& metr
   });
 }
 
-// The step as it is now. kNotFound names it.
+// Returns the current step. kNotFound names it.
 Result<NamedAttempt> AttemptOf(const GroupState& state, const CheckpointId& id) {
   const GroupStep* step = state.FindStep(id);
   if (step == nullptr) return state.runs.contains(id.run) ? NoStep(id) : NoRun(id.run);
@@ -476,7 +476,7 @@ Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
 // A member that a rank has open is swept by that rank.
 Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
                                  ReclaimReport* report) {
-  // Opening a store reads much before it comes to its lock.
+  // Opening a store reads much before it takes its lock.
   if (IsMemberLocked(place_.root, member)) return Status::Ok();
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
   if (opened.status().code() == StatusCode::kLocked) return Status::Ok();

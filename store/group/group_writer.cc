@@ -132,7 +132,7 @@ Result<SaveReport> GroupWriter::Commit() {
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = save_->GiveUp(status);
   if (status.ok()) status = save_->AwaitOutcome();
-  // Housekeeping: what fails now is done at the next save, or by a reclaim.
+  // This is housekeeping. If it fails now, the next save or a reclaim does it.
   PartFile(rank()).Remove().IgnoreError();
   store_->SweepLater();
   if (!status.ok()) return status.WithContext("saving " + Name());
@@ -149,7 +149,7 @@ void GroupWriter::NoteContents() {
   }
 }
 
-// The part is durable: says so.
+// Says that the part is durable.
 Status GroupWriter::Prepare(const SaveReport& report) {
   part_.Sort();
   NoteContents();
@@ -222,7 +222,7 @@ Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId at
   return store.FindNewestOwn();
 }
 
-// `is_again`: it may hold what was stored before something else failed.
+// `is_again`: the member may hold what was stored before a later failure.
 Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, AttemptId attempt,
                                                     const SaveOptions& options, bool is_again) {
   SaveOptions part = options;

@@ -136,7 +136,7 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
         }
         return std::optional<RecordBody>();
       }));
-  // The bug that a test makes on purpose.
+  // This is the mistake that a test makes on purpose.
   if (IsMutated(Mutation::kSweepWithoutLook) && !undecided.empty()) {
     return member->Drop(undecided, {.reclaim = false}).status();
   }
@@ -263,7 +263,7 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     VARVE_RETURN_IF_ERROR(Own(place, author, host, /*is_new=*/true));
     auto opened = OpenPatiently(place, author.member, options.store, kPatienceForNew);
     if (!opened.ok()) {
-      // After a new start of the job others remove it as unused while it is being made.
+      // After a new start of the job, others remove it as unused while it is being made.
       VARVE_RETURN_IF_ERROR(place.log->Refresh());
       VARVE_RETURN_IF_ERROR(
           place.log->With([&](const GroupState& state) { return CheckEpoch(state, author); }));

@@ -79,7 +79,7 @@ bool PinKeeper::IsOld(const Held& held) const {
   });
 }
 
-// A record cannot make a pin longer, so a new one takes its place while the old one still holds.
+// A record cannot make a pin longer. So a new pin takes its place while the old one still holds.
 void PinKeeper::RenewOld() {
   if (!log_->Refresh().ok()) return;  // the next look may find more
   const std::lock_guard lock(mutex_);

@@ -47,7 +47,7 @@ std::string StampOf(const struct stat& info) {
          std::to_string(info.st_mtim.tv_nsec);
 }
 
-// A file that is replaced while others read it: opening it decides which one is read.
+// A file that may be replaced while others read it. Opening it decides which version is read.
 class OpenFile {
  public:
   explicit OpenFile(const fs::path& path)
@@ -63,7 +63,7 @@ class OpenFile {
   // Returns the stamp of this very file. Two consecutive ones have different inodes.
   std::string Stamp() const { return StampOf(info_); }
   bool is_open() const { return error_ == 0; }
-  // Over a network also one that was replaced since it was looked up.
+  // Over a network this also happens to a file that was replaced after it was looked up.
   bool is_gone() const { return error_ == ENOENT || error_ == ESTALE; }
   // Returns nullopt when the file is gone.
   Result<std::optional<std::string>> Read() const {

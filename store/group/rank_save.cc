@@ -128,8 +128,8 @@ Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
   return attempt_;
 }
 
-// Rank 0 is one, and all wait for it. The others look together as often in a large group as in a
-// small one, from the first look on, and one after the other.
+// Rank 0 is a single rank, and all wait for it, so it looks often. The other ranks together look as
+// often in a large group as in a small one. They spread their looks, from the first one on.
 GroupLog::Pace RankSave::Pace() const {
   constexpr uint32_t kRanksPerMs = 16;
   constexpr uint32_t kLongestMs = 1000;
@@ -189,7 +189,7 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
   return attempt_;
 }
 
-// The attempt for this step in which this rank has not taken part yet.
+// Returns the attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
   uint64_t seen = 0;  // the state changes only with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
@@ -238,7 +238,7 @@ Status RankSave::Prepare(const GroupPart& part) {
   return Status::Ok();
 }
 
-// A process that another has taken the place of must not say so, though rank 0 would not heed it.
+// A process whose place another has taken must not say so, even though rank 0 would ignore it.
 Status RankSave::PrepareInSlot(const GroupPart& part) {
   VARVE_RETURN_IF_ERROR(log_->Refresh());
   VARVE_RETURN_IF_ERROR(log_->With([&](const GroupState& state) -> Status {

@@ -106,7 +106,7 @@ Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
   return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
 }
 
-// Reads the parts in the order in which later ones name earlier ones.
+// Reads the parts in an order in which each names only earlier ones.
 class Unpacker {
  public:
   Unpacker(const fb::GroupStateT& in, uint32_t version) : in_(in) { state_.version = version; }

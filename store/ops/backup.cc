@@ -217,7 +217,7 @@ Result<BackupReport> Backup::Run() {
   return report_;
 }
 
-// A new folder, an empty one, or one that a backup of this very store has made.
+// The folder must be new or empty, or one that a backup of this very store has made.
 Status Backup::PrepareDestination() {
   std::error_code error;
   fs::create_directories(destination_, error);
@@ -266,7 +266,8 @@ Status Backup::CheckUntouched() const {
                                     "its own steps would be lost. Back up into another folder");
 }
 
-// The manifest in use, with its name. The writer may replace it between our looking and opening.
+// Returns the manifest in use, with its name. The writer may replace it after this looks and before
+// it opens it.
 Result<std::pair<std::string, File>> Backup::OpenManifest() const {
   VARVE_RETURN_IF_ERROR(CheckManifestLength(from_.parent_path()));
   for (int attempt = 1;; ++attempt) {
@@ -391,7 +392,7 @@ Status Backup::CopyManifest(const File& source) {
   return Status::Ok();
 }
 
-// A store of links whose CURRENT names the new manifest.
+// Makes a store of links whose CURRENT names the new manifest.
 Status Backup::Stage() const {
   std::error_code error;
   fs::remove_all(staging_, error);

@@ -15,14 +15,14 @@
 namespace varve {
 namespace {
 
-// The key of a record of a step, with another run.
+// Returns the key of a record of a step with another run.
 std::string WithRun(std::string_view key, RunId run) {
   std::string moved = keys::RunPrefix(run);
   return moved.append(key.substr(moved.size()));
 }
 
-// A key is changed where it lies and appears in a new run, whose keys are above all others: two
-// streams.
+// Writes two streams, because a moved key is deleted in its place and appears in a new run, whose
+// keys are above all others.
 class MoveStreams {
  public:
   MoveStreams(const Database* database, const std::filesystem::path& incoming, Family family)
@@ -52,7 +52,7 @@ bool HasMoved(const StepKey& step, const StepKey& first) {
   return step.run == first.run && step.step >= first.step;
 }
 
-// True: the parent has moved, and is named by its new run now.
+// Returns true when the parent has moved. It is then named by its new run.
 bool RenameParent(StepKey first, RunId to, StepRecord* record) {
   if (!record->parent.has_value() || !HasMoved(*record->parent, first)) return false;
   record->parent->run = to;
@@ -172,8 +172,8 @@ Status StoreImpl::CopyMoved(StepKey first, RunId to, bool holds_commits, CommitB
   return MoveStepRecords(first, to, holds_commits, batch);
 }
 
-// Puts into `batch` what else a move takes: the run `moved`, its tags, and where runs come from.
-// Under the commit mutex. Gives the name of the run.
+// Puts the rest of a move into `batch`: the run `moved`, its tags, and the origins of runs. Call it
+// under the commit mutex. Returns the name of the run.
 Result<std::string> StoreImpl::NameMoved(std::string_view run, StepKey first, RunId moved,
                                          CommitBatch* batch) const {
   std::string name;
@@ -214,7 +214,7 @@ Status StoreImpl::CheckNotFailed(bool holds_commits) const {
       "another write failed while steps were moved; nothing was moved. Try again");
 }
 
-// Gives all records from a step of a run on to run `to`, as they are.
+// Gives all records from a step of a run on to run `to`, unchanged.
 Status StoreImpl::MoveRecords(Family family, StepKey first, RunId to, bool holds_commits,
                               CommitBatch* batch) const {
   MoveStreams streams(database_.get(), incoming(), family);
@@ -340,7 +340,7 @@ Result<RewindReport> StoreImpl::RewindWatched(std::string_view run, StepKey firs
                          FollowChanges(*step_changes_, first, moved, batch.get()));
   if (!is_copied) {
     batch = std::make_unique<CommitBatch>();
-    // A save that forks may have moved them all, and the step that was to stay.
+    // A save that forks may have moved all of them, and also the step that was to stay.
     VARVE_RETURN_IF_ERROR(RequireStep({std::string(run), first.step - 1}).status());
     VARVE_ASSIGN_OR_RETURN(report.moved, StepsFrom(first.run, first.step));
     if (report.moved.empty()) return report;

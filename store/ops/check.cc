@@ -81,8 +81,8 @@ class Checker {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() < kMaxErrors) report_->errors.push_back(std::move(message));
   }
-  // An error of chunk `index` of a list: NameUsers puts a tensor that names the list between the
-  // two.
+  // Adds an error of chunk `index` of a list. NameUsers puts a tensor that names the list between
+  // the two texts.
   void ErrorOfList(std::string before, ListAddress list, uint32_t index, std::string after) {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() == kMaxErrors) return;
@@ -354,7 +354,7 @@ Status Checker::CheckStateAndMeta() {
   return CheckMeta(*db_, highest_save_id, checked);
 }
 
-// Bases have smaller addresses than their deltas, so going down visits every delta before its base.
+// Bases have smaller addresses than their deltas. So going down visits every delta before its base.
 void Checker::CountBases() {
   for (auto it = edges_.rbegin(); it != edges_.rend(); ++it) {
     const auto delta = chunks_.find(it->first);
@@ -611,7 +611,7 @@ Status StoreImpl::CheckOnce(const CheckOptions& options, CheckReport* report) co
   return Checker(this, options, report).Run();
 }
 
-// Errors must come three times: one catch-up may fall between two steps of the writer.
+// An error must occur three times, because one catch-up may fall between two steps of the writer.
 Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
                                            const std::function<Status()>& catch_up) const {
   CheckReport report;
@@ -627,8 +627,8 @@ Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
   return report;
 }
 
-// A writer looks through a reader of its own, which keeps what it has seen however the store goes
-// on: commits, drops and reclaims wait for nothing.
+// A writer looks through a reader of its own. The reader keeps what it has seen, however the store
+// changes, so commits, drops and reclaims need not wait.
 Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
   if (!database_->for_writing()) {
     return CheckFrozen(options, [this] { return CatchUp(); });

@@ -99,7 +99,7 @@ class Copier {
   }
 
  private:
-  // The newest earlier step there is what a step is most like.
+  // A step is most like the newest earlier step in the target.
   Result<std::optional<uint64_t>> FindParent(const std::string& run, uint64_t step) const {
     const Result<RunRecord> there = to_->FindRun(run);
     if (there.status().code() == StatusCode::kNotFound) return std::optional<uint64_t>();

@@ -57,8 +57,8 @@ Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredS
   return lists;
 }
 
-// The chunks of `after` that `before`, of the same geometry or empty, does not have at the same
-// place. Stores of one group have one digest seed.
+// Returns the chunks of `after` that `before` does not have at the same place. `before` has the
+// same geometry or is empty. Stores of one group have one digest seed.
 std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
                                       std::span<const ChunkList> after) {
   std::vector<ChangedChunk> changes;
@@ -75,8 +75,8 @@ std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
   return changes;
 }
 
-// A shard of a logged tensor with its lists: to compare a later one with it needs no more of its
-// step, which may have been dropped by then.
+// A shard of a logged tensor with its lists. Comparing it with a later one needs nothing else of
+// its step, which may be dropped by then.
 struct LoggedShard {
   StoredShard stored;
   std::vector<ChunkList> lists;
@@ -126,7 +126,7 @@ TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
   return change;
 }
 
-// Reads all of `before`, for its norm, and of `after` the chunks that changed.
+// Reads all of `before`, for its norm, and the changed chunks of `after`.
 Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& after,
                                 std::span<const ChangedChunk> changes) {
   const DType dtype = before.record.dtype;
@@ -180,7 +180,7 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
 
 bool HasWholeBytes(DType dtype) { return DTypeBits(dtype) % 8 == 0; }
 
-// `before` may be null: there was no such shard.
+// `before` may be null when there was no such shard.
 Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after,
                              const DiffOptions& options) {
   TensorDiff diff{.name = after.name, .shard = after.number};
@@ -200,7 +200,8 @@ Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after
   return diff;
 }
 
-// Shards that were cut in another way are compared as one tensor, both read in pieces of a chunk.
+// Shards that were cut in another way are compared as one tensor. Both are read in pieces of a
+// chunk.
 class RecutDiff {
  public:
   RecutDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard)
@@ -300,8 +301,8 @@ class Differ {
     return tensors;
   }
 
-  // A tensor has changed when one of its shards has. A shard that only one of them has is a
-  // reshaped one.
+  // A tensor has changed when one of its shards has. A shard that exists only in one of the two is
+  // a reshaped one.
   Status Compare(const Shards& a, const Shards& b) {
     const size_t num_before = diff_.changed.size();
     if (IsRecut(a, b)) {

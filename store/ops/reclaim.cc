@@ -22,16 +22,16 @@
 namespace varve {
 namespace {
 
-// Small files are merged once this many of them lie side by side ...
+// Small files are merged once this many of them lie side by side.
 constexpr size_t kMergeWidth = 16;
-// ... first the very small, then what became of those, up to files of decent size.
+// The very small ones are merged first, then the results of that, up to files of decent size.
 constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChunkFileBytes / 2};
 constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
 
-// A commit that meets an error opens the database again, and stops what is being rewritten for
-// that: kAborted.
+// A commit that meets an error opens the database again. For that it stops rewrites, and these
+// return kAborted.
 Status FromCompaction(const rocksdb::Status& status, const std::string& what) {
   if (status.IsManualCompactionPaused()) return Status::Aborted(what + " was stopped");
   return FromRocksDb(status, what);
@@ -92,7 +92,8 @@ Result<std::set<uint64_t>> SavesIn(const ChunkFile& file, const Database& databa
   return saves;
 }
 
-// Counts the frames of `file` by the counts of its saves. Cost: the saves in the file.
+// Counts the live frames of `file` from the counts of its saves. The cost grows with the saves in
+// the file.
 Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& saves,
                             ReferenceCounts* counts) {
   FileUse use;
@@ -159,7 +160,8 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
   return Status::Ok();
 }
 
-// RocksDB merges these families by itself, but not to the end in a process that lives for one save.
+// RocksDB merges these families by itself, but a process that lives for one save ends before it has
+// finished.
 Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -176,7 +178,7 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   return Status::Ok();
 }
 
-// Chunks, and saves, whose frames one commit marks as gone.
+// The most chunks, and the most saves, whose frames one commit marks as gone.
 constexpr size_t kGoneAtOnce = 4096;
 constexpr size_t kSaveIdsAtOnce = 512;
 
@@ -225,7 +227,7 @@ Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   }
   VARVE_RETURN_IF_ERROR(reclaimed);
   const Status compacted = CompactMetadata(database_.get(), path_, all);
-  // Garbage in the metadata may wait for a disk with space on it.
+  // Garbage in the metadata can wait until the disk has space.
   const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
   VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
   // Does the merging that the background has not come to yet, but not on a disk that is nearly
@@ -384,7 +386,8 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
     }
     commits_since_merge_ = 0;
     lock.unlock();
-    // Merging is housekeeping: what fails now (a full disk, say) is tried again later.
+    // Merging is housekeeping. If it fails now, for example on a full disk, it is tried again
+    // later.
     Guarded("merging", [&] { return MergeSmallFiles(); }).IgnoreError();
     lock.lock();
   }
@@ -403,7 +406,7 @@ Status StoreImpl::MergeLocked() {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;
     uint64_t run_bytes = 0;
-    // A save in progress will add a file of its save: nothing that lies around it may be merged.
+    // A save in progress will add a file of its save. No file around that may be merged.
     const uint64_t lowest_open = pins_.LowestOpenSave();
     for (size_t i = 0; i <= files.size(); ++i) {
       if (i < files.size() && files[i].bytes < limit && files[i].last.save_id < lowest_open) {
@@ -411,7 +414,7 @@ Status StoreImpl::MergeLocked() {
         run_bytes += files[i].bytes;
         continue;
       }
-      // A full disk may have just the room that a drop needs: merging must not take it.
+      // A full disk may have just enough room for a drop. Merging must not take it.
       if (run.size() >= kMergeWidth && HasRoom(path_, run_bytes)) {
         VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
       }

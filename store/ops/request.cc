@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Requests from both ends: handing one in, and the writer's loop that applies them.
+// Both ends of requests: handing one in, and the writer's loop that applies them.
 #include "varve/request.h"
 
 #include <algorithm>

@@ -43,7 +43,7 @@ std::string BestReason(const KeepBest& best) {
   return reason;
 }
 
-// "7d", "36h", "90s": the largest unit that divides it.
+// Returns "7d", "36h" or "90s", with the largest unit that divides the duration.
 std::string DurationText(std::chrono::seconds duration) {
   const int64_t seconds = duration.count();
   for (const auto& [unit, name] : {std::pair<int64_t, char>{86400, 'd'}, {3600, 'h'}, {60, 'm'}}) {

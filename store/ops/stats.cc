@@ -76,8 +76,8 @@ class StatsPass {
         });
   }
 
-  // The frames in the chunk files, less those that live. The counts may say more: after a reclaim
-  // that was cut short they call frames dead that are gone already.
+  // Counts the frames in the chunk files, minus the live ones. The counts may say more, because
+  // after an interrupted reclaim they call frames dead that are gone already.
   Status CountPending() {
     DeadSpace space;
     ReferenceCounts counts(&database_);

@@ -29,7 +29,7 @@ struct Part {
   std::string where;
 };
 
-// One chunk to read, and where its bytes go.
+// One chunk to read, and the place for its bytes.
 struct ChunkJob {
   const Part* part = nullptr;
   uint64_t chunk = 0;
@@ -52,7 +52,7 @@ uint64_t BytesOf(DType dtype, uint64_t elements) {
   return elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
-// Copies the parts of a decoded chunk that are wanted to where they belong.
+// Copies the wanted parts of a decoded chunk to their places.
 void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
   const DType dtype = job.part->record.dtype;
   const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
@@ -192,8 +192,8 @@ class CheckpointReaderImpl : public ShardedReader {
   const uint64_t save_id_;
 };
 
-// After a read: proves that what was read is of this save. Keys that do not name their save may be
-// of the next one before the step's own record is, while a catch-up or a commit is under way.
+// Runs after a read, and proves that what was read is of this save. During a catch-up or a commit,
+// keys that do not name their save may belong to the next save before the step's own record does.
 Status CheckpointReaderImpl::CheckStillThere() const {
   store_->database()->AwaitCommits();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));

@@ -160,8 +160,8 @@ uint64_t Overlap::Count(Range source) const {
 bool Overlap::IsOnWholeBytes(uint64_t bits) const {
   bool is_whole = true;
   ForEachBlock(kEverywhere, [&](const CopyBlock& block) {
-    // Elements fill whole bytes in groups of 1, 2, 4 or 8: of some numbers all are multiples of
-    // that when what they have together is.
+    // Elements fill whole bytes in groups of 1, 2, 4 or 8. Several numbers are all multiples of the
+    // group exactly when the bits that are set in any of them are.
     uint64_t places = block.source | block.target | block.length;
     if (block.count > 1) places |= block.source_step | block.target_step;
     is_whole = is_whole && places * bits % 8 == 0;
@@ -205,7 +205,7 @@ Range Overlap::Within(const Range& touching, const Axis& axis, int64_t s, int64_
                                        IndicesWithin(t, axis.target_stride, windows.target)));
 }
 
-// `source` and `target` are the places of the first element below.
+// `source` and `target` are the places of the first element of what lies below.
 int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target, const Windows& windows) const {
   const Axis& axis = axes_[i];
   int64_t count = 0;

@@ -36,7 +36,7 @@ bool IsWithin(const Box& inner, const Box& outer) {
   return true;
 }
 
-// All who hold the same part.
+// All holders of the same part.
 struct Part {
   const ShardLayout* layout;
   std::vector<uint32_t> numbers;
@@ -217,13 +217,13 @@ void FaultFinder::AddPairs(const Box& box, const std::vector<size_t>& holders) {
   }
 }
 
-// The ranges of a box, without the shape behind them.
+// Writes the ranges of a box, without the shape behind them.
 std::string BoxName(const ShardLayout& box) {
   const std::string text = ToString(box);
   return text.substr(0, text.find(" of "));
 }
 
-// "ranks 0, 2 hold it as F32, rank 1 as BF16": by what `key` says of each.
+// Writes "ranks 0, 2 hold it as F32, rank 1 as BF16", with the text of `key` for each.
 template <typename Key>
 std::optional<std::string> Disagreement(std::span<const ShardHolder> shards, std::string_view what,
                                         const Key& key) {
@@ -283,7 +283,7 @@ std::vector<Part> DistinctParts(std::span<const ShardHolder> shards) {
   std::map<std::string, size_t> places;
   std::vector<Part> parts;
   for (const ShardHolder& shard : shards) {
-    // Text of canonical layouts says all of them.
+    // The text of a canonical layout contains everything in it.
     const auto [it, is_new] = places.try_emplace(ToString(*shard.layout), parts.size());
     if (is_new) parts.push_back({shard.layout, {}});
     std::vector<uint32_t>& numbers = parts[it->second].numbers;
