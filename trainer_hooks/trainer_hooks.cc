@@ -154,7 +154,7 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   if (options.on_save == nullptr) {
     options.on_save = [log = log_](const SaveStats& metrics) { log(ToString(metrics)); };
   }
-  // A rank that is alone needs no group, but goes on where many have stopped.
+  // A single rank needs no group, but it can continue where many have stopped.
   const bool is_group = ranks_->size() > 1 || Group::IsRoot(flags_.save);
   VARVE_ASSIGN_OR_RETURN(checkpointer_, is_group
                                             ? OpenGroupCheckpointer(flags_.save, ranks_, options)
@@ -196,7 +196,7 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
                : LoadFrom(store, *id, state);
   if (!report.ok()) return report.status().WithContext("--load " + flags_.load);
   loaded_ = *std::move(report);
-  // A checkpoint without trainer state, an imported one say, still is of a step.
+  // A checkpoint without trainer state, such as an imported one, still belongs to a step.
   if (!flags_.finetune && state->trainer.global_step == 0) {
     state->trainer.global_step = static_cast<int64_t>(id->step);
   }
@@ -217,7 +217,7 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   return Status::Ok();
 }
 
-// Rank 0 looks which one it is, and its word is what the others have.
+// Rank 0 decides which step it is, and the others follow.
 Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
   VARVE_ASSIGN_OR_RETURN(
       const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
@@ -324,11 +324,11 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
   return is_over ? StopReason::kExitDuration : StopReason::kNone;
 }
 
-// Rank 0 decides, but for signals and failed saves, which may come to any rank: the others leave
-// its values 0. It is all that is said at a step that saves nothing.
+// Rank 0 decides, except about signals and failed saves, which may come to any rank. The others
+// leave rank 0's values at 0. At a step that saves nothing, ranks exchange only this.
 Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
   int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds. 0 = there was none
-  // An optimizer step lies behind: a save that was not awaited before it may be of two steps.
+  // An optimizer step has happened since. A save that was not awaited before it may mix two steps.
   Status failure = checkpointer_ != nullptr ? checkpointer_->RequireAwaited() : Status::Ok();
   if (failure.ok() && checkpointer_ != nullptr) failure = checkpointer_->failure();
   if (IsFirst()) {
@@ -377,7 +377,7 @@ Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_las
 
 Status TrainerHooksImpl::Save(const Decision& decision, const TrainingState& state) {
   const bool stops = decision.stop != StopReason::kNone;
-  // The last save is never skipped because of the one before it.
+  // The last save is never skipped because of an earlier one.
   if (stops || !flags_.async_save) VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
   BeginOptions options;
   if (decision.stop == StopReason::kSignal && flags_.exit_deadline_in_secs.has_value()) {

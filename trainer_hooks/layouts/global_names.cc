@@ -35,7 +35,7 @@ std::string Join(const std::vector<std::string>& components) {
   return name;
 }
 
-// The number that all of `text` is.
+// Returns the number that `text` consists of.
 std::optional<size_t> ParseNumber(const std::string& text) {
   size_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -43,7 +43,7 @@ std::optional<size_t> ParseNumber(const std::string& text) {
   return number;
 }
 
-// The first component that is a number behind `prefix`.
+// Returns the first component that is a number behind `prefix`.
 std::optional<size_t> FindNumber(const std::vector<std::string>& components,
                                  const std::vector<std::string>& prefix) {
   auto from = components.begin();
@@ -61,7 +61,7 @@ bool IsOneOf(const Names& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// How many components in front say that it is optimizer state: "exp_avg", or Megatron's
+// Returns how many components at the front mark optimizer state, such as "exp_avg", or Megatron's
 // "optimizer.state.exp_avg".
 size_t NumOfKind(const std::vector<std::string>& components) {
   size_t n = 0;

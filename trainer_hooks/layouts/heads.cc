@@ -13,7 +13,7 @@ std::string HeadsText(int64_t num_heads, const char* kind) {
   return std::to_string(num_heads) + kind;
 }
 
-// The heads of a rank: an equal part, or one that it shares with its neighbours.
+// Returns the heads of a rank: an equal part, or one that it shares with its neighbours.
 Result<Range> HeadsOf(int64_t num_heads, const char* kind, RankOf tp) {
   if (num_heads < 1) {
     return Status::InvalidArgument(HeadsText(num_heads, kind) + ", expected at least 1");
@@ -43,7 +43,7 @@ int64_t PlaceOf(Kind kind, int64_t head, const AttentionHeads& heads, QkvOrder o
   return group * (query_per_group + 2) + within;
 }
 
-// The heads that a rank holds, in the order in which it holds them.
+// Returns the heads that a rank holds, in its order.
 class HeldHeads {
  public:
   HeldHeads(const AttentionHeads& heads, QkvOrder global) : heads_(heads), global_(global) {}
@@ -152,7 +152,7 @@ Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp) {
   of_rank.query = {first, first + each + (tp.rank < more ? 1 : 0)};
   const int64_t per_key = heads.query / heads.key_value;
   const auto keys_below = [per_key](int64_t query) { return (query + per_key - 1) / per_key; };
-  // Lower ranks have all keys of the queries before its own.
+  // Lower ranks have all keys of the queries before this rank's.
   const Range own{keys_below(of_rank.query.begin), keys_below(of_rank.query.end)};
   const bool has_queries = of_rank.query.begin < of_rank.query.end;
   of_rank.key_value = has_queries ? Range{of_rank.query.begin / per_key, own.end} : own;

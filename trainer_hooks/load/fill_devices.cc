@@ -81,7 +81,7 @@ class DeviceFiller {
   static constexpr size_t kLine = 64;
   static size_t Rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-  // Half of the memory is for one round.
+  // One round uses half of the memory.
   RankPieces ListPieces() const {
     RankPieces pieces{.round_bytes = half_bytes_};
     for (const auto& [name, of_pieces] : jobs_) {
@@ -124,7 +124,7 @@ class DeviceFiller {
     return is_large ? devices_->AwaitWrites(half) : Status::Ok();
   }
 
-  // Its values are those of the job before it: a weight's, from which its master is made.
+  // Its values are those of the job before it: the weight from which this master is made.
   static bool IsReadBefore(const Jobs& round, size_t i) {
     return i > 0 && round[i].HasValuesOf(round[i - 1]);
   }
@@ -214,7 +214,7 @@ Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionR
     if (fill.target.tensor->device == kHost) continue;
     filler.Add(fill.target, *fill.source, fill.target.tensor->dtype, is_of_several(fill.target));
   }
-  // The values of a weight on the host, which has been filled, are read once more.
+  // Reads the values of a weight on the host, which has been filled, once more.
   for (const MasterFill& fill : plan.masters) {
     if (IsMadeOnHost(fill)) continue;
     filler.Add(fill.master, *sources.at(fill.weight.tensor->data), fill.weight.tensor->dtype,

@@ -20,7 +20,7 @@
 namespace varve {
 namespace {
 
-// All that is not a tensor.
+// Everything that is not a tensor.
 struct Rest {
   std::optional<TrainerProgress> trainer;
   std::vector<StateItem> items;
@@ -51,7 +51,7 @@ void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
   into->items = std::move(rest.items);
 }
 
-// A tensor on a device is where it says.
+// Checks that a tensor on a device lies where the state says.
 Status CheckPlace(const StateTensor& tensor, DeviceTensorSource* devices) {
   VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
   const Result<uint64_t> bytes = NumBytes(tensor.dtype, tensor.shape);

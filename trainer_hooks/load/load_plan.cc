@@ -39,7 +39,7 @@ std::string Describe(const Tensor& tensor) {
 
 std::string TensorText(const std::string& name) { return "tensor " + name; }
 
-// Says also how the checkpoint calls it.
+// Also gives the name that the tensor has in the checkpoint.
 std::string TensorText(const std::string& name, const TensorInfo& info) {
   if (info.name == name) return TensorText(name);
   return TensorText(name) + " (" + info.name + " in the checkpoint)";
@@ -121,12 +121,12 @@ class Planner {
   void NoteUnexpected();
 
   void NoteFilled(const LoadTarget& target);
-  // Once, however many shards of a tensor the target has.
+  // Names it once, however many shards of the tensor the target has.
   void Note(std::string text, std::vector<std::string>* list) {
     if (noted_.emplace(list, text).second) list->push_back(std::move(text));
   }
   void Fault(std::string text) { Note(std::move(text), &plan_.faults); }
-  // The name in the target of a tensor that the checkpoint has under this one.
+  // Returns the target's name of a tensor that has this name in the checkpoint.
   std::string TargetName(const std::string& stored) const {
     return options_.rename.Apply(options_.rank ? DecodeItemName(stored).name : stored);
   }
@@ -312,7 +312,8 @@ const TensorInfo* Planner::SourceOfMaster(const StateTensor& weight, const LoadT
   return fits ? stored->info : nullptr;
 }
 
-// A master that stays as it is would undo the load of its weight at the next step of the optimizer.
+// A master that stays unchanged would undo the load of its weight at the next step of the
+// optimizer.
 void Planner::PlanMasters() {
   std::set<const void*> places;
   for (const StateTensor& weight : into_.tensors) {

@@ -145,7 +145,7 @@ class Doorman {
     });
   }
 
-  // Keeps the connection of a rank that is expected, and answers every rank of this job.
+  // Keeps the connection of an expected rank, and answers every rank of this job.
   void Judge(Visitor* visitor) {
     if (!IsCard(visitor->hello, kHelloMagic, seat_)) return;
     const Verdict verdict = VerdictOn(visitor->hello);

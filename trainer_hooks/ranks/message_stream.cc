@@ -10,7 +10,7 @@
 namespace varve {
 namespace {
 
-// Then it is another connection's turn.
+// After this many bytes it is another connection's turn.
 constexpr size_t kBytesAtOnce = size_t{4} * kPieceBytes;
 
 }  // namespace

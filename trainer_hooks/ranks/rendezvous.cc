@@ -97,8 +97,8 @@ Result<Mesh> Meet(const Seat& seat, const Endpoint& rank_0, Deadline deadline) {
   return seat.rank == 0 ? MeetAsFirst(seat, rank_0, deadline) : MeetAsOther(seat, rank_0, deadline);
 }
 
-// Nobody waits in a circle: who waits to be let in waits only for a lower rank, which lets in after
-// it has been let in itself.
+// No ranks wait in a circle. A rank that waits to be let in waits only for a lower rank, and that
+// one lets others in after it has been let in itself.
 Status ConnectAll(const Seat& seat, const Socket& listener, const std::vector<Endpoint>& endpoints,
                   Deadline deadline, Connections* connections) {
   for (int r = 0; r < seat.rank; ++r) {

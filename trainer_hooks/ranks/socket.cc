@@ -32,7 +32,7 @@ Moved FromReturn(ssize_t result) {
   return {.closed = !WouldBlock(errno)};
 }
 
-// The milliseconds that poll waits: not less than are left, at least 0.
+// The milliseconds for poll: at least as many as are left, and at least 0.
 int PollTimeout(Deadline deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // Ranks that are processes, with a connection between each two. An exchange sends and receives on
-// all of them at once, whichever is ready, so that no two ranks wait for each other however long
+// all connections at once, whichever is ready. So no two ranks wait for each other, however long
 // messages are.
 #include <algorithm>
 #include <array>
@@ -21,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank that gives up tries to say so, and when it goes stays for the others to hear it.
+// How long a rank that gives up tries to say so, and how long it stays before it closes so that the
+// others can hear it.
 constexpr std::chrono::seconds kGoodbyePatience{5};
 
 struct Peer {
@@ -30,7 +30,7 @@ struct Peer {
   MessageReader reader;
 
   bool is_done() const { return writer.done() && reader.state() == MessageReader::State::kDone; }
-  // It has not got or not given its message, and never will.
+  // It has not received or not sent its message, and never will.
   bool is_gone() const {
     if (reader.state() == MessageReader::State::kGone) return true;
     return !writer.done() && writer.broken() && !reader.wants_more();

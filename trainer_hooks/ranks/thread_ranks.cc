@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Ranks that are threads of one process. Each puts its messages on a board that all share, waits
-// until all have done so, and copies what is for it from where the others have it.
+// Ranks that are threads of one process. Each puts its messages on a shared board, waits until all
+// have done so, and copies its messages from the other ranks' memory.
 #include <cassert>
 #include <condition_variable>
 #include <map>
@@ -28,14 +27,15 @@ struct Board {
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Guarded by the mutex, but for what is said at Place.
+  // Guarded by the mutex, except for what Place says.
   std::vector<Place> places;
   int num_come = 0;
   int num_done = 0;      // have copied what is for them
   uint64_t round = 0;    // rises when all are done
   int who_gave_up = -1;  // the first
   Status why;
-  // Groups that are being split off, by their first member, with the number of those still to come.
+  // Groups that are being split off, by their first member, with the number of members still to
+  // come.
   std::map<int, std::pair<std::shared_ptr<Board>, size_t>> subgroups;
 };
 
@@ -150,8 +150,8 @@ class ThreadGroup : public RankGroupBase {
     return received;
   }
 
-  // Returns when nobody looks at the caller's messages any more. All are copying, so none can fail
-  // to.
+  // Returns when no rank reads the caller's messages any more. All are copying, so none can fail to
+  // finish.
   void Depart() {
     std::unique_lock lock(board_->mutex);
     const uint64_t round = board_->round;

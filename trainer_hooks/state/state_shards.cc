@@ -14,7 +14,7 @@ namespace {
 
 using Entries = std::vector<size_t>;  // of a state, in its order
 
-// The names that are there more than once, by name.
+// Returns the names that occur more than once, by name.
 std::vector<Entries> FindRepeated(std::span<const StateTensor> tensors) {
   Entries order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -64,7 +64,8 @@ std::string FindOverlap(const std::vector<ShardLayout>& layouts) {
   return "shards that cannot be told";  // CountDisjoint and Overlap agree, so never
 }
 
-// Empty: they are shards of one tensor. A layout that is none is another fault.
+// Finds why these are not shards of one tensor. Empty = they are. An invalid layout is another
+// fault.
 std::string FindFault(std::span<const StateTensor> tensors, const Entries& entries) {
   const std::string twice = "tensor " + tensors[entries[0]].name + " is in the state twice";
   std::vector<ShardLayout> layouts;
