@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A growing byte buffer that does not clear its memory: a resize of a vector writes every byte once
-// for nothing, which costs as much as a copy of the chunk.
+// A growing byte buffer that does not clear its memory. Resizing a vector first writes zeros to
+// every byte, which costs as much as a copy of the chunk.
 //
 //   ByteBuffer out;
 //   uint8_t* room = out.Room(100);  // at least 100 bytes to write to
@@ -21,7 +21,8 @@ namespace varve {
 
 class ByteBuffer {
  public:
-  // A place for num_bytes after the end; valid until the next call of Room or Append.
+  // Returns a pointer to num_bytes of room after the end. It is valid until the next call of Room
+  // or Append.
   uint8_t* Room(size_t num_bytes) {
     if (capacity_ - size_ < num_bytes) Grow(size_ + num_bytes);
     return bytes_.get() + size_;
@@ -38,7 +39,7 @@ class ByteBuffer {
     std::memcpy(Room(num_bytes), bytes, num_bytes);
     size_ += num_bytes;
   }
-  // Cuts the end off; new_size is at most size().
+  // Cuts off the end. new_size is at most size().
   void Truncate(size_t new_size) { size_ = new_size; }
 
   uint8_t* data() { return bytes_.get(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bounds-checked little-endian reading and writing of the fixed-size fields of a frame.
-// Functions are stateless; a ByteReader belongs to one thread.
+// Bounds-checked little-endian reading and writing of the fixed-size fields of a frame. Functions
+// are stateless. A ByteReader belongs to one thread.
 #pragma once
 
 #include <bit>
@@ -39,7 +39,8 @@ inline void AppendBytes(std::span<const std::byte> bytes, std::vector<std::byte>
   to->insert(to->end(), bytes.begin(), bytes.end());
 }
 
-// Takes fields off the front of a span; false, and nothing taken, when too few bytes are left.
+// Takes fields off the front of a span. When too few bytes are left, it returns false and takes
+// nothing.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -65,12 +66,12 @@ class ByteReader {
   std::span<const std::byte> rest_;
 };
 
-// Puts fields one behind the other, as long as there is room.
+// Puts fields one behind the other as long as there is room.
 class ByteWriter {
  public:
   explicit ByteWriter(std::span<std::byte> room) : rest_(room), size_(room.size()) {}
 
-  // The lowest bytes (at most 8) of a number.
+  // Puts the lowest `num_bytes` bytes (at most 8) of `value`.
   void Put(uint64_t value, size_t num_bytes) {
     PutBytes(std::as_bytes(std::span(&value, 1)).first(num_bytes));
   }
@@ -82,7 +83,7 @@ class ByteWriter {
     rest_ = rest_.subspan(bytes.size());
   }
 
-  // Bytes that were put, or 0 when there was no room for all.
+  // Returns the number of bytes that were put, or 0 when there was no room for all of them.
   size_t Finish() const { return fits_ ? size_ - rest_.size() : 0; }
 
  private:

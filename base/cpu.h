@@ -15,7 +15,7 @@ enum class CpuLevel {
   kAvx512 = 2,  // with BW, DQ, VL, VBMI and VBMI2
 };
 
-// The best level of this processor.
+// Returns the best level of this processor.
 CpuLevel DetectCpu();
 
 }  // namespace varve
@@ -36,9 +36,9 @@ CpuLevel DetectCpu();
 
 namespace varve {
 
-// Runs a plain loop compiled for the given level: the compiler vectorises it three times. The loop
-// is a lambda without captures, marked VARVE_INLINE, and takes what it needs as arguments: stores
-// of bytes might change captured variables, for all the compiler knows, and then it uses no
+// Runs a plain loop compiled for the given level. The compiler vectorises it three times. The loop
+// is a lambda marked VARVE_INLINE without captures, and takes what it needs as arguments. The
+// compiler must assume that a store of bytes changes captured variables, and then it uses no
 // vectors.
 template <typename Loop, typename... Args>
 void RunPortable(Loop loop, Args... args) {
@@ -64,7 +64,7 @@ void RunAt(CpuLevel level, Loop loop, Args... args) {
   }
 }
 
-// Input and output of a loop that do not overlap.
+// Input and output of a loop. They do not overlap.
 using In = const uint8_t* __restrict;
 using Out = uint8_t* __restrict;
 

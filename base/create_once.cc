@@ -56,7 +56,7 @@ uint64_t TemporaryFile::NumLinks() const {
 Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_view bytes) {
   const TemporaryFile file(path.parent_path());
   VARVE_RETURN_IF_ERROR(file.Write(bytes));
-  // Of many who try, most learn here that they are late, before they have made the disk work.
+  // When many try at once, most learn here that they are late, before they have made the disk work.
   if (::access(path.c_str(), F_OK) == 0) return CreateOutcome::kExists;
   VARVE_RETURN_IF_ERROR(file.Sync());
   const int error = ::link(file.path().c_str(), path.c_str()) == 0 ? 0 : errno;
@@ -65,7 +65,7 @@ Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_
     return SyncFolder(path.parent_path()).ok() ? CreateOutcome::kOk : CreateOutcome::kUnknown;
   }
   if (error == EEXIST) return CreateOutcome::kExists;
-  // Somebody has taken the temporary file for debris.
+  // Another process has removed the temporary file as debris.
   if (links == 0) return CreateOutcome::kUnknown;
   return ErrnoStatus("link", path, error);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that is made whole, once, by one of those who try. Any thread and any process.
+// A file that several threads or processes try to create: it is made once, by one of them, and
+// whole. Any thread and any process may call this.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@
 
 namespace varve {
 
-// What became of a Create.
+// The outcome of a CreateOnce.
 enum class CreateOutcome {
-  kOk,       // this call made it, and it is durable
-  kExists,   // somebody else had made it
-  kUnknown,  // it may or may not be there, or not yet be durable: look
+  kOk,       // this call made the file, and it is durable
+  kExists,   // another had made it
+  kUnknown,  // it may be missing, or not durable yet: look
 };
 
-// What files that are not finished yet begin with.
+// The names of unfinished files start with this.
 inline constexpr std::string_view kTemporaryPrefix = "tmp-";
 
-// A temporary file with a random name, which goes with this object.
+// A temporary file with a random name. The destructor removes it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& folder);
@@ -33,9 +34,9 @@ class TemporaryFile {
   const std::filesystem::path& path() const { return path_; }
   Status Write(std::string_view bytes) const;
   Status Sync() const;
-  // Gives it this name instead, in place of what has it.
+  // Renames it to `path` and replaces the file that is there.
   Status RenameTo(const std::filesystem::path& path);
-  // Names of this file; 0 when that cannot be told.
+  // Returns the number of names of this file, or 0 when that cannot be found out.
   uint64_t NumLinks() const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/digest.h"
 
-// The dispatching functions use what vectors this processor has; the plain ones of a distribution
-// are compiled for the least of them.
+// The dispatching functions use the vectors that this processor has. A distribution compiles the
+// plain functions for the least capable processor.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/digest_stream.h"
 
-// As in digest.cc.
+// The choice of functions is explained in digest.cc.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif
-// The state is a complete type only so.
+// Only this makes the state a complete type.
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A digest of bytes that never lie in one piece: equal to ComputeDigest of all of them, one behind
-// the other. Thread rule: one thread at a time.
+// Digests bytes that never lie in one piece. The result equals ComputeDigest of all of them in a
+// row. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class DigestStream {
   DigestStream& operator=(const DigestStream&) = delete;
 
   void Add(std::span<const std::byte> data);
-  // Of all that was added so far.
+  // Returns the digest of all bytes added so far.
   Digest Get() const;
 
  private:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mutex that threads get in the order in which they ask for it. Whoever takes it again and again,
-// for a little work each time, lets each thread that has waited meanwhile have it first; std::mutex
-// promises no such thing.
+// A mutex that threads get in the order in which they ask for it. A thread that takes it again and
+// again for little work lets each waiting thread have it first. std::mutex promises no such thing.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +25,7 @@ class FairMutex {
     turn_.notify_all();
   }
 
-  // For tests: threads that wait for it.
+  // For tests: the number of threads that wait for it.
   uint64_t num_waiting_for_test() {
     const std::lock_guard lock(mutex_);
     return next_ticket_ - serving_ - (next_ticket_ > serving_ ? 1 : 0);

@@ -7,7 +7,7 @@
 namespace varve {
 namespace {
 
-// The pieces between the stars; one more than there are stars.
+// Returns the pieces between the stars. There is one piece more than there are stars.
 std::vector<std::string_view> SplitAtStars(std::string_view glob) {
   std::vector<std::string_view> pieces;
   for (size_t star = glob.find('*'); star != std::string_view::npos; star = glob.find('*')) {
@@ -26,8 +26,8 @@ bool MatchesGlob(std::string_view glob, std::string_view text) {
   return CaptureGlob(glob, text).has_value();
 }
 
-// The first piece must begin the text and the last must end it. Each piece between may take the
-// first place where it occurs: if any choice of places matches, the leftmost does.
+// The first piece must start the text and the last must end it. Each piece between may take the
+// first place where it occurs, because if any choice of places matches, the leftmost does.
 std::optional<std::vector<std::string_view>> CaptureGlob(std::string_view glob,
                                                          std::string_view text) {
   std::vector<std::string_view> captures;

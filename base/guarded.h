@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve throws nothing, but the standard library does when there is no memory or no thread to be
-// had. The outermost frame of a thread, and what waits for threads, turn that into an error. Any
-// thread.
+// varve throws nothing, but the standard library throws when memory or threads run out. The
+// outermost frame of a thread, and code that waits for threads, turn the exception into an error.
+// Any thread.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,8 @@
 
 namespace varve {
 
-// Runs `work`, which returns a Status. kUnavailable says what threw and why.
+// Runs `work`, which returns a Status. If `work` throws, the result is kUnavailable and says what
+// was thrown.
 template <typename Work>
 Status Guarded(std::string_view what, const Work& work) {
   try {

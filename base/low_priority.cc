@@ -10,7 +10,8 @@ namespace varve {
 
 void LowerThreadPriority() {
   constexpr int kNice = 10;
-  // On Linux this is a thread's own. A failure leaves it as it is, which is no harm.
+  // On Linux a priority belongs to the thread. After a failure it stays as it is, which does no
+  // harm.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
 }
 
@@ -20,7 +21,7 @@ LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)
     const Status started = Guarded("starting a helper", [this] {
       threads_.emplace_back([this] {
         LowerThreadPriority();
-        // What throws in a task is for whoever waits for that task.
+        // An exception of a task goes to the thread that waits for the task.
         Guarded("helping", [this] {
           arena_->execute([this] { group_.wait(); });
           return Status::Ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work that gives way to whatever else the machine does: to a trainer, above all.
+// Work that gives way to everything else on the machine, above all to a trainer.
 #pragma once
 
 #include <tbb/task_arena.h>
@@ -11,13 +11,13 @@
 
 namespace varve {
 
-// Lowers the priority of the calling thread (nice 10), for good: without privileges no thread gets
-// its priority back. Hence only for threads of our own.
+// Lowers the priority of the calling thread (nice 10) for good, because a thread without privileges
+// cannot raise it again. Call it only on threads of our own.
 void LowerThreadPriority();
 
-// Threads of low priority that work in an arena, from the constructor to the destructor. TBB's own
-// workers cannot be used: they are the trainer's as well. The arena must have a reserved slot for
-// each of them and one for the caller.
+// Threads of low priority that work in an arena while this object lives. TBB's own workers cannot
+// be used, because the trainer uses them as well. The arena must have a reserved slot for each of
+// these threads and one for the caller.
 class LowPriorityHelpers {
  public:
   LowPriorityHelpers(tbb::task_arena* arena, int count);
@@ -28,7 +28,7 @@ class LowPriorityHelpers {
  private:
   tbb::task_arena* const arena_;
   tbb::task_group group_;
-  tbb::task_handle last_;  // of group_: what the helpers wait for, and work meanwhile
+  tbb::task_handle last_;  // of group_: the helpers wait for it, and work meanwhile
   std::vector<std::jthread> threads_;
 };
 

@@ -11,18 +11,18 @@ namespace {
 
 double DecodeBF16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
-// 2 to a power within the range of normal doubles; much faster than ldexp.
+// Returns 2 to a power within the range of normal doubles. It is much faster than ldexp.
 double PowerOfTwo(int power) {
   return std::bit_cast<double>(static_cast<uint64_t>(power + 1023) << 52);
 }
 
-// A power of two without sign or mantissa; the last pattern is NaN.
+// A power of two without sign or mantissa. The last pattern is NaN.
 double DecodeE8M0(uint32_t bits) {
   if (bits == 0xff) return std::numeric_limits<double>::quiet_NaN();
   return PowerOfTwo(static_cast<int>(bits) - 127);
 }
 
-// Elements narrower than a byte, as a stream of bits that begins at the lowest.
+// Reads elements narrower than a byte from a stream of bits that starts at the lowest bit.
 uint32_t LoadBits(std::span<const std::byte> bytes, size_t first_bit, int count) {
   uint32_t word = std::to_integer<uint32_t>(bytes[first_bit / 8]);
   if (first_bit / 8 + 1 < bytes.size()) {
@@ -31,7 +31,7 @@ uint32_t LoadBits(std::span<const std::byte> bytes, size_t first_bit, int count)
   return (word >> (first_bit % 8)) & ((1u << count) - 1);
 }
 
-// Decodes elements of type T, each made a number of type U by `convert`.
+// Decodes elements of type T. `convert` turns each into a number of type U.
 template <typename T, typename U, typename Convert>
 Numbers DecodeAll(std::span<const std::byte> bytes, Convert convert) {
   std::vector<U> numbers(bytes.size() / sizeof(T));
@@ -86,7 +86,7 @@ double DecodeSmallFloat(uint32_t bits, int exponent_bits, int mantissa_bits, Sma
     if (is_ieee && mantissa == 0) return sign * std::numeric_limits<double>::infinity();
     if (is_ieee || mantissa == max_mantissa) return std::numeric_limits<double>::quiet_NaN();
   }
-  // Below the smallest exponent the leading one is missing (denormal numbers).
+  // Below the smallest exponent there is no leading one (denormal numbers).
   const uint32_t significand = exponent == 0 ? mantissa : mantissa + max_mantissa + 1;
   const int power = (exponent == 0 ? 1 : static_cast<int>(exponent)) - bias - mantissa_bits;
   return sign * static_cast<double>(significand) * PowerOfTwo(power);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers of ranks, or of shards, as a message lists them. A pure function.
+// Writes numbers of ranks or shards for a message. A pure function.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace varve {
 
-// Of `what` "rank": "rank 2", "ranks 2, 3"; of very many the first ones, and how many more.
+// With `what` "rank" it returns "rank 2" or "ranks 2, 3". A very long list is cut: it says how many
+// more there are.
 inline std::string NumberList(std::string_view what, std::span<const uint32_t> numbers) {
   constexpr size_t kShown = 32;
   std::string text(what);

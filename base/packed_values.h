@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Many short values in a row, one behind the other in large blocks: each takes its bytes and four
-// more. Thread rule: one thread at a time.
+// Many short values, one behind the other in large blocks. Each takes its bytes and four more.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace varve {
 
 class PackedValues {
  public:
-  // Below 4 GiB each.
+  // Each value is smaller than 4 GiB.
   void Add(std::string_view value) {
     if (blocks_.empty() || blocks_.back().bytes.size() + value.size() > kBlockBytes) {
       blocks_.emplace_back();
@@ -26,7 +26,7 @@ class PackedValues {
   }
   uint64_t size() const { return size_; }
 
-  // Calls `visit(value)` for each in turn, until it fails.
+  // Calls `visit(value)` for each value in turn, until a call fails.
   template <typename Visit>
   Status ForEach(const Visit& visit) const {
     for (const Block& block : blocks_) {

@@ -7,8 +7,8 @@
 
 namespace varve {
 
-// std::random_device asks the processor, which takes microseconds: a sixth of the time of 1,024
-// ranks that save on two cores.
+// std::random_device asks the processor, which takes microseconds. With 1,024 ranks that save on
+// two cores, that was a sixth of the time.
 uint64_t RandomNumber() {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof(number), 0) == sizeof(number)) return number;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names and nonces that nobody else draws, in any process on any host. Thread rule: any.
+// Names and nonces that no other process on any host draws. Any thread may call these functions.
 #pragma once
 
 #include <cstdint>

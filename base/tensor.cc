@@ -11,7 +11,7 @@ struct DTypeEntry {
   int bits;
 };
 
-// In the order of DType's values.
+// The entries are in the order of DType's values.
 constexpr std::array<DTypeEntry, kNumDTypes> kDTypes = {{
     {"BOOL", 8},    {"U8", 8},   {"I8", 8},      {"U16", 16},    {"I16", 16},
     {"U32", 32},    {"I32", 32}, {"U64", 64},    {"I64", 64},    {"BF16", 16},
@@ -30,8 +30,8 @@ std::string ShapeText(std::span<const int64_t> shape) {
   return text + "]";
 }
 
-// Bytes of the well-formed UTF-8 sequence at the start of `s`, or 0: no overlong forms, no
-// surrogates, nothing above U+10FFFF (Unicode table 3-7).
+// Returns the bytes of the well-formed UTF-8 sequence at the start of `s`, or 0. It accepts no
+// overlong forms, no surrogates, and nothing above U+10FFFF (Unicode table 3-7).
 size_t Utf8SequenceBytes(std::string_view s) {
   auto byte = [&](size_t i) { return i < s.size() ? static_cast<uint8_t>(s[i]) : uint8_t{0}; };
   auto is_tail = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -74,7 +74,7 @@ std::optional<DType> ParseDType(std::string_view name) {
 }
 
 Result<int64_t> NumElements(std::span<const int64_t> shape) {
-  // Negative axes are found first, so that [-1, 0] is an error whatever the order of the axes.
+  // Negative axes are checked first, so that [-1, 0] is an error whatever the order of the axes.
   bool empty = false;
   for (const int64_t axis : shape) {
     if (axis < 0) {

@@ -52,8 +52,8 @@ std::string ShapeName(std::span<const int64_t> shape) {
 }
 
 bool IsNoSpace(const Status& status) {
-  // RocksDB and errno both carry the system's own sentence; a compaction that would not fit is
-  // refused beforehand in RocksDB's words.
+  // RocksDB and errno both carry the system's own sentence. A compaction that would not fit is
+  // refused beforehand, in RocksDB's words.
   return !status.ok() && (status.message().find(std::strerror(ENOSPC)) != std::string::npos ||
                           status.message().find(std::strerror(EDQUOT)) != std::string::npos ||
                           status.message().find("Compaction too large") != std::string::npos);

@@ -21,14 +21,14 @@ inline std::string_view AsString(std::span<const std::byte> s) {
   return {reinterpret_cast<const char*>(s.data()), s.size()};
 }
 
-// "step 10 of run main", as messages name a checkpoint.
+// Returns "step 10 of run main", the way messages name a checkpoint.
 std::string StepName(std::string_view run, uint64_t step);
-// "[2, 3]".
+// Returns a shape as "[2, 3]".
 std::string ShapeName(std::span<const int64_t> shape);
 
 // True when an error says that the disk is full.
 bool IsNoSpace(const Status& status);
-// "cannot WHAT PATH: strerror(errno)".
+// Returns the error "cannot WHAT PATH: strerror(errno)".
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error);
 
 // Makes the names in a folder durable (fsync of the folder).
@@ -37,7 +37,8 @@ Status SyncFolder(const std::filesystem::path& path);
 Status WriteFileAtomically(const std::filesystem::path& path, std::string_view contents);
 Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes);
 
-// Bytes the file system has allocated to all files below `path`, and their number.
+// The bytes that the file system has allocated to all files below `path`, and the number of these
+// files.
 struct FolderUse {
   uint64_t allocated_bytes = 0;
   uint64_t num_files = 0;

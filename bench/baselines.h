@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the store is measured against: the same bytes by the plainest means. Thread rule: one
-// thread at a time; those that take `num_threads` use so many of their own.
+// What the store is compared with: writing the same bytes by the plainest means. Thread rule: one
+// thread at a time. Functions with `num_threads` use that many threads of their own.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 namespace varve::bench {
 
 // Writes all bytes one after the other into files of kFileBytes in a new folder, in portions of
-// kChunkBytes; each file is synced (fdatasync) when it is full, the folder at the end. kEarly asks
-// the system to begin writing every few MiB, as the store does, so that the disk does not idle
-// meanwhile.
+// kChunkBytes. Each file is synced (fdatasync) when it is full, and the folder at the end. As the
+// store does, kEarly asks the system every few MiB to start writing, so that the disk does not
+// idle.
 enum class WriteBack { kAtSync, kEarly };
 void WriteRaw(const std::filesystem::path& folder,
               std::span<const std::span<const std::byte>> parts, WriteBack write_back);
@@ -37,7 +37,7 @@ class RawReader {
   std::vector<int> fds_;
 };
 
-// One safetensors file: header and bytes, then fsync of the file and its folder.
+// Writes one safetensors file, header and bytes, then syncs the file and its folder.
 void WriteSafetensors(const std::filesystem::path& path, const State& state);
 
 // XXH3-128 of all chunks, as a save computes it.

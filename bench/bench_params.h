@@ -13,16 +13,16 @@ namespace varve::bench {
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// The store cuts 4-byte elements into chunks of this size, and its frames into files of that size;
-// baselines work in the same portions.
+// The store cuts 4-byte elements into chunks of this size. Its frames go into files of the next
+// size. Baselines work in the same portions.
 inline constexpr uint64_t kChunkBytes = kMiB;
 inline constexpr uint64_t kFileBytes = 256 * kMiB;
 
 struct Params {
   std::filesystem::path folder;      // stores and files are made below
-  std::filesystem::path state_file;  // real training state, safetensors; empty: synthetic
+  std::filesystem::path state_file;  // real training state, safetensors. Empty = synthetic
 
-  // Of the store and of its baselines.
+  // Threads of the store and of its baselines.
   int num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   int pairs = 7;
 

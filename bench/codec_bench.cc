@@ -2,9 +2,9 @@
 //
 // codec_bench FOLDER: ratio and speed of the codec over a folder of safetensors files.
 //
-// Files are named SERIES+STEPS.safetensors; every file of a series is encoded alone, and as a delta
+// Files are named SERIES+STEPS.safetensors. Every file of a series is encoded alone, and as a delta
 // to SERIES+000. Tensors are grouped by the part of their name before the first dot. Ratio is
-// encoded bytes / raw bytes; GB/s is raw bytes / CPU time of this thread, best of several passes,
+// encoded bytes / raw bytes. GB/s is raw bytes / CPU time of this thread, best of several passes,
 // in chunks of 262,144 elements. Every method is decoded and compared before it is timed.
 // tests/cli/store_matches_bench.py compares the bytes with what a store reports.
 #include <algorithm>
@@ -159,7 +159,7 @@ Measured Measure(Method* method, const std::vector<Chunk>& chunks) {
   return result;
 }
 
-// What was measured, by series, kind and distance ("keyframe", "+001", ...).
+// Names a measurement by series, kind and distance ("keyframe", "+001", ...).
 struct Key {
   std::string series;
   std::string kind;
@@ -202,7 +202,7 @@ void BenchGroup(const Key& key, std::vector<Chunk> chunks, Results* results) {
   (*results)[key] = varve;
 }
 
-// A BF16 tensor that is the rounded copy of its master costs nothing beside it.
+// A BF16 tensor that is the rounded copy of its master adds nothing to the cost of the master.
 Measured WholeState(const Results& results, const File& file, const std::string& series,
                     const std::string& distance) {
   Measured sum;

@@ -61,7 +61,7 @@ class Memcpy final : public Method {
 using Compressor = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
 using Decompressor = std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)>;
 
-// zstd 1 on one stream or on each byte plane; planes are split and joined with varve's kernels.
+// zstd 1 on one stream or on each byte plane. varve's kernels split and join the planes.
 class Zstd1 final : public Method {
  public:
   Zstd1(bool planes, bool with_base) : planes_(planes), with_base_(with_base) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cuda_bench [--folder FOLDER] [--json FILE] [--only digest|save|large]: how fast varve is on a
-// GPU, beside its targets. README.md says what each number is. Exit codes: 0; 1 = a target was not
-// met; 77 = there is no GPU, and every row says so.
+// GPU, compared with its targets. README.md explains the numbers. Exit codes: 0 = all targets were
+// met, 1 = a target was not met, 77 = there is no GPU, and every row says so.
 #include "bench/cuda_bench.h"
 
 #include <unistd.h>
@@ -65,8 +65,8 @@ void ChooseSizes(Flags* flags, JudgedTable* table) {
   std::filesystem::create_directories(flags->params.folder);
   const Room room(flags->params.folder);
   CudaParams& params = flags->params;
-  // Twice on the device, once staged there. In memory of the host: staged and, when the folder is
-  // memory, in a store that has two steps while a third is written.
+  // The device holds the state twice, and once more in staging. The host holds it in staging and,
+  // when the folder is memory, in a store that has two steps while a third is written.
   params.state_bytes = room.Fit(flags->gib, 0.42, 0.3, 0.2);
   params.large_bytes = room.Fit(flags->large_gib, 0.85, 0.6, 0.4);
   params.small_bytes = std::min(256 * kMiB, params.state_bytes);

@@ -16,7 +16,7 @@ struct CudaParams {
   std::filesystem::path folder;  // stores are made below
   uint64_t state_bytes = 0;
   uint64_t small_bytes = 0;  // of a state that leaves much of the device idle
-  uint64_t large_bytes = 0;  // of the state of which only stalls are measured
+  uint64_t large_bytes = 0;  // of the state for which only stalls are measured
   int rounds = 20;           // at most, of a measure
   double seconds = 10;       // a measure ends after so long, when it has kMinRounds
 };
@@ -27,7 +27,7 @@ std::vector<PlannedRow> PlanDigests();
 std::vector<PlannedRow> PlanSaves();
 std::vector<PlannedRow> PlanLarge();
 
-// Digests of all chunks of a state, beside one pass of plain loads.
+// Measures digests of all chunks of a state against one pass of plain loads.
 void MeasureDigests(const CudaParams& params, Gpu* gpu, JudgedTable* table);
 // Stalls, time to durable, restore.
 void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table);

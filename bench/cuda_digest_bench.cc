@@ -75,7 +75,7 @@ void MeasureConfig(const CudaParams& params, const Config& config, std::span<con
   const uint64_t bytes = chunks.size() * (config.chunk_kib << 10);
   const auto digester = Must(gpu::DeviceDigester::Create(0, chunks.size()));
   const auto digest = [&] { Require(digester->Enqueue(kSeed, chunks, gpu->stream())); };
-  // The host needs this long to hand a batch over; meanwhile the device must have something to do.
+  // The host needs this long to hand over a batch. During that time the device must have work.
   const double lead = 1e-3 + Seconds(digest);
   Verify(chunks, Must(digester->Take()));
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cuda_bench runs beside varve: plain reads to compare with, noise, and work that takes a
-// time. On the current device; nothing waits. Pointers are to its memory.
+// What cuda_bench runs besides varve: plain reads to compare with, noise, and work that takes some
+// time. All runs on the current device, and no call waits. Pointers are to the device's memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,11 +22,11 @@ inline constexpr ReadShape kReadShapes[] = {{256, 8, 4},  {512, 4, 4},  {1024, 2
                                             {256, 8, 8},  {512, 2, 8},  {512, 4, 8},
                                             {256, 4, 16}, {256, 16, 4}, {1024, 2, 16}};
 
-// Reads each 16 bytes once. `from` begins at a multiple of 16; a rest of less is left out. `sink`:
-// 8 bytes that nobody needs.
+// Reads each 16 bytes once. `from` starts at a multiple of 16. A rest of less than 16 bytes is left
+// out. `sink` is 8 bytes that nobody needs.
 cudaError_t EnqueueRead(std::span<const std::byte> from, const ReadShape& shape, int processors,
                         uint64_t* sink, cudaStream_t stream);
-// Random bits, in whole words of 8 bytes; begins at a multiple of 8.
+// Writes random bits in whole words of 8 bytes. `to` starts at a multiple of 8.
 cudaError_t EnqueueNoise(uint64_t seed, std::span<std::byte> to, cudaStream_t stream);
 // Keeps the stream busy for so long, and hardly anything else.
 cudaError_t EnqueueSpin(double seconds, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each round changes a share of the chunks of a state, measures what a save is compared with, and
-// saves. The device is idle when a round begins.
+// Each round changes a share of the chunks of a state, measures the baseline of a save, and saves.
+// The device is idle when a round starts.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,7 +41,7 @@ constexpr char kSaveTarget[] = "<= 1.5 x read pass + 0.2 ms";
 constexpr char kCopyTarget[] = "<= 1.1 x pinned copy of all";
 constexpr char kOverlapTarget[] = "<= 0.1 x read pass + 0.2 ms";
 
-// How one save went; seconds.
+// The times of one save, in seconds.
 struct SaveSample {
   double host = 0;  // that the calls took
   double idle = 0;  // that the trainer's stream had nothing to do
@@ -116,8 +116,8 @@ class Saves {
     return sample;
   }
 
-  // BeginSave, a step that lasts longer than the copy of what changed, AwaitStaged: when the step
-  // is done, or `ahead` of it, as a trainer does that only enqueues.
+  // Runs BeginSave, a step that lasts longer than the copy of what changed, and AwaitStaged.
+  // AwaitStaged comes when the step is done, or `ahead` of it, as in a trainer that only enqueues.
   SaveSample Two(double share, bool ahead) {
     SaveSample sample{.pass = gpu_->ReadPass(state_)};
     Synchronize();
@@ -131,7 +131,7 @@ class Saves {
     return sample;
   }
 
-  // Rounds of a measure, of which the first is thrown away.
+  // Rounds of a measure. The first is thrown away.
   template <typename Save>
   std::vector<SaveSample> Rounds(double share, const Save& save) {
     std::vector<SaveSample> samples;
@@ -184,8 +184,8 @@ class Saves {
     Synchronize();
   }
 
-  // Seconds of a restore of the last step over other contents; ends the program when the state is
-  // not what it was.
+  // Returns the seconds of a restore of the last step over other contents. It ends the program when
+  // the state is not what it was.
   double Restore() {
     const std::vector<Digest> saved = Digests();
     Change(1);
@@ -202,7 +202,7 @@ class Saves {
     RequireCuda(cudaStreamSynchronize(gpu_->stream()), "cudaStreamSynchronize");
   }
 
-  // What is known of a save only afterwards.
+  // Adds what is known about a save only afterwards.
   void Finish(SaveSample* sample) {
     after_.Await();
     sample->idle = after_.Since(before_);

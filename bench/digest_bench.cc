@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The digest pass that every save begins with, beside memcpy of the same bytes.
+// The digest pass that starts every save, compared with memcpy of the same bytes.
 #include "bench/baselines.h"
 #include "bench/measure.h"
 #include "bench/subjects.h"

@@ -55,8 +55,8 @@ class DropOne : public Measure {
         many_(params, &place_, params.many_steps) {}
 
   Sample Once() override {
-    // The oldest step of the small store, whose files hold one step each; a step from the middle of
-    // the large one, whose files hold many. Each store then gets a new step.
+    // Drops the oldest step of the small store, whose files hold one step each, and a step from the
+    // middle of the large one, whose files hold many. Each store then gets a new step.
     place_.Settle();
     DropReport report;
     const double few = Seconds([&] { report = few_.Drop(done_); });
@@ -82,8 +82,8 @@ class DropOne : public Measure {
   uint64_t done_ = 0;
 };
 
-// All steps but ten, one by one in a random order: how much garbage lay there at most, and how much
-// was written again to get rid of it.
+// Drops all steps but ten, one by one in a random order. Measures the most garbage at any time, and
+// how much was rewritten to remove garbage.
 class DropMost : public Measure {
  public:
   explicit DropMost(const Params& params)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device that cuda_bench measures: a state in its memory, a trainer's stream, times by its own
-// clock, and what varve is compared with. Ends the program when something fails. Thread rule: one
-// thread.
+// The device that cuda_bench measures. It has a state in its memory, a trainer's stream, times by
+// its own clock, and the baselines of varve. It ends the program when something fails. Thread rule:
+// one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,8 @@ class Mark {
   Mark();
   void Record(cudaStream_t stream);
   void Await() const;
-  // Seconds of the device's clock from an earlier mark; both must have been passed.
+  // Returns the seconds of the device's clock since an earlier mark. The stream must have passed
+  // both.
   double Since(const Mark& earlier) const;
 
  private:
@@ -62,7 +63,7 @@ class Gpu {
     return end_.Since(begin_);
   }
 
-  // One pass of plain 16-byte loads, of the launch shape that was best for so many bytes.
+  // Makes one pass of plain 16-byte loads, with the launch shape that was best for so many bytes.
   double ReadPass(std::span<const std::byte> bytes);
   // A copy of everything to pinned memory of the host.
   double PinnedCopy(std::span<const std::byte> bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hooks_bench [--folder FOLDER] [--mib N] [--rounds N] [--cycles N]: what saving costs a training
-// loop. Prints one row a target of the hooks; README.md says what each number is.
+// loop. It prints one row for each target of the hooks. README.md explains the numbers.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -38,7 +38,8 @@ class Trainer {
       view_.tensors.push_back(
           {.name = t.name, .dtype = t.dtype, .shape = t.shape, .data = t.data.data()});
     }
-    // Calibrates one step to a little over a second on all cores; the first look is a cold one.
+    // Calibrates one step to a little over a second on all cores. The first measurement is a cold
+    // one.
     work_ = kProbe;
     for (int look = 0; look < 3; ++look) {
       work_ = static_cast<int64_t>(1.1 * static_cast<double>(work_) / Seconds([&] { Step(); }));
@@ -64,8 +65,8 @@ class Trainer {
     }
   }
 
-  // The least that a save must do before the trainer may go on: a digest pass over everything, and
-  // a memcpy of what has changed, with as many threads as the save has.
+  // The least that a save must do before the trainer may continue: a digest pass over everything,
+  // and a memcpy of what has changed, with as many threads as the save has.
   double Floor(int num_threads) {
     const double digest = Seconds([&] { DigestPass(state_, num_threads); });
     std::byte* to = copy_.memory.get();
@@ -124,7 +125,7 @@ int StagingThreads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2) + 1;
 }
 
-// The stall of Save beside its floor, at one share of changed chunks.
+// Measures the stall of Save against its floor, at one share of changed chunks.
 void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double share) {
   auto checkpointer = Open(place->NewPath("stall"), *trainer);
   const std::string label =
@@ -159,7 +160,8 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
   Require(checkpointer->Close());
 }
 
-// BeginSave, a step of a second on all cores, AwaitStaged: the stall beside what Save may take.
+// Runs BeginSave, a step of a second on all cores, and AwaitStaged. Compares the stall with what
+// Save may take.
 void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, double share) {
   auto checkpointer = Open(place->NewPath("overlap"), *trainer);
   Require(checkpointer->Save(1, trainer->view()).status());
@@ -184,7 +186,7 @@ void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, doub
   Require(checkpointer->Close());
 }
 
-// Ten steps with a save at their begin beside ten without, by turns.
+// Compares ten steps with a save at their start with ten steps without, by turns.
 void MeasureLoop(const Flags& flags, Workplace* place, Trainer* trainer) {
   auto checkpointer = Open(place->NewPath("loop"), *trainer);
   Require(checkpointer->Save(1, trainer->view()).status());

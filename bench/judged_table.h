@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A table of which all rows are known before anything is measured, so that those that were not run
-// are in it, too, and say why. Printed as a row is settled, and written as JSON with the rows as
-// bench_table.py has them and every sample. Thread rule: one thread.
+// A table whose rows are all known before anything is measured. So a row that was not run is in the
+// table, too, and says why. A row is printed when it is settled. The JSON has the rows as
+// bench_table.py has them, and every sample. Thread rule: one thread.
 #pragma once
 
 #include <filesystem>
@@ -22,14 +22,14 @@ class JudgedTable {
  public:
   explicit JudgedTable(const std::vector<PlannedRow>& rows);
 
-  // Rows are named by what they measure; ends the program when there is no such row.
+  // A row is named by what it measures. The program ends when there is no such row.
   void Judge(const std::string& what, const std::string& measured, bool met);
   void Inform(const std::string& what, const std::string& measured);
   void NotRun(const std::string& what, const std::string& why);
   // All that have not been settled.
   void NotRun(const std::string& why);
 
-  // Of the JSON: what the numbers are of, and all values of one.
+  // For the JSON: the first says what the numbers are of, the next adds all values of one.
   void Describe(const std::string& key, const std::string& value) { about_[key] = value; }
   void AddSamples(const std::string& name, const std::vector<double>& values);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How every store benchmark is run. A Measure sets up and verifies once; then each call of Once
-// times the subject beside its baseline, under fresh file names. Google Benchmark calls it as often
-// as asked for and reports the median of each counter over the calls, so that a counter which is a
-// ratio becomes the median of the ratios of single pairs. Thread rule: one thread.
+// How every store benchmark is run. A Measure sets up and verifies once. Then each call of Once
+// times the subject and its baseline, under fresh file names. Google Benchmark calls it as often as
+// requested and reports the median of each counter. So a counter that is a ratio becomes the median
+// of the ratios of single pairs. Thread rule: one thread.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct Repeat {
   bool warm_up = true;  // one more call first, whose sample is thrown away
 };
 
-// `make` is called when the benchmark first runs; what it returns is destroyed after the last call.
+// `make` is called when the benchmark first runs. Its result is destroyed after the last call.
 void Register(const std::string& name, Repeat repeat,
               const std::function<std::unique_ptr<Measure>()>& make);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The most memory that a save holds beside the state. It is the process's, so each of these
-// benchmarks is to run in a process of its own (as scripts/bench does).
+// The most memory that a save uses besides the state. It is the memory of the process, so each of
+// these benchmarks must run in a process of its own (as scripts/bench does).
 #include <algorithm>
 
 #include "bench/measure.h"

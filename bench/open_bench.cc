@@ -24,7 +24,7 @@ class OpenMany : public Measure {
         place_(params.folder),
         path_(place_.NewPath("store")),
         num_steps_(static_cast<uint64_t>(params.open_steps)) {
-    // Of four tensors two change at each step.
+    // Two of the four tensors change at each step.
     State state = MakeNoise(4 * kTensorBytes, kTensorBytes, 11);
     const auto store = Must(Store::Create(path_, WithThreads(params)));
     for (uint64_t step = 0; step < num_steps_; ++step) {

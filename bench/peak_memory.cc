@@ -9,7 +9,7 @@
 namespace varve::bench {
 namespace {
 
-// Of /proc/self/status, e.g. "VmHWM:"; it counts in KiB.
+// Reads a line of /proc/self/status, such as "VmHWM:", which counts in KiB.
 std::optional<uint64_t> StatusBytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

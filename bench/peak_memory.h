@@ -8,8 +8,8 @@
 
 namespace varve::bench {
 
-// Gives back what is free, and the peak begins anew. The resident bytes now; nullopt where the
-// system has no such peak, or keeps the old one: then none is to be printed.
+// Gives free memory back and starts the peak again. Returns the resident bytes now. It returns
+// nullopt where the system has no such peak or keeps the old one. Then print no peak.
 [[nodiscard]] std::optional<uint64_t> ResetPeakMemory();
 // The most resident bytes since then. Precondition: ResetPeakMemory has given a number.
 uint64_t PeakMemoryBytes();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One tensor of 1 MiB at a random step: find the checkpoint, find the tensor, read, verify, decode.
+// Reads one tensor of 1 MiB at a random step: finds the checkpoint and the tensor, reads, verifies
+// and decodes.
 #include <algorithm>
 #include <vector>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// reshard_bench [--folder FOLDER] [--mib N] [--rounds N]: what it costs to restore a checkpoint
-// onto other ranks than those that have saved it. Prints one row a target; README.md says what each
-// number is.
+// reshard_bench [--folder FOLDER] [--mib N] [--rounds N]: the cost of restoring a checkpoint onto
+// other ranks than those that saved it. It prints one row a target. README.md explains the numbers.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -36,8 +35,8 @@ struct Flags {
 };
 
 using Shape = std::array<int64_t, 2>;  // of a weight in FP32
-constexpr Shape kEven = {2048, 2048};  // 16 MiB; parts end with chunks
-constexpr Shape kOdd = {2049, 2047};   // 16 MiB; they end within chunks
+constexpr Shape kEven = {2048, 2048};  // 16 MiB. Parts end with chunks
+constexpr Shape kOdd = {2049, 2047};   // 16 MiB. Parts end within chunks
 constexpr Shape kLargeOdd = {8193, 2047};
 
 struct Tensor {
@@ -119,7 +118,7 @@ class Job {
   struct Cost {
     double seconds = 0;
     uint64_t bytes_read = 0;
-    std::optional<uint64_t> peak_bytes;  // of memory, above what there was before; if it is known
+    std::optional<uint64_t> peak_bytes;  // of memory, above what was used before, if that is known
   };
   Cost Restore(const std::filesystem::path& root, bool exchange) {
     const std::vector<std::vector<std::byte>> right = memory_;
@@ -160,7 +159,7 @@ class Job {
     for (size_t rank = 0; rank < states_.size(); ++rank) threads.emplace_back(work, rank);
   }
 
-  // By this process, from files.
+  // Bytes that this process has read from files.
   static uint64_t BytesRead() {
     std::ifstream file("/proc/self/io");
     for (std::string word; file >> word;) {
@@ -180,7 +179,7 @@ class Job {
 Rows rows;
 
 constexpr uint64_t kMostRanks = 4;  // of a job here
-// What one rank may hold beside its state.
+// What one rank may hold besides its state.
 const uint64_t kReadBudget = CheckpointerOptions{}.store.pipeline_budget_bytes;
 
 // The highest of some restores.
@@ -202,8 +201,8 @@ class Peak {
   uint64_t bytes_ = 0;
 };
 
-// Restoring onto tp 2 x zero what was saved on tp 4, beside the same restore of what the same ranks
-// have saved, by turns.
+// Restores onto tp 2 x zero what was saved on tp 4, and in turns what the same ranks have saved.
+// Compares the times.
 void MeasureTime(const Flags& flags, const std::vector<Tensor>& model, Workplace* place) {
   const auto other_root = place->NewPath("tp4"), same_root = place->NewPath("tp2-zero");
   Job(model, Which::kBoth, {.tp = 4}).Save(other_root);
@@ -262,7 +261,8 @@ void MeasureCuts(const Flags& flags, const std::vector<Tensor>& model, Workplace
   alone({"axis 0: tp 2 to tp 4", Which::kRows, {.tp = 2}, {.tp = 4}});
   alone({"flat: tp 4 to tp 2 x zero 2", Which::kRows, {.tp = 4}, {.tp = 2, .zero = 2}});
   alone({"flat: zero 4 to zero 2", Which::kRows, {.zero = 4}, {.zero = 2}});
-  // Where a cut goes through a chunk, two ranks read that chunk: once more a cut and tensor.
+  // Where a cut goes through a chunk, two ranks read that chunk. So each cut adds one chunk a
+  // tensor.
   const std::vector<Tensor> large = MakeModel(flags.mib * kMiB, kLargeOdd);
   MeasureBytes(large, place, {"axis 0, odd: tp 4 to tp 3", Which::kRows, {.tp = 4}, {.tp = 3}});
   MeasureBytes(large, place,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Restores of a whole step into memory, beside preads of as many bytes by as many threads.
+// Restores a whole step into memory. The baseline is preads of as many bytes by as many threads.
 #include "bench/baselines.h"
 #include "bench/measure.h"
 #include "bench/subjects.h"
@@ -13,7 +13,7 @@ enum class Cache { kWarm, kCold };
 
 class RestoreAll : public Measure {
  public:
-  // With `num_steps` above one, what is restored is a chain of deltas.
+  // With `num_steps` above one, a chain of deltas is restored.
   RestoreAll(const Params& params, State state, Cache cache, uint64_t num_steps)
       : params_(params),
         place_(params.folder),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of a program that measures ratios beside their targets: one printed row a target.
+// The table of a program that compares ratios with their targets. It prints one row a target.
 // Thread rule: one thread.
 #pragma once
 
@@ -17,7 +17,7 @@ std::string Milliseconds(double seconds);
 class Rows {
  public:
   void Print(const std::string& what, double value, double target, const std::string& note);
-  // For what this machine cannot measure: not met, and no number.
+  // For a row that this machine cannot measure. The row counts as not met and has no number.
   void PrintUnmeasured(const std::string& what, double target, const std::string& why);
   // Prints how many were above their targets. The exit code of the program.
   int Finish() const;

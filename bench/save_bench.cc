@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saves: of everything, of a state of which 1 % changed, and of one that did not change.
+// Saves everything, a state of which 1 % changed, and a state that did not change.
 #include <functional>
 
 #include "bench/baselines.h"
@@ -13,13 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A way to write a state to `path`; its counters begin with `prefix`.
+// A way to write a state to `path`. Its counters start with `prefix`.
 struct Baseline {
   std::string prefix;
   std::function<void(const fs::path& path, const State& state)> write;
 };
 
-// A full save into a new store, beside baselines that write the same bytes.
+// A full save into a new store, compared with baselines that write the same bytes.
 class FullSave : public Measure {
  public:
   FullSave(const Params& params, State state, std::vector<Baseline> baselines)
@@ -70,8 +70,8 @@ class FullSave : public Measure {
   const std::vector<Baseline> baselines_;
 };
 
-// A save in which one chunk in a hundred is new, beside a digest pass over all and a raw write of
-// those chunks.
+// A save in which one chunk in a hundred is new. The baseline is a digest pass over everything and
+// a raw write of those chunks.
 class OnePercent : public Measure {
  public:
   explicit OnePercent(const Params& params)
@@ -103,7 +103,7 @@ class OnePercent : public Measure {
   }
 
  private:
-  // New noise in one chunk of each hundred; which one moves from step to step.
+  // Writes new noise into one chunk of each hundred. Which chunk it is moves from step to step.
   std::vector<std::span<const std::byte>> Change() {
     ++step_;
     std::vector<std::span<const std::byte>> changed;
@@ -125,7 +125,7 @@ class OnePercent : public Measure {
   uint64_t step_ = 0;
 };
 
-// A save in which nothing is new, beside a digest pass.
+// A save in which nothing is new, compared with a digest pass.
 class Unchanged : public Measure {
  public:
   explicit Unchanged(const Params& params)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // scale_bench [--axis NAME...] [--sizes N...] [--json FILE]: how costs grow with tensors, steps and
-// ranks; a table and a fitted power for each operation. scale_bench --row N: the numbers of a row
-// of `scripts/must_show scale` at its size, beside their limits. README.md says what each number
-// is.
+// ranks. It prints a table and a fitted power for each operation. scale_bench --row N: the numbers
+// of a row of `scripts/must_show scale` at its size, with their limits. README.md explains the
+// numbers.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +41,7 @@ struct Axis {
   std::function<void(const Plan&, Curves*)> measure;
 };
 
-// Sizes that show a curve within minutes on two cores; those of --quick show nothing.
+// Sizes that show a curve within minutes on two cores. Those of --quick show nothing.
 std::vector<Axis> AllAxes() {
   const auto steps = [](uint64_t tensors) {
     return [tensors](const Plan& plan, Curves* c) { MeasureSteps(plan, tensors, c); };
@@ -129,7 +129,7 @@ int LogRow(const Flags& flags) {
   PrintTimes("COMMIT is durable -> the last rank has read it", costs.committed_to_known);
   PrintTimes("before that: rank 0 says BEGIN -> all have read it", costs.begins);
   PrintTimes("floor: so many threads, bare file calls, all at once", costs.floors);
-  // Two snapshots and the records after the older one, of which those of a save are one a rank.
+  // There are two snapshots and the records after the older one. A save adds one record a rank.
   rows.Print("files in the log, most", static_cast<double>(costs.most_files),
              2.0 * 1024 + 4.0 * num_ranks, "");
   rows.Print("bytes read a save, all ranks / (1 KiB x ranks)", costs.save.bytes_read / kib_of_ranks,
@@ -142,7 +142,7 @@ int LogRow(const Flags& flags) {
   return rows.Finish();
 }
 
-// One size of an axis, each operation beside what is allowed.
+// One size of an axis, with the limit of each operation.
 struct Limit {
   const char* what;
   double seconds;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // shards_bench: what grows with the number of shards of a tensor, and what short runs cost. The
-// proof of coverage is measured by ranks, with the fitted order of growth; a restore of a tensor
-// that was saved in columns by the width of a column, on one thread. README.md says what each is.
+// proof of coverage is measured by the number of ranks, with the fitted order of growth. The
+// restore of a tensor that was saved in columns is measured by the width of a column, on one
+// thread. README.md explains the numbers.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -81,7 +82,7 @@ void ProofOfKnownLayouts(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * 16 * state.range(0));
 }
 
-// Sixteen ranks have saved `width` columns each; one reads the whole of 32 MiB in FP32.
+// Sixteen ranks have saved `width` columns each. One reads the whole, 32 MiB in FP32.
 void RestoreOfColumns(benchmark::State& state) {
   constexpr int64_t kRanks = 16, kElements = int64_t{8} << 20;
   const int64_t width = state.range(0), columns = kRanks * width;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the benchmarks save: named tensors in one allocation, like a trainer's arena, filled with
-// noise, with what looks like training, or from a file. Everything is a pure function of a seed.
-// Thread rule: one thread.
+// What the benchmarks save: named tensors in one allocation, like a trainer's arena. They are
+// filled with noise, with data like that of a training, or from a file. Everything is a pure
+// function of a seed. Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct State {
   std::unique_ptr<std::byte[]> memory;
 
   uint64_t bytes() const;
-  // The same tensors, all zero.
+  // Returns the same tensors, all zero.
   State EmptyCopy() const;
 };
 
@@ -44,12 +44,13 @@ void FillNoise(uint64_t seed, std::span<std::byte> out);
 State MakeNoise(uint64_t bytes, uint64_t tensor_bytes, uint64_t seed);
 // Weights in BF16, their FP32 masters, and two FP32 moments, with the distributions of training.
 State MakeTrained(uint64_t bytes, uint64_t seed);
-// The tensors of a safetensors file, repeated along their first axis until they have about `bytes`.
-// Each copy is rotated by another number of elements: the same values, but no two chunks alike.
+// Returns the tensors of a safetensors file, repeated along their first axis until they have about
+// `bytes`. Each copy is rotated by another number of elements. So the values are the same, but no
+// two chunks are alike.
 State LoadTrained(const std::filesystem::path& file, uint64_t bytes);
 
-// What a small optimizer step does: low mantissa bits of all FP32 tensors change, and rounded
-// copies with them. The content depends on `step` alone, not on the steps before.
+// Changes the state as a small optimizer step does: low mantissa bits of all FP32 tensors change,
+// and rounded copies with them. The content depends on `step` alone, not on the steps before.
 void Drift(State* state, uint64_t step);
 
 // Begin to Commit.

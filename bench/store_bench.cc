@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // store_bench [--folder FOLDER] [--state FILE] [--quick] [--pairs N] [--benchmark_...]: all
-// benchmarks of the store. scripts/bench runs them and makes the table; README.md says what each
-// number is.
+// benchmarks of the store. scripts/bench runs them and makes the table. README.md explains the
+// numbers.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>

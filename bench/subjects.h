@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One function a subject: it registers the benchmarks of NAME_bench.cc. What their counters mean is
-// said in README.md.
+// One function a subject. It registers the benchmarks of NAME_bench.cc. README.md explains their
+// counters.
 #pragma once
 
 #include "bench/bench_params.h"

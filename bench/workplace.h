@@ -25,7 +25,7 @@ T Must(Result<T> result) {
   return *std::move(result);
 }
 
-// A new path below a folder for each call; all of them are removed with the object.
+// Gives a new path below a folder for each call. All of them are removed with the object.
 class Workplace {
  public:
   explicit Workplace(const std::filesystem::path& root);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs: one function each, in cmd_<verb>.cc, that adds its options to the parser and its
-// action to the context. Both must outlive the run.
+// The verbs. Each is one function in cmd_<verb>.cc that adds its options to the parser and its
+// action to the context. Parser and context must outlive the run.
 #pragma once
 
 namespace CLI {

@@ -16,14 +16,14 @@ namespace varve::cli {
 namespace {
 
 std::string Dump(const nlohmann::ordered_json& value) {
-  // Names are UTF-8, but a path need not be; a replacement character beats no output at all.
+  // Names are UTF-8, but a path need not be. A replacement character beats no output at all.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  // A terminal would obey some of the characters that JSON need not escape.
+  // A terminal would obey some characters that JSON need not escape.
   static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   return value.dump(2, ' ', /*ensure_ascii=*/is_terminal, kReplace);
 }
 
-// One level deeper. A string of JSON has no line ends of its own.
+// Indents by one level. A JSON string has no line ends of its own.
 std::string Indented(std::string_view text) {
   std::string indented;
   for (const char c : text) {
@@ -57,7 +57,8 @@ void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
 }
 
 void Context::OnAnything(CLI::App* verb, std::function<Outcome()> run) {
-  // CLI11 calls this while it still parses; the verb itself runs after all is known to be right.
+  // CLI11 calls this while it still parses. The verb itself runs after everything is known to be
+  // right.
   verb->callback([this, run = std::move(run)] { action_ = run; });
 }
 

@@ -40,36 +40,38 @@ class Context {
   // Adds the options that come before (or after) any verb.
   void AddGlobalOptions(CLI::App* app);
 
-  // What runs when the user asks for `verb`: beside a live writer, with the only write access, or
-  // without a store at all.
+  // Sets what runs when the user asks for `verb`. With OnReading the store is open for reading,
+  // beside a live writer if there is one. With OnWriting the verb is its only writer. With
+  // OnAnything no store is opened.
   void OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run);
   void OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run);
   void OnAnything(CLI::App* verb, std::function<Outcome()> run);
 
-  // Opens the store for reading, lets `look` look, and closes it: for verbs that act without it
-  // then.
+  // Opens the store for reading, runs `look`, and closes the store. It is for verbs that then act
+  // without the store.
   Outcome Read(const std::function<Outcome(const Store&)>& look) const;
 
-  // The outcome, and what to do next where that can be said: of damage, and of a full disk that the
-  // store is on.
+  // Returns the outcome, with advice on what to do next after damage, and after the disk of the
+  // store is full.
   Outcome WithAdvice(Outcome outcome) const;
 
-  // Runs what the command line asked for. Precondition: it was parsed and names a verb.
+  // Runs what the command line asked for. Precondition: the command line was parsed and names a
+  // verb.
   Outcome Run() const { return action_(); }
 
   bool json() const { return json_; }
   bool quiet() const { return quiet_; }
-  // Usage error when neither the option nor $VARVE_STORE gives a path.
+  // Returns a usage error when neither the option nor $VARVE_STORE gives a path.
   Outcome StorePath(std::string* path) const;
 
-  // The result of a verb on standard output: as JSON in the one case, as text in the other.
+  // Prints the result of a verb on standard output, as JSON or as text.
   void PrintJson(const nlohmann::ordered_json& value) const;
-  // An array of `count` elements as PrintJson writes it, made and written one after the other: its
-  // memory is that of one, however many there are.
+  // Prints an array of `count` elements as PrintJson would. It makes and writes one element after
+  // the other, so it needs the memory of one, however many there are.
   void PrintJsonArray(size_t count,
                       const std::function<nlohmann::ordered_json(size_t index)>& element) const;
   void PrintText(std::string_view text) const;
-  // A remark for people on standard error; nothing with --quiet.
+  // Prints a remark for people on standard error, or nothing with --quiet.
   void Note(std::string_view text) const;
 
  private:
@@ -79,7 +81,8 @@ class Context {
   std::function<Outcome()> action_;
 };
 
-// Maps what Store::Open and its kin return: "not found" means that there is no store.
+// Maps an error of Store::Open and similar functions. "Not found" then means that there is no
+// store.
 Outcome OpenOutcome(const Status& status);
 
 }  // namespace varve::cli

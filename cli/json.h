@@ -17,8 +17,8 @@
 
 namespace varve::cli {
 
-// JSON has no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity", which
-// Python's float() and JavaScript's Number() take.
+// JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity", which
+// Python's float() and JavaScript's Number() accept.
 nlohmann::ordered_json ToJson(double value);
 nlohmann::ordered_json ToJson(const CheckpointId& id);        // {run, step}
 nlohmann::ordered_json ToJson(const CheckpointInfo& info);    // one element of `steps`
@@ -29,10 +29,10 @@ nlohmann::ordered_json ToJson(std::span<const CoderUse> uses);  // an object by 
 nlohmann::ordered_json ToJson(const std::map<std::string, double>& metrics);
 nlohmann::ordered_json ToJson(const SaveReport& report);  // of `import`, and of each step of `copy`
 
-// The report of `drop`, `forget` and `reclaim`.
+// Reports `drop`, `forget` and `reclaim`.
 nlohmann::ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report);
 
-// ISO 8601 in UTC with microseconds: "2026-11-20T20:11:14.012345Z".
+// Writes a time as ISO 8601 in UTC with microseconds: "2026-11-20T20:11:14.012345Z".
 std::string IsoTime(std::chrono::system_clock::time_point time);
 
 }  // namespace varve::cli

@@ -44,7 +44,7 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddHelp(app, context);
 }
 
-// The first word that stands where a verb belongs and is none; empty when there is a verb.
+// Returns the word in the place of a verb if it is no verb, or an empty text when there is a verb.
 std::string UnknownVerb(const CLI::App& app) {
   if (!app.get_subcommands().empty()) return {};
   for (const std::string& word : app.remaining()) {
@@ -53,7 +53,7 @@ std::string UnknownVerb(const CLI::App& app) {
   return {};
 }
 
-// Help was asked for, or the command line is wrong.
+// The user asked for help, or the command line is wrong.
 Outcome ParseOutcome(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     app.exit(error);
@@ -89,7 +89,7 @@ Outcome RunCommand(int argc, char** argv) {
   return context.WithAdvice(context.Run());
 }
 
-// What was printed must have arrived: a full disk behind a redirection is a failure too.
+// Checks that the output has arrived. A full disk behind a redirection is a failure too.
 Outcome FlushOutput(Outcome outcome) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return outcome;
   return outcome.ok() ? Outcome(ExitCode::kFailed, "cannot write to standard output") : outcome;

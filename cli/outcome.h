@@ -10,7 +10,7 @@
 
 namespace varve::cli {
 
-// The contract with scripts; never renumber. The topic exit-codes of the help explains them.
+// The contract with scripts. Never renumber these. The help topic exit-codes explains them.
 enum class ExitCode {
   kDone = 0,
   kFailed = 1,
@@ -26,10 +26,10 @@ class [[nodiscard]] Outcome {
  public:
   Outcome() = default;  // done
   Outcome(ExitCode code, std::string message) : code_(code), message_(std::move(message)) {}
-  // The code that suits an error of the library.
+  // Takes the code that suits an error of the library.
   Outcome(const Status& status);  // NOLINT(google-explicit-constructor)
 
-  // Exit code 1, whatever the status says: for errors that are not about the store.
+  // Exit code 1, whatever the status says. It is for errors that are not about the store.
   static Outcome Failed(const Status& status) { return {ExitCode::kFailed, status.message()}; }
   static Outcome Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 

@@ -40,7 +40,7 @@ constexpr int64_t kMaxSeconds = 100 * 365 * kDay;
 
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
-// A leading decimal number; `text` keeps what follows it.
+// Takes a decimal number from the front. `text` keeps what follows it.
 std::optional<double> TakeNumber(std::string_view* text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
@@ -49,8 +49,8 @@ std::optional<double> TakeNumber(std::string_view* text) {
   return value;
 }
 
-// The seconds of a leading "12h"; `text` keeps what follows it. Nothing above kMaxSeconds, so that
-// sums do not overflow.
+// Takes the seconds of a leading "12h". `text` keeps what follows it. The result is at most
+// kMaxSeconds, so that sums do not overflow.
 std::optional<int64_t> TakeTime(std::string_view* text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
@@ -143,7 +143,7 @@ Result<OnExisting> ParseOnExisting(std::string_view text) {
   if (text == "replace") return OnExisting::kReplace;
   if (text == "fork") return OnExisting::kFork;
   return Status::InvalidArgument("--on-existing: " + Quoted(text) +
-                                 " is none of error, replace and fork");
+                                 " is unknown, expected error, replace or fork");
 }
 
 }  // namespace varve::cli

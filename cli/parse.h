@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small values on the command line. Every function gives kInvalidArgument, which says what was
-// expected. Functions are stateless.
+// Small values on the command line. Every function returns kInvalidArgument for a wrong text, and
+// says what was expected. Functions are stateless.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,17 @@
 
 namespace varve::cli {
 
-// A decimal number of at most `max`; `option` names it in the message.
+// A decimal number of at most `max`. `option` names it in the message.
 Result<uint64_t> ParseNumber(std::string_view option, std::string_view text,
                              uint64_t max = UINT64_MAX);
-// "5GB" (10^9), "5GiB" (2^30), "500M", "1024"; at least 1.
+// "5GB" (10^9), "5GiB" (2^30), "500M" or "1024". At least 1.
 Result<uint64_t> ParseByteSize(std::string_view text);
 // "5%" or "12.5%": a share in (0, 1].
 Result<double> ParsePercent(std::string_view text);
 // "loss=2.5", also with inf and nan.
 Result<std::pair<std::string, double>> ParseMetric(std::string_view text);
-// "90s", "45m", "12h", "7d", "4w", "1y" (365 days), or several together: "1d12h". More than
-// nothing, at most 100 years.
+// "90s", "45m", "12h", "7d", "4w", "1y" (365 days), or several together: "1d12h". It is longer than
+// nothing and at most 100 years.
 Result<std::chrono::seconds> ParseDuration(std::string_view text);
 // "loss:3", "accuracy:max:1", "loss:min:2".
 Result<KeepBest> ParseKeepBest(std::string_view text);

@@ -16,7 +16,7 @@ using Anchor = Svg::Anchor;
 
 constexpr double kWidth = 900;
 constexpr double kLeft = 190;   // of all axes
-constexpr double kRight = 780;  // right of it stand labels
+constexpr double kRight = 780;  // labels stand to the right of it
 constexpr double kRowHeight = 26;
 constexpr double kBarHeight = 14;
 constexpr double kChartHeight = 220;
@@ -45,17 +45,18 @@ constexpr char kHatch[] =
     R"(<rect width="5" height="5" fill="#cfe0ea"/>)"
     R"(<path d="M-1,1 L1,-1 M0,5 L5,0 M4,6 L6,4" stroke="#1b4965" stroke-width="1.4"/></pattern>)";
 
-// "1 KiB" rather than "1.0 KiB".
+// Returns "1 KiB" instead of "1.0 KiB".
 std::string TickLabel(double bytes) {
   std::string label = HumanBytes(static_cast<uint64_t>(bytes));
   if (const size_t zero = label.find(".0 "); zero != std::string::npos) label.erase(zero, 2);
   return label;
 }
 
-// A long name keeps both ends.
+// Cuts a long name in the middle.
 std::string Shortened(const std::string& name) {
   if (name.size() <= kMaxLabel) return name;
-  // Bytes 10xxxxxx continue a character of UTF-8: neither part may begin or end inside of one.
+  // In UTF-8, bytes 10xxxxxx continue a character. Neither part may start or end inside a
+  // character.
   const auto continues = [&name](size_t i) {
     return (static_cast<unsigned char>(name[i]) >> 6) == 2;
   };
@@ -66,7 +67,7 @@ std::string Shortened(const std::string& name) {
   return name.substr(0, head) + "\u2026" + name.substr(tail);
 }
 
-// The heading of a panel and the lines below it. Returns where the panel itself may begin.
+// Adds the heading of a panel and the lines below it. Returns where the panel itself may start.
 double AddHead(Svg* svg, double y, const std::string& head, const std::vector<std::string>& notes) {
   svg->Text({20, y}, head, "head");
   for (const std::string& note : notes) svg->Text({20, y += 16}, note, "note");
@@ -75,7 +76,7 @@ double AddHead(Svg* svg, double y, const std::string& head, const std::vector<st
 
 // --- Bytes by step
 
-// The marks of one of the two lines: joined, and while there are few, each drawn.
+// Draws the marks of one of the two lines. They are joined, and each is drawn while there are few.
 struct Series {
   std::vector<Point> points;
   std::string name;
@@ -89,7 +90,7 @@ void AddSeries(Svg* svg, const Series& series, double label_y) {
   svg->Text({series.points.back().x + 12, label_y}, series.name, "label");
 }
 
-// Beside the last marks, but never on top of each other.
+// The labels stand beside the last marks, but never on top of each other.
 void AddTwoSeries(Svg* svg, const Series& logical, const Series& stored) {
   double logical_y = logical.points.back().y + 4;
   double stored_y = stored.points.back().y + 4;
@@ -140,7 +141,7 @@ double AddSteps(Svg* svg, double y, const std::vector<CheckpointInfo>& checkpoin
   size_t per_bin = 1;
   const std::vector<PlotBin> bins = BinCheckpoints(checkpoints, &per_bin);
   std::vector<std::string> notes = {
-      "logical: what the trainer sees of a checkpoint; stored: what its save added to the store, "
+      "logical: the bytes of a checkpoint as the trainer sees them. stored: what its save added, "
       "encoded. The scale is logarithmic."};
   if (per_bin > 1) {
     notes.push_back("Each point is the mean of " + std::to_string(per_bin) +
@@ -171,8 +172,8 @@ double AddSteps(Svg* svg, double y, const std::vector<CheckpointInfo>& checkpoin
 
 struct Bar {
   std::string name;
-  double hollow = 0;  // bytes; drawn first
-  double full = 0;    // bytes; drawn over it
+  double hollow = 0;  // bytes, drawn first
+  double full = 0;    // bytes, drawn over it
   std::string label;
 };
 
@@ -182,13 +183,13 @@ double LargestOf(const std::vector<Bar>& bars) {
   return largest;
 }
 
-// The largest power of two that gives at least three ticks below `largest`.
+// Returns the largest power of two that gives at least three ticks below `largest`.
 double TickStep(double largest) {
   return std::max(1.0, std::exp2(std::floor(std::log2(largest)) - 1));
 }
 
 void AddBar(Svg* svg, const Bar& bar, double y, double pixels_per_byte) {
-  // Something is never drawn as nothing.
+  // A value above zero is always visible.
   const auto width = [&](double bytes) {
     return bytes > 0 ? std::max(1.0, bytes * pixels_per_byte) : 0;
   };
@@ -237,7 +238,7 @@ double AddSharing(Svg* svg, double y, const Sharing& sharing) {
                    Count(sharing.num_checkpoints, "checkpoint") +
                    ", spread evenly, each compared with the step before it in its run, if any.",
                "New are the raw bytes of chunks that differ from the chunk at the same place one "
-               "step before; equal bytes elsewhere (tied tensors) are not looked for."});
+               "step before. Equal bytes elsewhere (tied tensors) are not counted as shared."});
   if (bars.empty()) return svg->Text({kLeft, y}, "no tensors", "label"), y + 40;
   AddKey(svg, y, "shared with the step before", "new");
   return AddBars(svg, y + 36, bars, "bytes of one checkpoint");
@@ -269,8 +270,8 @@ double AddCodecs(Svg* svg, double y, const StoreStats& stats) {
   y = AddStored(svg, y, "Codecs",
                 "All distinct chunks that some step needs, by the codec of their frames.", codecs);
   return AddStored(svg, y, "Coders",
-                   "The same bytes by the coder of each plane of these frames; header is what "
-                   "frames hold beside planes.",
+                   "The same bytes by the coder of each plane of these frames. The header is the "
+                   "rest of a frame.",
                    coders);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The picture of `varve stats --plot`: bytes by step, sharing by group of tensors, and codecs, in
-// one self-contained file that can be read without colour. Functions are stateless.
+// The picture of `varve stats --plot`: bytes by step, sharing by group of tensors, and codecs. It
+// is one self-contained file that can be read without colour. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -23,30 +23,29 @@ struct PlotData {
 };
 
 std::string PlotSvg(const PlotData& data);
-// The same on a page of its own.
+// The same as a page of HTML.
 std::string PlotHtml(const PlotData& data);
 
-// What one mark of the picture stands for: a checkpoint, or the mean of several that follow each
-// other.
+// What one mark of the picture stands for: a checkpoint, or the mean of several consecutive ones.
 struct PlotBin {
   std::string first;  // "5" or "exp@5"
   double logical_bytes = 0;
   double stored_bytes = 0;
 };
 inline constexpr size_t kMaxPlotBins = 200;
-// At most kMaxPlotBins, of `*per_bin` checkpoints each (the last may have fewer).
+// Returns at most kMaxPlotBins bins, each of `*per_bin` checkpoints. The last may have fewer.
 std::vector<PlotBin> BinCheckpoints(const std::vector<CheckpointInfo>& checkpoints,
                                     size_t* per_bin);
 
-// Places bytes on an axis that doubles at equal distances, with a place of its own for nothing.
+// An axis of bytes on which equal distances double the value. Zero has a place of its own.
 class LogAxis {
  public:
-  // `smallest` and `largest` are of what is not zero. From `zero_y`, where nothing is, up to
-  // `top_y`.
+  // `smallest` and `largest` are the extremes of the values that are not zero. The axis runs from
+  // `zero_y`, the place of zero, up to `top_y`.
   LogAxis(double smallest, double largest, double zero_y, double top_y);
 
   double Place(double bytes) const;
-  // At most some eight, powers of two.
+  // Returns about eight powers of two at most.
   std::vector<double> Ticks() const;
 
  private:

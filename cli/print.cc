@@ -17,7 +17,7 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
-// Of one character of two bytes or more.
+// Returns the code point of a character of two bytes or more.
 char32_t CodePoint(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   char32_t code = first & (0x7fu >> character.size());
@@ -26,7 +26,7 @@ char32_t CodePoint(std::string_view character) {
   return code;
 }
 
-// Bytes of the character that `text` begins with; 0 when these are no UTF-8.
+// Returns the bytes of the first character of `text`, or 0 when they are not UTF-8.
 size_t CharacterSize(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
   if (byte < 0x80) return 1;
@@ -41,13 +41,13 @@ size_t CharacterSize(std::string_view text) {
   return is_shortest && !is_surrogate && code < 0x110000 ? size : 0;
 }
 
-// Marks that let a terminal show text in another order than it has.
+// Marks that make a terminal show text in another order.
 bool ChangesDirection(char32_t code) {
   return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
 }
 
-// Characters, not bytes: what a terminal shows of most names.
+// Counts characters instead of bytes, as a terminal shows most names.
 size_t DisplayWidth(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
@@ -76,7 +76,7 @@ std::string HumanBytes(uint64_t bytes) {
   if (bytes < 1024) return Format("%d B", static_cast<int>(bytes));
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would be printed as "1024.0".
+  // Otherwise 1023.95 would be printed as "1024.0".
   while (value >= 1023.95 && unit + 1 < kUnits.size()) {
     value /= 1024;
     ++unit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Numbers, times and tables for people. JSON gets exact values instead (cli/json.h). Functions are
-// stateless; a Table is a plain value.
+// stateless. A Table is a plain value.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,19 @@
 
 namespace varve::cli {
 
-// "0 B", "1023 B", "1.0 KiB", "1.2 GiB": three digits or so.
+// "0 B", "1023 B", "1.0 KiB", "1.2 GiB": about three digits.
 std::string HumanBytes(uint64_t bytes);
 // "850 us", "12 ms", "3.4 s", "2 min 5 s", "1 h 2 min".
 std::string HumanDuration(std::chrono::duration<double> duration);
-// "340 MiB/s"; "-" when nothing was measured.
+// "340 MiB/s", or "-" when nothing was measured.
 std::string HumanRate(uint64_t bytes, std::chrono::duration<double> duration);
 // "2026-11-20 20:11:14", local time.
 std::string HumanTime(std::chrono::system_clock::time_point time);
-// "12.3 %" of `whole`; "-" when the whole is 0.
+// "12.3 %" of `whole`, or "-" when the whole is 0.
 std::string HumanShare(uint64_t part, uint64_t whole);
-// Six significant digits, as "%g" does.
+// Six significant digits, like "%g".
 std::string HumanNumber(double value);
-// "[1024, 3]"; "[]" for 0-d.
+// "[1024, 3]", or "[]" for 0-d.
 std::string HumanShape(std::span<const int64_t> shape);
 // "loss=2.5 accuracy=0.9".
 std::string HumanMetrics(const std::map<std::string, double>& metrics);
@@ -42,18 +42,18 @@ std::string Count(uint64_t count, std::string_view noun);
 std::string CountOf(uint64_t part, uint64_t whole);
 // "1.2 GiB freed, 3.0 MiB pending, disk 4.0 GiB -> 2.8 GiB".
 std::string ReclaimText(const ReclaimReport& report);
-// A line each.
+// One line for each warning.
 std::string WarningsText(std::span<const std::string> warnings);
 // "step 5: 3 tensors, 1.2 GiB, of which 3.0 MiB new, stored in 1.0 MiB (340 ms)".
 std::string SaveText(const SaveReport& report);
 // "a, b".
 std::string Join(std::span<const std::string> parts, std::string_view separator);
 
-// The text without control characters, which a hostile name could use to take over the terminal,
-// and without bytes that are no UTF-8: each becomes an escape such as \n, \x1b or \u202e.
+// Returns the text with escapes such as \n, \x1b or \u202e in place of control characters, which a
+// hostile name could use to take over the terminal, and of bytes that are not UTF-8.
 std::string Printable(std::string_view text);
-// As Printable, and of words of more than 256 bytes only the beginning and the end: a name of 1,024
-// bytes says no more than that.
+// As Printable, but it shortens words of more than 256 bytes to their start and end. A name of
+// 1,024 bytes says no more than that.
 std::string Message(std::string_view message);
 
 // Columns of equal width, two spaces apart.
@@ -66,7 +66,7 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // One cell a column; cells are made printable.
+  // Adds one cell for each column. Cells are made printable.
   void AddRow(std::vector<std::string> cells);
   std::string ToString() const;
 

@@ -27,7 +27,7 @@ bool CanDraw() {
          std::strcmp(term, "dumb") != 0;
 }
 
-// The last column stays empty: some terminals go to the next line there.
+// The last column stays empty, because some terminals go to the next line there.
 size_t Columns() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 79;

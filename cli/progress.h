@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A progress bar on standard error: drawn on a terminal, silent when piped or with --quiet.
-// Thread rule: Update may be called from any thread.
+// A progress bar on standard error. It is drawn on a terminal, and silent when piped or with
+// --quiet. Thread rule: Update may be called from any thread.
 #pragma once
 
 #include <chrono>

@@ -20,7 +20,7 @@ bool IsListed(const Store& store, const CheckpointId& id) {
          });
 }
 
-// Damaged ones are, too: they can be dropped.
+// Damaged steps count as well, because they can be dropped.
 Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
   std::vector<std::string> missing;
   for (const CheckpointId& id : ids) {
@@ -38,9 +38,8 @@ Status CheckAllThere(const Store& store, std::span<const CheckpointId> ids) {
 }  // namespace
 
 void AddNoWait(CLI::App* verb, bool* no_wait) {
-  verb->add_flag(
-      "--no-wait", *no_wait,
-      "Beside a live writer: hand it over and return at once, without knowing the result");
+  verb->add_flag("--no-wait", *no_wait,
+                 "With a live writer: hand it over and return at once, without knowing the result");
 }
 
 Outcome FindSteps(const Context& context, std::span<const std::string> texts,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Verbs that change a store by a request (varve/request.h), so that they work beside a live writer:
-// what they name is looked up by a reader, which is closed before the request goes out.
+// Verbs that change a store by a request (varve/request.h), so that they work beside a live writer.
+// A reader looks up what they name, and is closed before the request goes out.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,24 +17,24 @@ namespace varve::cli {
 // Adds --no-wait.
 void AddNoWait(CLI::App* verb, bool* no_wait);
 
-// The checkpoints that STEP expressions name, without repetitions. Not found names every one that
-// is missing: also a request that nobody waits for must not be in vain.
+// Returns the checkpoints that STEP expressions name, without repetitions. Not found names every
+// missing one. A request that nobody waits for is checked as well.
 Outcome FindSteps(const Context& context, std::span<const std::string> texts,
                   std::vector<CheckpointId>* ids);
 
-// Has the request applied, or only handed to a live writer.
+// Has the request applied. With `no_wait` it only hands the request to a live writer.
 Outcome SubmitRequest(const Context& context, const Request& request, bool no_wait,
                       SubmitReport* report);
 
 // "caller", "writer" or "nobody", for JSON.
 std::string AppliedByName(AppliedBy applied_by);
-// What follows a sentence about what was done: "", " by the live writer", or that it is still to
-// be.
+// Ends a sentence that says what was done: "", " by the live writer", or that it is still to be
+// done.
 std::string AppliedByText(AppliedBy applied_by);
 
 // The report of `drop` and `forget`.
 nlohmann::ordered_json ToJson(const SubmitReport& report);
-// One line: "3 steps dropped by the live writer; 1.2 GiB freed, ...".
+// Returns one line: "3 steps dropped by the live writer; 1.2 GiB freed, ...".
 std::string DropText(const SubmitReport& report);
 
 }  // namespace varve::cli

@@ -22,7 +22,7 @@ struct Pair {
   CheckpointInfo after;
 };
 
-// Each checkpoint that has one before it in its run.
+// Returns each checkpoint that has an earlier one in its run.
 Result<std::vector<Pair>> ListPairs(const Store& store) {
   std::vector<Pair> pairs;
   std::optional<CheckpointInfo> newest;
@@ -39,7 +39,7 @@ Result<std::vector<Pair>> ListPairs(const Store& store) {
   return pairs;
 }
 
-// At most `count` of them, evenly, the last included.
+// Returns at most `count` of them, evenly spread, with the last one.
 std::vector<Pair> Spread(std::vector<Pair> pairs, size_t count) {
   if (pairs.size() <= count) return pairs;
   std::vector<Pair> chosen;
@@ -49,7 +49,7 @@ std::vector<Pair> Spread(std::vector<Pair> pairs, size_t count) {
   return chosen;
 }
 
-// Adds the bytes of one checkpoint. Everything is looked up before anything is added.
+// Adds the bytes of one checkpoint. It looks up everything before it adds anything.
 Status AddPair(const Store& store, const Pair& pair, TensorMap* tensors) {
   const CheckpointId& after = pair.after.id;
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(after.run, after.step));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of a checkpoint is shared with the one before it, by group of tensors. Functions are
-// stateless.
+// Measures how much of a checkpoint is shared with the one before it, by group of tensors.
+// Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class Store;
 
 namespace varve::cli {
 
-// Raw bytes of one checkpoint, on average over those that were looked at.
+// Raw bytes of one checkpoint: the mean over the checkpoints that were looked at.
 struct GroupSharing {
   std::string name;
   uint64_t bytes = 0;      // of all its tensors
-  uint64_t new_bytes = 0;  // in chunks that differ from those of the step before, or of new tensors
+  uint64_t new_bytes = 0;  // of new tensors, and of chunks that differ from the step before
 };
 
 struct Sharing {
@@ -31,18 +31,18 @@ struct Sharing {
   uint64_t num_checkpoints = 0;      // looked at
 };
 
-// Compares checkpoints with the step before in their run. Cheap: it reads records, no tensor, and
-// of at most 16 checkpoints, spread evenly. With not one pair of steps the newest counts as all
-// new. A step that is dropped meanwhile is left out.
+// Compares checkpoints with the step before in their run. It is cheap: it reads records but no
+// tensor, and looks at no more than 16 checkpoints, spread evenly. If there is no pair of steps,
+// the newest counts as all new. A step that is dropped meanwhile is left out.
 Result<Sharing> MeasureSharing(const Store& store);
 
 struct TensorSharing {
   uint64_t bytes = 0;
   uint64_t new_bytes = 0;
 };
-// Gathers tensors by the first components of their names (which '.' and '/' part): as many, up to
-// three, as leave at most `max_groups` groups. With one component and still too many, the smallest
-// become "(others)".
+// Groups tensors by the first components of their names, which '.' and '/' part. It uses as many
+// components, up to three, as give at most `max_groups` groups. If one component still gives too
+// many, the smallest groups become "(others)".
 std::vector<GroupSharing> GroupByName(const std::map<std::string, TensorSharing>& tensors,
                                       size_t max_groups);
 

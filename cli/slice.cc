@@ -56,7 +56,8 @@ Result<AxisSlice> ParseIndex(std::string_view part, int64_t size) {
   return AxisSlice{{begin, begin + 1}, false};
 }
 
-// One end of a range: counted from the back when negative, cut to the axis.
+// Parses one end of a range. A negative number counts from the back, and the result is cut to the
+// axis.
 Result<int64_t> ParseBound(std::string_view part, std::string_view text, int64_t size,
                            int64_t when_empty) {
   if (text.empty()) return when_empty;
@@ -79,8 +80,8 @@ Result<AxisSlice> ParsePart(std::string_view part, int64_t size) {
 
 int64_t Extent(const Range& range) { return range.end - range.begin; }
 
-// How SplitIntoPieces cuts a box: every piece has one index on the axes before `axis`, at most
-// `step` on it and all of those after it.
+// How SplitIntoPieces cuts a box. Each piece has one index on the axes before `axis`, at most
+// `step` indices on it, and all indices of the axes after it.
 struct Cut {
   size_t axis = 0;
   int64_t step = 1;
@@ -93,7 +94,7 @@ Cut ChooseCut(uint64_t element_bits, std::span<const Range> ranges, uint64_t max
   uint64_t row_bits = element_bits;
   while (axis > 0) {
     const uint64_t slab_bits = row_bits * static_cast<uint64_t>(Extent(ranges[axis]));
-    // A slab that ends inside a byte cannot be cut off from the one after it.
+    // A slab that ends inside a byte cannot be separated from the next one.
     if (slab_bits / 8 > max_bytes && slab_bits % 8 == 0) break;
     row_bits = slab_bits;
     --axis;
@@ -148,7 +149,7 @@ std::vector<std::vector<Range>> SplitIntoPieces(DType dtype, std::span<const Ran
       pieces.push_back(piece);
       begin = end;
     }
-    // Count on through the outer axes as an odometer does, the last of them fastest.
+    // Counts on through the outer axes like an odometer, the last of them fastest.
     size_t axis = cut.axis;
     while (axis > 0 && piece[axis - 1].end == ranges[axis - 1].end) --axis;
     if (axis == 0) return pieces;

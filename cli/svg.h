@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tiny writer of SVG: shapes in pixels from the top left corner, looks by the class names of one
-// style sheet.
+// A tiny writer of SVG. Shapes are placed in pixels from the top left corner. One style sheet has
+// class names for their looks.
 //
 //   Svg svg(".axis { stroke: #000 }");
 //   svg.Line({0, 10}, {100, 10}, "axis");
@@ -26,7 +26,7 @@ class Svg {
  public:
   enum class Anchor { kStart, kMiddle, kEnd };
 
-  // `style` is CSS; `definitions` are SVG elements such as patterns.
+  // `style` is CSS. `definitions` are SVG elements such as patterns.
   explicit Svg(std::string style, std::string definitions = "")
       : style_(std::move(style)), definitions_(std::move(definitions)) {}
 
@@ -34,10 +34,10 @@ class Svg {
   void Polyline(std::span<const Point> points, std::string_view look);
   void Rectangle(Point corner, double width, double height, std::string_view look);
   void Circle(Point center, double radius, std::string_view look);
-  // Any text; what has no place in XML is replaced.
+  // The text may be anything. Characters that XML does not allow are replaced.
   void Text(Point at, std::string_view text, std::string_view look, Anchor anchor = Anchor::kStart);
 
-  // The whole file, on a white ground.
+  // Returns the whole file, on a white ground.
   std::string ToString(double width, double height, std::string_view title) const;
 
  private:
@@ -46,7 +46,7 @@ class Svg {
   std::string shapes_;
 };
 
-// The text as it may stand between XML tags and in attributes: markup is escaped, and control
+// Returns the text as it may stand between XML tags and in attributes. Markup is escaped. Control
 // characters, which a hostile name may hold, become escapes such as \x1b.
 std::string XmlText(std::string_view text);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads tensors one after the other in bounded memory, however large they are: pieces are gathered
-// in one buffer, read together (so that small tensors are read in parallel) and handed on in order.
+// Reads tensors one after the other in bounded memory, however large they are. Pieces are gathered
+// in one buffer, read together and handed on in order. So small tensors are read in parallel.
 //
 //   TensorStream stream(*reader, [&file](std::span<const std::byte> bytes) {
 //     return file.Append(bytes);
@@ -32,13 +32,13 @@ class TensorStream {
   // The reader must outlive the stream.
   TensorStream(const CheckpointReader& reader, Sink sink);
 
-  // Streams the whole tensor, or the box given by one range an axis. Errors are those of the reader
-  // and of the sink, perhaps about a tensor added before.
+  // Streams the whole tensor, or the box given by one range an axis. Errors come from the reader or
+  // the sink, and may be about a tensor that was added before.
   Status Add(const TensorInfo& tensor);
   Status Add(const TensorInfo& tensor, std::span<const Range> ranges);
-  // Puts bytes of the caller's between the tensors.
+  // Puts the caller's bytes between the tensors.
   Status AddText(std::string_view text);
-  // Hands on what is still in the buffer.
+  // Hands on what is left in the buffer.
   Status Finish();
 
  private:

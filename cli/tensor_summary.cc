@@ -16,7 +16,7 @@ using Number = std::variant<int64_t, uint64_t, double>;
 using nlohmann::ordered_json;
 
 constexpr size_t kFirstElements = 8;
-// Divisible by every element size, also three bytes of 6-bit elements.
+// The size is divisible by every element size, including three bytes of 6-bit elements.
 constexpr size_t kBlockBytes = 48 << 10;
 
 std::string NumberText(const Number& number) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person wants to know of a tensor's values: the smallest, the largest, the mean and the
-// first few.
+// Summary of a tensor's values for people: the smallest, the largest, the mean and the first few.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -22,13 +21,13 @@ class TensorSummary {
  public:
   explicit TensorSummary(DType dtype) : dtype_(dtype) {}
 
-  // Takes the next elements, in order; whole ones only.
+  // Takes the next elements, in order. They must be whole.
   void Add(std::span<const std::byte> bytes);
 
-  // Lines "min  -1.5" and so on. NaNs are counted and otherwise left out; complex tensors have only
-  // values.
+  // Returns lines such as "min -1.5". NaNs are counted and otherwise left out. Complex tensors have
+  // only values.
   std::string ToText() const;
-  // min, max, mean (null when there is none), nan, values.
+  // Returns min, max, mean (null when there is none), nan, values.
   nlohmann::ordered_json ToJson() const;
 
  private:

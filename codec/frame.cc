@@ -22,7 +22,7 @@ std::string_view PredictorName(Predictor predictor) {
 }
 
 bool IsConstant(std::span<const std::byte> raw, size_t element_bytes) {
-  // Equal to itself moved by one element is the same as all elements equal.
+  // If the bytes equal themselves moved by one element, all elements are equal.
   return raw.size() <= element_bytes ||
          std::memcmp(raw.data(), raw.data() + element_bytes, raw.size() - element_bytes) == 0;
 }

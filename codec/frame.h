@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A frame is one encoded chunk: a header that says how to decode it, then the payload. Bytes in,
-// bytes out: no files, no threads. docs/frame.md describes every byte.
+// A frame is one encoded chunk: a header that says how to decode it, then the payload. This code
+// uses no files and no threads. docs/frame.md describes every byte.
 //
 //   FrameEncoder encoder;                                        // one a thread: keeps scratch
 //   encoder.Encode({.raw = chunk, .dtype = dtype, .digest = digest}, &frame);
@@ -9,9 +9,9 @@
 //   FrameDecoder decoder;
 //   decoder.Decode(frame, /*base_raw=*/{}, out);                 // out.size() == info.raw_bytes
 //
-// A frame never changes once it is stored. Decoding takes hostile bytes: every length and table is
-// checked and nothing outside the buffers is read or written. The digest of the result is checked
-// by the caller, who knows the seed.
+// A frame never changes once it is stored. Decoding takes hostile bytes: it checks every length and
+// table, and reads and writes nothing outside the buffers. The caller checks the digest of the
+// result, because the caller knows the seed.
 #pragma once
 
 #include <array>
@@ -39,13 +39,13 @@ struct ChunkAddress {
   auto operator<=>(const ChunkAddress&) const = default;
 };
 
-// How a frame predicts its chunk. Stored on disk; never renumber.
+// How a frame predicts its chunk. These numbers are on disk: never renumber.
 enum class Predictor : uint8_t {
   kRaw = 0,          // the bytes themselves
   kKeyframe = 1,     // planes of the chunk alone
   kDelta = 2,        // planes of the difference to a base
   kScaledDelta = 3,  // planes of the difference to a base times a number
-  kReplay = 4,       // kept for optimizer replay; no frame has it yet
+  kReplay = 4,       // kept for optimizer replay. No frame has it yet
 };
 inline constexpr int kNumPredictors = 5;
 std::string_view PredictorName(Predictor predictor);  // "raw", "keyframe", ...
@@ -58,11 +58,11 @@ struct FrameInfo {
   DType dtype = DType::kU8;
   uint32_t raw_bytes = 0;
   Digest digest;  // of the raw bytes
-  // Deltas only.
+  // Only deltas have one.
   std::optional<ChunkAddress> base;
   Digest base_digest;
-  // Frames and encoded bytes to decode for this chunk, this frame included: 1 and its own size
-  // unless it has a base.
+  // Frames to decode for this chunk, this one included, and their encoded bytes. A frame without a
+  // base has 1 and its own size.
   uint32_t depth = 1;
   uint64_t path_bytes = 0;
 };
@@ -71,7 +71,8 @@ struct FrameInfo {
 struct FrameBase {
   ChunkAddress address;
   Digest digest;
-  std::span<const std::byte> raw;  // same dtype; a size other than the chunk's rules a delta out
+  std::span<const std::byte>
+      raw;  // of the same dtype. Of another size than the chunk, it is not used
   uint32_t depth = 1;
   uint64_t path_bytes = 0;
 };
@@ -79,23 +80,24 @@ struct FrameBase {
 struct EncodeInput {
   std::span<const std::byte> raw{};  // 1 to kMaxRawBytes bytes, whole elements
   DType dtype = DType::kU8;
-  Digest digest{};                  // of raw; stored, not computed
-  const FrameBase* base = nullptr;  // a candidate; the encoder decides whether it pays
+  Digest digest{};                  // digest of `raw`, which is stored and not computed
+  const FrameBase* base = nullptr;  // a candidate: the encoder decides whether it pays
   Compression compression = Compression::kAuto;
-  // No delta whose chain would exceed these (StoreOptions says what they mean).
+  // No delta is made whose chain would exceed these limits (StoreOptions explains them).
   int max_depth = 8;
   double max_path_ratio = 2.0;
-  // A delta is taken when it is at most this share of the keyframe.
+  // A delta is kept when it is at most this share of the keyframe.
   double max_delta_share = 0.975;
 };
 
-// Thread rule: one thread at a time an encoder.
+// Thread rule: an encoder is used by one thread at a time.
 class FrameEncoder {
  public:
   FrameEncoder();
   ~FrameEncoder();
-  // Replaces *frame by the encoded chunk, at most raw + 64 bytes. kInvalidArgument: raw size out of
-  // range. Incompressible data is recognised from a sample and stored raw.
+  // Replaces *frame by the encoded chunk, which has at most raw.size() + 64 bytes.
+  // kInvalidArgument: the size of `raw` is out of range. It recognises incompressible data from a
+  // sample and stores it raw.
   Status Encode(const EncodeInput& input, std::vector<std::byte>* frame);
 
  private:
@@ -103,31 +105,33 @@ class FrameEncoder {
   std::unique_ptr<Scratch> scratch_;
 };
 
-// Reads and checks the header. kCorruption says which field is wrong, found and expected.
+// Reads and checks the header. kCorruption names the wrong field, what was found, and what was
+// expected.
 Result<FrameInfo> ParseFrame(std::span<const std::byte> frame);
 
 // The planes of a frame that are stored by one coder.
 struct PlaneUse {
   uint8_t num_planes = 0;
-  uint32_t bytes = 0;  // of their streams, with what is nested in these
+  uint32_t bytes = 0;  // of their streams, including nested ones
 };
 using PlaneUses = std::array<PlaneUse, kNumStreamCoders>;  // by StreamCoder
 
-// How the planes of a frame are stored, from the headers of its streams alone. A raw frame is one
-// raw plane. What the uses leave over of the frame is headers.
+// Tells how the planes of a frame are stored, from the headers of its streams alone. A raw frame is
+// one raw plane. All bytes of the frame that the uses do not count are headers.
 Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame);
 
-// The raw bytes within a frame that holds them as they are, so that they can be used where they
-// lie; empty for all other frames. kCorruption as ParseFrame, or when the size is not the header's.
+// Returns the raw bytes within a frame that holds them unchanged, so that they can be used in
+// place. It returns an empty span for all other frames. kCorruption as ParseFrame, or when the size
+// differs from the header's.
 Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame);
 
-// Thread rule: one thread at a time a decoder.
+// Thread rule: a decoder is used by one thread at a time.
 class FrameDecoder {
  public:
   FrameDecoder();
   ~FrameDecoder();
-  // `out` must have exactly the frame's raw_bytes. `base_raw` is the decoded base of a delta (its
-  // digest checked against FrameInfo::base_digest by the caller), empty otherwise.
+  // `out` must have exactly the frame's raw_bytes. `base_raw` is the decoded base of a delta, and
+  // empty for other frames. The caller has checked its digest against FrameInfo::base_digest.
   Status Decode(std::span<const std::byte> frame, std::span<const std::byte> base_raw,
                 std::span<std::byte> out);
 
@@ -136,8 +140,8 @@ class FrameDecoder {
   std::unique_ptr<Scratch> scratch_;
 };
 
-// True when all elements of `element_bytes` (1, 2, 4, 8) are the same bit pattern. raw.size() must
-// be a multiple of it.
+// True when all elements of `element_bytes` bytes (1, 2, 4, 8) have the same bit pattern.
+// raw.size() must be a multiple of `element_bytes`.
 bool IsConstant(std::span<const std::byte> raw, size_t element_bytes);
 
 }  // namespace varve

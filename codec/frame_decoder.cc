@@ -134,7 +134,7 @@ struct FrameDecoder::Scratch {
                      const uint8_t** plane);
   Status DecodeByClass(std::span<const std::byte> body, const PayloadHeader& header,
                        std::span<uint8_t> plane);
-  // *part is null when all of the class is zero.
+  // *part is null when the whole class is zero.
   Status DecodeClass(ByteReader* reader, std::span<uint8_t> room, const uint8_t** part);
   void JoinResidual(const PayloadHeader& header, const uint8_t* const* pointers,
                     std::span<const std::byte> base_raw, std::span<std::byte> out);

@@ -64,7 +64,8 @@ void WriteFrame(const EncodeInput& input, Predictor predictor, std::span<const s
 
 bool IsInteger(DType dtype) { return !IsSignedFloat(dtype) && dtype != DType::kF8E8M0; }
 
-// A base may be used at all: the codec wants one, sizes agree, the chain is not too deep.
+// True when a base may be used at all: the codec wants one, sizes agree, and the chain is not too
+// deep.
 bool MayUseBase(const EncodeInput& input) {
   const bool wanted =
       input.compression == Compression::kAuto || input.compression == Compression::kMax;
@@ -72,7 +73,7 @@ bool MayUseBase(const EncodeInput& input) {
          static_cast<int64_t>(input.base->depth) + 1 <= input.max_depth;
 }
 
-// The chain stays cheap to restore, and the delta is worth a second read.
+// True when the chain stays cheap to restore, and the delta is worth a second read.
 bool DeltaPays(const EncodeInput& input, double delta_bytes, double keyframe_bytes) {
   const double path_bytes = static_cast<double>(input.base->path_bytes) + delta_bytes;
   return delta_bytes <= input.max_delta_share * keyframe_bytes &&
@@ -92,13 +93,13 @@ struct FrameEncoder::Scratch {
   ByteBuffer trial;    // one that may replace it
   std::array<size_t, kMaxClasses> class_counts{};
 
-  // Leave the payload in `payload` unless they return kRaw. The first follows the estimates of a
-  // sample; the second makes every frame and keeps the smallest.
+  // Both leave the payload in `payload`, unless they return kRaw. The first follows the estimates
+  // of a sample. The second makes every frame and keeps the smallest.
   Predictor EncodeEstimated(const EncodeInput& input);
   Predictor EncodeSmallest(const EncodeInput& input);
   void EncodePayload(const EncodeInput& input, const Plan& plan, ByteBuffer* out);
-  // Appends the streams of the raw planes that come first, for SplitResidual to fill in. Returns
-  // how many they are.
+  // Appends the streams of the raw planes at the front, for SplitResidual to fill in. Returns their
+  // number.
   static size_t PlaceRawPlanes(const EncodeInput& input, const Plan& plan, size_t num_units,
                                uint8_t** pointers, ByteBuffer* out);
   void SplitResidual(const EncodeInput& input, const Plan& plan, uint8_t* const* pointers);
@@ -139,7 +140,7 @@ Predictor FrameEncoder::Scratch::EncodeEstimated(const EncodeInput& input) {
       }
     }
   }
-  // Integers may still repeat themselves, which the estimate does not see.
+  // Integers may still repeat themselves, and the estimate does not see that.
   if (keyframe.estimated_bytes >= 0.99 * raw_bytes && !IsInteger(input.dtype)) {
     return Predictor::kRaw;
   }

@@ -23,8 +23,8 @@ inline constexpr size_t HeaderBytes(Predictor predictor) {
   return HasBase(predictor) ? kBaseHeaderBytes : kPlainHeaderBytes;
 }
 
-// Writes HeaderBytes(info.predictor) bytes to the front of `out`. info.depth and info.path_bytes
-// are stored for frames with a base only; others have depth 1 and their own size.
+// Writes HeaderBytes(info.predictor) bytes to the front of `out`. It stores info.depth and
+// info.path_bytes only for frames with a base. Others have depth 1 and their own size.
 void WriteHeader(const FrameInfo& info, std::span<std::byte> out);
 
 }  // namespace varve

@@ -15,9 +15,10 @@ namespace {
 constexpr size_t kRunUnits = 64;
 constexpr size_t kNumRuns = 32;
 constexpr size_t kSampleUnits = kRunUnits * kNumRuns;
-// The first look takes fewer runs: it must cost next to nothing when the data is stored as it is.
+// The first look takes fewer runs, because it must cost next to nothing when the data is stored
+// raw.
 constexpr size_t kLookRuns = 8;
-// Elements of the sample that the scale is fitted to.
+// The number of elements of the sample to which the scale is fitted.
 constexpr size_t kFitUnits = 512;
 // Classes smaller than this share are merged with their neighbour.
 constexpr double kMinClassShare = 0.1;
@@ -42,7 +43,7 @@ void Gather(std::span<const std::byte> chunk, size_t unit_bytes, std::vector<uin
   });
 }
 
-// Class boundaries from the highest exponent down, each class with its share of the sample.
+// Finds class boundaries from the highest exponent down, and the share of each class in the sample.
 std::vector<uint8_t> ChooseThresholds(const uint8_t* exponents, size_t n) {
   uint32_t counts[256] = {};
   for (size_t i = 0; i < n; ++i) ++counts[exponents[i]];
@@ -60,7 +61,7 @@ std::vector<uint8_t> ChooseThresholds(const uint8_t* exponents, size_t n) {
   return thresholds;
 }
 
-// Bits below the leading ones of the residuals of a scale.
+// Counts bits below the leading ones of the residuals of a scale.
 uint64_t ResidualBits(CpuLevel level, float scale, const float* x, const float* base,
                       size_t count) {
   uint32_t residual[kFitUnits + 1];
@@ -155,8 +156,8 @@ Plan Planner::Subtract() {
 
 Plan Planner::Scaled(const Plan& subtract) {
   const float fitted = FitScale();
-  // Decay rates are round numbers, which predict best, and which a sample only comes near to: from
-  // above when what is added to the moment is positive.
+  // Decay rates are round numbers, which predict best. A sample only comes near to them: from above
+  // when what is added to the moment is positive.
   const float candidates[] = {fitted, std::floor(fitted * 100.0f) / 100.0f,
                               std::round(fitted * 1000.0f) / 1000.0f};
   Plan best = subtract;
@@ -186,8 +187,8 @@ float Planner::FitScale() {
     if (std::isfinite(ratio) && ratio > 1e-3f && ratio < 1e3f) ratios[num_ratios++] = ratio;
   }
   if (4 * num_ratios < count) return 1.0f;
-  // A decayed moment has its scale at the low edge of the ratios when what is added is positive,
-  // and in their middle when it has either sign.
+  // The scale of a decayed moment is at the low edge of the ratios when what is added is positive.
+  // It is in their middle when that has either sign.
   float best = 1.0f;
   uint64_t best_bits = ResidualBits(level_, best, values.data(), bases.data(), count);
   auto sorted = ratios.begin();
@@ -216,7 +217,7 @@ void Planner::Evaluate(Plan* plan, Trial* trial) {
   for (size_t p = 0; p < unit_bytes_; ++p) {
     PlaneStats stats;
     AddSample(planes[p], sample_units_, &stats);
-    // A whole sample that looks random leaves no coder a gain.
+    // When the whole sample looks random, no coder gains anything.
     const bool random = sample_units_ == kSampleUnits && LooksRandom(stats);
     trial->estimates[p] = random ? Estimate{} : EstimateStream(stats, num_units_);
     plan->coders[p] = trial->estimates[p].coder;
@@ -247,11 +248,12 @@ void Planner::AddContext(Plan* plan) {
     for (size_t c = 0; c <= thresholds.size(); ++c) {
       const auto class_units = static_cast<double>(counts[c]) * scale;
       stats[c].total = static_cast<uint32_t>(counts[c]);
-      // Neighbours are not known inside a class: zeros are taken as independent.
+      // Neighbours are unknown inside a class, so zeros are taken as independent.
       const double p0 = stats[c].counts[0] / std::max(1.0, static_cast<double>(stats[c].total));
       stats[c].groups = 1000;
       stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
-      // Of random bytes, a sample as small as a class's looks compressible to an entropy.
+      // To an entropy, a sample of random bytes looks compressible when it is as small as that of a
+      // class.
       const Estimate estimate = LooksRandom(stats[c])
                                     ? Estimate{}
                                     : EstimateStream(stats[c], static_cast<size_t>(class_units));

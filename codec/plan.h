@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides from a small sample how a chunk is predicted. A plan steers only size and speed; any plan
-// decodes to the same bytes.
+// Decides from a small sample how a chunk is predicted. A plan steers only size and speed. Every
+// plan decodes to the same bytes.
 //
 //   Planner planner(DetectCpu());
 //   if (LooksIncompressible(raw, dtype)) ...  // store it raw
@@ -29,10 +29,10 @@ namespace varve {
 struct Plan {
   Predictor predictor = Predictor::kKeyframe;
   TransformArgs transform;
-  // Classes of the base's exponents; empty = no context.
+  // Thresholds between the classes of the base's exponents. Empty = no context.
   std::vector<uint8_t> thresholds;
   std::array<bool, kMaxPlanes> by_class{};       // planes that are coded class by class
-  std::array<StreamCoder, kMaxPlanes> coders{};  // of the planes that are not
+  std::array<StreamCoder, kMaxPlanes> coders{};  // coders of the other planes
   std::array<std::array<StreamCoder, kMaxClasses>, kMaxPlanes> class_coders{};
   double estimated_bytes = 0;  // of the payload
 };
@@ -44,15 +44,16 @@ class Planner {
  public:
   explicit Planner(CpuLevel level) : level_(level) {}
 
-  // Takes the sample of a chunk.
+  // Takes a sample of the chunk.
   void Look(std::span<const std::byte> raw, DType dtype);
   Plan Keyframe();
-  // The best plan against a base of the same size and dtype, and all of them.
+  // Delta returns the best plan against a base of the same size and dtype. Deltas returns all
+  // plans.
   Plan Delta(std::span<const std::byte> base);
   std::vector<Plan> Deltas(std::span<const std::byte> base);
 
  private:
-  // The sample under a transform.
+  // The sample after a transform.
   struct Trial {
     std::vector<uint8_t> planes;
     std::array<Estimate, kMaxPlanes> estimates;
@@ -60,7 +61,7 @@ class Planner {
 
   Plan Subtract();
   Plan Scaled(const Plan& subtract);
-  // Reads the trial of Subtract().
+  // Uses the trial that Subtract() made.
   void AddContext(Plan* plan);
   // Transforms the sample and estimates each plane.
   void Evaluate(Plan* plan, Trial* trial);
@@ -75,7 +76,7 @@ class Planner {
   std::vector<uint8_t> base_;
   std::vector<uint8_t> residual_;
   Trial subtract_;
-  Trial other_;  // of keyframes and scales, used only within Evaluate
+  Trial other_;  // for keyframes and scales, used only within Evaluate
 };
 
 }  // namespace varve

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the threads of a kernel do with a batch of chunks. Jobs are handed out one by one, so it
-// does not matter how many blocks of threads there are.
+// How the threads of a kernel work through a batch of chunks. Each takes the next job when it is
+// done with one, so any number of thread blocks will do.
 #pragma once
 
 #include "cuda/digest_kernel.cuh"
@@ -9,17 +9,17 @@
 
 namespace varve::gpu {
 
-inline constexpr int kWarpsPerBlock = 8;  // of DigestWithWarps and Copy
-inline constexpr int kSummingWarps = 8;   // of DigestWithBlocks
+inline constexpr int kWarpsPerBlock = 8;  // for DigestWithWarps and Copy
+inline constexpr int kSummingWarps = 8;   // for DigestWithBlocks
 
-// Of a warp; all its lanes get it.
+// Takes a job for a warp. All its lanes get it.
 __device__ inline uint32_t TakeJob(uint32_t* next) {
   uint32_t taken = 0;
   if (Lane() == 0) taken = atomicAdd(next, 1U);
   return static_cast<uint32_t>(__shfl_sync(kAllLanes, taken, 0));
 }
 
-// Of a block of threads; `shared` is the block's.
+// Takes a job for a block of threads. `shared` is the block's.
 __device__ inline uint32_t TakeJobTogether(uint32_t* next, uint32_t* shared) {
   if (threadIdx.x == 0) *shared = atomicAdd(next, 1U);
   __syncthreads();
@@ -37,7 +37,7 @@ __device__ inline void DigestWithWarps(const DigestBatch& batch, const DigestKey
   }
 }
 
-// What a block of threads shares for it.
+// What a block of threads shares to make a digest.
 struct SharedDigest {
   SharedSums<kSummingWarps> sums;
   uint32_t job;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests of chunks of any size in device memory: large ones are digested there, small ones, as of
-// biases and norms, are brought to the host.
+// Digests of chunks of any size in device memory. Large chunks are digested on the device. Small
+// ones, such as biases and norms, are copied to the host and digested there.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,16 +26,18 @@ class ChunkDigests {
  public:
   explicit ChunkDigests(int device) : device_(device) {}
 
-  // Takes the memory for batches as this one. kUnavailable: there is not so much.
+  // Allocates the memory for batches like this one. kUnavailable: there is not enough.
   Status Fit(std::span<const DeviceTensorSource::Chunk> chunks);
 
-  // Enqueues a batch on `stream`, which is one of the device, as DeviceDigester does. The `copy` of
-  // a small chunk is not looked at. The batch before must have been taken. kFailedPrecondition:
-  // there is no memory for so many.
+  // Enqueues a batch on `stream`, a stream of the device, as DeviceDigester does. It ignores the
+  // `copy` of a small chunk. The previous batch must have been taken. kFailedPrecondition: there is
+  // no memory for so many chunks.
   Status Begin(uint64_t seed, std::span<const DeviceChunk> chunks, cudaStream_t stream);
-  // Waits; in the order of the chunks, until the next Begin.
+  // Waits, then returns the digests in the order of the chunks. They are valid until the next
+  // Begin.
   Result<std::span<const Digest>> Take();
-  // After Take, until the next Begin: a chunk that is small, on the host.
+  // Returns the bytes of a small chunk on the host. They are valid after Take, until the next
+  // Begin.
   std::span<const std::byte> small(size_t chunk) const { return (*small_)[places_[chunk]]; }
 
   static bool IsSmall(uint64_t bytes) { return bytes <= SmallChunks::kMaxBytes; }
@@ -50,7 +52,7 @@ class ChunkDigests {
   std::unique_ptr<SmallChunks> small_;
   uint64_t seed_ = 0;
   std::vector<bool> is_small_;  // of each chunk
-  std::vector<size_t> places_;  // of each, among the large ones or the small ones
+  std::vector<size_t> places_;  // place of each chunk among the large ones or the small ones
   std::vector<Digest> digests_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors of CUDA as Status: every call of its runtime is wrapped in VARVE_CUDA.
+// Errors of CUDA as Status. Every call of its runtime is wrapped in VARVE_CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,11 +11,10 @@
 
 namespace varve::gpu {
 
-// Ok, or what `call` failed with. Memory that is not there is kUnavailable, as is a device that is
-// lost.
+// Returns ok, or the error of `call`. Missing memory and a lost device are kUnavailable.
 inline Status ToStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::Ok();
-  cudaGetLastError();  // else a later call that is well would report it again
+  cudaGetLastError();  // else a later call that succeeds would report it again
   return Status::Unavailable(std::string("CUDA: ") + call + ": " + cudaGetErrorString(error) +
                              " (" + cudaGetErrorName(error) + ")");
 }

@@ -18,7 +18,7 @@ using gpu::OneDevice;
 
 constexpr uint64_t kMinBounceBytes = uint64_t{32} << 20;  // two pieces of a load
 
-// Memory of the host that devices copy to and from at full speed, for as long as this lives.
+// Host memory that devices copy to and from at full speed while this object lives.
 class PinnedRange {
  public:
   PinnedRange(int device, std::span<std::byte> range) : device_(device), range_(range) {}
@@ -31,7 +31,7 @@ class PinnedRange {
   const std::byte* data() const { return range_.data(); }
   size_t size() const { return range_.size(); }
 
-  // For all devices; by one of which a context is there.
+  // Pins the range for all devices. A context exists on `device`.
   static Result<std::unique_ptr<PinnedRange>> Pin(int device, std::span<std::byte> range) {
     const gpu::DeviceScope scope(device);
     VARVE_RETURN_IF_ERROR(scope.status());
@@ -172,7 +172,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     std::vector<Chunk> chunks;
     std::vector<size_t> places;
   };
-  // A device with what it has of the save under way.
+  // A device with its part of the save under way.
   struct Device {
     std::unique_ptr<OneDevice> one;
     Part part;
@@ -189,7 +189,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::InvalidArgument("no stream was given for device " + std::to_string(device));
   }
 
-  // By device.
+  // Divides the chunks by device.
   Result<std::map<int, Part>> Divide(std::span<const Chunk> chunks) const {
     std::map<int, Part> parts;
     for (size_t i = 0; i < chunks.size(); ++i) {
@@ -212,7 +212,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return Status::Ok();
   }
 
-  // One after the other, whatever becomes of those before; the error of the first.
+  // Makes the calls one after the other, even after one has failed. Returns the first error.
   template <typename Call>
   Status InTurn(const Call& call) {
     Status first;
@@ -223,7 +223,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return first;
   }
 
-  // All at a time, for calls that wait.
+  // Makes the call for all devices at the same time. It is for calls that wait.
   template <typename Call>
   Status AtOnce(const Call& call) {
     if (devices_.size() == 1) return InTurn(call);

@@ -9,13 +9,13 @@
 namespace varve::gpu {
 
 struct DeviceChunk {
-  const std::byte* data = nullptr;  // on the device, of any alignment
+  const std::byte* data = nullptr;  // on the device, with any alignment
   uint64_t bytes = 0;
   std::byte* copy =
-      nullptr;  // where on the device it is copied to, a multiple of 16; null = nowhere
+      nullptr;  // where on the device it is copied to, a multiple of 16. Null = it is not copied
 };
 
-// Shorter chunks have another algorithm of XXH3, which is left to the host.
+// XXH3 has another algorithm for shorter chunks, which is left to the host.
 inline constexpr uint64_t kMinDigestBytes = 241;
 
 }  // namespace varve::gpu

@@ -9,7 +9,7 @@
 namespace varve::gpu {
 namespace {
 
-// Short, so that all processors have something to do when only some megabytes have changed.
+// Short pieces give all processors work even when only some megabytes have changed.
 constexpr uint64_t kPieceBytes = uint64_t{256} << 10;
 
 }  // namespace

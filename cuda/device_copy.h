@@ -16,19 +16,19 @@
 
 namespace varve::gpu {
 
-// Thread rule: one thread at a time. Not movable: what is enqueued refers to it.
+// Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class DeviceCopier {
  public:
-  // Takes all the memory that it will need, for batches of up to `max_chunks` and `max_bytes`.
-  // kUnavailable: there is no such device, or not the memory.
+  // Allocates all the memory that it will need, for batches of up to `max_chunks` and `max_bytes`.
+  // kUnavailable: there is no such device, or not enough memory.
   static Result<std::unique_ptr<DeviceCopier>> Create(int device, size_t max_chunks,
                                                       uint64_t max_bytes);
   ~DeviceCopier();
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
 
-  // Enqueues a batch on `stream`, which is one of the device: all of `chunks` have a `copy`. Waits
-  // for the batch before. kInvalidArgument: more than there is memory for.
+  // Enqueues a batch on `stream`, a stream of the device. All `chunks` have a `copy`. It waits for
+  // the previous batch. kInvalidArgument: the batch is larger than the memory for it.
   Status Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream);
 
  private:

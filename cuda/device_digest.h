@@ -18,22 +18,25 @@
 
 namespace varve::gpu {
 
-// Thread rule: one thread at a time. Not movable: what is enqueued refers to it.
+// Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class DeviceDigester {
  public:
-  // Takes all the memory that it will need, for batches of up to `max_chunks`: 48 bytes a chunk on
-  // `device`, and as much of the host's. kUnavailable: there is no such device, or not the memory.
+  // Allocates all the memory that it will need for batches of up to `max_chunks`: 48 bytes a chunk
+  // on `device`, and as much on the host. kUnavailable: there is no such device, or not enough
+  // memory.
   static Result<std::unique_ptr<DeviceDigester>> Create(int device, size_t max_chunks);
   ~DeviceDigester();
   DeviceDigester(const DeviceDigester&) = delete;
   DeviceDigester& operator=(const DeviceDigester&) = delete;
 
-  // Enqueues a batch on `stream`, which is one of the device; nothing waits. The chunks are read
-  // when the stream comes to it, and must be there and unchanged until it has come past. The batch
-  // before must have been taken. kInvalidArgument: more than max_chunks, or one that is too short.
+  // Enqueues a batch on `stream`, a stream of the device, and does not wait. The device reads the
+  // chunks when the stream gets there. They must stay and not change until the stream is past that.
+  // The previous batch must have been taken. kInvalidArgument: more than max_chunks, or a chunk
+  // that is too short.
   Status Enqueue(uint64_t seed, std::span<const DeviceChunk> chunks, cudaStream_t stream);
-  // Waits for the batch that was enqueued without an error, if there is one; digests[i] is that of
-  // chunks[i], equal to ComputeDigest(seed, bytes), until the next Enqueue.
+  // Waits for the batch that was enqueued without an error, if there is one. digests[i] is the
+  // digest of chunks[i], and equals ComputeDigest(seed, bytes). The digests are valid until the
+  // next Enqueue.
   Result<std::span<const Digest>> Take();
 
  private:

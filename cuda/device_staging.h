@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a device for chunks on their way to the host: filled from its begin, emptied as a
-// whole. Thread rule: one thread at a time.
+// Memory of a device for chunks on their way to the host. It is filled from its start and emptied
+// as a whole. Thread rule: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace varve::gpu {
 
 class DeviceStaging {
  public:
-  // On the current device.
+  // Allocates it on the current device.
   static Result<DeviceStaging> Create(uint64_t bytes) {
     DeviceStaging staging;
     if (bytes == 0) return staging;
@@ -24,14 +24,14 @@ class DeviceStaging {
   }
 
   uint64_t room() const { return memory_.size() - used_; }
-  // Null: there is no room.
+  // Returns null when there is no room.
   std::byte* Take(uint64_t bytes) {
     if (bytes > room()) return nullptr;
     std::byte* const taken = memory_.data() + used_;
     used_ = std::min<uint64_t>(memory_.size(), used_ + (bytes + kLine - 1) / kLine * kLine);
     return taken;
   }
-  // What was taken is free again.
+  // Frees all that was taken.
   void Clear() { used_ = 0; }
   uint64_t size() const { return memory_.size(); }
 

@@ -3,15 +3,13 @@
 // XXH3-128 of chunks in device memory, the very digest of base/digest.h (the algorithm for long
 // inputs: XXH3_hashLong_128b_internal of xxhash.h 0.8).
 //
-// A block of 1 KiB is 16 stripes of 64 bytes. What they add to the 8 accumulators are plain sums,
-// in any order, so the threads of a warp take 16 bytes each; only the scramble between blocks is
-// serial. The bytes in flight decide how fast that is, so each warp loads some blocks before it
-// sums the first.
+// A block of 1 KiB is 16 stripes of 64 bytes. The stripes add to 8 accumulators in any order, so
+// the threads of a warp take 16 bytes each. Only the scramble between blocks is serial. The number
+// of bytes in flight decides the speed, so each warp loads some blocks before it sums the first.
 //
-// A lane holds two of the accumulators, those of the words that it loads: 2 * (lane % 4) and the
-// next.
+// A lane holds the two accumulators of the words that it loads: 2 * (lane % 4) and the next.
 //
-// A chunk that is copied, too, is read once for both.
+// A chunk that is digested and copied is read once for both.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +31,7 @@ inline constexpr int kLanes = 32;
 inline constexpr unsigned kAllLanes = 0xffffffff;
 inline constexpr uint64_t kBlockBytes = 1024;
 inline constexpr uint64_t kStripeBytes = 64;
-inline constexpr int kStripesPerLoad = 8;  // that the lanes of a warp load at once
+inline constexpr int kStripesPerLoad = 8;  // the lanes of a warp load these at once
 // Blocks that a warp loads before it sums the first: 4 KiB in flight.
 inline constexpr int kBlocksInFlight = 4;
 
@@ -60,8 +58,8 @@ __device__ inline Pair FirstAccumulators() {
   return PairOf(first);
 }
 
-// 16 bytes from anywhere, of a chunk that ends at `end`. Reads nothing outside of the 16-byte units
-// that the chunk lies in, and nothing behind its end: that may be the end of the memory.
+// Loads 16 bytes from any address of a chunk that ends at `end`. It reads only within the 16-byte
+// units that the chunk lies in, and nothing from `end` on, because memory may end there.
 __device__ inline Pair Load(const std::byte* from, const std::byte* end) {
   const auto offset = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
   if (offset == 0) {
@@ -86,7 +84,7 @@ __device__ inline Pair Load(const std::byte* from, const std::byte* end) {
   return {a >> shift | b << (64 - shift), b >> shift | c << (64 - shift)};
 }
 
-// To a multiple of 16.
+// `to` is a multiple of 16.
 __device__ inline void Store(const Pair& words, std::byte* to) {
   *reinterpret_cast<ulonglong2*>(to) = ulonglong2{words.even, words.odd};
 }
@@ -95,7 +93,7 @@ __device__ inline uint64_t MultiplyHalves(uint64_t word) {
   return (word & 0xffffffff) * (word >> 32);
 }
 
-// What 16 bytes of a stripe add.
+// Adds 16 bytes of a stripe to `sum`.
 __device__ inline void Accumulate(const Pair& words, const Pair& key, Pair* sum) {
   sum->even += words.odd + MultiplyHalves(words.even ^ key.even);
   sum->odd += words.even + MultiplyHalves(words.odd ^ key.odd);
@@ -105,7 +103,7 @@ __device__ inline uint64_t Scramble(uint64_t accumulator, uint64_t key) {
   return (accumulator ^ accumulator >> 47 ^ key) * kPrime32_1;
 }
 
-// Over the lanes that hold the same accumulators; all of them get it.
+// Sums over the lanes that hold the same accumulators. All these lanes get the sum.
 __device__ inline Pair SumOverLanes(Pair pair) {
   VARVE_UNROLL
   for (int mask = 4; mask < kLanes; mask *= 2) {
@@ -115,7 +113,7 @@ __device__ inline Pair SumOverLanes(Pair pair) {
   return pair;
 }
 
-// The keys of the stripes that this lane loads parts of.
+// The keys of the stripes of which this lane loads parts.
 struct LaneKeys {
   __device__ explicit LaneKeys(const DigestKeys& keys) {
     const int at = Lane() / 4 + 2 * (Lane() % 4);
@@ -125,7 +123,7 @@ struct LaneKeys {
   Pair first, second;
 };
 
-// This lane's part of the sums of `kCount` blocks of a chunk, from block `first` on.
+// Returns this lane's part of the sums of `kCount` blocks of a chunk, from block `first` on.
 template <bool kCopies, int kCount>
 __device__ inline void SumBlocks(const DeviceChunk& chunk, uint64_t first, const LaneKeys& keys,
                                  Pair (&sums)[kCount]) {
@@ -161,7 +159,7 @@ __device__ inline uint64_t Avalanche(uint64_t hash) {
   return hash ^ hash >> 32;
 }
 
-// All lanes have their accumulators, and get the result.
+// Merges the accumulators of all lanes. All lanes get the result.
 __device__ inline uint64_t Merge(const Pair& accumulators, const uint64_t (&keys)[8],
                                  uint64_t start) {
   const Pair key = PairOf(keys);
@@ -171,10 +169,10 @@ __device__ inline uint64_t Merge(const Pair& accumulators, const uint64_t (&keys
   return Avalanche(start + part);
 }
 
-// All blocks but the last, which may be whole: 1 to 1024 bytes are left for Finish.
+// The number of all blocks but the last, which may be whole. 1 to 1024 bytes are left for Finish.
 __device__ inline uint64_t NumScrambled(uint64_t bytes) { return (bytes - 1) / kBlockBytes; }
 
-// Copies what lies behind `begin`, a multiple of 16, with `threads` threads, of which this is one.
+// Copies the bytes from `begin` on, a multiple of 16, with `threads` threads. This is one of them.
 __device__ inline void CopyRest(const DeviceChunk& chunk, uint64_t begin, unsigned thread,
                                 unsigned threads) {
   const std::byte* const end = chunk.data + chunk.bytes;
@@ -187,7 +185,7 @@ __device__ inline void CopyRest(const DeviceChunk& chunk, uint64_t begin, unsign
   }
 }
 
-// The last block, and the digest. `accumulators`: of all blocks before.
+// Adds the last block and returns the digest. `accumulators` holds the sums of all blocks before.
 template <bool kCopies>
 __device__ inline Digest Finish(const DeviceChunk& chunk, const DigestKeys& keys,
                                 const LaneKeys& lane_keys, Pair accumulators) {
@@ -239,16 +237,16 @@ __device__ inline Digest DigestByWarp(const DeviceChunk& chunk, const DigestKeys
   return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
 }
 
-// What the warps of a block of threads share: sums of blocks of bytes, in two halves, of which one
-// is filled while the other is scrambled.
+// What the warps of a block of threads share. Sums of blocks of bytes lie in two halves: one is
+// filled while the other is scrambled.
 template <int kWarps>
 struct SharedSums {
   static constexpr int kBlocks = kWarps * kBlocksInFlight;
   uint64_t sums[2][kBlocks][8];
 };
 
-// The digest of a chunk, by kWarps warps that sum and one, the last, that scrambles and gets the
-// digest.
+// The digest of a chunk, by kWarps warps that sum and one more, the last, that scrambles and gets
+// the digest.
 template <bool kCopies, int kWarps>
 __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKeys& keys,
                                        SharedSums<kWarps>* shared) {
@@ -257,14 +255,14 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const uint64_t blocks = NumScrambled(chunk.bytes);
   const uint64_t batches = (blocks + kBatch - 1) / kBatch;
-  // Of one accumulator; lanes from 8 on do as the first 8.
+  // Index of one accumulator. Lanes from 8 on repeat the first 8.
   const int own = Lane() % 8;
   const uint64_t key = keys.secret[16 + own];
   const Pair first = FirstAccumulators();
   const uint64_t even = __shfl_sync(kAllLanes, first.even, own / 2);
   const uint64_t odd = __shfl_sync(kAllLanes, first.odd, own / 2);
   uint64_t accumulator = own % 2 == 0 ? even : odd;
-  // In step i batch i is summed, and batch i - 1 scrambled.
+  // In step i the warps sum batch i and scramble batch i - 1.
   for (uint64_t step = 0; step <= batches; ++step) {
     if (warp < kWarps && step < batches) {
       const uint64_t begin = step * kBatch + static_cast<uint64_t>(warp) * kBlocksInFlight;

@@ -13,7 +13,7 @@ DigestKeys MakeDigestKeys(uint64_t seed) {
   static_assert(sizeof secret == XXH3_SECRET_DEFAULT_SIZE);
   XXH3_generateSecret_fromSeed(secret, seed);
   DigestKeys keys;
-  // Where XXH3_hashLong_128b_internal takes them from.
+  // Where XXH3_hashLong_128b_internal takes these words from.
   constexpr size_t kStripe = 64;
   constexpr size_t kMergeBegin = 11;
   constexpr size_t kLastBegin = 7;

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kLanes) CopyKernel(const CopyB
 cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, int processors,
                           cudaStream_t stream) {
   const auto resident = static_cast<uint32_t>(processors * kBlocksPerProcessor);
-  // As many warps as the device holds would each have one, at least.
+  // There are enough chunks that each warp the device can hold gets at least one.
   if (batch.size >= resident * kWarpsPerBlock) {
     DigestWithWarpsKernel<<<resident, kWarpsPerBlock * kLanes, 0, stream>>>(batch, keys);
   } else {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels, as the host starts them: on the current device, which is that of the stream. Nothing
-// waits. Pointers are to the device's memory and must stay until the stream has come past.
+// The kernels, as the host starts them: on the current device, which must be the device of the
+// stream. No call waits. Pointers are to the device's memory. They must stay valid until the stream
+// is past the kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,24 +17,24 @@ namespace varve::gpu {
 
 struct DigestJob {
   DeviceChunk chunk;
-  uint64_t place = 0;  // of its digest
+  uint64_t place = 0;  // index of its digest
 };
 
 struct DigestBatch {
-  const DigestJob* jobs;  // the largest first, or one that comes last holds all up
+  const DigestJob* jobs;  // the largest first, because a large one at the end would hold up all
   uint32_t size;
-  uint32_t* next;  // 0: the first job that nobody has taken
+  uint32_t* next;  // starts at 0: the first job that nobody has taken
   Digest* digests;
 };
 
 struct CopyBatch {
   const DeviceChunk* chunks;
   uint32_t size;
-  uint32_t* next;  // 0
+  uint32_t* next;  // starts at 0
 };
 
-// A warp for each chunk where there are many; where there are few, a block of warps for each, or
-// most of the device would idle.
+// Many chunks get a warp each. Few chunks get a block of warps each, because otherwise most of the
+// device would idle.
 cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, int processors,
                           cudaStream_t stream);
 // Chunks should be short enough for each processor to get some.

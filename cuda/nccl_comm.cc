@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::microseconds kShortestSleep{10}, kLongestSleep{500};
-// All that a rank has sent has been received as a rule when it leaves.
+// When a rank leaves, all that it has sent has usually been received.
 constexpr milliseconds kLongestFarewell{5000};
 
 }  // namespace
@@ -46,7 +46,7 @@ NcclComm::~NcclComm() {
   Status status = FromNccl(ncclCommFinalize(comm_), "ncclCommFinalize");
   if (status.ok()) status = Poll(std::min(timeout_, kLongestFarewell), [] { return true; });
   if (status.ok()) {
-    (void)ncclCommDestroy(comm_);  // nobody is left to hear of it
+    (void)ncclCommDestroy(comm_);  // nobody could receive an error
   } else {
     Abort();
   }
@@ -71,7 +71,7 @@ Status NcclComm::Exchange(const Outgoing& out, const Incoming& in, cudaStream_t 
   if (status.ok() && in.size > 0) {
     status = FromNccl(ncclRecv(in.bytes, in.size, ncclUint8, in.from, comm_, stream), "ncclRecv");
   }
-  // Also after an error: else the thread stays in the group.
+  // This must follow an error, too. Otherwise the thread would stay in the group.
   const Status ended = FromNccl(ncclGroupEnd(), "ncclGroupEnd");
   VARVE_RETURN_IF_ERROR(status);
   VARVE_RETURN_IF_ERROR(ended);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A communicator of NCCL of which no call waits for ever: none blocks, and every wait looks at what
-// NCCL says of the communicator, and at the clock.
+// A communicator of NCCL whose calls never wait for ever. No call of NCCL blocks, and every wait
+// checks the state of the communicator and the clock.
 //
 // Thread rule: one thread at a time. The device of the communicator is the current one.
 #pragma once
@@ -19,23 +19,23 @@
 
 namespace varve::gpu {
 
-// Ok, also for what NCCL has only begun, or what `call` failed with.
+// Returns ok, or the error of `call`. Work that NCCL has only started is ok.
 Status FromNccl(ncclResult_t result, const char* call);
 
 class NcclComm {
  public:
-  // Collective; `id` is the same on all ranks.
+  // Collective. `id` is the same on all ranks.
   static Result<std::unique_ptr<NcclComm>> Join(const ncclUniqueId& id, int rank, int size,
                                                 std::chrono::milliseconds timeout);
-  // Waits a while for the other ranks to leave, too, unless it has been aborted.
+  // Unless it was aborted, waits a while for the other ranks to leave, too.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  // On the stream, collective. From `out` of the root into `in` of all.
+  // Copies from `out` of the root to `in` of all ranks, on the stream. Collective.
   Status Broadcast(const std::byte* out, std::byte* in, size_t size, int root, cudaStream_t stream);
-  // On the stream: to one rank and from one, at once. Nothing is done for a size of 0, and the
-  // other rank passes the same sizes.
+  // Sends to one rank and receives from one, at once, on the stream. A size of 0 does nothing. The
+  // other rank must pass the same sizes.
   struct Outgoing {
     const std::byte* bytes = nullptr;
     size_t size = 0;
@@ -48,21 +48,22 @@ class NcclComm {
   };
   Status Exchange(const Outgoing& out, const Incoming& in, cudaStream_t stream);
 
-  // Until the event, which was recorded after a call from above.
+  // Waits for the event, which was recorded after one of the calls above.
   Status Await(cudaEvent_t event);
 
-  // Ends what is under way on the device; after an error, as the communicator is of no use then.
+  // Ends what is under way on the device. Call it after an error. The communicator cannot be used
+  // afterwards.
   void Abort();
 
  private:
   NcclComm(ncclComm_t comm, std::chrono::milliseconds timeout) : comm_(comm), timeout_(timeout) {}
 
-  // Until NCCL has nothing left to do on the host, and is_done.
+  // Waits until NCCL has nothing left to do on the host, and is_done returns true.
   Status Poll(std::chrono::milliseconds timeout, const std::function<Result<bool>()>& is_done);
-  // Until what NCCL has begun is launched.
+  // Waits until the work that NCCL has started is launched.
   Status AwaitLaunch();
 
-  ncclComm_t comm_;  // null: aborted
+  ncclComm_t comm_;  // null = aborted
   const std::chrono::milliseconds timeout_;
 };
 

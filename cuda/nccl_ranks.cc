@@ -21,13 +21,13 @@ using namespace gpu;
 using Bytes = std::vector<std::byte>;
 using ByteView = std::span<const std::byte>;
 
-// Room for one piece each way. There are two: the host copies from and to one while NCCL moves what
-// is in the other.
+// Room for one piece each way. There are two slots: the host copies from and to one while NCCL
+// moves the other.
 struct Slot {
   PinnedBuffer<std::byte> out_on_host, in_on_host;
   DeviceBuffer<std::byte> out, in;
   Event done;
-  // What is under way; empty when nothing is.
+  // The operation under way. Empty = none.
   std::string what;
   std::span<std::byte> target;  // where that belongs which arrives
 };
@@ -83,7 +83,8 @@ class NcclGroup : public RankGroup {
         control_(std::move(control)),
         comm_(std::move(comm)) {}
 
-  // The others learn first that this rank leaves: else they could wait for it as it waits for them.
+  // The others must learn first that this rank leaves. Otherwise they could wait for it while it
+  // waits for them.
   ~NcclGroup() override {
     control_.reset();
     const DeviceScope scope(options_.device);
@@ -114,14 +115,14 @@ class NcclGroup : public RankGroup {
   Result<std::unique_ptr<RankGroup>> Split(int color) override;
 
  private:
-  // What was returned once as an error is returned ever after.
+  // Keeps an error, so that all later calls return it.
   Status Keep(Status status) { return failure_ = std::move(status); }
   template <typename T>
   Result<T> Keep(Result<T> result) {
     failure_ = result.status();
     return result;
   }
-  // After an error that `control_` does not know of: it goes, so that the others do.
+  // After an error that `control_` does not know, it closes, so that the other ranks fail, too.
   Status Leave(const Status& why) {
     comm_->Abort();
     control_.reset();
@@ -132,7 +133,7 @@ class NcclGroup : public RankGroup {
   Status ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received);
   Status ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from);
 
-  // One piece through the next slot. `launch` gives it to NCCL.
+  // Passes one piece through the next slot. `launch` gives it to NCCL.
   template <typename Launch>
   Status Move(std::string what, ByteView out, std::span<std::byte> in, const Launch& launch);
   Status Finish(Slot* slot);
@@ -195,8 +196,8 @@ Result<std::vector<Bytes>> NcclGroup::AllToAll(std::span<const ByteView> to_each
   return received;
 }
 
-// All ranks go the same round: in each step every one sends to one and receives from one. What is
-// for itself goes the same way, so that a rank alone is no other case.
+// All ranks go the same round: in each step every rank sends to one rank and receives from one. A
+// rank sends to itself the same way, so a group of one is no special case.
 Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
@@ -261,14 +262,15 @@ Status NcclGroup::FinishAll() {
   return Status::Ok();
 }
 
-// What all ranks tell each other before they meet over NCCL. `id` counts from the first.
+// The message that all ranks exchange before they meet over NCCL. `id` is valid in the first
+// rank's.
 struct Hello {
   uint64_t piece_bytes = 0;
   uint64_t name = 0;
   ncclUniqueId id{};
 };
 
-// Ok when it is so on all ranks.
+// Returns ok when all ranks are ok.
 Status AllOk(RankGroup* host, const Status& mine) {
   const auto texts = host->AllGather(std::as_bytes(std::span(mine.message())));
   VARVE_RETURN_IF_ERROR(mine);
@@ -299,7 +301,7 @@ Result<std::vector<Hello>> Meet(RankGroup* host, const Hello& mine) {
   return hellos;
 }
 
-// `name` is this rank's in messages.
+// `name` is this rank's name in messages.
 Result<std::unique_ptr<RankGroup>> MakeGroup(RankGroup* host, int name,
                                              const NcclOptions& options) {
   const DeviceScope scope(options.device);
@@ -316,7 +318,7 @@ Result<std::unique_ptr<RankGroup>> MakeGroup(RankGroup* host, int name,
 
   auto comm = NcclComm::Join(hellos[0].id, host->rank(), host->size(), options.timeout);
   VARVE_RETURN_IF_ERROR(AllOk(host, comm.status()));
-  // Its own, so that calls are counted from the first of the group.
+  // The group has its own control group, so that its calls are counted from 1.
   VARVE_ASSIGN_OR_RETURN(auto control, host->Split(0));
   return Result<std::unique_ptr<RankGroup>>(std::make_unique<NcclGroup>(
       std::move(control), *std::move(comm), *std::move(pipe), std::move(names), options));

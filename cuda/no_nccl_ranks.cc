@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Instead of nccl_ranks.cc where there is no NCCL to build with.
+// Replaces nccl_ranks.cc where NCCL is not installed.
 #include "varve/nccl_ranks.h"
 
 namespace varve {

@@ -9,8 +9,8 @@
 namespace varve::gpu {
 namespace {
 
-// Long enough for the bus, short enough that the trainer, which may come at any time, does not wait
-// long for those under way.
+// A piece is long enough for the bus. It is short enough that the trainer, which may come at any
+// time, does not wait long for the pieces under way.
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 
 std::string Describe(const cudaPointerAttributes& attributes) {
@@ -106,7 +106,7 @@ bool OneDevice::IsTrainerWaiting() const {
   return has_run_dry;
 }
 
-// The chunks of a save, with a place in staging for those that will probably be needed there.
+// The chunks of a save. Chunks that will probably need staging on the device have a place there.
 std::vector<DeviceChunk> OneDevice::PlaceChunks(Chunks chunks) {
   const std::vector<Chunk> before = std::move(chunks_);
   chunks_.clear();
@@ -135,7 +135,8 @@ Status OneDevice::BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource:
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
   const Status enqueued = digests_.Begin(seed, placed, reading_.get());
-  VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));  // whatever of it was enqueued
+  VARVE_CUDA(
+      cudaEventRecord(released_.get(), reading_.get()));  // whatever was enqueued before the error
   return enqueued;
 }
 
@@ -163,7 +164,7 @@ Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunk
   return digests;
 }
 
-// Neighbours become one, up to the length of a piece.
+// Joins neighbours up to the length of a piece.
 std::vector<OneDevice::Move> OneDevice::Merge(std::span<const Move> moves) {
   std::vector<Move> merged;
   for (const Move& move : moves) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A save's part on one device. Two streams of its own, beside the trainer's:
+// One device's part of a save. It has two streams of its own besides the trainer's:
 //
 //   trainer ──begin──┬─ forward, backward ──────────── waits for released ── optimizer step
 //   reading          └► digests ─► copies ─►released   (all that reads tensors)
 //   draining                                   └► staging to the host, arrived
 //
-// Chunks that changed go to the host from where they lie, a few megabytes at a time, until the
-// trainer waits, which is when it awaits the save and its stream has run dry; from then on they are
-// gathered in staging as long as that has room. Those that changed in the save before, too, are
-// copied there by the kernel that digests them, when the trainer waits from the begin on.
+// At first, chunks that changed are copied straight to the host, a few megabytes at a time. The
+// trainer waits once it awaits the save and its stream has run dry. From then on chunks that
+// changed are gathered in staging as long as that has room. If the trainer waits from the start of
+// the save, the digest kernel itself copies to staging the chunks that also changed in the save
+// before.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,7 +32,7 @@
 
 namespace varve::gpu {
 
-// Thread rule: that of DeviceTensorSource, whose calls these are.
+// Thread rule: as DeviceTensorSource, whose calls these are.
 class OneDevice {
  public:
   using Bytes = std::span<const std::byte>;
@@ -52,7 +53,7 @@ class OneDevice {
 
   Status MarkBegin();
   Status BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer);
-  // One for each chunk.
+  // Returns one digest for each chunk.
   Result<std::span<const Digest>> TakeDigests();
   struct Copy {
     size_t chunk = 0;
@@ -62,7 +63,7 @@ class OneDevice {
   Status MarkRelease();
   Status AwaitCopies();
 
-  // Of chunks as they are at the last MarkBegin; waits.
+  // Digests chunks as they were at the last MarkBegin. It waits.
   Result<std::span<const Digest>> DigestNow(uint64_t seed, Chunks chunks);
 
   Status Read(Bytes from, std::span<std::byte> to);
@@ -93,7 +94,7 @@ class OneDevice {
   Status BeginDigestsNow(uint64_t seed, Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
-  // Takes what has room from the front of `pieces`.
+  // Takes as many as fit from the front of `pieces`.
   Status Gather(std::span<Move>* pieces);
   Status Drain();
 
@@ -103,7 +104,7 @@ class OneDevice {
   Stream comparing_;  // for DigestNow
   Event begun_;
   Event released_;
-  std::array<Event, kPiecesInFlight> pieces_;  // of the copies under way
+  std::array<Event, kPiecesInFlight> pieces_;  // for the copies under way
   size_t num_pieces_ = 0;
   DeviceStaging staging_;
   ChunkDigests digests_;
@@ -112,8 +113,8 @@ class OneDevice {
   std::unique_ptr<DeviceCopier> gatherer_;
 
   DeviceTensorSource::Trainer trainer_says_;
-  std::vector<Chunk> chunks_;  // of the save under way, or the last
-  std::vector<Move> staged_;   // that are to be drained
+  std::vector<Chunk> chunks_;  // of the save under way, or else the last one
+  std::vector<Move> staged_;   // that must still be drained
 
   std::array<Event, 2> written_;  // of each half
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a device, memory of the host that devices copy from and to, streams and events, as
-// values that free themselves. Taken when something is opened, never while a trainer waits.
+// Device memory, pinned host memory, streams and events, as values that free themselves. They are
+// allocated when something is opened, never while a trainer waits.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace varve::gpu {
 
-// Calls of this thread are not disturbed by, and do not disturb, the capture of a graph on another
-// thread, while it lives: this project's work is on streams of its own.
+// While this object lives, calls of this thread neither disturb nor are disturbed by the capture of
+// a graph on another thread. That is safe because this project works on streams of its own.
 class CaptureApart {
  public:
   CaptureApart() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -24,14 +24,16 @@ class CaptureApart {
   CaptureApart& operator=(const CaptureApart&) = delete;
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then that of before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // afterwards the mode of before
 };
 
-// Calls go to `device` while it lives, or until the thread says otherwise when it is one of ours:
-// to go back to a device on which that thread has done nothing would make a context there. Cheap;
-// does little when it is the current one.
+// Makes `device` current for CUDA calls while this object lives. On a thread of our own it stays
+// current afterwards, until the thread changes it. Going back to a device that the thread has not
+// used yet would make a context there. This is cheap, and does little when `device` is current
+// already.
 //
-// In that order: to exchange the mode on a device makes a context there, too.
+// The device is set before the capture mode is exchanged, because that makes a context on the
+// current device, too.
 class DeviceScope {
  public:
   enum class Thread { kTrainers, kOurs };
@@ -57,11 +59,11 @@ class DeviceScope {
   int before_ = 0;
   bool is_changed_ = false;
   std::optional<CaptureApart> capture_;
-  const Status status_;  // made by Enter, so behind what that sets
+  const Status status_;  // Enter makes it, so it is declared after what Enter sets
   const bool goes_back_;
 };
 
-// Wherever a value goes.
+// Frees a value, wherever it was moved to.
 template <auto kFree>
 struct Free {
   template <typename T>
@@ -71,7 +73,7 @@ struct Free {
   }
 };
 
-// `size` values of a trivial type. Movable.
+// Memory for `size` values of a trivial type. Movable.
 template <typename T, auto kFree>
 class Buffer {
  public:
@@ -90,7 +92,7 @@ using DeviceBuffer = Buffer<T, cudaFree>;
 template <typename T>
 using PinnedBuffer = Buffer<T, cudaFreeHost>;
 
-// On the current device.
+// Allocates on the current device.
 template <typename T>
 Result<DeviceBuffer<T>> AllocateOnDevice(size_t size) {
   void* memory = nullptr;
@@ -106,7 +108,7 @@ Result<PinnedBuffer<T>> AllocatePinned(size_t size) {
 
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Free<cudaStreamDestroy>>;
 
-// Of the current device; waits for no other stream.
+// Makes a stream of the current device that waits for no other stream.
 inline Result<Stream> MakeStream() {
   int least = 0, greatest = 0;
   VARVE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -117,8 +119,9 @@ inline Result<Stream> MakeStream() {
 
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Free<cudaEventDestroy>>;
 
-// For waiting, not for timing; on the current device. Who waits for it on the host sleeps: that is
-// for milliseconds of copies or digests, as a rule, and to spin takes a core from the trainer.
+// Makes an event of the current device for waiting, not for timing. A host thread that waits for it
+// sleeps. Waits are mostly for milliseconds of copies or digests, and spinning would take a core
+// from the trainer.
 inline Result<Event> MakeEvent() {
   cudaEvent_t event = nullptr;
   VARVE_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));

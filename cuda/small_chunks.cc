@@ -6,7 +6,7 @@
 namespace varve::gpu {
 namespace {
 
-constexpr uint64_t kUnit = 16;  // where copies on a device begin
+constexpr uint64_t kUnit = 16;  // copies on a device start at multiples of it
 
 }  // namespace
 

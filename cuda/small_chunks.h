@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small chunks of a device, as of biases and norms: gathered, brought to the host by one copy,
-// and digested there.
+// The small chunks of a device, such as biases and norms. They are gathered, copied to the host at
+// once, and digested there.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,23 +18,23 @@
 
 namespace varve::gpu {
 
-// Thread rule: one thread at a time. Not movable: what is enqueued refers to it.
+// Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class SmallChunks {
  public:
   static constexpr uint64_t kMaxBytes = 4096;  // of a chunk
 
-  // Takes all the memory that it will need for up to `max_chunks`.
+  // Allocates all the memory that it will need for up to `max_chunks`.
   static Result<std::unique_ptr<SmallChunks>> Create(int device, size_t max_chunks);
   ~SmallChunks();
   SmallChunks(const SmallChunks&) = delete;
   SmallChunks& operator=(const SmallChunks&) = delete;
 
-  // Enqueues the reads of the chunks on `stream`. Precondition: no more than there may be, none
-  // larger than kMaxBytes.
+  // Enqueues the reads of the chunks on `stream`. Precondition: there are at most max_chunks, and
+  // none is larger than kMaxBytes.
   Status Begin(std::span<const std::span<const std::byte>> chunks, cudaStream_t stream);
   // Waits until they have arrived.
   Status Await();
-  // After Await, until the next Begin.
+  // Returns chunk `i`. It is valid after Await, until the next Begin.
   std::span<const std::byte> operator[](size_t i) const { return chunks_[i]; }
 
  private:

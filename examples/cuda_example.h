@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the examples for GPUs share: CUDA's errors as Status, memory, streams and events that free
-// themselves, and noise that host and device agree on.
+// themselves, and noise that host and device compute alike.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -82,7 +82,7 @@ CUDA_ON_BOTH inline uint64_t Mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 
-// In [0, 1).
+// Returns a number in [0, 1).
 CUDA_ON_BOTH inline double Uniform(uint64_t a, uint64_t b) {
   return static_cast<double>(Mix(a, b) >> 11) * 0x1p-53;
 }

@@ -7,7 +7,7 @@ namespace cuda_example {
 namespace {
 
 constexpr int kTile = 32;
-constexpr int kTileRows = 8;  // threads of a column of a tile, each of which has kTile / kTileRows
+constexpr int kTileRows = 8;  // threads of a column of a tile. Each has kTile / kTileRows
 constexpr int kThreads = 256;
 constexpr int kBlocks = 1024;
 constexpr int kBlocksOfOverwrite = 64;  // leaves most of a device to others

@@ -30,7 +30,7 @@ using varve::Status;
 class Tensors {
  public:
   Status Init() {
-    // Sizes around those of chunks and of what is digested on the host; each begins one word
+    // Sizes around those of chunks and of what is digested on the host. Each starts one word
     // further behind an aligned address.
     constexpr uint64_t kMiWords = uint64_t{1} << 18;
     for (const uint64_t words :
@@ -60,7 +60,7 @@ class Tensors {
     }
     return Status::Ok();
   }
-  // The same to what is expected.
+  // Applies the same to the expected values.
   void Expect(const Round& round) {
     for (size_t t = 0; t < expected_.size(); ++t) {
       std::vector<uint32_t>& words = expected_[t];
@@ -121,7 +121,8 @@ Status SaveAndOverwrite(uint64_t step, const Tensors& tensors, const Round& next
     return tensors.Overwrite(next, stream);
   }
   VARVE_RETURN_IF_ERROR(checkpointer->BeginSave(step, tensors.state()).status());
-  // As long as a step may last: every other time nothing, else up to much longer than the copies.
+  // Waits as long as a step may last. Every other time it does not wait, otherwise up to much
+  // longer than the copies.
   if (step % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(Mix(step, 7) % 4'000));
   VARVE_RETURN_IF_ERROR(checkpointer->AwaitStaged());
   if (step % 3 == 1) return tensors.Overwrite(next, stream);
@@ -185,7 +186,7 @@ class Intruder {
   std::jthread thread_;
 };
 
-// Until so many saves have failed.
+// Goes on until this many saves have failed.
 Status BreakContract(const std::string& path, const Setting& setting, int failures) {
   VARVE_ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   VARVE_ASSIGN_OR_RETURN(const Stream other, MakeStream());

@@ -2,12 +2,14 @@
 //
 // What the contract of varve/cuda.h promises, tried out:
 //
-// - A loop that overwrites its tensors as soon as it may, `rounds` times, with random contents:
-//   every saved step is what the tensors held. By turns with BeginSave and AwaitStaged, with Save,
-//   and overwritten from another stream behind released(); with and without staging on the device,
-//   and with less memory on the host than what changes.
-// - A loop that goes on overwriting from BeginSave on: saves fail, and say that a tensor changed
-//   while it was staged; the step before is still what it was.
+// - A loop overwrites its tensors as soon as it may, `rounds` times, with random contents. Then
+// every
+//   saved step is what the tensors held. It saves by turns with BeginSave and AwaitStaged, with
+//   Save, and with overwriting from another stream behind released(). It does so with and without
+//   staging on the device, and with less memory on the host than what changes.
+// - A loop overwrites from BeginSave on. Then saves fail, and say that a tensor changed while it
+// was
+//   staged. The step before is still what it was.
 #pragma once
 
 #include <string>

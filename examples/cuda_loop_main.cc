@@ -8,11 +8,11 @@
 //   cuda_loop --check                      saves are what the tensors held: see cuda_loop_check.h
 //
 // The steps run three times: some without saves, all with saves, some without. The overhead of a
-// save is what the loop took longer, by the clock of the host, divided by the time of the steps
-// between two saves. It has the stall of the trainer in it, and whatever the saves in the
-// background took from its steps.
+// save is the extra time of the loop, by the clock of the host, divided by the time of the steps
+// between two saves. It includes the stall of the trainer, and what the saves in the background
+// took from its steps.
 //
-// Exit codes: 0; 1 = an error, or a check that failed; 77 = there is no GPU.
+// Exit codes: 0 = done, 1 = an error, or a check that failed, 77 = there is no GPU.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -52,7 +52,7 @@ struct Flags {
   int rounds = 500;
 };
 
-// "frozen/sparse/dense", in percent of the state; "dense" alone leaves the rest frozen.
+// "frozen/sparse/dense", in percent of the state. "dense" alone leaves the rest frozen.
 Result<Shares> ParseShares(const std::string& text) {
   double frozen = 0, sparse = 0, dense = 0;
   int end = 0;
@@ -73,7 +73,7 @@ Result<Shares> ParseShares(const std::string& text) {
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-// What a run of steps took.
+// The times of a run of steps.
 struct Run {
   int steps = 0;
   double seconds = 0;        // by the host's clock, until the device was done
@@ -86,8 +86,8 @@ class Loop {
   Loop(const Flags& flags, Trainer* trainer, cudaStream_t stream)
       : flags_(flags), trainer_(trainer), stream_(stream) {}
 
-  // Saves after the first step of each interval, so that all of it is there to hide behind.
-  // `checkpointer`: null = without saves.
+  // Saves after the first step of each interval, so that the save can hide behind the whole
+  // interval. `checkpointer`: null = without saves.
   Result<Run> Steps(int count, varve::AsyncCheckpointer* checkpointer) {
     std::vector<Event> events;
     for (int i = 0; i <= count; ++i) {
@@ -141,7 +141,7 @@ void PrintRun(const char* what, const Run& run) {
               run.seconds, 1e3 * Median(run.each), 1e3 * Max(run.each));
 }
 
-// One line for the reader, one for programs.
+// Prints one line for the reader and one for programs.
 void PrintOverhead(const Flags& flags, const Run& plain, const Run& saving, double first_stall) {
   std::vector<double> stalls, waits, durable;
   for (const varve::SaveStats& save : saving.saves) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training on a GPU whose state is as large as one asks. A step is matrix products, forward and
-// backward, and then AdamW: on all of the dense layers, on some rows of the embedding, and on
-// nothing of what is frozen. One thread; all work goes to one stream, in order.
+// A training on a GPU with a state of any size. A step has matrix products, forward and backward,
+// and then AdamW. AdamW updates all of the dense layers and some rows of the embedding, but not the
+// frozen tensors. One thread. All work goes to one stream, in order.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct Shares {
 
 class Trainer {
  public:
-  // `bytes`: of the state; the work needs some megabytes more. The stream must outlive the trainer.
+  // `bytes` is the size of the state. The work needs some more megabytes. The stream must outlive
+  // the trainer.
   static varve::Result<std::unique_ptr<Trainer>> Create(uint64_t bytes, const Shares& shares,
                                                         cudaStream_t stream);
 
@@ -38,7 +39,7 @@ class Trainer {
   // Gives a step so much work that it lasts at least so long.
   varve::Status MakeStepsLast(double seconds);
 
-  // Both return at once; the device works later.
+  // Both return at once. The device works later.
   varve::Status ForwardAndBackward();
   varve::Status OptimizerStep(int64_t step);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The smallest use of varve: saves a tensor and reads a row of it. Makes the store `ckpt` where it
-// is started. README.md shows the middle part; tests/readme_test.py keeps the two equal.
+// is started. README.md shows the middle part. tests/readme_test.py keeps the two equal.
 #include <cstdint>
 #include <cstdio>
 #include <span>

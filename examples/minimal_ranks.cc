@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The smallest job of many ranks: two save one checkpoint in the root `ckpt`, three load it. Here
-// ranks are threads; as processes they call varve::SocketRanks instead, and nothing else changes.
-// docs/hooks.md shows the middle part; tests/examples/minimal_ranks_test.py keeps the two equal.
+// ranks are threads. Processes would call varve::SocketRanks instead, and nothing else changes.
+// docs/hooks.md shows the middle part. tests/examples/minimal_ranks_test.py keeps the two equal.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -11,7 +11,7 @@
 
 #include "varve/varve.h"
 
-// What a rank of a job holds: its rows of a weight, a bias as all others have it, and an item.
+// What a rank of a job holds: its rows of a weight, a bias that all ranks have, and an item.
 struct Model {
   static constexpr int64_t kRows = 12, kColumns = 1000;
   std::vector<float> weight;
@@ -26,8 +26,8 @@ varve::Status Describe(int rank, int size, Model* model) {
   model->state.tensors = {
       {.name = "weight", .shape = rows.LocalShape(), .data = model->weight.data(), .layout = rows},
       {.name = "bias", .shape = {Model::kColumns}, .data = model->bias.data()}};  // a replica
-  // Of this rank alone. Without topologies nobody knows that a job has other ranks than its
-  // checkpoint, and RankStates::kDrop has nothing to go by.
+  // This item belongs to this rank alone. Without topologies varve cannot tell that a job has other
+  // ranks than its checkpoint, and RankStates::kDrop cannot decide.
   model->state.items = {{.name = "sampler", .rank = rank, .value = {std::byte(rank)}}};
   model->state.topology = {.tp = static_cast<uint32_t>(size),
                            .world_size = static_cast<uint32_t>(size)};
@@ -45,7 +45,7 @@ varve::Status Save(varve::RankGroup* ranks, Model* model) {
 
 varve::Status Load(varve::RankGroup* ranks, Model* model) {
   varve::LoadOptions options;
-  options.exchange = true;  // what several ranks want is read once; nothing is needed at saving
+  options.exchange = true;  // what several ranks want is read once. Saves need nothing for it
   options.rank_states = varve::RankStates::kDrop;  // samplers of other ranks belong to nobody
   VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks));
   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", options, &model->state).status());
@@ -66,7 +66,7 @@ varve::Status RunRank(varve::RankGroup* ranks, bool saves) {
   return Save(ranks, &model);
 }
 
-// One thread a rank. Returns whether all of them did it.
+// Runs one thread a rank. Returns whether all of them succeeded.
 bool RunJob(int size, bool saves) {
   const auto groups = varve::ThreadRanks(size);
   std::vector<varve::Status> outcomes(groups.size());

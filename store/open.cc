@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Held while a store is being made: of two processes that make one in the same folder, the second
-// would remove what the first has built.
+// It is held while a store is being made. Without it, a second process that makes a store in the
+// same folder would remove what the first has built.
 class CreateLock {
  public:
   explicit CreateLock(const fs::path& folder)
@@ -49,7 +49,8 @@ class CreateLock {
 // A folder in which Create may work: new, empty, or left by a Create that did not finish.
 Status PrepareFolder(const fs::path& path) {
   std::error_code error;
-  // Before all other names: a folder lists them in any order, and a store holds more than debris.
+  // It must come before all other names. A folder lists them in any order, and a store holds more
+  // than debris.
   if (fs::exists(path / kFormatFileName, error)) {
     return Status::AlreadyExists("there is a store in " + path.string());
   }
@@ -101,7 +102,7 @@ Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOpti
   }
   if (const fs::path root = RootOfMember(path); !root.empty()) {
     return Status::FailedPrecondition(path.string() + " is a member of the group in " +
-                                      root.string() + ": what writes is done there");
+                                      root.string() + ": open that root to write");
   }
   VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));

@@ -21,7 +21,7 @@ Status ParseNumber(const std::string& flag, std::string_view text, const std::st
 
 bool IsDuration(double number) { return number > 0 && number <= 1e9; }
 
-// Builds the table; each function adds one kind of flag.
+// Builds the table. Each function adds one kind of flag.
 class Specs {
  public:
   void Text(std::string name, std::string value, std::string help, std::string* out) {
@@ -125,7 +125,7 @@ Status ValidateLoading(const CheckpointFlags& f) {
 std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   CheckpointFlags& f = *flags;
   Specs specs;
-  specs.Text("--save", "FOLDER", "Store to save to; made when it is not there", &f.save);
+  specs.Text("--save", "FOLDER", "Store to save to; made if it is missing", &f.save);
   specs.Count("--save-interval", "STEPS", "Save every so many steps, and at the last one",
               &f.save_interval);
   specs.Text("--run", "NAME", "Run of the store that is saved to and loaded from [main]", &f.run);
@@ -136,10 +136,10 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Count("--max-checkpoint-keep", "K",
               "Drop all but the newest K steps, and tagged ones; 0 keeps all [0]",
               &f.max_checkpoint_keep);
-  specs.Count("--keep-every", "STEPS", "Beside the newest K, keep multiples of this",
+  specs.Count("--keep-every", "STEPS", "Besides the newest K, keep multiples of this",
               &f.keep_every);
   specs.Add("--keep-best", "METRIC[:max]",
-            "Beside the newest K, keep the step with the lowest (:max: the highest) value",
+            "Besides the newest K, keep the step with the lowest (:max: the highest) value",
             [&f](std::string_view text) { return ParseKeepBest(text, &f.keep_best); });
   specs.Text("--load", "FOLDER", "Store to load from; starts afresh when it has no step", &f.load);
   specs.Text("--ckpt-step", "[RUN@]STEP", "Step to load: a number, a tag, best:METRIC [latest]",

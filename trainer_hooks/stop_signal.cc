@@ -15,7 +15,7 @@ int num_alive = 0;               // guarded by handlers_mutex, as the next two
 struct sigaction old_term = {};  // of before the first
 struct sigaction old_usr1 = {};
 static_assert(std::atomic<int64_t>::is_always_lock_free);  // as a signal handler needs
-std::atomic<int64_t> received_ns{0};                       // of the monotonic clock; 0: none
+std::atomic<int64_t> received_ns{0};                       // of the monotonic clock, or 0 = none
 
 void Note(int /*signal*/) {
   timespec now;
@@ -32,7 +32,7 @@ StopSignal::StopSignal() {
   received_ns = 0;
   struct sigaction action = {};
   action.sa_handler = Note;
-  action.sa_flags = SA_RESTART;  // no call of the trainer is to fail because of it
+  action.sa_flags = SA_RESTART;  // no call of the trainer shall fail because of the signal
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &old_term);
   sigaction(SIGUSR1, &action, &old_usr1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SIGTERM and SIGUSR1, which tell a job that its machine is about to go: noted when they come,
-// acted on at the next step boundary. Thread rule: any thread.
+// SIGTERM and SIGUSR1, which tell a job that its machine is about to go away. They are noted when
+// they come, and acted on at the next step boundary. Thread rule: any thread.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 namespace varve {
 
-// Handles both signals as long as one of them lives, then puts back what handled them before: ranks
-// may be threads of a process, and what comes to it comes to all. A second signal is as good as the
-// first.
+// Handles both signals while at least one StopSignal lives, then restores the handlers of before.
+// Ranks may be threads of one process, and a signal to the process reaches all of them. A second
+// signal has no further effect.
 class StopSignal {
  public:
   StopSignal();
@@ -19,7 +19,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // When the first came; nullopt: none has.
+  // Returns when the first signal came, or nullopt when none has come.
   std::optional<std::chrono::steady_clock::time_point> received() const;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank is a group of one, which agrees with itself; it differs in that its store is no group's.
-// Nothing that is decided here may differ from rank to rank, or one would wait for the others where
-// they do not come.
+// One rank is a group of one, which agrees with itself. It differs only in its store, which belongs
+// to no group. Every decision here must be the same on all ranks. Otherwise one rank would wait
+// where the others do not come.
 #include "varve/trainer_hooks.h"
 
 #include <algorithm>
@@ -32,8 +32,8 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
 void Print(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 void Hush(const std::string& /*line*/) {}
 
-// Those that all ranks go by, one a line. By the others rank 0 decides for all; folders may have
-// another path on another machine.
+// Returns the flags that all ranks follow, one a line. The other flags are for rank 0, which
+// decides for all. Folders are not compared, because they may have other paths on other machines.
 std::string FlagsInCommon(const CheckpointFlags& flags) {
   const auto line = [](const std::string& flag, bool is_given) {
     return flag + (is_given ? " given\n" : " not given\n");
@@ -45,7 +45,7 @@ std::string FlagsInCommon(const CheckpointFlags& flags) {
          std::string(StrictnessName(flags.strictness)) + "\n";
 }
 
-// kInvalidArgument names the first flag of which two ranks were given another value. Collective.
+// kInvalidArgument names the first flag whose value differs between two ranks. Collective.
 Status CompareFlags(RankGroup* ranks, const CheckpointFlags& flags) {
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(FlagsInCommon(flags))));
   for (size_t rank = 1; rank < all.size(); ++rank) {
@@ -93,7 +93,7 @@ class TrainerHooksImpl : public TrainerHooks {
 
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
-  // By the flag, or else the options.
+  // Returns the time from the flag, or else from the options.
   std::optional<std::chrono::milliseconds> RankTimeout() const {
     if (!flags_.rank_timeout_in_secs.has_value()) return options_.checkpointer.timeout;
     return std::chrono::ceil<std::chrono::milliseconds>(
@@ -154,7 +154,7 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   if (options.on_save == nullptr) {
     options.on_save = [log = log_](const SaveStats& metrics) { log(ToString(metrics)); };
   }
-  // A rank that is alone needs no group, but goes on where many have stopped.
+  // A single rank needs no group, but it can continue where many have stopped.
   const bool is_group = ranks_->size() > 1 || Group::IsRoot(flags_.save);
   VARVE_ASSIGN_OR_RETURN(checkpointer_, is_group
                                             ? OpenGroupCheckpointer(flags_.save, ranks_, options)
@@ -179,7 +179,8 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   if (!is_own_store) {
     auto opened = Store::OpenForReading(flags_.load);
     const Status status = Agree(ranks_, opened.status());
-    // What some ranks find is there, and an error where it is not found.
+    // There is nothing to load only if no rank finds the store. If some find it, an error of the
+    // others fails the start.
     VARVE_ASSIGN_OR_RETURN(const bool is_somewhere,
                            IsTrueOnAny(ranks_, opened.status().code() != StatusCode::kNotFound));
     if (!is_somewhere) return NothingToLoad(status);
@@ -195,7 +196,7 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
                : LoadFrom(store, *id, state);
   if (!report.ok()) return report.status().WithContext("--load " + flags_.load);
   loaded_ = *std::move(report);
-  // A checkpoint without trainer state, an imported one say, still is of a step.
+  // A checkpoint without trainer state, such as an imported one, still belongs to a step.
   if (!flags_.finetune && state->trainer.global_step == 0) {
     state->trainer.global_step = static_cast<int64_t>(id->step);
   }
@@ -204,8 +205,8 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   return Status::Ok();
 }
 
-// A job may be started again and again with one command line, from the first time on; but a step
-// that somebody names must be there, and what is to be tuned.
+// A job may be started again and again with one command line, from the first time on. But a step
+// that somebody names must exist, and so must a checkpoint to fine-tune from.
 Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   const bool may_be_missing =
       flags_.ckpt_step.empty() && !flags_.exit_on_missing_checkpoint && !flags_.finetune;
@@ -216,7 +217,7 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
   return Status::Ok();
 }
 
-// Rank 0 looks which one it is, and its word is what the others have.
+// Rank 0 decides which step it is, and the others follow.
 Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
   VARVE_ASSIGN_OR_RETURN(
       const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
@@ -229,7 +230,7 @@ Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const 
   return id;
 }
 
-// From a step that this training does not go back to.
+// Loads from a step of another training, which this one does not go back to.
 Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const CheckpointId& id,
                                               TrainingState* state) const {
   const auto load = [&](const LoadOptions& options, RegionReader* read) -> Result<LoadReport> {
@@ -239,7 +240,7 @@ Result<LoadReport> TrainerHooksImpl::LoadFrom(const Store& store, const Checkpoi
   return LoadTogether(ranks_, MakeLoadOptions(), *state, load);
 }
 
-// "RUN@STEP"; the run is that of --run unless --ckpt-step names another.
+// Returns "RUN@STEP". The run is that of --run, unless --ckpt-step names another.
 std::string TrainerHooksImpl::StepToLoad() const {
   const std::string step = flags_.ckpt_step.empty() ? "latest" : flags_.ckpt_step;
   return step.find('@') != std::string::npos ? step : flags_.run + "@" + step;
@@ -266,7 +267,7 @@ void TrainerHooksImpl::LogLoad() const {
   list("left out as the number of ranks has changed", loaded_->dropped);
 }
 
-// A run is one line of training: it goes on from a step of its own, or begins.
+// A run is one line of training. It continues from a step of its own, or starts.
 Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
   const auto begin = static_cast<uint64_t>(state.trainer.global_step);
   const std::string where = "run " + flags_.run + " of " + flags_.save;
@@ -281,7 +282,7 @@ Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(newest.status());
   if (!newest->has_value()) return Status::Ok();
   return Status::FailedPrecondition(where + " has steps up to " + std::to_string(**newest) +
-                                    ", and this training begins at step " + std::to_string(begin) +
+                                    ", and this training starts at step " + std::to_string(begin) +
                                     ": go on from there with --load " + flags_.save +
                                     ", or choose another --run or --save");
 }
@@ -291,8 +292,8 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
   const auto space = std::filesystem::space(flags_.save, error);
   if (error) return Status::IOError("--save " + flags_.save + ": " + error.message());
   // The next checkpoint is about as large as the one that was loaded, which is that of all ranks.
-  // The first, and the first after a fork, which stores nothing, is at most as large as the state,
-  // of which each rank knows its own.
+  // The first checkpoint is at most as large as the state. So is the first after a fork, because a
+  // fork stores nothing. Each rank knows the size of its own state.
   const bool is_known = goes_on_ && loaded_->stored_bytes > 0;
   const uint64_t needed = is_known ? loaded_->stored_bytes : StateBytes(state);
   if (space.available >= needed) return Status::Ok();
@@ -310,7 +311,7 @@ TrainingState TrainerHooksImpl::WhatToSave(const TrainingState& state) const {
   return saved;
 }
 
-// Without what comes from outside.
+// Returns the reason to stop that this rank knows, without signals and the like from outside.
 StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
   if (is_last) return StopReason::kLastStep;
   if (flags_.exit_interval.has_value() &&
@@ -323,11 +324,11 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
   return is_over ? StopReason::kExitDuration : StopReason::kNone;
 }
 
-// Rank 0 decides, but for signals and failed saves, which may come to any rank: the others leave
-// its values 0. It is all that is said at a step that saves nothing.
+// Rank 0 decides, except about signals and failed saves, which may come to any rank. The others
+// leave rank 0's values at 0. At a step that saves nothing, ranks exchange only this.
 Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
-  int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds; 0: there was none
-  // An optimizer step lies behind: a save that was not awaited before it may be of two steps.
+  int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds. 0 = there was none
+  // An optimizer step has happened since. A save that was not awaited before it may mix two steps.
   Status failure = checkpointer_ != nullptr ? checkpointer_->RequireAwaited() : Status::Ok();
   if (failure.ok() && checkpointer_ != nullptr) failure = checkpointer_->failure();
   if (IsFirst()) {
@@ -376,7 +377,7 @@ Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_las
 
 Status TrainerHooksImpl::Save(const Decision& decision, const TrainingState& state) {
   const bool stops = decision.stop != StopReason::kNone;
-  // The last save is never skipped because of the one before it.
+  // The last save is never skipped because of an earlier one.
   if (stops || !flags_.async_save) VARVE_RETURN_IF_ERROR(checkpointer_->Wait());
   BeginOptions options;
   if (decision.stop == StopReason::kSignal && flags_.exit_deadline_in_secs.has_value()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is measured, one axis a function: each makes stores of growing size below a folder, and adds
-// to the curves what operations on them cost. Each file says what its operations are. All of them
+// The axes that are measured, one a function. Each makes stores of growing size below a folder, and
+// adds the costs of operations on them to the curves. Each file says what its operations are. All
 // end the program when something fails. Thread rule: one thread.
 #pragma once
 
@@ -44,7 +44,8 @@ struct LogCosts {
   // Seconds of each save, see there.
   std::vector<double> latencies;
   std::vector<double> begins;  // from where rank 0 says BEGIN until all ranks have read it
-  // The latency in parts: all ranks have said PREPARED; COMMIT is durable; all ranks have read it.
+  // The parts of the latency. First all ranks have said PREPARED, then COMMIT is durable, then all
+  // ranks have read it.
   std::vector<double> to_prepared, prepared_to_committed, committed_to_known;
   std::vector<double> floors;  // of latencies, of some saves
   Cost save;                   // the mean of the saves, of all ranks

@@ -31,7 +31,7 @@ struct Io {
   double calls = 0;
 };
 
-// What the system has counted of a process: rchar, wchar, syscr and syscw come first.
+// What the system has counted for a process: rchar, wchar, syscr and syscw come first.
 Io ReadIo(const std::string& process) {
   std::ifstream file("/proc/" + process + "/io");
   std::array<double, 4> values{};

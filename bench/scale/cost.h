@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an operation costs besides its wall time: bytes that calls have read and written, from the
+// The cost of an operation besides its wall time: bytes that calls have read and written, from the
 // cache or the disk, calls of the system, and memory. Thread rule: one thread.
 #pragma once
 
@@ -15,24 +15,24 @@ struct Cost {
   double seconds = 0;
   double bytes_read = 0;
   double bytes_written = 0;
-  double calls = 0;         // reads and writes; and, in this process, what NumFileCalls counts
+  double calls = 0;         // reads and writes, and, in this process, what NumFileCalls counts
   double memory_bytes = 0;  // the most that it held above what was held before
 
-  // Of one of `n` equal operations; they share the memory.
+  // Returns the cost of one of `n` equal operations. They share the memory.
   Cost Each(double n) const;
   // The most of each number.
   void TakeMost(const Cost& other);
 };
 
-// Of a call in this process, with everything that its threads do meanwhile.
+// Measures a call in this process, with everything that its threads do meanwhile.
 Cost MeasureCost(const std::function<void()>& call);
 
-// Of a program that is started with these arguments, with the memory of the whole of it. Its output
-// goes nowhere. Ends this program when it fails with another code than `allowed`.
+// Measures a program that is started with these arguments, with all of its memory. Its output is
+// discarded. It ends this program when the other fails with another code than `allowed`.
 Cost RunProgram(const std::vector<std::string>& command, int allowed = 0);
 
-// For main: RunProgram starts this program again to start the other from a process that is small.
-// The exit code if this was so, or -1.
+// For main. RunProgram starts this program again, so that the other program is started from a small
+// process. Returns the exit code in that process, or else -1.
 int MainOfHelper(int argc, char** argv);
 
 }  // namespace varve::bench

@@ -13,7 +13,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 // A fit of three sizes on a busy machine is not better than that.
 constexpr double kTolerance = 0.25;
 
-// A number of a cost; those that stay below `least` are all fixed cost and noise.
+// A number of a cost. Numbers below `least` are fixed cost and noise.
 struct Number {
   const char* name;
   double Cost::*value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How costs grow. Each operation is measured at some sizes; a power of the size is fitted to each
-// of its numbers and printed beside the power that is expected. Thread rule: one thread.
+// How costs grow. Each operation is measured at several sizes. A power of the size is fitted to
+// each of its numbers and printed with the expected power. Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace varve::bench {
 // The powers of the size with which an operation may grow.
 struct Growth {
   double work = 1;    // seconds, bytes and calls
-  double memory = 0;  // beside what was there before
+  double memory = 0;  // in addition to what was used before
 };
 
 // The power e of the least squares fit of log(value) = a + e log(size). Precondition: two sizes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shards of tensors: the proof of a catalogue that they hold all of each tensor, and once; and a
-// tensor that was saved in columns, read whole by one thread.
+// Shards of tensors. It measures the proof of a catalogue that shards hold all of each tensor, and
+// once. It also measures one thread that reads a whole tensor that was saved in columns.
 #include <algorithm>
 #include <memory>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log of a group under many ranks: threads, each with a log of its own, say in it that they
-// have saved, and store nothing. The latency of a save is from when all ranks are ready to say
-// PREPARED, and none has, to when the last of them has read how it ended. Beside it the floor: what
-// as many threads need that are let go at once and make only the file calls of this, without a
-// wait, a state, or a byte decoded.
+// The log of a group under many ranks. Ranks are threads, each with a log of its own. They say in
+// it that they have saved, but store nothing. The latency of a save starts when all ranks are ready
+// to say PREPARED and none has. It ends when the last rank has read the outcome. The floor is
+// measured as well: as many threads start at once and make only the file calls of this, without
+// waits, a state, or a decoded byte.
 #include <barrier>
 #include <filesystem>
 #include <functional>
@@ -37,7 +37,7 @@ std::unique_ptr<GroupLog> OpenLog(const fs::path& root) {
 
 Author AuthorOf(uint32_t rank) { return {kEpoch, rank, MemberId{rank} + 1}; }
 
-// The job has begun, and each rank has its member.
+// Starts the job and gives each rank its member.
 void Begin(const fs::path& root, uint32_t num_ranks) {
   const auto log = OpenLog(root);
   const auto propose = [&](const auto& is_done, const GroupRecord& record) {
@@ -69,7 +69,7 @@ Clock::time_point LastOf(const std::vector<Clock::time_point>& times) {
   return *std::max_element(times.begin(), times.end());
 }
 
-// Where the threads of all ranks meet. The time is that when the last one came.
+// The threads of all ranks meet here. The time is when the last one came.
 class Meeting {
  public:
   explicit Meeting(uint32_t num_ranks) : barrier_(num_ranks, NoteTime{&met_}) {}
@@ -113,7 +113,7 @@ class Job {
   }
 
  private:
-  // As group_writer.cc does it.
+  // Saves as group_writer.cc does.
   void Save(uint32_t rank, uint64_t step, AttemptsTaken* taken) {
     const Author author = AuthorOf(rank);
     const auto called = Clock::now();
@@ -135,7 +135,7 @@ class Job {
     if (rank == 0) Note(called, ready);
     meeting_.Come();
   }
-  // Of rank 0: when it began to say BEGIN, and when all had read that.
+  // Notes for rank 0 when it started to say BEGIN, and when all had read that.
   void Note(Clock::time_point called, Clock::time_point ready) {
     const Clock::time_point prepared = LastOf(prepared_), end = LastOf(ends_);
     costs_->begins.push_back(SecondsFrom(called, ready));

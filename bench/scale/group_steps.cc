@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group of few ranks and many steps, of which there is only the log: what a process reads of it
-// that begins, and what tags, lists, forks, rewinds and drops do in it.
+// A group of few ranks and many steps, of which only the log exists. It measures what a new process
+// reads of the log, and what tags, lists, forks, rewinds and drops do in it.
 #include <memory>
 
 #include "bench/scale/axes.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Importing a safetensors file of many tensors of one element, and one whose tensors have none: all
-// of it is the header.
+// Imports a safetensors file of many tensors of one element, and one whose tensors have none, so
+// that all of it is the header.
 #include <fstream>
 
 #include "bench/scale/axes.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group of ranks that are threads, each with its member: all save a row of one tensor. What
-// joining costs, saving, reading by one who needs one row or all of them, dropping, and the save
-// after many steps were dropped by somebody else.
+// A group of ranks that are threads, each with its member. All save a row of one tensor. It
+// measures joining, saving, reading one row or all, dropping, and the save after somebody else has
+// dropped many steps.
 #include <algorithm>
 #include <array>
 #include <barrier>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run of many steps, of whose tensors two change each time: what saving goes on to cost, opening,
-// listing, one query, dropping one step, and what moves or drops nearly all. Each operation that
-// changes the store has a copy of it.
+// A run of many steps. Two of the tensors change at each step. It measures saving, opening,
+// listing, one query, dropping one step, and operations that move or drop nearly all steps. Each
+// operation that changes the store gets a copy of it.
 #include <array>
 
 #include "bench/scale/axes.h"
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// With the steps, and with the tensors of each.
+// The expected powers: with the number of steps, and with the number of tensors in each.
 struct Expected {
   Growth by_steps, by_tensors;
 };
@@ -106,7 +106,7 @@ class Steps {
       Require(reader->Read(state_.NameOf(Mix(i, 2) % state_.num_tensors()), out));
     }
   }
-  // By a writer that has the store open, as a trainer has.
+  // Measures operations of a writer that has the store open, as a trainer has.
   void Writing() {
     const fs::path path = Copy();
     const auto store = Must(Store::Open(path));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a trainer's commit takes while its store is put in order. The trainer saves next to
-// nothing, so that a commit is short unless it waits; half of the bytes of its store are dead, in
-// files whose other half lives, so that there is work.
+// How long a trainer's commit takes during a reclaim of its store. The trainer saves next to
+// nothing, so a commit is short unless it waits. Half of the bytes of its store are dead, in files
+// whose other half lives, so that there is work.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -17,7 +17,7 @@
 namespace varve::bench {
 namespace {
 
-constexpr uint64_t kStepMiB = 16;  // a step, of which half dies
+constexpr uint64_t kStepMiB = 16;  // a step. Half of it dies
 constexpr uint64_t kMiBytes = uint64_t{1} << 20;
 
 constexpr int kLocked = 11;  // exit code of the command
@@ -26,8 +26,7 @@ struct Old {
   std::vector<std::byte> dies, lives;
 };
 
-// Run "old" has steps of two tensors, of which the second is in run "kept", too. The trainer is
-// "main".
+// Run "old" has steps of two tensors. The second is in run "kept", too. The trainer is "main".
 void Fill(Store* store, uint64_t mib) {
   const std::vector<int64_t> shape = {static_cast<int64_t>(kStepMiB * kMiBytes / 8)};
   Old old{std::vector<std::byte>(kStepMiB * kMiBytes / 2),

@@ -17,10 +17,10 @@ using formats::CkptLayout;
 using formats::kModelCkpt;
 using formats::kOptimizerCkpt;
 
-// How the names of the state of InfiniTrain's optimizer begin.
+// The names of the state of InfiniTrain's optimizer start with this.
 constexpr std::string_view kOptimizerPrefix = "adam.";
 
-// Of `extra`, what changes from step to step.
+// The keys of `extra` that change from step to step.
 constexpr const char* kFieldsOfAStep[] = {"infinitrain.consumed_batches", "infinitrain.last_lr"};
 
 // The chosen tensors of each file, in its order.
@@ -32,8 +32,8 @@ Result<std::vector<CkptLayout>> ReadLayout(const CheckpointReader& reader) {
   return ParseLayoutItem(*item);
 }
 
-// Files of the import keep their tensors and order; other tensors follow by name. A file from which
-// the user chose nothing is left out, but not one that was empty before.
+// Files of the import keep their tensors and their order. Other tensors follow by name. A file from
+// which the user chose nothing is left out, unless it was empty in the import.
 FileTensors Distribute(const std::vector<CkptLayout>& layout, std::vector<TensorInfo> tensors) {
   std::map<std::string_view, TensorInfo*> left;
   for (TensorInfo& tensor : tensors) left.emplace(tensor.name, &tensor);
@@ -76,8 +76,8 @@ Result<InfiniTrainFields> ParseStateItem(const std::string& text) {
                             "\": " + fields.status().message());
 }
 
-// Trainers that resume an import save its items again, with every step. The text still is that of
-// `state` and `topology` when these hold just what an import takes from it.
+// Trainers that resume an import save its items again with every step. The text still describes
+// `state` and `topology` when these hold exactly what an import takes from it.
 bool SaysTheSame(const InfiniTrainFields& text, const TrainerProgress& state,
                  const std::optional<Topology>& topology) {
   TrainerProgress told = text.state;
@@ -85,7 +85,7 @@ bool SaysTheSame(const InfiniTrainFields& text, const TrainerProgress& state,
   return topology == text.topology && EncodeTrainerProgress(told) == EncodeTrainerProgress(state);
 }
 
-// A trainer that knows nothing of InfiniTrain's fields hands them on as they were.
+// A trainer that does not know InfiniTrain's fields passes them on unchanged.
 void NoteOldFields(const InfiniTrainFields& imported, const TrainerProgress& state,
                    ExportPlan* plan) {
   if (imported.state.global_step == state.global_step) return;
@@ -100,8 +100,8 @@ void NoteOldFields(const InfiniTrainFields& imported, const TrainerProgress& sta
   }
 }
 
-// The text that was imported as this step, or else what the trainer state has for it; nullopt
-// without either.
+// Returns the text that was imported as this step, or else the text that follows from the trainer
+// state, or nullopt without either.
 Result<std::optional<std::string>> StateText(const CheckpointReader& reader, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> text, FindItem(reader, kInfiniTrainStateItem));
   VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerProgress> state, reader.ReadTrainerProgress());
@@ -116,7 +116,8 @@ Result<std::optional<std::string>> StateText(const CheckpointReader& reader, Exp
   return text;
 }
 
-// A file of another checkpoint beside those of this one would be taken for a part of it.
+// Refuses a file of another checkpoint in the folder, because it would be taken for a part of this
+// one.
 Status RefuseLeftovers(const ExportRequest& request, const ExportPlan& plan) {
   for (const std::string_view name : {kModelCkpt, kOptimizerCkpt, formats::kTrainerStateJson}) {
     const std::filesystem::path path = request.out / name;
@@ -143,7 +144,7 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
     VARVE_ASSIGN_OR_RETURN(ExportFile file, OneFile(request.out / name, std::move(tensors)));
     plan.files.push_back(std::move(file));
   }
-  // Last, so that a folder which has it is whole.
+  // This file comes last, so that a folder with it is whole.
   VARVE_ASSIGN_OR_RETURN(std::optional<std::string> state, StateText(request.reader, &plan));
   if (state) plan.Add(request.out / formats::kTrainerStateJson, *std::move(state));
   VARVE_RETURN_IF_ERROR(RefuseLeftovers(request, plan));

@@ -20,7 +20,7 @@ std::span<const std::byte> AsBytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// The chosen tensors that are not in a file yet.
+// The chosen tensors that no file has yet.
 class Chosen {
  public:
   explicit Chosen(std::vector<TensorInfo> tensors) {
@@ -35,7 +35,8 @@ class Chosen {
     return found == tensors_.end() ? nullptr : &found->second;
   }
 
-  // kFailedPrecondition when it was not chosen or is none of `dtype` (and `shape`, if not null).
+  // kFailedPrecondition: the tensor was not chosen, or does not have `dtype` (and `shape`, if not
+  // null).
   Result<TensorInfo> Take(std::string_view name, uint32_t shard, DType dtype,
                           const std::vector<int64_t>* shape) {
     const auto found = tensors_.find(Key{name, shard});
@@ -61,7 +62,7 @@ class Chosen {
   std::map<Key, TensorInfo> tensors_;
 };
 
-// What an import has stored parses; anything else is not what was stored.
+// What an import has stored parses. If it does not, it has been damaged.
 Status Damaged(std::string_view item, const Status& status) {
   return Status::Corruption("item \"" + std::string(item) + "\": " + status.message());
 }
@@ -98,8 +99,8 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
   return file;
 }
 
-// The header as it is at this step. Trainers that resume an import save its items again, with every
-// step; what those say counts as long as the trainer state says the same.
+// Returns the header as it is at this step. Trainers that resume an import save its items again
+// with every step. What the items say counts as long as the trainer state says the same.
 Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& imported,
                                               const TrainerProgress& state) {
   formats::LlmcStateHeader header = imported;
@@ -126,8 +127,8 @@ Result<formats::LlmcStateHeader> HeaderOfStep(const formats::LlmcStateHeader& im
   return header;
 }
 
-// Brings the item of a process up to the step; what its trainer has not changed since the import is
-// noted.
+// Brings the item of a process up to the step, and notes what its trainer has not changed since the
+// import.
 Status UpdateItem(const TrainerProgress& state, std::string* item, ExportPlan* plan) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader then,
                          formats::ParseLlmcStateHeader(AsBytes(*item)));
@@ -156,7 +157,7 @@ Status UpdateItem(const TrainerProgress& state, std::string* item, ExportPlan* p
   return Status::Ok();
 }
 
-// The file of a process from its item; nothing when its first vector was not chosen.
+// Returns the file of a process from its item, or nothing when its first vector was not chosen.
 Result<std::optional<ExportFile>> StateFile(const std::string& item, uint64_t step,
                                             Chosen* chosen) {
   VARVE_ASSIGN_OR_RETURN(const formats::LlmcStateHeader header,
@@ -194,7 +195,8 @@ Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* pla
   return Status::Ok();
 }
 
-// Puts the files where the user wants them: into a folder, or one under a name of its own.
+// Puts the files where the user wants them: into a folder, or a single file under a name of its
+// own.
 Status PlaceFiles(const std::filesystem::path& out, ExportPlan* plan) {
   if (!IsFolder(out)) {
     if (plan->files.size() > 1) {

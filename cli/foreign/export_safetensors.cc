@@ -34,8 +34,8 @@ bool IsShardOf(const std::filesystem::path& path, const std::string& name) {
   return true;
 }
 
-// Files under the name of the export that it does not write: readers look for the single file
-// first, then for the index, and some take all shards that they see.
+// Finds files under the export's name that the export does not write. Readers look for the single
+// file first, then for the index, and some take all shards that they see.
 std::vector<std::filesystem::path> FindLeftovers(const std::filesystem::path& path,
                                                  const std::vector<ExportFile>& files) {
   std::vector<std::filesystem::path> leftovers;

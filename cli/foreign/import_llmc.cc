@@ -12,7 +12,7 @@ namespace {
 using formats::AsText;
 using formats::LlmcFiles;
 
-// The numbers that a user may want to see; the items hold all of them.
+// The numbers that a user may want to see. The items hold all of them.
 TrainerProgress StateOf(const LlmcFiles& files) {
   const formats::LlmcStateHeader& first = files.states().front().parsed.header;
   TrainerProgress state;

@@ -11,8 +11,8 @@
 namespace varve::cli {
 namespace {
 
-// By these names trainers call the state of their optimizer: a part of the name between dots or
-// slashes, the first or any.
+// Trainers use these names for the state of their optimizer, as the first or any part of a name
+// between dots or slashes.
 constexpr std::string_view kFirstParts[] = {"adam", "master", "momentum", "optim", "optimizer"};
 constexpr std::string_view kAnyParts[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq",
                                           "momentum_buffer"};

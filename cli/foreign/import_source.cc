@@ -10,7 +10,7 @@
 namespace varve::cli {
 namespace {
 
-// A step that the format cannot hold stays as it is; an export refuses it.
+// Leaves a step that the format cannot hold as it is. An export refuses it.
 void SetLlmcStep(uint64_t step, std::string* item) {
   auto header = formats::ParseLlmcStateHeader(std::as_bytes(std::span(*item)));
   if (!header.ok() || step > formats::kMaxLlmcStep) return;

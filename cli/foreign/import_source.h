@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an import saves, whichever format its files have: one function a format. Functions are
-// stateless. Their errors name file and place, and say what was found and expected.
+// What an import saves. There is one function for each file format. Functions are stateless. Their
+// errors name the file and the place in it, and say what was found and expected.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 namespace varve::cli {
 
 struct ImportSource {
-  // Makes all that was read a part of `step`, whatever step the files say: their trainer state is
-  // of that step, and a copy of it as the files had it, which would say another, is not kept.
+  // Sets the step of all that was read to `step`, whatever step the files say. It also drops the
+  // copy of the files' own trainer state, because that would name another step.
   void SetStep(uint64_t step);
 
   std::vector<formats::FileTensor> tensors;
@@ -28,15 +28,15 @@ struct ImportSource {
   std::optional<TrainerProgress> state;
   std::optional<Topology> topology;
   std::map<std::string, std::string>
-      items;                       // opaque; what an export needs to be equal byte for byte
+      items;                       // opaque. An export needs them to be equal byte for byte
   std::vector<std::string> notes;  // for the user
 };
 
-// safetensors files and indices of such. Their metadata becomes the state of `step`.
+// Reads safetensors files and indices of such files. Their metadata becomes the state of `step`.
 Result<ImportSource> ReadSafetensors(std::span<const std::filesystem::path> paths, uint64_t step);
-// A folder of InfiniTrain's, or files of one.
+// Reads a folder of InfiniTrain's, or single files of one.
 Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> paths);
-// A model file of llm.c's and state files that belong to it.
+// Reads a model file of llm.c's and the state files that belong to it.
 Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths);
 
 }  // namespace varve::cli

@@ -19,7 +19,8 @@ constexpr std::string_view kStepField = "global_step";
 constexpr std::string_view kSamplesField = "consumed_train_samples";
 constexpr std::string_view kRateField = "last_lr";
 
-// Those of `extra` that InfiniTrain reads as integers; in its order, last_lr after the first.
+// The keys of `extra` that InfiniTrain reads as integers, in its order. last_lr comes after the
+// first.
 constexpr std::string_view kIntegerFields[] = {"consumed_batches", "n_layer", "n_head",
                                                "n_kv_head",        "n_embd",  "vocab_size"};
 
@@ -52,7 +53,7 @@ Result<int64_t> Integer(std::string_view name, const json& value, int64_t min,
                     "an integer from " + std::to_string(min) + " to " + std::to_string(max));
 }
 
-// What `extra` has no type for is kept as its JSON text.
+// A value for which `extra` has no type is kept as its JSON text.
 StateValue ExtraValue(const json& value) {
   if (IsInt64(value)) return value.get<int64_t>();
   if (value.is_number_float()) return value.get<double>();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the fields of InfiniTrain's trainer_state.json are kept: global_step and
-// consumed_train_samples in the trainer state, the sizes in the topology, all others in the trainer
-// state's `extra`, under keys that begin with "infinitrain.". Functions are stateless.
+// Maps the fields of InfiniTrain's trainer_state.json to varve's trainer state. global_step and
+// consumed_train_samples go to the fields for them, and the sizes go to the topology. All others go
+// to the trainer state's `extra`, under keys that start with "infinitrain.". Functions are
+// stateless.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,10 +20,10 @@ struct InfiniTrainFields {
   std::optional<Topology> topology;  // if there is any size
 };
 
-// kInvalidArgument names a field whose value cannot be.
+// kInvalidArgument names a field whose value is impossible.
 Result<InfiniTrainFields> FieldsFromJson(const nlohmann::json& root);
 
-// Valid JSON in InfiniTrain's order, doubles exact. Fields that are not known are left out.
+// Returns valid JSON in InfiniTrain's order, with exact doubles. Unknown fields are left out.
 nlohmann::ordered_json JsonFromFields(const TrainerProgress& state,
                                       const std::optional<Topology>& topology);
 

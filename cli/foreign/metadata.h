@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the `__metadata__` of an imported safetensors file is kept, so that an export can give it
-// back: as strings in the trainer state's `extra`, under keys that begin with "safetensors.". The
-// keys consumed_samples and consumed_train_samples are the trainer state's consumed_samples, too.
+// Keeps the `__metadata__` of an imported safetensors file, so that an export can give it back. It
+// is kept as strings in the trainer state's `extra`, under keys that start with "safetensors.". The
+// keys consumed_samples and consumed_train_samples also set the trainer state's consumed_samples.
 // Functions are stateless.
 #pragma once
 

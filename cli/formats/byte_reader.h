@@ -20,32 +20,34 @@
 
 namespace varve::formats {
 
-// kInvalidArgument: "at byte 12: " and what was found there, and expected.
+// Returns kInvalidArgument with "at byte 12: " in front of the message, which says what was found
+// and expected.
 Status ErrorAt(uint64_t offset, std::string_view message);
 
-// The number that begins with the first byte. Precondition: there are as many bytes.
+// Returns the number that starts at the first byte. Precondition: there are enough bytes.
 uint32_t LoadU32(std::span<const std::byte> bytes);
 uint64_t LoadU64(std::span<const std::byte> bytes);
 
-// The bytes as characters.
+// Returns the bytes as characters.
 std::string_view AsText(std::span<const std::byte> bytes);
 
 class ByteReader {
  public:
-  // The bytes must outlive the reader and what it returns.
-  // With `fetch`, it is called for each field before that is read.
+  // The bytes must outlive the reader and everything it returns. If `fetch` is set, it is called
+  // for each field before the field is read.
   explicit ByteReader(std::span<const std::byte> file, FetchBytes fetch = {})
       : file_(file), fetch_(std::move(fetch)) {}
 
   uint64_t offset() const { return offset_; }
   uint64_t left() const { return file_.size() - offset_; }
 
-  // kInvalidArgument when the file ends before the field does; `field` names it in the message.
+  // kInvalidArgument when the file ends before the field does. `field` names the field in the
+  // message.
   Result<uint8_t> U8(std::string_view field);
   Result<uint32_t> U32(std::string_view field);
   Result<uint64_t> U64(std::string_view field);
   Result<std::span<const std::byte>> Bytes(std::string_view field, uint64_t size);
-  // As Bytes, for what nobody looks at now: it is not fetched.
+  // As Bytes, but it does not fetch them. It is for bytes that nobody looks at now.
   Result<std::span<const std::byte>> Skip(std::string_view field, uint64_t size);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor in a file, as every reader of files hands it on. A plain value.
+// A tensor in a file, as all readers of files return it. A plain value.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ struct FileTensor {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  // Its place in the bytes that were parsed. Of a file they are not fetched: file->Read reads them.
+  // Where the tensor lies in the parsed bytes. The bytes of a file are not fetched: file->Read
+  // reads them.
   std::span<const std::byte> data;
   uint32_t shard = 0;
   std::shared_ptr<const InputFile> file{};

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kMagic = 0x54504B43;  // "CKPT"
 constexpr uint32_t kVersion = 1;
 
-// InfiniTrain numbers its types as varve does, and has those up to FP64.
+// InfiniTrain numbers its types as varve does, and has the types up to FP64.
 constexpr DType kLastDType = DType::kF64;
 
 Status Unexpected(uint64_t offset, std::string_view field, uint64_t found,

@@ -5,8 +5,8 @@
 //   u32 magic "CKPT", u32 version = 1, u32 count, then for each tensor
 //   u32 name length, name, i8 dtype, u32 ndim, i64 dims[ndim], u64 bytes, data
 //
-// Little-endian, without padding and without a checksum: a changed byte of the data cannot be told.
-// All functions are stateless.
+// It is little-endian, without padding and without a checksum, so a changed byte of the data goes
+// unnoticed. All functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@
 
 namespace varve::formats {
 
-// Reads a whole file. When it is ok, the tensors have distinct names that ValidateName accepts,
-// data of the size that dtype and shape need, and nothing follows the last of them. They point into
-// `file`. kInvalidArgument names the offset, what was found and what was expected.
-// `fetch`, unless empty, is called before a part of `file` is read, and never for the data; its
-// errors end the reading.
+// Reads a whole file. On success the tensors have distinct names that ValidateName accepts, and
+// data of the size that dtype and shape need. Nothing follows the last of them. They point into
+// `file`. kInvalidArgument names the offset, what was found and what was expected. If `fetch` is
+// set, it is called before a part of `file` is read, but never for the data. Its errors end the
+// reading.
 Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
                                           const FetchBytes& fetch = {});
 
-// What comes before the first tensor, and before the data of each. kFailedPrecondition: the format
-// has no such dtype.
+// The first returns what comes before the first tensor, the second what comes before the data of a
+// tensor. kFailedPrecondition: the format has no such dtype.
 std::string BuildCkptHeader(uint32_t num_tensors);
 Result<std::string> BuildCkptEntry(const TensorInfo& tensor);
 

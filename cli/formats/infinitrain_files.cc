@@ -26,8 +26,8 @@ Result<std::set<fs::path>> ListFolder(const fs::path& folder) {
   return entries;
 }
 
-// A parallel run makes a folder for each rank. Which of their tensors are parts of one and which
-// are copies is not written down, so they are not put together here.
+// A parallel run makes a folder for each rank. The files do not say which of their tensors are
+// parts of one and which are copies, so they are not put together here.
 Status NoModel(const fs::path& folder, const std::set<fs::path>& entries) {
   const auto is_rank = [](const fs::path& name) { return name.string().starts_with("rank_"); };
   const auto rank = std::find_if(entries.begin(), entries.end(), is_rank);

@@ -21,7 +21,7 @@ inline constexpr std::string_view kModelCkpt = "model.ckpt";
 inline constexpr std::string_view kOptimizerCkpt = "optimizer.ckpt";
 inline constexpr std::string_view kTrainerStateJson = "trainer_state.json";
 
-// Which tensors a .ckpt file holds, in the order of the file.
+// Lists the tensors of a .ckpt file, in the order of the file.
 struct CkptLayout {
   std::string file;  // kModelCkpt or kOptimizerCkpt
   std::vector<std::string> tensors;
@@ -29,18 +29,19 @@ struct CkptLayout {
 
 class InfiniTrainFiles {
  public:
-  // A path is a folder, which must hold model.ckpt and may hold the others, or one of the files by
-  // itself. Every error names the file. kNotFound: no such file; kInvalidArgument: a file is
+  // A path is one of the files, or a folder. The folder must hold model.ckpt and may hold the
+  // others. Every error names the file. kNotFound: no such file. kInvalidArgument: a file is
   // malformed or given twice, a tensor is in two files, or a path has another name.
   static Result<InfiniTrainFiles> Open(std::span<const std::filesystem::path> paths);
 
-  // In the order of the files, and of the bytes in each.
+  // Returns tensors in the order of the files, and of the bytes in each file.
   const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<CkptLayout>& layout() const { return layout_; }
-  // The text of trainer_state.json and where it is from; nullopt when there is none.
+  // Returns the text of trainer_state.json, or nullopt when there is none. The next says where it
+  // is from.
   const std::optional<std::string>& state_text() const { return state_text_; }
   const std::filesystem::path& state_path() const { return state_path_; }
-  // Files of the folder that are none of the three.
+  // Returns the other files of the folder.
   const std::vector<std::filesystem::path>& others() const { return others_; }
 
  private:

@@ -13,10 +13,10 @@ namespace {
 constexpr std::string_view kFieldBefore = "vocab_size";
 constexpr std::string_view kSpace = " \t\r\n";
 
-// Where the number of "vocab_size" ends, when the next key follows it at once.
+// Returns where the number of "vocab_size" ends if the next key follows it at once.
 std::optional<size_t> FindMissingComma(std::string_view text) {
   const std::string key = '"' + std::string(kFieldBefore) + '"';
-  // Past the end, find_first_not_of finds nothing; `at` then stays npos.
+  // Past the end, find_first_not_of finds nothing. `at` then stays npos.
   const auto skip = [text](size_t at, std::string_view characters) {
     return text.find_first_not_of(characters, at);
   };

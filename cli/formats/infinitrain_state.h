@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InfiniTrain's trainer_state.json. InfiniTrain itself writes no valid JSON: the comma after the
+// InfiniTrain's trainer_state.json. InfiniTrain writes JSON that is not valid: the comma after the
 // number of "vocab_size" is missing. Stateless.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace varve::formats {
 
-// The object that the text holds. Takes valid JSON and the one defect above, nothing else that is
-// malformed. kInvalidArgument says what is wrong and where.
+// Returns the object in the text. It accepts valid JSON and the one defect above, and no other.
+// kInvalidArgument says what is wrong and where.
 Result<nlohmann::json> ParseInfiniTrainState(std::string_view text);
 
 }  // namespace varve::formats

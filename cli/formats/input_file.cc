@@ -43,7 +43,7 @@ Result<std::shared_ptr<InputFile>> InputFile::Open(const std::filesystem::path& 
   return file;
 }
 
-// Takes addresses for all bytes. Memory is taken page by page, for what is fetched.
+// Reserves addresses for all bytes. Memory is used page by page, for what is fetched.
 Status InputFile::Map() {
   struct stat info;
   if (::fstat(fd_, &info) != 0) return FileError(path_, errno);
@@ -83,7 +83,7 @@ Status InputFile::Read(std::span<const std::byte> part, std::byte* out) const {
   return CheckUnchanged();
 }
 
-// What was read before would be of another file than what is read now.
+// If the file has changed, earlier reads and later reads would be of different files.
 Status InputFile::CheckUnchanged() const {
   struct stat info;
   if (::fstat(fd_, &info) != 0) return FileError(path_, errno);

@@ -18,7 +18,8 @@ Status FetchHeader(InputFile* file) {
   return file->Fetch(file->bytes().first(std::min<size_t>(kLlmcHeaderBytes, file->bytes().size())));
 }
 
-// Where the states of `a` and `b` contradict each other; ok when they may be of one checkpoint.
+// Says where the states of `a` and `b` contradict each other. Ok when they may be of one
+// checkpoint.
 Status CheckTogether(const LlmcState& a, const LlmcState& b) {
   if (a.header.rank == b.header.rank) {
     return ErrorAt(12, "another state file has rank " + std::to_string(a.header.rank) + ", too");
@@ -41,7 +42,7 @@ Result<LlmcFiles> LlmcFiles::Open(std::span<const std::filesystem::path> paths) 
     VARVE_RETURN_IF_ERROR(FetchHeader(file.get()));
     files.files_.push_back(std::move(file));
   }
-  // The model goes first: without it nobody knows where a state ends.
+  // The model is read first, because without it the end of a state is unknown.
   for (const bool is_state : {false, true}) {
     for (size_t i = 0; i < paths.size(); ++i) {
       const std::shared_ptr<InputFile>& file = files.files_[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The files of one llm.c checkpoint: a model file and the state files of any of its
-// processes, told apart by their magic numbers. Thread rule: constant after Open.
+// The files of one llm.c checkpoint: a model file and the state files of any of its processes.
+// Their magic numbers tell which is which. Thread rule: constant after Open.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +20,8 @@ namespace varve::formats {
 
 class LlmcFiles {
  public:
-  // Every error names the file. kNotFound: no such file; kInvalidArgument: a file is malformed,
-  // there is not exactly one model, or states are not of one step and of distinct processes.
+  // Every error names the file. kNotFound: no such file. kInvalidArgument: a file is malformed,
+  // there is not exactly one model, or the states are not of one step and of distinct processes.
   static Result<LlmcFiles> Open(std::span<const std::filesystem::path> paths);
 
   const LlmcModel& model() const { return model_; }

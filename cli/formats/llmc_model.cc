@@ -12,7 +12,7 @@
 namespace varve::formats {
 namespace {
 
-// Far above any model, and low enough that no product of them passes 2^63.
+// The limit is far above any model, and low enough that no product of sizes exceeds 2^63.
 constexpr int64_t kMaxWidth = int64_t{1} << 18;
 constexpr int64_t kMaxLayers = int64_t{1} << 14;
 constexpr int64_t kMaxRows = int64_t{1} << 30;
@@ -56,8 +56,8 @@ Status ReadGpt2(const HeaderInts& ints, LlmcHeader* header) {
   return Status::Ok();
 }
 
-// The factor of the MLP's width: a float's bits as InfiniTrain reads them, or cut to an integer as
-// plain llm.c writes it. No bits are both.
+// The factor of the MLP's width. InfiniTrain stores a float's bits, and plain llm.c cuts it to an
+// integer. No value can be both.
 Status ReadFfn(const HeaderInts& ints, LlmcHeader* header) {
   VARVE_ASSIGN_OR_RETURN(header->ffn_unit, ints.Between(9, "multiple_of", 1, kMaxWidth));
   const int64_t base = 2 * (4 * header->n_embd) / 3;
@@ -66,7 +66,7 @@ Status ReadFfn(const HeaderInts& ints, LlmcHeader* header) {
   int64_t min = base * integer;
   int64_t max = base * (integer + 1);
   if (factor >= 0x1p-7f && factor <= 64.0f) {
-    // Trainers round the product in their own ways.
+    // Trainers round the product in different ways.
     const auto width =
         static_cast<int64_t>(static_cast<double>(factor) * static_cast<double>(base));
     min = width - 1;
@@ -154,7 +154,7 @@ uint64_t FileBytes(const LlmcHeader& header, int64_t ffn) {
                                 static_cast<uint64_t>(DTypeBits(header.dtype) / 8);
 }
 
-// The width of the MLP with which the file has just this size.
+// Returns the width of the MLP for which the file would have exactly this size.
 std::optional<int64_t> FindFfn(const LlmcHeader& header, uint64_t file_bytes) {
   if (FileBytes(header, header.ffn_min) == file_bytes) return header.ffn_min;
   if (header.ffn_min == header.ffn_max) return std::nullopt;

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kMaxProcesses = 1 << 16;
 
-// Where the header has what changes from step to step, as indices of its integers.
+// Indices of the header's integers that change from step to step.
 constexpr size_t kShuffleAt = 5;
 constexpr size_t kStepAt = 10;
 constexpr size_t kRngAt = 20;
@@ -24,7 +24,7 @@ constexpr size_t kSampleAt = 32;
 constexpr uint64_t kGeneratorBytes =
     2520;  // of llm.c's mt19937_state, which ends the loader's state
 
-// The file from an integer of its header on.
+// Returns the file from one of its header's integers on.
 std::span<const std::byte> FromInt(std::span<const std::byte> file, size_t index) {
   return file.subspan(4 * index);
 }
@@ -39,11 +39,11 @@ Result<uint32_t> Between(std::span<const std::byte> file, size_t index, std::str
                                 (min == max ? "" : " to " + std::to_string(max)));
 }
 
-// Two lists of int32, the files of tokens and the samples of the current one, each after its
-// length, and a generator. The file must end there.
+// Checks two lists of int32 and a generator. The lists are the files of tokens and the samples of
+// the current one, each after its length. The file must end there.
 Status CheckLoader(std::span<const std::byte> file, uint64_t begin, const FetchBytes& fetch) {
   ByteReader reader(file, fetch);
-  VARVE_RETURN_IF_ERROR(reader.Skip("what comes before the loader's state", begin).status());
+  VARVE_RETURN_IF_ERROR(reader.Skip("the part before the loader's state", begin).status());
   for (const char* list : {"the loader's list of files", "the loader's list of samples"}) {
     const uint64_t offset = reader.offset();
     VARVE_ASSIGN_OR_RETURN(const uint64_t length, reader.U64(list));
@@ -60,7 +60,7 @@ Status CheckLoader(std::span<const std::byte> file, uint64_t begin, const FetchB
                                       " bytes after the loader's state");
 }
 
-// What may follow vectors that end at `begin`: nothing, or the loader's state.
+// Checks what follows vectors that end at `begin`. It must be nothing, or the loader's state.
 Status CheckRest(std::span<const std::byte> file, bool has_shuffle, uint64_t begin,
                  const FetchBytes& fetch) {
   if (file.size() < begin) {
@@ -124,7 +124,7 @@ Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_p
   const auto end_of = [&names](uint64_t elements) {
     return kLlmcHeaderBytes + 4 * elements * names.size();
   };
-  // Whether the processes share the vectors out (ZeRO-1) is not in the header either.
+  // The header does not say either whether the processes share the vectors (ZeRO-1).
   uint64_t elements = num_parameters;
   Status status = CheckRest(file, state.header.has_shuffle, end_of(elements), fetch);
   if (status.code() == StatusCode::kInvalidArgument &&

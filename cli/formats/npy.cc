@@ -6,7 +6,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // NumPy pads the header so that the data can be mapped
 
-// Null for types that NumPy lacks.
+// Returns null for types that NumPy lacks.
 const char* ExactDescr(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -69,7 +69,8 @@ std::string BuildNpyHeader(const NpyType& type) {
   const std::string dictionary = "{'descr': '" + type.descr +
                                  "', 'fortran_order': False, 'shape': " + PythonTuple(type.shape) +
                                  ", }";
-  // Six bytes of magic, two of version, two or four of length; one newline ends the dictionary.
+  // The header has six bytes of magic, two of version, and two or four of length. One newline ends
+  // the dictionary.
   const bool is_long = dictionary.size() + kAlignment > UINT16_MAX;
   const size_t fixed = is_long ? 12 : 10;
   const size_t unpadded = fixed + dictionary.size() + 1;

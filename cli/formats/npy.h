@@ -12,17 +12,17 @@
 
 namespace varve::formats {
 
-// How a tensor is shown to NumPy, which has no type for some of ours.
+// How NumPy sees a tensor. NumPy has no type for some of ours.
 struct NpyType {
   std::string descr;           // e.g. "<f4"
-  std::vector<int64_t> shape;  // the tensor's, or one axis of bytes for types below a byte
+  std::vector<int64_t> shape;  // the tensor's, or one axis of bytes for types smaller than a byte
   bool exact = true;           // false: the raw bits as unsigned integers
 };
 
 NpyType NpyTypeOf(DType dtype, std::span<const int64_t> shape);
 
-// Magic, version and padded dictionary; the data follows in row-major order. Version 1.0, or 2.0
-// when the shape is too long for it.
+// Returns magic, version and padded dictionary. The data follows in row-major order. The version is
+// 1.0, or 2.0 when the shape is too long for it.
 std::string BuildNpyHeader(const NpyType& type);
 
 }  // namespace varve::formats

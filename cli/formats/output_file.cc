@@ -36,8 +36,8 @@ struct Temporary {
   int fd;
 };
 
-// A new file beside `path`. Not mkstemp, whose files only their owner may read: an output file
-// follows the umask.
+// Makes a new file in the folder of `path`. It does not use mkstemp, whose files only their owner
+// may read, because an output file follows the umask.
 Result<Temporary> OpenTemporary(const std::filesystem::path& path) {
   const std::string prefix = ".varve-" + std::to_string(::getpid()) + "-";
   int error = EEXIST;
@@ -50,8 +50,9 @@ Result<Temporary> OpenTemporary(const std::filesystem::path& path) {
   return PathError(path, error);
 }
 
-// Moves the file to its place; without `overwrite`, only if nothing is there. A file system that
-// cannot do the latter in one step (it says EINVAL) gets a hard link instead, which never replaces.
+// Moves the file to its place. Without `overwrite` it does so only if nothing is there. A file
+// system that cannot do that in one step says EINVAL and gets a hard link instead, which never
+// replaces.
 int Place(const std::filesystem::path& from, const std::filesystem::path& to, bool overwrite) {
   if (overwrite) return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that appears whole or not at all: written under a temporary name beside its place, synced,
-// then moved there. An object that is destroyed without Commit removes what it wrote.
+// A file that appears whole or not at all. It is written under a temporary name in the same folder,
+// synced, then moved to its place. An object that is destroyed without Commit removes what it
+// wrote.
 //
 //   VARVE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create("out.npy", /*overwrite=*/false));
 //   VARVE_RETURN_IF_ERROR(file.Append(bytes));
@@ -21,8 +22,8 @@ namespace varve::formats {
 
 class OutputFile {
  public:
-  // kAlreadyExists when `path` is there and `overwrite` is false; the check is made again, in one
-  // step with the move, by Commit. kIOError when the folder cannot be written.
+  // kAlreadyExists: `path` exists and `overwrite` is false. Commit checks that again, in one step
+  // with the move. kIOError: the folder cannot be written.
   static Result<OutputFile> Create(const std::filesystem::path& path, bool overwrite);
 
   OutputFile(OutputFile&& other) noexcept;

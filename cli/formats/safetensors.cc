@@ -28,7 +28,8 @@ uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   return value;
 }
 
-// What other trainers write; empty when it is none of that. No honest header length looks so.
+// Recognises the formats of other trainers. Empty = none of them. No valid header length looks like
+// one.
 std::string_view KnownAs(std::span<const std::byte> first) {
   const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
   if (text.starts_with("PK\x03\x04")) return "a zip archive, as torch.save makes (.pt, .pth, .bin)";
@@ -38,7 +39,7 @@ std::string_view KnownAs(std::span<const std::byte> first) {
   return {};
 }
 
-// The JSON text, once its stated length is known to be honest.
+// Returns the JSON text after checking its stated length.
 Result<std::string_view> HeaderText(std::span<const std::byte> file, const FetchBytes& fetch) {
   if (file.size() < kLengthBytes) {
     return Status::InvalidArgument("the file has " + std::to_string(file.size()) +
@@ -64,7 +65,7 @@ Result<std::string_view> HeaderText(std::span<const std::byte> file, const Fetch
   if (fetch) VARVE_RETURN_IF_ERROR(fetch(file.subspan(kLengthBytes, length)));
   const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (length == 0 || text[0] != '{') {
-    return Status::InvalidArgument("the header does not begin with '{'");
+    return Status::InvalidArgument("the header does not start with '{'");
   }
   return std::string_view(text, length);
 }
@@ -123,7 +124,7 @@ Status ParseOffsets(const json& field, SafetensorsTensor* tensor) {
                                    " numbers instead of 2");
   }
   if (offsets[0] > offsets[1]) {
-    return Status::InvalidArgument("data_offsets begin at " + std::to_string(offsets[0]) +
+    return Status::InvalidArgument("data_offsets start at " + std::to_string(offsets[0]) +
                                    " and end before, at " + std::to_string(offsets[1]));
   }
   tensor->begin = static_cast<uint64_t>(offsets[0]);
@@ -151,14 +152,14 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const json& objec
   return tensor;
 }
 
-// `tensors` are sorted by begin, then end. They must follow each other exactly and fill
+// `tensors` are sorted by start, then end. They must follow each other exactly and fill
 // `data_bytes`.
 Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_bytes) {
   uint64_t expected = 0;
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin != expected) {
       return Status::InvalidArgument(
-          Quoted(tensor.name) + " begins at byte " + std::to_string(tensor.begin) +
+          Quoted(tensor.name) + " starts at byte " + std::to_string(tensor.begin) +
           " of the data, " +
           (tensor.begin < expected ? "inside the tensor before it" : "after a hole") +
           ", which ends at " + std::to_string(expected));
@@ -172,7 +173,7 @@ Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_b
       std::to_string(expected) + " bytes of data and it has " + std::to_string(data_bytes));
 }
 
-// From wide to narrow, ties as the `safetensors` package breaks them.
+// Sorts types from wide to narrow, and breaks ties as the `safetensors` package does.
 int SafetensorsRank(DType dtype) {
   static constexpr std::array kOrder = {DType::kU64,    DType::kI64,    DType::kF64, DType::kC64,
                                         DType::kF32,    DType::kU32,    DType::kI32, DType::kBF16,

@@ -12,7 +12,8 @@ constexpr std::string_view kIndexSuffix = ".index.json";
 
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
-// One for all ways to write a path. A link stays what it is called: an index names links, too.
+// Returns one path for all ways to write it. It does not resolve a link in the last component,
+// because an index may name links.
 std::filesystem::path Place(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto folder = std::filesystem::absolute(path, ignored).parent_path();
@@ -85,9 +86,9 @@ Status SafetensorsFiles::AddIndex(const std::filesystem::path& path) {
   return CheckIndex(path, *weight_map);
 }
 
-// No tensor is in two files by now; so index and files agree when each tensor that was read is in
-// the file that the index says, and as many were read as the index names. Tensors of other files
-// are none of its business.
+// By now no tensor is in two files. So index and files agree if each tensor that was read is in the
+// file that the index says, and as many were read as the index names. Tensors of other files do not
+// matter.
 Status SafetensorsFiles::CheckIndex(const std::filesystem::path& path,
                                     const WeightMap& weight_map) const {
   std::set<std::filesystem::path> places;

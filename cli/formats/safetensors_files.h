@@ -23,16 +23,17 @@ namespace varve::formats {
 
 class SafetensorsFiles {
  public:
-  // A file that is named twice, by an index and by itself perhaps, is read once. Every error names
-  // the file. kNotFound: no such file; kInvalidArgument: a file is malformed, a
-  // tensor is in two files, or an index and its files disagree.
+  // A file that is named twice, for example by an index and by itself, is read once. Every error
+  // names the file. kNotFound: no such file. kInvalidArgument: a file is malformed, a tensor is in
+  // two files, or an index and its files disagree.
   static Result<SafetensorsFiles> Open(std::span<const std::filesystem::path> paths);
 
-  // In the order of the files, and of the bytes in each.
+  // Returns tensors in the order of the files, and of the bytes in each file.
   const std::vector<FileTensor>& tensors() const { return tensors_; }
-  // Of all files together. Where files disagree about a key, the first file's value stays.
+  // Returns the metadata of all files together. Where files disagree about a key, the first file's
+  // value is kept.
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  // Keys of `metadata` about which files disagree.
+  // Returns the keys of `metadata` about which files disagree.
   const std::vector<std::string>& conflicting_metadata() const { return conflicts_; }
 
  private:

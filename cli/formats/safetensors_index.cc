@@ -25,7 +25,7 @@ Result<WeightMap> ParseSafetensorsIndex(std::string_view text) {
   for (const auto& [name, file] : root["weight_map"].items()) {
     if (!file.is_string() || !IsPlainFileName(file.get_ref<const std::string&>())) {
       return Status::InvalidArgument("weight_map gives tensor \"" + name +
-                                     "\" no name of a file beside the index");
+                                     "\" a name that is no file in the folder of the index");
     }
     weight_map.emplace(name, file.get<std::string>());
   }

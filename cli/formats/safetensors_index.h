@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The `*.index.json` of a checkpoint that is cut into several safetensors files: which tensor is in
-// which file of the same folder. Functions are stateless.
+// The `*.index.json` of a checkpoint that is cut into several safetensors files. It says which file
+// of the same folder holds each tensor. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ namespace varve::formats {
 
 using WeightMap = std::map<std::string, std::string>;  // tensor name -> file name
 
-// Reads an index of unknown origin. kInvalidArgument: not JSON, a key twice, no `weight_map`, or a
-// file name that is not that of a file beside the index (no folders, no "..").
+// Reads an index of unknown origin. kInvalidArgument: it is not JSON, a key occurs twice, there is
+// no `weight_map`, or a file name does not name a file in the same folder (no folders, no "..").
 Result<WeightMap> ParseSafetensorsIndex(std::string_view text);
 
-// The text of an index, with `metadata.total_size`, as the transformers package writes it.
+// Returns the text of an index, with `metadata.total_size`, as the transformers package writes it.
 std::string BuildSafetensorsIndex(const WeightMap& weight_map, uint64_t total_bytes);
 
 // Cuts tensors, in order, into groups of at most `max_bytes` each (a larger tensor goes alone).
@@ -32,9 +32,10 @@ std::string BuildSafetensorsIndex(const WeightMap& weight_map, uint64_t total_by
 std::vector<std::vector<TensorInfo>> SplitBySize(std::span<const TensorInfo> tensors,
                                                  uint64_t max_bytes);
 
-// "dir/model.safetensors" -> "dir/model-00002-of-00003.safetensors"; `number` counts from 1.
+// Turns "dir/model.safetensors" into "dir/model-00002-of-00003.safetensors". `number` counts from
+// 1.
 std::filesystem::path ShardFileName(const std::filesystem::path& path, size_t number, size_t count);
-// "dir/model.safetensors" -> "dir/model.safetensors.index.json".
+// Turns "dir/model.safetensors" into "dir/model.safetensors.index.json".
 std::filesystem::path IndexFileName(const std::filesystem::path& path);
 
 }  // namespace varve::formats

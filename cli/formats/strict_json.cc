@@ -14,16 +14,16 @@ using nlohmann::json;
 constexpr size_t kMaxDepth = 16;
 constexpr char kTooDeep[] = "it is nested too deeply";
 
-// nlohmann's messages open with a code in brackets, which tells a user nothing.
+// nlohmann's messages start with a code in brackets, which tells a user nothing.
 std::string WithoutCode(const std::string& what) {
   const size_t end = what.find("] ");
   return end == std::string::npos ? what : what.substr(end + 2);
 }
 
-// Builds the document from the parser's events. A value goes to its place when it comes, so that
-// the time is linear; nlohmann's parser with a callback looks through all members of an object at
-// the end of each one. A value that is too deep ends the parse before it is kept, so that a file of
-// brackets costs no memory.
+// Builds the document from the parser's events. Each value goes to its place when it comes, so the
+// time is linear. nlohmann's parser with a callback looks through all members of an object at the
+// end of each one. A value that is too deep ends the parse before it is kept, so a file of brackets
+// costs no memory.
 class StrictBuilder final : public nlohmann::json_sax<json> {
  public:
   bool null() override { return Add(nullptr); }
@@ -61,7 +61,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
     return false;
   }
 
-  // Where a value that comes now belongs: the document, the end of the open array, or the member
+  // Returns where the next value belongs: the document, the end of the open array, or the member
   // whose key came last.
   json* Place(json value) {
     if (open_.empty()) {
@@ -102,7 +102,7 @@ class StrictBuilder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 Result<json> ParseStrictJson(std::string_view text) {
-  // nlohmann's parser takes a NUL for the end of the text and would not look at what follows.
+  // nlohmann's parser takes a NUL for the end of the text and would not check what follows.
   if (text.find('\0') != std::string_view::npos) {
     return Status::InvalidArgument("not JSON: it holds a NUL byte");
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JSON from files of unknown origin: what nlohmann/json takes, less objects that hold a key twice
-// (it would keep one of the two in silence, and another reader perhaps the other) and values nested
-// more than 16 deep. Stateless.
+// JSON from files of unknown origin. It accepts what nlohmann/json accepts, except values nested
+// more than 16 deep and objects that hold a key twice. nlohmann/json would keep one of the two
+// values in silence, and another reader perhaps the other. Stateless.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace varve::formats {
 
-// kInvalidArgument with the parser's own words, the key that comes twice, or the depth.
+// kInvalidArgument has the parser's own words, names the key that occurs twice, or tells the depth.
 Result<nlohmann::json> ParseStrictJson(std::string_view text);
 
 }  // namespace varve::formats

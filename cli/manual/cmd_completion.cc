@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve completion: scripts for the shells; and the hidden verb that they call.
+// varve completion: prints scripts for the shells. This file also has the hidden verb that the
+// scripts call.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -37,7 +38,7 @@ Outcome RunCompletion(const Context& context, const CLI::App& app, const std::st
   return {};
 }
 
-// A shell would run a tag like "$(reboot)" that somebody else put into the store.
+// A shell would run a tag like "$(reboot)" that another user has put into the store.
 bool IsHarmless(const std::string& word) {
   return std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '+' || c == '/' || c == '-';

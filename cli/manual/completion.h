@@ -12,21 +12,21 @@
 
 namespace varve::cli {
 
-// What may be completed to the value of an option or an argument.
+// Candidates for the value of an option or an argument.
 struct Candidates {
   enum class Kind { kNothing, kWords, kSteps, kFiles, kFolders };
   Kind kind = Kind::kNothing;
   std::vector<std::string> words;
 };
 
-// By the choices of the option, or by what its value is called: STEP, FILE, OUT, PATH, DEST, VERB.
+// Follows the choices of the option, or the name of its value: STEP, FILE, OUT, PATH, DEST, VERB.
 Candidates CandidatesOf(const OptionManual& option, const CommandManual& command);
 
-// All names of the options, with those that take no value or without them.
+// Returns all names of the options, with or without those that take no value.
 std::vector<std::string> OptionNames(const CommandManual& command, bool with_flags);
 std::vector<std::string> VerbNames(const CommandManual& command);
 
-// The text in single quotes, with what the shells need inside of them.
+// Returns the text in single quotes, with the escapes that shells need in it.
 std::string ShellQuoted(std::string_view text);
 
 std::string BashCompletion(const CommandManual& command);

@@ -63,7 +63,7 @@ std::string OptionsCase(const std::string& verb, const CommandManual& command) {
          Join(OptionNames(command, false), " ") + "' ;;\n";
 }
 
-// Adds to `options` and `valued` what the verb brings; the empty verb stands for all.
+// Adds the verb's options to `options` and `valued`. The empty verb stands for all verbs.
 std::string OptionsFunction(const CommandManual& command) {
   std::string text = "_varve_options() {\n  case $1 in\n" + OptionsCase("''", command);
   for (const CommandManual& verb : command.verbs) {
@@ -112,7 +112,7 @@ std::string ArgumentCases(const CommandManual& verb, const CommandManual& comman
   for (const OptionManual& argument : verb.arguments) {
     const std::string position = argument.repeats ? "[0-9]*" : std::to_string(++number);
     text += ValueCase(std::string(verb.Verb()) + ":" + position, argument, command);
-    if (argument.repeats) break;  // nobody knows where the next one begins
+    if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
 }

@@ -46,7 +46,7 @@ constexpr char kEnd[] = R"sh(  esac
 _varve "$@"
 )sh";
 
-// A backslash before what _arguments and _describe would take for their own.
+// Escapes by a backslash what _arguments and _describe would interpret.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -90,7 +90,7 @@ std::string ArgumentSpecs(const CommandManual& verb, const CommandManual& comman
     const std::string where = argument.repeats ? "*" : std::to_string(++number);
     text += " \\\n        " + ShellQuoted(where + ":" + Escaped(argument.value) + ":" +
                                           Action(CandidatesOf(argument, command)));
-    if (argument.repeats) break;  // nobody knows where the next one begins
+    if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
 }

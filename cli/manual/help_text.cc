@@ -10,7 +10,7 @@ namespace varve::cli {
 namespace {
 
 constexpr size_t kWidth = 80;
-constexpr size_t kColumn = 24;  // where explanations begin
+constexpr size_t kColumn = 24;  // where explanations start
 
 // Breaks the text between words, so that it fits right of kColumn.
 std::string Fill(const std::string& text) {

@@ -28,7 +28,7 @@ writer ends meanwhile, the command does it itself.
 Output files appear whole or not at all, and replace an existing file only with
 --force. Long work shows a progress bar on a terminal, and nothing when piped.)";
 
-// The contract with scripts; cli/outcome.h has the same numbers.
+// The contract with scripts. cli/outcome.h has the same numbers.
 constexpr char kExitCodes[] = R"(   0  done
    1  failed
    2  usage

@@ -11,7 +11,8 @@
 namespace varve::cli {
 namespace {
 
-// What troff would not print as it stands. A hyphen or a quote is one that a shell understands.
+// Escapes what troff would change. It keeps hyphens and quotes as characters that a shell
+// understands.
 std::string_view Escape(char c) {
   switch (c) {
     case '\\':
@@ -34,7 +35,7 @@ std::string_view Escape(char c) {
 std::string Plain(std::string_view text) {
   std::string plain;
   for (const char c : text) {
-    // A dot at the beginning of a line would make it a request.
+    // A dot at the start of a line would make the line a troff request.
     if (c == '.' && (plain.empty() || plain.back() == '\n')) plain += "\\&";
     const std::string_view escaped = Escape(c);
     escaped.empty() ? plain += c : plain += escaped;
@@ -48,7 +49,7 @@ std::string Italic(std::string_view text) { return "\\fI" + Plain(text) + "\\fR"
 // An argument of a macro.
 std::string Quoted(std::string_view text) { return "\"" + Plain(text) + "\""; }
 
-// Paragraphs are filled; lines that begin with a space keep their form.
+// Paragraphs are filled. Lines that start with a space keep their form.
 std::string Paragraphs(std::string_view notes) {
   std::istringstream lines{std::string(notes)};
   std::string text;

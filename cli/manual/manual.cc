@@ -24,7 +24,7 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-// CLI11 tells the type and the choices of CLI::IsMember in one: "RULE:{error,replace}".
+// CLI11 returns the type and the choices of CLI::IsMember as one text: "RULE:{error,replace}".
 void SetValue(const CLI::Option& option, OptionManual* manual) {
   const std::string type = option.get_type_name();
   const size_t rule = type.find(":{");
@@ -50,7 +50,7 @@ bool IsShown(const CLI::App& app, const CLI::Option& option) {
   return app.get_parent() == nullptr || &option != app.get_help_ptr();
 }
 
-// Letters to insert, take out, replace or exchange with their neighbour.
+// Counts letters to insert, remove, replace or swap with their neighbour.
 size_t NumChanges(std::string_view a, std::string_view b) {
   if (a.size() > 64) return a.size();  // no slip of a verb
   std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the command knows about itself, read from its own parser as plain values: the one source of
-// the help texts, the manual page, docs/cli.md and the shell completions. A new verb appears in all
-// of them by itself.
+// What the command knows about itself, as plain values. It is read from the command's own parser,
+// and is the one source of the help texts, the manual page, docs/cli.md and the shell completions.
+// So a new verb appears in all of them by itself.
 #pragma once
 
 #include <span>
@@ -17,18 +17,18 @@ class App;
 namespace varve::cli {
 
 struct OptionManual {
-  std::vector<std::string> names;  // "-o" before "--output"; of an argument none
-  std::string value;               // "OUT"; of a flag empty
+  std::vector<std::string> names;  // "-o" before "--output". Empty for an argument
+  std::string value;               // "OUT". Empty for a flag
   std::string description;
   std::vector<std::string> choices;  // empty = any value
   std::string default_value;
-  std::string environment;  // the variable that it is read from otherwise
+  std::string environment;  // the variable that gives the value if the option does not
   bool required = false;
   bool repeats = false;
 
-  // "OUT", or the choices: "error|replace".
+  // Returns "OUT", or the choices: "error|replace".
   std::string Placeholder() const;
-  // The description, and what holds when the option is not given.
+  // Returns the description, and the value that holds when the option is not given.
   std::string Explanation() const;
 };
 
@@ -38,38 +38,40 @@ struct CommandManual {
   std::string description;
   std::vector<OptionManual> arguments;  // by position
   std::vector<OptionManual> options;
-  // Paragraphs with an empty line between them; a line that begins with a space stays as it is.
+  // Paragraphs with an empty line between them. A line that starts with a space stays as it is.
   std::string notes;
   std::vector<CommandManual> verbs;
 
   std::string_view Verb() const;  // "import"
 };
 
-// What concerns more than one verb. A plain value; the text has the form of notes.
+// A text about more than one verb. A plain value. The text has the form of notes.
 struct HelpTopic {
   std::string_view name;
   std::string_view title;
   std::string_view text;
 };
 
-// Hidden verbs and options are left out, and --help of a verb, because help VERB says the same.
+// Leaves out hidden verbs and options. It also leaves out --help of a verb, because help VERB says
+// the same.
 CommandManual DescribeCommand(const CLI::App& app);
 
 std::span<const HelpTopic> HelpTopics();
 
-// The word that `typed` is a slip of: the nearest one, when two changes of a letter, or of two that
-// have changed places, are enough and the half of it is right; empty without such. Of equal ones
-// the first.
+// Returns the word that the user may have meant by `typed`: the nearest one that differs by at most
+// two changes and has half of its letters right. A change adds, drops or replaces a letter, or
+// swaps two neighbours. Of equally near words it returns the first. It returns an empty text when
+// there is none.
 std::string MostSimilar(std::string_view typed, std::span<const std::string> words);
 
-// "varve import [OPTION...] FILE... --step N".
+// Returns "varve import [OPTION...] FILE... --step N".
 std::string Synopsis(const CommandManual& command);
 
-// The help for a terminal of 80 columns.
+// Returns the help for a terminal of 80 columns.
 std::string HelpText(const CommandManual& command);
-// docs/cli.md: the help texts, one after the other.
+// Returns docs/cli.md: the help texts, one after the other.
 std::string MarkdownText(const CommandManual& command);
-// The manual page, for man(1).
+// Returns the manual page, for man(1).
 std::string ManPage(const CommandManual& command);
 
 }  // namespace varve::cli

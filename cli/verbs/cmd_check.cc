@@ -45,7 +45,7 @@ std::string ToText(const CheckReport& report, bool read_data) {
   return text + (report.ok() ? ": no errors\n" : "\n");
 }
 
-// The bar is gone when this returns, so that the report begins on a clean line.
+// The bar is gone when this returns, so that the report starts on a clean line.
 Result<CheckReport> CheckWithProgress(const Context& context, const Store& store,
                                       CheckOptions options) {
   ProgressBar progress("check", context.quiet());

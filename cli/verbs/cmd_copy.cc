@@ -29,7 +29,7 @@ struct CopyVerbOptions {
   bool init = false;
 };
 
-// What the text options mean, once they are known to be right.
+// The values of the text options, after they have been checked.
 struct CopyPlan {
   std::vector<CheckpointId> ids;
   std::string destination;
@@ -93,7 +93,7 @@ JSON: destination copied[as import])";
 void AddCopy(CLI::App& app, Context& context) {
   auto options = std::make_shared<CopyVerbOptions>();
   CLI::App* verb = app.add_subcommand("copy", "Save checkpoints of this store in another one");
-  // CLI11 gives a repeated argument all words there are, so DEST stands here only for the help.
+  // CLI11 gives a repeated argument all words, so DEST is here only for the help.
   verb->add_option("STEP", options->words, kStepHelp)->required();
   verb->add_option("DEST", "Folder of the other store; the last word");
   verb->add_option("--run", options->run, "The run to save in; without it that of the same name");

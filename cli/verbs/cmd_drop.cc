@@ -21,7 +21,8 @@ struct DropVerbOptions {
 };
 
 Outcome RunDrop(const Context& context, const DropVerbOptions& options) {
-  // All are resolved before any goes: "latest 5" means the latest of now.
+  // All steps are resolved before any is dropped. So "latest 5" means the latest step before the
+  // drop.
   DropRequest request{.ids = {}, .reclaim = !options.no_reclaim};
   if (Outcome outcome = FindSteps(context, options.steps, &request.ids); !outcome.ok()) {
     return outcome;

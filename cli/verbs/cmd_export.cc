@@ -79,8 +79,8 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportOptions& opt
   return PlanSafetensors(std::move(request));
 }
 
-// The folder of a plan and those above it, made if missing; removed again when nothing came to be
-// in them.
+// The folder of a plan and the folders above it. They are made if missing, and removed again when
+// nothing was put into them.
 class ExportFolder {
  public:
   Status Make(const std::filesystem::path& folder) {
@@ -134,7 +134,7 @@ Status RemoveLeftovers(const Context& context, std::span<const std::filesystem::
   return Status::Ok();
 }
 
-// All files are whole before the first gets its name.
+// All files are whole before the first gets its final name.
 Status WriteAll(const Context& context, const CheckpointReader& reader, const ExportPlan& plan,
                 bool force) {
   ExportFolder folder;

@@ -35,7 +35,7 @@ struct ForgetOptions {
   bool no_wait = false;
 };
 
-// What the policy decides about each checkpoint, and what the store is like before anything goes.
+// The policy's decision about each checkpoint, and the state of the store before the drop.
 struct Forgetting {
   std::vector<CheckpointInfo> checkpoints;
   std::vector<RetentionDecision> decisions;  // one for each of them
@@ -125,7 +125,7 @@ std::string BytesText(uint64_t bytes) {
   return HumanBytes(bytes) + " (" + Count(bytes, "byte") + ")";
 }
 
-// What comes back at once, and how the rest does.
+// Says which space comes back at once, and how to get the rest.
 std::string WouldBeText(const Forgetting& forgetting, bool no_reclaim) {
   const ReclaimReport& report = forgetting.report;
   std::string text =

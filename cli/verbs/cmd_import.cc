@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve import: saves a checkpoint from files of other formats, chunk by chunk: files of any size
-// take little memory, and one that changes meanwhile is an error.
+// varve import: saves a checkpoint from files of other formats, chunk by chunk. Files of any size
+// take little memory. A file that changes during the import is an error.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Metric {
   double value = 0;
 };
 
-// What the text options mean, once they are known to be right.
+// The values of the text options, after they have been checked.
 struct ImportPlan {
   std::optional<uint64_t> step;
   std::optional<uint64_t> parent;
@@ -122,7 +122,8 @@ class SourceFinder {
     for (const FileTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
-  // The source's name, which lives as long as the tensors; empty when there is none.
+  // Returns the source's name, which lives as long as the tensors, or an empty name when there is
+  // none.
   std::string_view Find(const FileTensor& tensor) const {
     if (tensor.dtype != DType::kBF16 && tensor.dtype != DType::kF16) return {};
     for (const RenameRule& rule : rules_) {
@@ -200,7 +201,7 @@ Result<SaveReport> Save(const Context& context, const ImportSource& source,
   return writer->Commit();
 }
 
-// What is there under the number of the step, when this is to be replaced.
+// Returns the existing checkpoint of this step if it is to be replaced.
 std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string& run,
                                            const ImportPlan& plan) {
   if (plan.on_existing != OnExisting::kReplace) return std::nullopt;
@@ -208,8 +209,8 @@ std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string
   return there.ok() ? std::optional((*there)->info()) : std::nullopt;
 }
 
-// Tags belong to the number of a step and metrics to what was saved, so the one stay and the others
-// go: nobody may have to guess that.
+// Tags belong to the number of a step, so they stay. Metrics belong to what was saved, so they go.
+// The user is told both.
 void NoteReplaced(const Context& context, const CheckpointInfo& replaced) {
   const std::string step = "step " + HumanId(replaced.id) + " was replaced";
   if (!replaced.tags.empty()) {
@@ -218,7 +219,7 @@ void NoteReplaced(const Context& context, const CheckpointInfo& replaced) {
                  (replaced.tags.size() == 1 ? "names" : "name") + " the new bytes");
   }
   if (!replaced.metrics.empty()) {
-    context.Note(step + ": the metrics of what it was are gone: " + HumanMetrics(replaced.metrics));
+    context.Note(step + ": the old metrics are gone: " + HumanMetrics(replaced.metrics));
   }
 }
 
@@ -227,7 +228,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
-  // Files first: a malformed one must not leave an empty store behind.
+  // The files are read first, because a malformed one must not leave an empty store behind.
   Result<ImportSource> source = ReadFiles(options, *plan);
   if (!source.ok()) return Outcome::Failed(source.status());
   if (!plan->step) plan->step = source->step;

@@ -30,8 +30,8 @@ struct TensorLog {
   std::vector<TensorChange> changes;
 };
 
-// A pattern is matched against the tensors of the newest step: looking through all steps could take
-// long, and what is gone can still be named in full.
+// A pattern is matched against the tensors of the newest step. Looking through all steps could take
+// long, and a removed tensor can still be named in full.
 Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& options) {
   if (!IsGlob(options.name)) return std::vector{options.name};
   std::vector<std::string> names;

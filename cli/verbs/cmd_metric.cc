@@ -64,7 +64,8 @@ constexpr char kNotes[] = "JSON: run step metrics applied_by";
 
 void AddMetric(CLI::App& app, Context& context) {
   auto options = std::make_shared<MetricOptions>();
-  CLI::App* verb = app.add_subcommand("metric", "Set metrics of a checkpoint, beside those it has");
+  CLI::App* verb =
+      app.add_subcommand("metric", "Set metrics of a checkpoint; its other metrics stay");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("METRIC", options->metrics, "METRIC=VALUE, such as loss=2.5; also nan and inf")
       ->required();

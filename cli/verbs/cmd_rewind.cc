@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve rewind: makes an earlier step the newest of its run; the later ones move to a fork.
+// varve rewind: makes an earlier step the newest of its run. The later ones move to a fork.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>

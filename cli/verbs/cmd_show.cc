@@ -46,7 +46,8 @@ Result<Shown> Load(const Store& store, const std::string& step) {
   return shown;
 }
 
-// Saves that have begun in the root of a group, and the ranks that are not done; nullopt: no root.
+// Returns the unfinished saves of a group, each with the ranks that are not done. nullopt = the
+// path is not the root of a group.
 Result<std::optional<std::vector<OpenSave>>> FindUnfinished(const Context& context) {
   std::optional<std::vector<OpenSave>> unfinished;
   std::string path;
@@ -104,7 +105,7 @@ std::string UnfinishedText(const std::vector<OpenSave>& saves) {
   return text;
 }
 
-// The parts of a JSON object, one a line; an empty part is left out.
+// Shows the parts of a JSON object, one a line. An empty part is left out.
 std::string PartsText(const std::string& title, const ordered_json& object) {
   std::string text = "\n" + title + "\n";
   for (const auto& [key, value] : object.items()) {

@@ -47,8 +47,8 @@ constexpr char kNotes[] = "JSON: run step tag applied_by";
 
 void AddTag(CLI::App& app, Context& context) {
   auto options = std::make_shared<TagOptions>();
-  CLI::App* verb =
-      app.add_subcommand("tag", "Give a checkpoint a name, which leaves any other step of its run");
+  CLI::App* verb = app.add_subcommand(
+      "tag", "Tag a checkpoint; moves the tag if another step of the run has it");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("TAG", options->tag,
                    "The name: no number, not latest or best, without @ : * and white space")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve untag: takes a tag away; the checkpoint stays.
+// varve untag: removes a tag. The checkpoint stays.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -59,7 +59,7 @@ constexpr char kNotes[] = "JSON: run tag applied_by";
 
 void AddUntag(CLI::App& app, Context& context) {
   auto options = std::make_shared<UntagOptions>();
-  CLI::App* verb = app.add_subcommand("untag", "Take a tag away; the checkpoint stays");
+  CLI::App* verb = app.add_subcommand("untag", "Remove a tag; the checkpoint stays");
   verb->add_option("TAG", options->tag, "The tag; as RUN@TAG for another run than main")
       ->required();
   verb->add_option("--run", options->run, "The run whose tag it is");

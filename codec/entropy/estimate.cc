@@ -12,15 +12,15 @@
 namespace varve {
 namespace {
 
-// Bytes that a coder needs whatever it codes: headers and Huffman tables.
+// The fixed bytes of a coder: headers and Huffman tables.
 constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
-// A gain below this share is not worth the time of a slower coder; raw is by far the fastest.
+// A smaller gain is not worth the time of a slower coder. Raw is by far the fastest.
 constexpr double kMinGain = 0.025;
 constexpr double kMinGainOverRaw = 0.05;
 
-// n * log2(n) of n up to kMaxSample, from a table: a logarithm for each of 256 counters of each
+// n * log2(n) for n up to kMaxSample, from a table. A logarithm for each of 256 counters of each
 // plane would take longer than the sample itself.
 const double* NLog2N() {
   static const std::vector<double> table = [] {
@@ -38,7 +38,8 @@ double BinaryEntropy(double p) {
   return -p * std::log2(p) - (1 - p) * std::log2(1 - p);
 }
 
-// Entropy of counters, with what a small sample underestimates (Miller and Madow) added.
+// Returns the entropy of counters, corrected for what a small sample underestimates (Miller and
+// Madow).
 struct Entropy {
   double bits = 0;  // of all symbols together
   uint32_t total = 0;
@@ -66,7 +67,7 @@ Entropy EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
   return entropy;
 }
 
-// Huffman spends a whole bit on a symbol that deserves less.
+// Huffman spends a whole bit on a symbol that needs less.
 double HuffmanBits(const Entropy& entropy) {
   if (2 * entropy.largest <= entropy.total) return entropy.bits;
   const double p = static_cast<double>(entropy.largest) / entropy.total;
@@ -76,7 +77,7 @@ double HuffmanBits(const Entropy& entropy) {
 double SparseBits(const PlaneStats& stats) {
   const uint32_t zeros = stats.counts[0];
   if (stats.groups == 0 || zeros == 0) return 8.0 * stats.total;
-  // A bitmap byte is zero with probability f; the others are as good as independent bits.
+  // A bitmap byte is zero with probability f. The others are nearly independent bits.
   const double f = static_cast<double>(stats.zero_groups) / stats.groups;
   const double p0 = static_cast<double>(zeros) / stats.total;
   const double rest = f < 1.0 ? std::clamp((p0 - f) / (1.0 - f), 0.0, 1.0) : 0.0;
@@ -85,7 +86,7 @@ double SparseBits(const PlaneStats& stats) {
   return stats.total / 8.0 * std::min(bitmap * 1.02, 8.0) + values;
 }
 
-// Of half bytes that are coded two by two.
+// Returns the bits of half bytes that are coded in pairs.
 double PairBits(const Entropy& halves) {
   const double p = static_cast<double>(halves.largest) / std::max(halves.total, 1u);
   const double pair = p * p;  // of the commonest pair, which costs a bit at least
@@ -100,7 +101,7 @@ double NibbleBits(const PlaneStats& stats) {
   return PairBits(EntropyOf(folded, 0, 16)) + 8.0 * folded[15];
 }
 
-// The low halves are stored raw; otherwise this coder would be no faster than plain Huffman.
+// The low halves are stored raw. Otherwise this coder would be no faster than plain Huffman.
 double HalvesBits(const PlaneStats& stats) {
   uint32_t high[16] = {};
   for (ptrdiff_t i = 0; i < 16; ++i) {
@@ -125,8 +126,8 @@ void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats) {
 }
 
 bool LooksRandom(const PlaneStats& stats) {
-  // The chance that two bytes are equal is 1/256 for random bytes and more for all others; it needs
-  // no logarithm and, unlike the entropy of a sample, is not biased.
+  // The chance that two bytes are equal is 1/256 for random bytes and higher for all others.
+  // Computing it needs no logarithm. Unlike the entropy of a sample, it is not biased.
   uint32_t pairs = 0;  // at most kMaxSample squared
   for (const uint32_t count : stats.counts) pairs += count * count;
   const double total = stats.total;
@@ -145,7 +146,7 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
     const double gain = best.coder == StreamCoder::kRaw ? kMinGainOverRaw : kMinGain;
     if (bits < best.bits * (1.0 - gain)) best = {.coder = coder, .bits = bits};
   };
-  // The faster ones first: the next must be smaller by more than kMinGain.
+  // The faster coders come first. A later one must be smaller by more than kMinGain.
   consider(StreamCoder::kNibbles, NibbleBits(stats), kNibblesOverhead);
   consider(StreamCoder::kHalves, HalvesBits(stats), kNibblesOverhead);
   consider(StreamCoder::kZstd, HuffmanBits(entropy), kZstdOverhead);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Huffman code whose codes are all of one length, of symbols at equal distances: what bytes have
-// of which some bits are noise and the others do not change. The low plane of what a second moment
-// adds to its decayed base is such, since the sign never changes. Eight symbols are coded and
-// decoded at once, in one word. Functions are stateless.
+// A flat code: a Huffman code whose codes all have one length, and whose symbols lie at equal
+// distances. It fits bytes in which some bits are noise and the others never change. One example is
+// the low plane of the change of a second moment against its decayed base, because the sign never
+// changes. Eight symbols are coded and decoded at once, in one word. Functions are stateless.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 namespace varve {
 
 struct FlatCode {
-  unsigned width = 0;   // bits of each code, at most 7; 0 = the code is not flat
+  unsigned width = 0;   // bits of each code, at most 7. 0 = the code is not flat
   unsigned shift = 0;   // symbol number i is lowest + (i << shift), and i is its code
   uint64_t lowest = 0;  // in each of eight bytes
 };
@@ -29,7 +29,8 @@ inline FlatCode FlatCodeOf(const HuffmanCode& code) {
   if (width > 7 || second > 255 || !std::has_single_bit(second - lowest)) return {};
   const unsigned last = lowest + ((1u << width) - 1) * (second - lowest);
   if (last > 255) return {};
-  // Codes of a complete code that has as many of this width as there can be are all of them.
+  // A complete code has a symbol for every number of `width` bits. So if there are that many codes
+  // of this width, they are all of the code.
   for (unsigned symbol = lowest; symbol <= last; symbol += second - lowest) {
     if (code.bits[symbol] != width) return {};
   }
@@ -38,8 +39,8 @@ inline FlatCode FlatCodeOf(const HuffmanCode& code) {
           .lowest = uint64_t{lowest} * 0x0101010101010101};
 }
 
-// The codes of eight symbols, the first one's at the top of 8 * width bits: neighbours change
-// places as they are moved together, then pairs of them, then halves.
+// Returns the codes of eight symbols in 8 * width bits, with the first symbol's code at the top.
+// First neighbours are moved together and change places, then pairs of them, then halves.
 VARVE_INLINE inline uint64_t PackFlat(const FlatCode& flat, uint64_t symbols) {
   constexpr uint64_t kBytes = 0x00FF00FF00FF00FF;
   constexpr uint64_t kPairs = 0x0000FFFF0000FFFF;
@@ -49,7 +50,7 @@ VARVE_INLINE inline uint64_t PackFlat(const FlatCode& flat, uint64_t symbols) {
   return (x & 0xFFFFFFFF) << (4 * flat.width) | x >> 32;
 }
 
-// The other way round. Bits above the codes are left out.
+// The reverse of PackFlat. It ignores bits above the codes.
 VARVE_INLINE inline uint64_t UnpackFlat(const FlatCode& flat, uint64_t codes) {
   const uint64_t half = (uint64_t{1} << (4 * flat.width)) - 1;
   const uint64_t pairs = ((uint64_t{1} << (2 * flat.width)) - 1) * 0x0000000100000001;

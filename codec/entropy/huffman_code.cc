@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A code is described by weights: a symbol of weight w > 0 has a code of (longest + 1 - w) bits,
-// one of weight 0 has none. They are stored as half bytes, or as an FSE stream whose symbols they
-// are.
+// A code is described by weights. A symbol of weight w > 0 has a code of (longest + 1 - w) bits. A
+// symbol of weight 0 has none. Weights are stored as half bytes, or as the symbols of an FSE
+// stream.
 #include "codec/entropy/huffman_code.h"
 
 #include <algorithm>
@@ -33,13 +33,13 @@ bool ReadDirect(ByteReader* reader, size_t count, Weights* weights) {
   return true;
 }
 
-// The body of an FSE stream with room to read past its end.
+// The body of an FSE stream with readable room past its end.
 class FseBits {
  public:
   explicit FseBits(std::span<const std::byte> body) : num_bits_(8 * body.size()) {
     std::copy(body.begin(), body.end(), bytes_.begin());
   }
-  // The 16 bits from a position on, which is at most num_bits().
+  // Returns the 16 bits from a position on. The position is at most num_bits().
   unsigned At(size_t position) const {
     return (LoadLittle<uint32_t>(&bytes_[position / 8]) >> (position % 8)) & 0xFFFFu;
   }
@@ -51,14 +51,14 @@ class FseBits {
   size_t num_bits_;
 };
 
-// How many of the 2^log cells each weight has; -1 stands for one cell at the end of the table.
+// The number of the 2^log cells that each weight has. -1 means one cell at the end of the table.
 struct Distribution {
   unsigned log = 0;
   std::array<int, kMaxCodeBits + 1> cells{};
 };
 
-// Counts are stored with as many bits as what is left to give away needs, small ones with one bit
-// less; after a zero, pairs of bits say how many more follow. Moves *position past it.
+// A count is stored with the bits that the cells left over need, and a small one with one bit less.
+// After a zero, pairs of bits say how many more zeros follow. Moves *position past it all.
 bool ReadDistribution(const FseBits& bits, size_t* position, Distribution* distribution) {
   distribution->log = bits.At(*position, 4) + kMinFseLog;
   *position += 4;
@@ -92,7 +92,7 @@ bool ReadDistribution(const FseBits& bits, size_t* position, Distribution* distr
   return left == 0 && *position <= bits.num_bits();
 }
 
-// What a state stands for, and the states that may follow it.
+// The symbol of a state, and the states that may follow it.
 struct FseCell {
   uint8_t weight = 0;
   uint8_t bits = 0;
@@ -133,8 +133,8 @@ FseTable MakeFseTable(const Distribution& distribution) {
   return table;
 }
 
-// Two states in turn, read from the end. The stream ends when a state wants more bits than are
-// left; the other one still has a weight to give.
+// Reads with two states in turn, from the end. The stream ends when a state wants more bits than
+// are left. The other state then still has a weight to give.
 bool ReadFse(ByteReader* reader, size_t body_bytes, Weights* weights) {
   std::span<const std::byte> body;
   if (body_bytes < 2 || !reader->TakeSpan(body_bytes, &body)) return false;
@@ -161,7 +161,7 @@ bool ReadFse(ByteReader* reader, size_t body_bytes, Weights* weights) {
   return false;
 }
 
-// The last weight is what makes the code complete.
+// The last weight is the one that makes the code complete.
 bool MakeCode(Weights* weights, HuffmanCode* code) {
   unsigned sum = 0;
   for (size_t i = 0; i < weights->count; ++i) {

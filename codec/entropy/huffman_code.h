@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The description of a Huffman code in front of the literals of a zstd block (RFC 8878, 4.2.1): the
-// length of every symbol's code, from which the code follows. Takes hostile bytes. Functions are
-// stateless.
+// The description of a Huffman code in front of the literals of a zstd block (RFC 8878, 4.2.1). It
+// gives the length of every symbol's code, and the code follows from that. Takes hostile bytes.
+// Functions are stateless.
 #pragma once
 
 #include <array>
@@ -17,19 +17,20 @@ namespace varve {
 inline constexpr size_t kMaxCodeBits = 11;
 
 struct HuffmanCode {
-  std::array<uint8_t, 256> bits{};  // of each symbol's code; 0 = there is no such symbol
+  std::array<uint8_t, 256> bits{};  // length of each symbol's code, or 0 = no such symbol
 };
 
-// A code that is as good as any of at most kMaxCodeBits, or nearly so. At least two bytes occur,
-// and together less than 2^24 times.
+// Makes the best code of at most kMaxCodeBits bits a symbol, or nearly the best. At least two
+// different bytes must occur, and all counts together must be below 2^24.
 HuffmanCode MakeHuffmanCode(const ByteCounts& counts);
 
 // Writes the description of a complete code to `to`, which has room for kMaxCodeDescription bytes.
-// Returns how many they are, or 0 when there is no description of so few.
+// Returns the size of the description, or 0 when that room is too small for it.
 inline constexpr size_t kMaxCodeDescription = 128;
 size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to);
 
-// Takes a description off the reader. False when it is damaged, or unlike those that are written.
+// Takes a description off the reader. Returns false when it is damaged or is none that this encoder
+// writes.
 [[nodiscard]] bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code);
 
 }  // namespace varve

@@ -15,7 +15,8 @@ constexpr unsigned kFseSize = 1u << kFseLog;
 constexpr size_t kMaxDirect = 128;
 constexpr size_t kNumWeights = kMaxCodeBits + 1;
 
-// The weights that are stored: of all symbols up to the last one, whose weight follows.
+// The weights that are stored. They are those of all symbols before the last one, whose weight
+// follows from them.
 struct Weights {
   std::array<uint8_t, 256> at;
   size_t count = 0;
@@ -42,7 +43,7 @@ size_t WriteDirect(const Weights& weights, std::byte* to) {
   return 1 + (weights.count + 1) / 2;
 }
 
-// Bits from the lowest of a byte on. Writes up to 8 bytes past its end.
+// Writes bits, from the lowest of a byte on. It writes up to 8 bytes past its end.
 class BitWriter {
  public:
   explicit BitWriter(std::byte* to) : begin_(to), at_(to) {}
@@ -64,7 +65,7 @@ class BitWriter {
   unsigned count_ = 0;  // of bits that make no byte yet
 };
 
-// How many of the kFseSize cells each weight has.
+// The number of the kFseSize cells that each weight has.
 using Cells = std::array<unsigned, kNumWeights>;
 
 Cells CellsOf(const Weights& weights) {
@@ -78,13 +79,13 @@ Cells CellsOf(const Weights& weights) {
     cells[w] = std::max(1u, (counts[w] * kFseSize + total / 2) / total);
     given += cells[w];
   }
-  // The commonest can best do with some more or less.
+  // A cell more or less matters least to the most frequent weight.
   for (; given < kFseSize; ++given) ++*std::max_element(cells.begin(), cells.end());
   for (; given > kFseSize; --given) --*std::max_element(cells.begin(), cells.end());
   return cells;
 }
 
-// As ReadDistribution of huffman_code.cc reads it.
+// Writes what ReadDistribution of huffman_code.cc reads.
 void WriteDistribution(const Cells& cells, BitWriter* bits) {
   bits->Put(kFseLog - 5, 4);
   unsigned left = kFseSize;
@@ -107,7 +108,7 @@ void WriteDistribution(const Cells& cells, BitWriter* bits) {
   }
 }
 
-// Where a weight's states are: those of cells in order.
+// The states of each weight: those of its cells, in order.
 struct FseTable {
   std::array<uint8_t, kFseSize> next;  // the state, sorted by weight
   Cells first;                         // of each weight in `next`
@@ -133,7 +134,7 @@ FseTable MakeFseTable(const Cells& cells) {
   return table;
 }
 
-// Two states in turn, from the last weight to the first.
+// Writes with two states in turn, from the last weight to the first.
 class FseEncoder {
  public:
   FseEncoder(const Cells& cells, BitWriter* bits)
@@ -165,7 +166,7 @@ class FseEncoder {
   unsigned states_[2] = {};
 };
 
-// Room for weights that FSE makes longer. Returns 0 when it is not for them.
+// Room for weights that FSE makes longer. WriteFse returns 0 when FSE does not suit the weights.
 constexpr size_t kFseRoom = 512;
 size_t WriteFse(const Weights& weights, std::byte* to) {
   const Cells cells = CellsOf(weights);

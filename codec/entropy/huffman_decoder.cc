@@ -16,13 +16,13 @@ constexpr unsigned kLengthMask = 63;
 constexpr unsigned kSymbolShift = 6;
 constexpr unsigned kCountShift = 30;
 constexpr size_t kMaxSymbols = 3;
-// Looks between two loads: 5 * 11 bits and 8 that were used before still leave one of 64.
+// The looks between two loads. 5 * 11 bits and 8 that were used before leave one of 64.
 constexpr size_t kLooks = 5;
 constexpr ptrdiff_t kRoundRoom = kMaxSymbols * kLooks + 1;  // a look writes four bytes
 constexpr ptrdiff_t kRoundBytes = 7;
 
-// A stream is read from its end. `bits` holds the next bits at its top and a one behind what was
-// loaded, so that the zeros below it tell how many were used.
+// A stream is read from its end. `bits` holds the next bits at its top, and a one below the last
+// loaded bit. The zeros below that one tell how many bits were used.
 struct Stream {
   const uint8_t* begin;
   const uint8_t* at;  // of the last load
@@ -37,7 +37,7 @@ VARVE_INLINE inline uint64_t Load64(const uint8_t* from) {
   return value;
 }
 
-// The highest bit that is set marks the end of a stream.
+// The highest set bit marks the end of a stream.
 bool Open(std::span<const std::byte> in, std::span<uint8_t> out, Stream* stream) {
   if (in.size() < 8 || in.back() == std::byte{0}) return false;
   stream->begin = reinterpret_cast<const uint8_t*>(in.data());
@@ -49,7 +49,7 @@ bool Open(std::span<const std::byte> in, std::span<uint8_t> out, Stream* stream)
   return true;
 }
 
-// Rounds that neither read before the begin of a stream nor write past its end.
+// Returns the rounds that neither read before the start of a stream nor write past its end.
 template <size_t kStreams>
 VARVE_INLINE inline size_t SafeRounds(const Stream* streams) {
   ptrdiff_t rounds = PTRDIFF_MAX;
@@ -99,7 +99,8 @@ VARVE_INLINE inline void DecodeRounds(const uint32_t* table, unsigned shift, Str
   }
 }
 
-// Eight symbols of a flat code are whole bytes, so each eight begin at the same bit of one.
+// Eight symbols of a flat code are whole bytes, so each group of eight starts at the same bit of a
+// byte.
 constexpr auto DecodeFlat = [](FlatCode flat, Stream* to_stream) VARVE_INLINE {
   Stream stream = *to_stream;  // a store of symbols might change the other one
   const auto used = static_cast<unsigned>(std::countr_zero(stream.bits));
@@ -116,7 +117,7 @@ constexpr auto DecodeFlat = [](FlatCode flat, Stream* to_stream) VARVE_INLINE {
   *to_stream = stream;
 };
 
-// Symbol by symbol to the end, which must be that of the bits as well.
+// Decodes symbol by symbol to the end, which must also be the end of the bits.
 bool DecodeRest(const uint32_t* one, Stream stream) {
   auto used = static_cast<size_t>(std::countr_zero(stream.bits));
   while (stream.to < stream.end) {
@@ -131,7 +132,7 @@ bool DecodeRest(const uint32_t* one, Stream stream) {
   return static_cast<size_t>(stream.at - stream.begin) * 8 + 64 == used;
 }
 
-// Adds to every entry the symbol behind those it has, where that fits.
+// Adds one more symbol to every entry in which it fits.
 constexpr auto AddSymbol = [](const uint32_t* __restrict one, unsigned symbol_shift,
                               uint32_t* __restrict table) VARVE_INLINE {
   for (uint32_t i = 0; i < uint32_t{1} << kMaxCodeBits; ++i) {
@@ -140,7 +141,7 @@ constexpr auto AddSymbol = [](const uint32_t* __restrict one, unsigned symbol_sh
     const uint32_t length = next & kLengthMask;
     const uint32_t symbol = (next >> kSymbolShift) & 0xFFu;
     const uint32_t more = length | symbol << symbol_shift | 1u << kCountShift;
-    // A sum and no "or": lengths and counts add up.
+    // This is a sum instead of an "or", because lengths and counts add up.
     table[i] += used + length <= kMaxCodeBits ? more : 0u;
   }
 };
@@ -148,8 +149,8 @@ constexpr auto AddSymbol = [](const uint32_t* __restrict one, unsigned symbol_sh
 }  // namespace
 
 void HuffmanDecoder::SetCode(const HuffmanCode& code) {
-  // Codes count up from the longest ones, symbols of one length in order.
-  std::array<size_t, kMaxCodeBits + 1> at{};  // by length: where its next code begins
+  // Codes count up from the longest ones. Symbols of one length are in order.
+  std::array<size_t, kMaxCodeBits + 1> at{};  // by length: where its next code starts
   for (const uint8_t bits : code.bits) ++at[bits];
   size_t begin = 0;
   for (size_t bits = kMaxCodeBits; bits > 0; --bits) {

@@ -10,14 +10,14 @@ namespace varve {
 namespace {
 
 constexpr size_t kNumStreams = 4;
-// Symbols between two stores: 4 * 11 bits and 7 from before leave the low byte free.
+// The symbols between two stores. 4 * 11 bits and 7 from before leave the low byte free.
 constexpr ptrdiff_t kRoundSymbols = 4;
-// The table of pairs takes as long as coding some thousand symbols.
+// Making the table of pairs takes as long as coding some thousand symbols.
 constexpr size_t kMinPaired = size_t{16} << 10;
 
-// A stream is written from its last symbol to its first. The codes are at the top of `bits`, those
-// of the last symbol lowest; what was stored and rubbish are below them. The low six bits of
-// `count` say how many bits are not stored yet, less than 8 between rounds.
+// A stream is written from its last symbol to its first. The codes are at the top of `bits`, with
+// those of the last symbol lowest. Below them are bits that were stored, and garbage. The low six
+// bits of `count` say how many bits are not stored yet. Between rounds that is less than 8.
 struct Stream {
   const uint8_t* begin;  // of the symbols
   const uint8_t* end;    // of those that have no code yet
@@ -26,13 +26,13 @@ struct Stream {
   uint64_t count = 0;
 };
 
-// An entry of a table has a code, or two, at its top and the length of it at its bottom.
+// An entry of a table has one or two codes at its top, and their length at its bottom.
 VARVE_INLINE inline void Push(uint64_t entry, uint64_t* bits, uint64_t* count) {
   *bits = (*bits >> (entry & 63)) | entry;
   *count += entry;
 }
 
-// Stores all bits and keeps those that make no whole byte.
+// Stores all bits and keeps those that do not fill a byte.
 VARVE_INLINE inline void Flush(uint64_t bits, uint64_t* count, uint8_t** to) {
   const uint64_t n = *count & 63;
   const uint64_t word = bits >> ((64 - n) & 63);
@@ -52,7 +52,7 @@ VARVE_INLINE inline void EncodeLast(const uint64_t* table, Stream* stream) {
   Flush(stream->bits, &stream->count, &stream->to);
 }
 
-// Rounds of two streams side by side; pointers and words of four do not fit the registers.
+// Rounds of two streams side by side, because pointers and words of four do not fit the registers.
 // push(at, bits, count) pushes the codes of the kRoundSymbols symbols at a place, the last first.
 template <typename PushRound>
 VARVE_INLINE inline void EncodeRounds(const PushRound& push, Stream* first, Stream* second) {
@@ -88,7 +88,8 @@ constexpr auto EncodeSingly = [](const uint64_t* table, Stream* streams) VARVE_I
   EncodeAll(table, push, streams);
 };
 
-// `pairs` has the number of each pair as far from its begin as the pair is from that of `symbols`.
+// `pairs` has the number of each pair, as far from its start as the pair is from the start of
+// `symbols`.
 constexpr auto EncodeInPairs = [](const uint64_t* table, const uint64_t* pair_table,
                                   const uint8_t* symbols, const uint8_t* pairs,
                                   Stream* streams) VARVE_INLINE {
@@ -154,8 +155,9 @@ Range RangeOf(CpuLevel level, std::span<const uint8_t> in) {
   return range;
 }
 
-// True when a sample of symbols has all of num_values equally often. The chance that two are equal
-// tells best: that of symbols which a code of other lengths made smaller by a thousandth is higher.
+// True when a sample of symbols has all of num_values equally often. It looks at the chance that
+// two symbols are equal. That chance is higher for symbols that a code of several lengths would
+// make smaller by a thousandth.
 bool LooksFlat(std::span<const uint8_t> in, size_t num_values) {
   constexpr size_t kRunBytes = 64;
   constexpr size_t kNumRuns = 128;
@@ -170,7 +172,7 @@ bool LooksFlat(std::span<const uint8_t> in, size_t num_values) {
   return 100 * equal * num_values < 101 * kSampleBytes * (kSampleBytes - 1);
 }
 
-// Each symbol that has no other bits than `noise` and those of `symbol` as often.
+// Counts each symbol that differs from `symbol` only in bits of `noise` as equally frequent.
 ByteCounts FlatCounts(size_t n, uint8_t noise, uint8_t symbol) {
   ByteCounts counts{};
   const size_t num_values = size_t{1} << std::popcount(noise);
@@ -228,7 +230,7 @@ ByteCounts HuffmanEncoder::CountPairs() {
 
 void HuffmanEncoder::SetCode(const HuffmanCode& code) {
   flat_ = FlatCodeOf(code);
-  // Codes count up from the longest ones, symbols of one length in order.
+  // Codes count up from the longest ones. Symbols of one length are in order.
   std::array<uint64_t, kMaxCodeBits + 1> next{};  // by length: its next code, with zeros behind it
   for (const uint8_t bits : code.bits) ++next[bits];
   uint64_t begin = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the streams of literals in a zstd block (RFC 8878, 4.2.2): one of few symbols, and else
-// four of a quarter each. A stream is the codes of its symbols, from the last one to the first.
+// Writes the streams of literals in a zstd block (RFC 8878, 4.2.2). Few symbols make one stream.
+// More make four streams of a quarter each. A stream is the codes of its symbols, from the last one
+// to the first.
 //
 //   HuffmanEncoder encoder(DetectCpu());
 //   encoder.SetCode(MakeHuffmanCode(encoder.Look(in)));
@@ -28,16 +29,16 @@ class HuffmanEncoder {
   static constexpr size_t kMinFourStreams = 256;
 
   explicit HuffmanEncoder(CpuLevel level) : level_(level) {}
-  // Counts the symbols to encode, at most 2^17, or tells from a sample that some of them are all as
-  // frequent. They must stay where they are.
+  // Counts the symbols to encode, at most 2^17. Where a sample shows that some symbols are all
+  // equally frequent, it does not count. `in` must stay in place until Encode returns.
   ByteCounts Look(std::span<const uint8_t> in);
-  // Every symbol that occurs has a code.
+  // `code` must have a code for every symbol that occurs.
   void SetCode(const HuffmanCode& code);
-  // The sizes of all streams but the last, and the streams. Valid until the next call.
+  // Returns the sizes of all streams but the last, then the streams. Valid until the next call.
   std::span<const std::byte> Encode();
 
  private:
-  // Symbols that lie no further apart are counted and coded two at a time when they are many.
+  // If all symbols lie within this range, and are many, they are counted and coded two at a time.
   static constexpr size_t kPairRange = 32;
 
   ByteCounts CountPairs();
@@ -48,8 +49,8 @@ class HuffmanEncoder {
   std::array<uint64_t, 256> table_{};  // by symbol
   FlatCode flat_;
   bool paired_ = false;
-  uint8_t lowest_ = 0;           // symbol of those in pairs
-  std::vector<uint16_t> pairs_;  // numbers of the pairs, the first symbol lowest
+  uint8_t lowest_ = 0;           // lowest symbol of those in pairs
+  std::vector<uint16_t> pairs_;  // each pair as one number, the first symbol in the low part
   std::array<uint64_t, kPairRange * kPairRange> pair_table_{};
   ByteBuffer streams_;
 };

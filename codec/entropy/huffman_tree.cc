@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Lengths of codes from how often symbols occur.
+// Computes the lengths of codes from the frequency of symbols.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -20,7 +19,8 @@ struct Leaves {
   size_t size = 0;
 };
 
-// By the bytes of the counts, the lowest first: no comparison, whose outcome no one could predict.
+// Sorts by the bytes of the counts, the lowest byte first. It compares nothing, because the
+// processor could not predict the outcome.
 void SortLeaves(Leaves* leaves, uint32_t most) {
   Leaves other;
   for (unsigned shift = 0; most >> shift != 0; shift += 8) {
@@ -49,8 +49,8 @@ Leaves SortedLeaves(const ByteCounts& counts) {
 
 using LengthCounts = std::array<uint32_t, 256>;  // by length: how many codes have it
 
-// Joins the two rarest nodes until there is one. Nodes that were joined come in order as well, so
-// the rarest is at the front of one of two queues.
+// Joins the two rarest nodes until one is left. Joined nodes come in order as well, so the rarest
+// node is at the front of one of two queues.
 LengthCounts TreeLengths(const Leaves& leaves) {
   std::array<uint32_t, 255> weight;
   std::array<uint32_t, 511> parent;  // leaves first, then joined nodes
@@ -85,7 +85,7 @@ bool IsTooLong(const LengthCounts& lengths) {
 HuffmanCode MakeHuffmanCode(const ByteCounts& counts) {
   Leaves leaves = SortedLeaves(counts);
   LengthCounts lengths = TreeLengths(leaves);
-  // While a code is too long, the rarest symbols count as if they were not as rare.
+  // While a code is too long, rare symbols count as more frequent.
   const uint32_t total = std::accumulate(counts.begin(), counts.end(), uint32_t{0});
   for (uint32_t least = (3 * total >> (kMaxCodeBits + 2)) + 1; IsTooLong(lengths);
        least += least / 8 + 1) {

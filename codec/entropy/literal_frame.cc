@@ -9,8 +9,8 @@
 namespace varve {
 namespace {
 
-// The table of the code takes as long as decoding some thousand symbols. A short last block comes
-// in forms of its own, which are left to zstd.
+// Making the table of the code takes as long as decoding some thousand symbols. A short last block
+// comes in other forms, which are left to zstd.
 constexpr size_t kMinSymbols = size_t{16} << 10;
 constexpr size_t kMinLastBlock = 1024;
 bool PaysOff(size_t num_symbols) {
@@ -18,8 +18,8 @@ bool PaysOff(size_t num_symbols) {
   return num_symbols >= kMinSymbols && (last_block == 0 || last_block >= kMinLastBlock);
 }
 
-// Codes of more than about 6 bits hardly ever come two in a look, and zstd's decoder of one at a
-// time is faster then. That of flat codes always is faster.
+// Codes of more than about 6 bits hardly ever come two in one look. zstd's decoder, which takes one
+// at a time, is faster then. For flat codes this decoder is always faster.
 constexpr size_t kMaxMeanBits = 6;
 
 // Takes `bytes` (at most 8) bytes as one number.
@@ -31,7 +31,7 @@ bool TakeNumber(ByteReader* reader, size_t bytes, uint64_t* number) {
   return true;
 }
 
-// Takes a header that says the size and asks for neither dictionary nor checksum.
+// Takes a header that has the size, and needs neither a dictionary nor a checksum.
 bool TakeHeader(ByteReader* reader, size_t expected_bytes) {
   uint32_t magic = 0;
   uint8_t descriptor = 0;
@@ -48,9 +48,9 @@ bool TakeHeader(ByteReader* reader, size_t expected_bytes) {
   return content_bytes == expected_bytes;
 }
 
-// What stands before literals that have a Huffman code.
+// The header of literals that have a Huffman code.
 struct LiteralsHeader {
-  bool has_code = false;  // of their own; else it is that of the block before
+  bool has_code = false;  // a code of their own. Otherwise they use that of the block before
   size_t regenerated_bytes = 0;
   size_t compressed_bytes = 0;
 };
@@ -113,7 +113,7 @@ bool LiteralFrameDecoder::DecodeCompressed(std::span<const std::byte> block,
       !reader.TakeSpan(header.compressed_bytes, &literals)) {
     return false;
   }
-  // Behind the literals, a zero says that there are no matches.
+  // After the literals, a zero says that there are no matches.
   if (reader.rest().size() != 1 || reader.rest()[0] != std::byte{0}) return false;
   ByteReader streams(literals);
   if (header.has_code) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decodes the zstd frames that ZstdCompressor::CompressLiterals writes, whose blocks hold literals
-// and no matches, where that is faster than zstd itself. Takes hostile bytes.
+// Decodes the zstd frames that ZstdCompressor::CompressLiterals writes. Their blocks hold literals
+// and no matches. It takes only frames that it decodes faster than zstd. Takes hostile bytes.
 //
 //   LiteralFrameDecoder decoder(DetectCpu());
 //   if (!decoder.Decode(frame, out)) ...  // no such frame, or damaged: ask zstd
@@ -26,8 +26,8 @@ enum class ZstdBlock : unsigned { kRaw = 0, kRepeat = 1, kCompressed = 2 };
 class LiteralFrameDecoder {
  public:
   explicit LiteralFrameDecoder(CpuLevel level) : huffman_(level) {}
-  // False, and anything in `out`, unless `frame` is a frame of out.size() literals, many and of few
-  // bits each.
+  // Returns false unless `frame` is a frame of out.size() literals that are many and take few bits
+  // each. `out` then holds anything.
   [[nodiscard]] bool Decode(std::span<const std::byte> frame, std::span<uint8_t> out);
 
  private:
@@ -36,7 +36,7 @@ class LiteralFrameDecoder {
   bool DecodeCompressed(std::span<const std::byte> block, std::span<uint8_t>* out);
 
   HuffmanDecoder huffman_;
-  bool has_code_ = false;   // of a block before in this frame
+  bool has_code_ = false;   // an earlier block of this frame had a code
   bool only_flat_ = false;  // other codes are left to zstd
 };
 

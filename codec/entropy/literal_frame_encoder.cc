@@ -29,7 +29,7 @@ void PutRawBlock(std::span<const uint8_t> block, bool last, ByteWriter* to) {
   to->PutBytes(std::as_bytes(block));
 }
 
-// How literals say how many they are, before and after they are compressed.
+// How literals store their number, before and after compression.
 struct LiteralSizes {
   size_t format;
   size_t width;  // of each size, in bits
@@ -42,7 +42,8 @@ LiteralSizes SizesOf(size_t num_literals) {
   return {3, 18, 5};
 }
 
-// Bits of all symbols together, and more than any block has when one of them has no code.
+// Returns the bits of all symbols together. If a symbol has no code, that is more than any block
+// has.
 uint64_t BitsOf(const ByteCounts& counts, const HuffmanCode& code) {
   uint64_t bits = 0;
   for (size_t symbol = 0; symbol < counts.size(); ++symbol) {
@@ -77,7 +78,7 @@ void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, By
   std::byte description[kMaxCodeDescription];
   size_t description_bytes = WriteHuffmanCode(own, description);
   if (description_bytes == 0) return PutRawBlock(block, last, to);
-  // The code of the block before spares a decoder the table of another one.
+  // With the code of the block before, a decoder needs no new table.
   const bool same_code = BitsOf(counts, code_) <= BitsOf(counts, own) + 8 * description_bytes;
   if (same_code) description_bytes = 0;
   huffman_.SetCode(same_code ? code_ : own);

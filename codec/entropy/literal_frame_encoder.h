@@ -28,7 +28,7 @@ class LiteralFrameEncoder {
   void PutBlock(std::span<const uint8_t> block, bool last, ByteWriter* to);
 
   HuffmanEncoder huffman_;
-  HuffmanCode code_;  // of the blocks before in this frame
+  HuffmanCode code_;  // code of the earlier blocks of this frame
 };
 
 }  // namespace varve

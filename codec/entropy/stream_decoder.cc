@@ -95,7 +95,7 @@ Status StreamDecoder::DecodeSparse(int depth, std::span<const std::byte> body,
   if (out.size() % 8 != 0 && (bitmap.back() >> (out.size() % 8)) != 0) {
     return Status::Corruption("bitmap has bits after its end");
   }
-  // At most one value a bit, so a bitmap of out.size() bits bounds this.
+  // There is at most one value a bit, so a bitmap of out.size() bits bounds this.
   const size_t num_values = CountNonZeros(level_, bitmap.data(), out.size());
   const std::span<uint8_t> values = RoomFor(num_values, kPackSlack, &parts.second);
   VARVE_RETURN_IF_ERROR(DecodeAt(depth + 1, &reader, values));

@@ -28,10 +28,10 @@ class StreamDecoder {
   explicit StreamDecoder(CpuLevel level) : level_(level) {}
   // Takes one stream of exactly out.size() bytes off the reader. kCorruption otherwise.
   Status Decode(ByteReader* reader, std::span<uint8_t> out);
-  // Takes the header of a stream, whose coder is known then, and its body off the reader.
+  // Takes the header of a stream off the reader, which gives `coder`, and then its body.
   static Status TakeStream(ByteReader* reader, StreamCoder* coder,
                            std::span<const std::byte>* body);
-  // The same for a stream whose header was taken already.
+  // The same for a stream whose header has been taken already.
   Status DecodeBody(StreamCoder coder, std::span<const std::byte> body, std::span<uint8_t> out) {
     return DecodeBodyAt(0, coder, body, out);
   }

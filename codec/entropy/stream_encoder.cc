@@ -43,8 +43,8 @@ void AppendRaw(const uint8_t* data, size_t n, ByteBuffer* out) {
   out->AppendBytes(data, n);
 }
 
-// Fills in the length of the stream that starts at `start`; false, and all of it removed, when it
-// is no smaller than the n bytes it stands for.
+// Fills in the length of the stream that starts at `start`. If the stream is no smaller than the n
+// bytes that it stands for, it removes all of it and returns false.
 bool FinishNested(size_t start, size_t n, ByteBuffer* out) {
   const size_t body_bytes = out->size() - start - kStreamHeaderBytes;
   if (body_bytes >= n) {
@@ -71,7 +71,7 @@ void StreamEncoder::AppendBest(const uint8_t* data, size_t n, ByteBuffer* out) {
   AppendAt(0, data, n, out);
   const size_t stream_bytes = out->size() - start;
   if (stream_bytes <= 2 * kStreamHeaderBytes) return;
-  // Both forms are made: indices, masks and text come in no shape that a sample would tell.
+  // It makes both forms, because a sample would not tell the shape of indices, masks and text.
   ByteBuffer& other = parts_[0].first;
   other.Truncate(0);
   if (AppendZstd(data, n, &other, /*matches=*/true) && other.size() < stream_bytes) {
@@ -91,7 +91,7 @@ void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, 
   if (coder == StreamCoder::kConstant) {
     done = n > 1 && std::memcmp(data, data + 1, n - 1) == 0;
     if (done) AppendConstant(data[0], out);
-    // Otherwise there are a few bytes that no sample met, which sparse is made for.
+    // Otherwise there are a few bytes that no sample met. The sparse coder is made for those.
     if (!done) coder = n > 0 && data[0] == 0 ? StreamCoder::kSparse : StreamCoder::kZstd;
   }
   const bool nests = coder == StreamCoder::kSparse || coder == StreamCoder::kNibbles ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes a stream: one plane, or a part of one, in its smallest cheap form. Streams nest: a sparse
-// stream holds its bitmap and its values as streams.
+// Writes a stream: one plane, or a part of one, in the smallest form that is cheap to make. Streams
+// nest: a sparse stream holds its bitmap and its values as streams.
 //
 //   StreamEncoder encoder(DetectCpu());
 //   encoder.Append(plane, num_bytes, &payload);
@@ -25,7 +25,7 @@ class StreamEncoder {
   explicit StreamEncoder(CpuLevel level) : level_(level) {}
   // Appends the stream of n bytes to *out, at most n + kStreamHeaderBytes.
   void Append(const uint8_t* data, size_t n, ByteBuffer* out);
-  // The same with the coder that a sample of the data suggests.
+  // The same with the given coder, which a sample of the data has suggested.
   void Append(const uint8_t* data, size_t n, StreamCoder coder, ByteBuffer* out);
   // Also tries zstd with a search for matches, for data that may repeat itself.
   void AppendBest(const uint8_t* data, size_t n, ByteBuffer* out);
@@ -42,7 +42,7 @@ class StreamEncoder {
   bool AppendNibbles(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendHalves(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
 
-  // What a nested stream is made of; one for each depth, since they are alive together.
+  // The parts of a nested stream. Each depth has its own, because they are alive together.
   struct Parts {
     ByteBuffer first;
     ByteBuffer second;

@@ -9,7 +9,7 @@
 
 namespace varve {
 
-// How a stream is stored. On disk; never renumber.
+// How a stream is stored. These numbers are on disk: never renumber.
 enum class StreamCoder : uint8_t {
   kRaw = 0,       // the bytes themselves
   kConstant = 1,  // one byte, repeated
@@ -27,7 +27,7 @@ inline constexpr std::string_view kStreamCoderNames[kNumStreamCoders] = {
 // coder 1, body bytes 4.
 inline constexpr size_t kStreamHeaderBytes = 5;
 
-// Sparse, nibble and halves streams hold streams; deeper ones are refused.
+// Sparse, nibble and halves streams hold streams. A stream nested deeper than this is refused.
 inline constexpr int kMaxStreamDepth = 4;
 
 }  // namespace varve

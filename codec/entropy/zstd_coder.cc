@@ -52,7 +52,7 @@ ZstdDecompressor::ZstdDecompressor() : context_(std::make_unique<Context>()) {}
 ZstdDecompressor::~ZstdDecompressor() = default;
 
 Status ZstdDecompressor::Decompress(std::span<const std::byte> in, std::span<std::byte> out) {
-  // Ours is half as fast again for many literals of few bits each.
+  // Our decoder is half as fast again for many literals of few bits each.
   const std::span<uint8_t> room(reinterpret_cast<uint8_t*>(out.data()), out.size());
   if (context_->literals.Decode(in, room)) return Status::Ok();
   const size_t bytes =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often each byte occurs. Stateless.
+// Counts how often each byte occurs. Stateless.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ namespace varve {
 using ByteCounts = std::array<uint32_t, 256>;
 
 inline ByteCounts CountBytes(std::span<const uint8_t> bytes) {
-  // Four sets of counters: equal neighbours would wait for each other's store.
+  // There are four sets of counters, because with one set a byte that equals its neighbour would
+  // wait for the neighbour's store.
   std::array<ByteCounts, 4> counts{};
   size_t i = 0;
   for (; i + 8 <= bytes.size(); i += 8) {

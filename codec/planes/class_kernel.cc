@@ -26,7 +26,8 @@ void Extract(CpuLevel level, const ExponentField& field, const uint8_t* elements
 }
 
 #if VARVE_X86
-// Fields of 16-bit elements; the compiler does those of 32 bits as well itself. Returns how many.
+// Extracts the fields of 16-bit elements, and returns how many. The compiler vectorises 32-bit
+// elements as well by itself.
 VARVE_AVX2 size_t Extract2Avx2(const ExponentField& field, const uint8_t* elements, size_t n,
                                uint8_t* exponents) {
   const __m128i shift = _mm_cvtsi32_si128(field.shift);
@@ -72,7 +73,7 @@ size_t WithConstant(size_t number, const Kernel& kernel) {
 }
 #endif
 
-// below[t] counts the exponents below threshold t; the vector kernels do whole vectors and return
+// below[t] counts the exponents below threshold t. The vector kernels do whole vectors and return
 // how many elements that was.
 using Below = std::array<size_t, kMaxClasses - 1>;
 
@@ -114,7 +115,7 @@ VARVE_AVX2 size_t ClassifyAvx2(std::span<const uint8_t> thresholds, uint8_t* exp
       __m256i classes = _mm256_set1_epi8(kThresholds);
 #pragma GCC unroll 8
       for (size_t t = 0; t < kThresholds; ++t) {
-        // Not below is max(e, t) == e; the comparison is -1 where it holds.
+        // An exponent e is not below t if max(e, t) == e. The comparison gives -1 where that holds.
         const __m256i mask = _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, threshold[t]), bytes);
         classes = _mm256_add_epi8(classes, mask);
         not_below[t] = _mm256_sub_epi8(not_below[t], mask);
@@ -145,7 +146,7 @@ void ClassifyRest(std::span<const uint8_t> thresholds, uint8_t* exponents, size_
   }
 }
 
-// The classes whose parts are moved, and where these are.
+// The classes whose parts are moved, and the places of these parts.
 template <typename Byte>
 struct Parts {
   size_t count = 0;
@@ -177,7 +178,8 @@ VARVE_AVX512 size_t PartitionAvx512(const uint8_t* classes, const uint8_t* data,
 #pragma GCC unroll 8
     for (size_t k = 0; k < kParts; ++k) {
       const __mmask64 mask = _mm512_cmpeq_epi8_mask(ids, id[k]);
-      // A compress to memory is many times slower than one to a register with a whole store.
+      // Compressing to memory is many times slower than compressing to a register and storing all
+      // of it.
       _mm512_storeu_si512(to[k], _mm512_maskz_compress_epi8(mask, bytes));
       to[k] += _mm_popcnt_u64(mask);
     }
@@ -306,7 +308,7 @@ void ClassifyExponents([[maybe_unused]] CpuLevel level, std::span<const uint8_t>
   }
 #endif
   ClassifyRest(thresholds, exponents, i, num_elements, &below);
-  // Thresholds fall, so those below one are below all before it.
+  // Thresholds fall, so exponents below one are below all before it.
   counts->fill(0);
   size_t left = num_elements;
   for (size_t t = 0; t < thresholds.size(); ++t) {

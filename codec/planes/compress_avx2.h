@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What AVX-512 has instructions for and AVX2 has not: moves those of some bytes that a mask names
-// together, and apart. Shuffles are faster than pext and pdep, whose masks and words must come out
-// of vector registers, and much faster where these are microcoded. Functions are stateless.
+// Two operations that AVX-512 has as instructions and AVX2 lacks: moving the bytes that a mask
+// names together, and moving them apart again. Shuffles are faster here than pext and pdep, because
+// masks and words for these must leave the vector registers. They are much faster where pext and
+// pdep are microcoded. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace varve {
 
-// By the mask of 8 bytes.
+// The entry for a mask of 8 bytes.
 struct alignas(32) CompressEntry {
   uint8_t low[8];     // the indices of its bytes, in order
   uint8_t high[8];    // the same for a mask of bytes 8 to 15
@@ -52,7 +53,8 @@ VARVE_AVX2 VARVE_INLINE inline __m128i Load64And64(const uint8_t* low, const uin
       _mm_loadh_pd(_mm_castsi128_pd(first), reinterpret_cast<const double*>(high)));
 }
 
-// Writes the bytes whose bit is set, and others up to 16, to `to`.
+// Writes the bytes whose bit is set to `to`. It also overwrites what follows them, up to 16 bytes
+// in all.
 VARVE_AVX2 VARVE_INLINE inline void Compress16(__m128i bytes, uint32_t mask, uint8_t* to) {
   const CompressEntry& first = kCompressTable.of[mask & 0xFF];
   const CompressEntry& second = kCompressTable.of[(mask >> 8) & 0xFF];
@@ -64,15 +66,18 @@ VARVE_AVX2 VARVE_INLINE inline size_t CountBits(uint32_t mask) {
   return static_cast<size_t>(_mm_popcnt_u32(mask));
 }
 
-// Takes bytes off the front of *from, the first for the first byte of `set` that is all ones, and
-// so on; the others, which must be zero in `set`, stay zero. Reads 32 bytes from *from on.
+// Puts bytes from the front of *from, in order, where `set` has a byte that is all ones, and moves
+// *from past them. All other bytes of `set` must be zero, and stay zero. It reads 32 bytes from
+// *from on.
 VARVE_AVX2 VARVE_INLINE inline __m256i Expand32(__m256i set, const uint8_t** from) {
-  // In each half, how many bytes of `set` are set up to each, negative since all ones are -1.
+  // Each byte counts the set bytes up to itself within its half. The count is negative, because a
+  // byte of all ones is -1.
   __m256i sum = _mm256_add_epi8(set, _mm256_slli_si256(set, 1));
   sum = _mm256_add_epi8(sum, _mm256_slli_si256(sum, 2));
   sum = _mm256_add_epi8(sum, _mm256_slli_si256(sum, 4));
   sum = _mm256_add_epi8(sum, _mm256_slli_si256(sum, 8));
-  // Of -n the complement is n - 1, the index; that of 0 gives a zero in a shuffle.
+  // The complement of -n is n - 1, which is the index. The complement of 0 gives a zero in a
+  // shuffle.
   const __m256i index = _mm256_xor_si256(_mm256_and_si256(sum, set), _mm256_set1_epi8(-1));
   const auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(set));
   const __m128i low = Load128(*from);

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLineBytes = 64;
 
 #if VARVE_X86
-// Whole cache lines; `to` is aligned to one.
+// Copies whole cache lines. `to` is aligned to one.
 void StreamLines(const std::byte* from, size_t num_lines, std::byte* to) {
   const auto* in = reinterpret_cast<const __m128i*>(from);
   auto* out = reinterpret_cast<__m128i*>(to);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A copy into memory that is not read again soon, as that of a caller who restores gigabytes: it
-// does not load what it overwrites, nor does it push out of the cache what is needed next. Twice as
-// fast as memcpy there. Stateless.
+// A copy into memory that is not read again soon, such as the memory of a caller who restores
+// gigabytes. It does not load what it overwrites, and leaves in the cache what is needed next. It
+// is twice as fast as memcpy for that. Stateless.
 #pragma once
 
 #include <cstddef>

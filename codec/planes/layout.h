@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the bits of a dtype lie, as far as prediction cares. Functions are stateless.
+// The layout of a dtype's bits, as far as prediction needs it. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace varve {
 
 inline constexpr size_t kMaxPlanes = 8;
 
-// Bytes of the unit that is split into planes: the element, or one for elements of less than a
-// byte. A complex element is two F32.
+// Size in bytes of the unit that is split into planes. It is the element, or one byte for elements
+// that are smaller than a byte. A complex element is two F32.
 inline size_t UnitBytes(DType dtype) {
   if (dtype == DType::kC64) return 4;
   const int bits = DTypeBits(dtype);
@@ -37,7 +37,7 @@ inline bool IsSignedFloat(DType dtype) {
   }
 }
 
-// Where the exponent is, for the dtypes whose deltas use it as context.
+// Where the exponent lies, for dtypes whose deltas use it as context.
 inline std::optional<ExponentField> ContextField(DType dtype) {
   switch (dtype) {
     case DType::kBF16:

@@ -15,7 +15,8 @@ namespace {
 // Elements per round of the 8-byte kernels, which go through a buffer that fits the L1 cache.
 constexpr size_t kRound = 1024;
 
-// The vector kernels do whole vectors and return how many elements that were; these finish.
+// The vector kernels do whole vectors and return how many elements that was. These functions
+// finish.
 void SplitRest(const uint8_t* elements, size_t begin, size_t end,
                std::span<uint8_t* const> planes) {
   const size_t width = planes.size();
@@ -64,7 +65,7 @@ VARVE_AVX2 size_t Split2Avx2(const uint8_t* in, size_t n, uint8_t* low, uint8_t*
   return i;
 }
 
-// Elements as they are stored: rotated right by one, or as they are.
+// Returns elements rotated right by one, or unchanged.
 template <bool kRotated>
 VARVE_AVX2 VARVE_INLINE inline __m256i Elements2(__m256i v) {
   return kRotated ? _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15)) : v;
@@ -86,14 +87,14 @@ VARVE_AVX2 size_t Join2Avx2(const uint8_t* low, const uint8_t* high, size_t n, u
   return i;
 }
 
-// Byte p of four elements to 32-bit lane p of each 128-bit half; its own inverse.
+// Moves byte p of four elements to 32-bit lane p of each 128-bit half. It is its own inverse.
 VARVE_AVX2 inline __m256i Transpose4x4Bytes(__m256i v) {
   return _mm256_shuffle_epi8(
       v, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5,
                           9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
 }
 
-// The 4x4 transpose of 64-bit lanes; its own inverse.
+// The 4x4 transpose of 64-bit lanes. It is its own inverse.
 VARVE_AVX2 inline void Transpose4x4Words(__m256i v[4]) {
   const __m256i a = _mm256_unpacklo_epi64(v[0], v[1]);
   const __m256i b = _mm256_unpackhi_epi64(v[0], v[1]);
@@ -135,7 +136,7 @@ VARVE_AVX2 size_t Join4Avx2(std::span<const uint8_t* const> planes, size_t n, ui
   return i;
 }
 
-// Fills 64 byte indices by a rule; the compiler folds it into a constant.
+// Fills 64 byte indices by a rule. The compiler folds it into a constant.
 template <typename Rule>
 struct ByteIndices {
   alignas(64) uint8_t at[64];
@@ -174,7 +175,7 @@ VARVE_AVX512 size_t Join2Avx512(const uint8_t* low, const uint8_t* high, size_t 
   return i;
 }
 
-// The 4x4 transpose of 128-bit lanes; its own inverse.
+// The 4x4 transpose of 128-bit lanes. It is its own inverse.
 VARVE_AVX512 inline void Transpose4x4Lanes(__m512i v[4]) {
   const __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44);
   const __m512i b = _mm512_shuffle_i32x4(v[0], v[1], 0xEE);

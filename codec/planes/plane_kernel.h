@@ -12,14 +12,14 @@
 
 namespace varve {
 
-// planes.size() is the element size; every plane has room for num_elements bytes.
+// planes.size() is the element size. Every plane has room for num_elements bytes.
 void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
                  std::span<uint8_t* const> planes);
 void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
                 uint8_t* elements);
 
-// Joins two or four planes and rotates each element right by one, which is what most keyframes of
-// floats need, in one pass.
+// Joins two or four planes and rotates each element right by one, in one pass. Most keyframes of
+// floats need that.
 void JoinRotated(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
                  uint8_t* elements);
 

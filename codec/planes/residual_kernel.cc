@@ -36,7 +36,7 @@ VARVE_INLINE inline T SignMask(T u) {
   return static_cast<T>(static_cast<Signed>(u) >> kTopBit<T>);
 }
 
-// Maps the bits of floats to integers in the order of their values, -0 just below +0. An
+// Maps the bits of floats to integers in the order of their values, with -0 just below +0. It is an
 // involution.
 template <typename T>
 VARVE_INLINE inline T Ord(T u) {
@@ -51,23 +51,23 @@ VARVE_INLINE inline T Unzigzag(T z) {
   return static_cast<T>((z >> 1) ^ static_cast<T>(T{0} - static_cast<T>(z & 1)));
 }
 
-// The bits of scale * base. A NaN stands for itself, because machines disagree on its payload.
+// Returns the bits of scale * base. A NaN stays itself, because machines disagree on its payload.
 VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
   float value;
   std::memcpy(&value, &base, sizeof(value));
   const float product = scale * value;
   uint32_t bits;
   std::memcpy(&bits, &product, sizeof(bits));
-  // All ones for a NaN. A condition would keep the compiler from multiplying whole vectors.
+  // Returns all ones for a NaN. A condition would keep the compiler from multiplying whole vectors.
   const uint32_t is_nan = SignMask<uint32_t>(0x7F800000u - (base & 0x7FFFFFFFu));
   return (base & is_nan) | (bits & ~is_nan);
 }
 
-// A trainer may run with denormals flushed or another rounding mode; the prediction must not
-// depend on it.
+// A trainer may flush denormals or use another rounding mode. The prediction must not depend on
+// that.
 class DefaultFloatEnvironment {
 #if VARVE_X86
-  // Reading the register is cheap and writing it is not; it nearly always holds the default, apart
+  // Reading the register is cheap, but writing it is not. It nearly always holds the default, apart
   // from the flags of past exceptions.
  public:
   DefaultFloatEnvironment() : saved_(_mm_getcsr()) {

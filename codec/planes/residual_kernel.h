@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is split into planes: the element with its sign moved to the low end (keyframes), or its
-// zigzag distance to a base (deltas). All are bijections of the bits, so every pattern survives.
-// Every level gives the same bytes. Functions are stateless.
+// Residuals are what is split into planes. In keyframes that is the element with its sign moved to
+// the low end, in deltas its zigzag distance to a base. All are bijections of the bits, so every
+// pattern survives. Every level gives the same bytes. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace varve {
 
-// How an element becomes a residual. On disk, in the payload's first byte; never renumber.
+// How an element becomes a residual. The number is on disk, in the payload's first byte: never
+// renumber.
 enum class Transform : uint8_t {
   kPlain = 0,         // the bits themselves
   kRotate = 1,        // rotated left by one: the sign becomes the lowest bit
@@ -21,8 +22,8 @@ enum class Transform : uint8_t {
   kSubtractScale = 4  // zigzag(ord(x) - ord(scale * base)), F32 only
 };
 
-// Element sizes are 1, 2, 4 or 8 bytes. `base` is used by the subtracting transforms, `scale`
-// (finite, positive) by kSubtractScale. In and out must not overlap.
+// Element sizes are 1, 2, 4 or 8 bytes. Only the subtracting transforms use `base`, and only
+// kSubtractScale uses `scale`, which is finite and positive. Input and output must not overlap.
 struct TransformArgs {
   Transform transform = Transform::kPlain;
   size_t element_bytes = 1;

@@ -22,7 +22,7 @@ VARVE_INLINE inline uint16_t ToBf16(uint32_t bits) {
   return static_cast<uint16_t>(nan ? 0x7FC0u : rounded);
 }
 
-// As VCVTPS2PH rounds to nearest even.
+// Rounds to nearest even, as VCVTPS2PH does.
 uint16_t ToF16(uint32_t bits) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -71,8 +71,8 @@ VARVE_AVX2 size_t RoundF16Avx2(const std::byte* source, size_t n, std::byte* cop
 void RoundF16([[maybe_unused]] CpuLevel level, const std::byte* source, size_t n, std::byte* copy) {
   size_t i = 0;
 #if VARVE_X86
-  // The instruction ignores flush-to-zero for its results, but takes denormal sources as zero when
-  // denormals-are-zero is set; those round to zero anyway.
+  // The instruction ignores flush-to-zero for its results. When denormals-are-zero is set, it takes
+  // denormal sources as zero, but those round to zero anyway.
   if (level != CpuLevel::kPortable) i = RoundF16Avx2(source, n, copy);
 #endif
   for (; i < n; ++i) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AdamW in fp32, and what goes with it: bf16, gradient clipping and the learning-rate schedule.
+// AdamW in fp32, with bf16, gradient clipping and the learning-rate schedule.
 //
-// Thread rule: one thread at a time; Step uses all threads of the calling TBB arena.
+// Thread rule: one thread at a time. Step uses all threads of the calling TBB arena.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace gpt {
 
-// bf16 is the upper half of a float; this rounds to nearest, ties to even. NaN stays NaN.
+// bf16 is the upper half of a float. This rounds to nearest, ties to even. NaN stays NaN.
 uint16_t RoundToBf16(float value);
 float WidenBf16(uint16_t bits);
 
@@ -28,11 +28,11 @@ struct AdamWConfig {
 // The moments of a slice of the flat array that ListParams describes.
 struct AdamW {
   explicit AdamW(Range of);
-  // Of all of it.
+  // Updates all elements.
   explicit AdamW(int64_t size) : AdamW(Range{0, size}) {}
 
-  // One update of `values`, the parameters or their masters; of the slice, as the gradient is.
-  // `step` counts from 1. The gradient is multiplied by `grad_scale` first.
+  // Updates `values`, which are the parameters or their masters. `values` and the gradient have the
+  // elements of the slice. `step` counts from 1. The gradient is multiplied by `grad_scale` first.
   void Step(const AdamWConfig& config, const std::vector<Param>& params, std::span<float> values,
             std::span<const float> grads, float grad_scale, float lr, int64_t step);
 

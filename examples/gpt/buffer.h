@@ -9,7 +9,8 @@
 
 namespace gpt {
 
-// The same alignment in every run: vectorised loops may add in another order at another alignment.
+// Gives the same alignment in every run, because vectorised loops may add in another order at
+// another alignment.
 template <typename T>
 struct CacheLineAllocator {
   using value_type = T;

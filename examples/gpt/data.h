@@ -24,9 +24,9 @@ struct Batch {
   std::vector<uint8_t> targets;  // (B, T)
 };
 
-// Where in the text a sample begins: a random one of `num_starts` places, and always the same for
-// the same seed and index. So the number of samples consumed is the whole state of the data,
-// whatever the size of a batch.
+// Returns where a sample starts in the text. It is a random one of `num_starts` places, and always
+// the same for the same seed and index. So the number of consumed samples is the whole state of the
+// data, whatever the batch size.
 size_t SampleStart(uint64_t seed, int64_t sample, size_t num_starts);
 
 // The samples first, first + 1, ... first + B - 1. Precondition: the text is longer than T.

@@ -16,7 +16,7 @@
 
 namespace gpt {
 
-// From the step after `step` on, so many samples a step.
+// The number of samples a step, from the step after `step` on.
 struct BatchSwitch {
   int size = 0;
   int64_t step = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How gpt_train becomes several ranks: started by mpirun, by torchrun or anything else that sets
-// its variables, or by itself.
+// Makes gpt_train run as several ranks. mpirun starts them, or torchrun, or any program that sets
+// torchrun's variables, or gpt_train itself.
 //
-// Thread rule: the main thread, before there are others.
+// Thread rule: the main thread, before other threads start.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@
 
 namespace gpt {
 
-// Forks `num_ranks` processes of this one, as ranks on the loopback. In each of them: nullopt. In
-// this one: when all have ended, the exit code of the first that failed, or 0; the others are
-// killed when they are still there a while after it. SIGTERM, SIGINT and SIGUSR1 are passed on to
-// the ranks.
+// Forks `num_ranks` processes of this one, as ranks on the loopback. In each of them it returns
+// nullopt. In this process it waits until all have ended, and returns the exit code of the first
+// that failed, or 0. Ranks that are still running some time after a failure are killed. SIGTERM,
+// SIGINT and SIGUSR1 are passed on to the ranks.
 varve::Result<std::optional<int>> Spawn(int num_ranks);
 
-// The group that the environment says this process is of; nullptr: it is alone.
+// Joins the group that the environment names for this process. nullptr = it is alone.
 varve::Result<std::unique_ptr<varve::RankGroup>> JoinRanks();
 
 }  // namespace gpt

@@ -18,7 +18,7 @@ template <typename Real>
 using Dense = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // A rows x cols window of a row-major tensor whose rows are `stride` elements apart. Eigen only
-// multiplies here: its sums depend on the alignment of their input, its matrix products do not.
+// multiplies here. Its sums depend on the alignment of their input, but its matrix products do not.
 template <typename Real>
 using Window = Eigen::Map<Dense<Real>, Eigen::Unaligned, Eigen::OuterStride<>>;
 template <typename Real>
@@ -40,8 +40,8 @@ Real Dot(const Real* a, const Real* b, int64_t n) {
   return sum;
 }
 
-// Turns n scores into probabilities; `out` may be `scores`. Returns log(sum of exp(score)), from
-// which a loss stays finite where its probability is too small for Real.
+// Turns n scores into probabilities. `out` may be `scores`. Returns log(sum of exp(score)). A loss
+// from that stays finite where its probability is too small for Real.
 template <typename Real>
 Real Softmax(Real* out, const Real* scores, int64_t n) {
   const Real max = *std::max_element(scores, scores + n);
@@ -227,7 +227,7 @@ void AttentionBackward(Real* dqkv, const Real* dout, const Real* qkv, const Real
     dhead.v.noalias() += probs.transpose() * dy;
     Dense<Real> dscores(T, T);
     dscores.noalias() = dy * head.v.transpose();
-    for (int64_t t = 0; t < T; ++t) {  // through the softmax; masked scores have probability 0
+    for (int64_t t = 0; t < T; ++t) {  // through the softmax. Masked scores have probability 0
       const Real* p = probs.data() + t * T;
       Real* d = dscores.data() + t * T;
       const Real mean = Dot(p, d, t + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layers of GPT-2, forward and backward, by hand. All tensors are dense and row-major; the
+// The layers of GPT-2, forward and backward, by hand. All tensors are dense and row-major. The
 // comment beside each gives its shape: B sequences of T tokens, C channels, NH heads, V words, and
 // N = B*T rows. Every backward function *adds* to the gradients it writes, so that a tensor that is
 // used twice collects both parts.
@@ -18,8 +18,8 @@
 
 namespace gpt {
 
-// out[n] = wte[tokens[n]] + wpe[n % T]. Only `words` are in `wte` and `dwte`, the others count as
-// 0. `wpe` may be null: then there is none.
+// Computes out[n] = wte[tokens[n]] + wpe[n % T]. `wte` and `dwte` hold only `words`. Other words
+// count as 0. `wpe` may be null, and then nothing is added.
 template <typename Real>
 void EmbeddingForward(Real* out,              // (N, C)
                       const uint8_t* tokens,  // (N)

@@ -47,7 +47,7 @@ void PrintSave(const varve::SaveStats& m) {
       m.stall_seconds * 1e3);
 }
 
-// Of several ranks each writes its part, if it has one, to a file of its own.
+// With several ranks, each writes its part, if it has one, to a file of its own.
 varve::Status WriteDump(const Dump& dump, const varve::TrainingState& state,
                         const std::string& suffix) {
   for (const varve::StateTensor& tensor : state.tensors) {
@@ -76,8 +76,8 @@ varve::HooksOptions MakeHooksOptions(const Ranks& ranks) {
 varve::Status Train(const Flags& flags, const std::string& suffix, varve::TrainerHooks* hooks,
                     Trainer* trainer) {
   bool stops = trainer->step() >= flags.train_iters;
-  // Nothing to train: what comes from elsewhere is saved as it is, perhaps by other ranks than
-  // before.
+  // There is nothing to train. The checkpoint of another training is saved as it is, perhaps by
+  // other ranks than before.
   if (stops && hooks->loaded().has_value()) {
     VARVE_RETURN_IF_ERROR(hooks->AfterStep(trainer->StateToSave(), true).status());
   }
@@ -98,7 +98,8 @@ varve::Status Train(const Flags& flags, const std::string& suffix, varve::Traine
   return hooks->Finish();
 }
 
-// Alone, or one of the ranks that the environment tells of. Only the first of them prints.
+// Returns a rank alone, or one of the ranks that the environment names. Only the first of them
+// prints.
 varve::Result<std::unique_ptr<Ranks>> MakeRanks(const Flags& flags) {
   VARVE_ASSIGN_OR_RETURN(auto world, JoinRanks());
   const int num_ranks = world == nullptr ? 1 : world->size();

@@ -54,7 +54,7 @@ int64_t TotalSize(const std::vector<Param>& params) {
   return params.back().offset + params.back().size;
 }
 
-// Nothing happens when there are no factors.
+// Does nothing when there are no factors.
 template <typename Real>
 void MultiplyBy(const Buffer<Real>& factors, Real* values) {
   std::transform(factors.begin(), factors.end(), values, values, std::multiplies<>());
@@ -208,7 +208,7 @@ void Model<Real>::EmbedBackward() {
 }
 
 // On entry dresidual_ is the gradient of the block's output, on return of its input. The residual
-// stream passes it on unchanged; each branch adds its own part.
+// stream passes it on unchanged. Each branch adds its own part.
 template <typename Real>
 void Model<Real>::BlockBackward(const BlockTensors<Real>& p, const BlockTensors<Real>& d,
                                 const Real* inp, const BlockActivations<Real>& a) {

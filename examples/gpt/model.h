@@ -8,12 +8,12 @@
 //   float loss = model.Forward(inputs, targets, batch_size);
 //   model.Backward();  // model.grads() is the gradient of loss
 //
-// With several ranks each holds its part: of tensor parallel ranks each has some of the heads, of
-// the MLP's columns and of the words, and all add up what they have made of them; of the stages of
-// a pipeline each has some of the layers, the first the embeddings, and the last the head. The
-// batch goes through the stages as a whole: here the pipeline saves memory, not time.
+// With several ranks each holds its part. Each tensor parallel rank has some of the heads, of the
+// MLP's columns and of the words, and the ranks add up their results. Each stage of a pipeline has
+// some of the layers. The first stage also has the embeddings, and the last the head. The batch
+// goes through the stages as a whole, so this pipeline saves memory, not time.
 //
-// Thread rule: one thread at a time; the layers inside use all threads of the calling TBB arena.
+// Thread rule: one thread at a time. The layers inside use all threads of the calling TBB arena.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 namespace gpt {
 
 // Pointers to the tensors of one flat array: the parameters, or their gradients. H is the rank's
-// part of C, W of V; without tensor parallel ranks they are the same.
+// part of C, and W its part of V. Without tensor parallel ranks the parts are the whole.
 template <typename Real>
 struct BlockTensors {
   Real *ln_1_weight, *ln_1_bias;      // (C), (C)
@@ -37,7 +37,7 @@ struct BlockTensors {
   Real *c_fc_weight, *c_fc_bias;      // (4H, C), (4H)
   Real *mlp_weight, *mlp_bias;        // (C, 4H), (C): mlp.c_proj
 };
-// Null where another stage has them.
+// Pointers are null for tensors of another stage.
 template <typename Real>
 struct ModelTensors {
   Real *wte, *wpe;                         // (W, C), (T, C)
@@ -61,17 +61,17 @@ struct BlockActivations {
 template <typename Real>
 class Model {
  public:
-  // Without `ranks` it is whole. They must outlive the model.
+  // Without `ranks` the model is whole. They must outlive the model.
   explicit Model(const ModelConfig& config, Ranks* ranks = nullptr);
 
   const ModelConfig& config() const { return config_; }
-  // Those of the rank, as ListParams has them.
+  // The parameters of this rank, in the order of ListParams.
   std::span<Real> params() { return params_; }
   std::span<Real> grads() { return grads_; }
 
-  // The mean cross entropy over all tokens; of the last stage only. `inputs` and `targets` hold
-  // `batch_size` sequences of config.seq_length tokens, (B, T). The embeddings are multiplied with
-  // `dropout`, (N, C); empty: with nothing.
+  // Returns the mean cross entropy over all tokens, on the last stage only. `inputs` and `targets`
+  // hold `batch_size` sequences of config.seq_length tokens, (B, T). The embeddings are multiplied
+  // with `dropout`, (N, C), unless it is empty.
   Real Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets, int batch_size,
                std::span<const Real> dropout = {});
   // Fills grads() for the last Forward.
@@ -89,11 +89,11 @@ class Model {
   // A zeroed gradient of `size` elements in `buffer`.
   static Real* Zeroed(Buffer<Real>* buffer, int64_t size);
 
-  // What the stage works on, and what it hands on; (N, C).
+  // The input of the stage's head or of the next stage, (N, C).
   const Buffer<Real>& last() const { return blocks_.empty() ? embedded_ : blocks_.back().out; }
   const Position& at() const { return ranks_->position(); }
   int64_t num_heads() const { return config_.num_heads / at().topology.tp; }
-  // What only one of those ranks adds whose results are added up.
+  // When the ranks' results are added up, only one of them may add this bias.
   const Real* OnceOverTp(const Real* bias) const { return at().tp_rank == 0 ? bias : nullptr; }
 
   const ModelConfig config_;
@@ -116,8 +116,8 @@ class Model {
   Buffer<Real> part_logits_;                   // (N, W)
   Buffer<Real> logits_, probs_, losses_;       // (N, V), (N, V), (N)
 
-  // Scratch: a branch before it joins the residual stream; gradients of the stream and of the
-  // wide, (N, 4H), and narrow, (N, C), tensors on the way.
+  // Scratch memory for a branch before it joins the residual stream, and for gradients: of the
+  // stream, and of the wide, (N, 4H), and narrow, (N, C), tensors on the way.
   Buffer<Real> branch_;        // (N, C)
   Buffer<Real> dresidual_;     // (N, C)
   Buffer<Real> dwide_[2];      // (N, 4H)

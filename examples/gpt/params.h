@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parameters of the model: which there are, which part of which a rank holds, and where that
-// lies in its flat array.
+// The parameters of the model: their names and shapes, the part of each that a rank holds, and
+// where that part lies in the rank's flat array.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -30,14 +30,13 @@ struct ModelConfig {
 struct Param {
   std::string name;  // as PyTorch names it, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<int64_t> global_shape;
-  // For each axis the global ranges that the rank holds, one after another: the part is their
+  // For each axis the global ranges that the rank holds, one after another. The part is their
   // product.
   std::vector<std::vector<Range>> axes;
   std::vector<int64_t> shape;  // of the part
   int64_t offset = 0;
   int64_t size = 0;
-  // Of the ranks with equal parts, this is the one that speaks for them in sums over the whole
-  // model.
+  // Among ranks with equal parts, this one counts them in sums over the whole model.
   bool is_first_copy = true;
 };
 
@@ -46,15 +45,16 @@ struct Param {
 struct TensorShard {
   std::string name;  // in the state: a prefix and the parameter's
   Param param;
-  // Of the part's elements in row-major order only these; all of them unless slices of the
-  // optimizer's state are on several ranks.
+  // Only these of the part's elements in row-major order. It is all of them unless the optimizer's
+  // state is sliced over ranks.
   Range flat;
 };
-// The same as varve has it.
+// Returns the same as varve's layout.
 varve::ShardLayout LayoutOf(const TensorShard& shard);
 
-// All that a rank holds, in the order of its storage. The tied lm_head.weight is not among them;
-// with several stages the first and the last hold a copy of the tensor that it is tied to.
+// Returns everything that a rank holds, in the order of its storage. The tied lm_head.weight is not
+// in the list. With several stages the first and the last hold a copy of the tensor that it is tied
+// to.
 std::vector<Param> ListParams(const ModelConfig& config, const Position& position = {});
 // The storage of lm_head.weight.
 inline constexpr std::string_view kTiedToHead = "transformer.wte.weight";

@@ -9,8 +9,8 @@
 namespace gpt {
 namespace {
 
-// What came from another rank is as long as what this one expects: all run the same program with
-// the same options, and the trainer would not know what to do with less.
+// What another rank sends must be as long as this rank expects. All run the same program with the
+// same options, and the trainer would not know what to do with less.
 varve::Status CheckSize(const std::vector<std::byte>& bytes, size_t expected) {
   if (bytes.size() == expected) return varve::Status::Ok();
   return varve::Status::FailedPrecondition("another rank sent " + std::to_string(bytes.size()) +
@@ -49,7 +49,7 @@ varve::Result<std::unique_ptr<Ranks>> Ranks::Make(std::unique_ptr<varve::RankGro
   }
   auto ranks = std::make_unique<Ranks>();
   Position& at = ranks->position_ = Position::Of(topology, world->rank());
-  // Ranks that differ in one dimension only are a group; the others number the groups.
+  // Ranks that differ only in one dimension are a group. The other dimensions number the groups.
   VARVE_ASSIGN_OR_RETURN(ranks->tp_, world->Split(at.pp_rank * topology.dp + at.dp_rank));
   VARVE_ASSIGN_OR_RETURN(ranks->pp_, world->Split(at.dp_rank * topology.tp + at.tp_rank));
   VARVE_ASSIGN_OR_RETURN(ranks->dp_, world->Split(at.pp_rank * topology.tp + at.tp_rank));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the ranks of a training exchange. Every sum is taken in the order of the ranks, so that all
-// get the same bits, every time. Where a rank is alone in a dimension of the topology nothing
+// get the same bits, every time. Where a rank is alone in a dimension of the topology, nothing
 // happens.
 //
-// An error of the connection stays: then all calls do nothing, what they should have filled is
-// worthless, and status() says why. A trainer looks there once a step.
+// An error of the connection is final. After it all calls do nothing, their results are worthless,
+// and status() says why. A trainer looks there once a step.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -22,7 +22,7 @@ namespace gpt {
 
 class Ranks {
  public:
-  // One rank alone.
+  // Makes one rank alone.
   Ranks() = default;
   // Collective. The topology has as many ranks as `world`.
   static varve::Result<std::unique_ptr<Ranks>> Make(std::unique_ptr<varve::RankGroup> world,
@@ -31,7 +31,7 @@ class Ranks {
   const Position& position() const { return position_; }
   int rank() const { return world_ == nullptr ? 0 : world_->rank(); }
   const varve::Status& status() const { return status_; }
-  // All ranks once more, for saves alone; null: one rank alone.
+  // Returns another group of all ranks, for saves alone. Null = one rank alone.
   varve::RankGroup* for_saves() const { return saves_.get(); }
 
   // Tensor parallel: adds up the values of the ranks, element by element.
@@ -52,17 +52,18 @@ class Ranks {
   void AwaitBackward(std::span<Real> gradient);
   template <typename Real>
   void PassBackward(std::span<const Real> gradient);
-  // Pipeline: the sum of what the first and the last stage have; the others pass nothing.
+  // Pipeline: returns the sum of the first and the last stage's values. The other stages pass
+  // nothing.
   template <typename Real>
   void SumOfEnds(std::span<Real> values);
   // Pipeline: what the last stage has.
   void FromLastStage(float* value);
 
-  // Data parallel: the mean over the copies. All of it, or of what this rank's slice of the
-  // optimizer's state is for: then the rest is worthless.
+  // Data parallel: computes the mean over the copies. With `only_slice` it is right only for this
+  // rank's slice of the optimizer's state, and the rest is worthless.
   void MeanOverDp(std::span<float> values, bool only_slice);
   void MeanOverDp(float* value);
-  // Data parallel: each rank has its slice right; then all have all of it.
+  // Data parallel: each rank has the right values in its slice. Afterwards all have all of them.
   template <typename T>
   void GatherSlices(std::span<T> values);
 
@@ -74,10 +75,10 @@ class Ranks {
 
   template <typename Real>
   void SumOver(varve::RankGroup* group, std::span<Real> values);
-  // From one stage to another; the others only take part.
+  // Sends from one stage to another. The other stages only take part in the call.
   template <typename Real>
   void Hop(int from, int to, std::span<const Real> values, std::span<Real> into);
-  // What each rank of a group passes; empty after an error.
+  // Returns what each rank of a group passes, or nothing after an error.
   std::vector<std::vector<std::byte>> Gather(varve::RankGroup* group, Bytes mine);
   std::vector<std::vector<std::byte>> Exchange(varve::RankGroup* group,
                                                const std::vector<Bytes>& to_each);

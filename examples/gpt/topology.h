@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks of a training share the work, in the words and the order of Megatron: tensor
+// How the ranks of a training share the work, in the words and the order of Megatron. Tensor
 // parallel ranks are neighbours, then come data parallel ones, then the stages of the pipeline.
 //
-// Thread rule: values.
+// Thread rule: plain values.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Topology {
   int size() const { return tp * pp * dp; }
 };
 
-// One rank of it. By default the only one.
+// The position of one rank. By default it is the only one.
 struct Position {
   Topology topology;
   int tp_rank = 0, pp_rank = 0, dp_rank = 0;
@@ -35,20 +35,20 @@ struct Position {
   bool is_last_stage() const { return pp_rank == topology.pp - 1; }
 };
 
-// From begin to before end.
+// From `begin` to just before `end`.
 struct Range {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
   bool operator==(const Range&) const = default;
 };
 
-// What both have; empty when they do not meet.
+// Returns what both have in common. It is empty when they do not meet.
 inline Range Intersect(const Range& a, const Range& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-// The part of [0, size) that is number `i` of `num`; they differ by at most 1.
+// Returns part number `i` of `num` parts of [0, size). Their sizes differ by at most 1.
 inline Range PartOf(int64_t size, int i, int num) { return {size * i / num, size * (i + 1) / num}; }
 
 }  // namespace gpt

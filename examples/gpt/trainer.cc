@@ -86,7 +86,7 @@ varve::Topology TopologyOf(const Topology& topology) {
           .world_size = static_cast<uint32_t>(topology.size())};
 }
 
-// With ZeRO the data parallel ranks share the flat array, wherever that cuts a tensor.
+// With ZeRO the data parallel ranks share the flat array, even where that cuts a tensor.
 Range OptimizerSlice(int64_t size, const Position& at) {
   return at.topology.zero ? PartOf(size, at.dp_rank, at.topology.dp) : Range{0, size};
 }
@@ -142,7 +142,7 @@ Trainer::Trainer(const TrainerOptions& options, std::string text, Ranks* ranks)
   state_.topology = TopologyOf(ranks_->position().topology);
 }
 
-// What the optimizer changes.
+// Returns the values that the optimizer changes.
 std::span<float> Trainer::Values() {
   return master_.empty() ? SliceOf(model_.params()) : std::span<float>(master_);
 }
@@ -160,7 +160,7 @@ void Trainer::InitWeights() {
   ShareUpdate();
 }
 
-// As GPT-2: the projections onto the residual stream start smaller the more of them there are.
+// As in GPT-2, the projections onto the residual stream start smaller the more of them there are.
 std::vector<float> Trainer::DrawWhole(const Param& param) {
   if (param.shape.size() == 1) {
     return std::vector<float>(param.size, param.name.ends_with(".weight") ? 1.0f : 0.0f);
@@ -174,7 +174,7 @@ std::vector<float> Trainer::DrawWhole(const Param& param) {
   return values;
 }
 
-// Where several ranks have a slice each, all get what the others have updated.
+// Where several ranks have a slice each, all get the others' updates.
 void Trainer::ShareUpdate() {
   const bool has_slices = ranks_->position().topology.zero;
   if (master_.empty()) {
@@ -231,7 +231,8 @@ void Trainer::ForwardBackward(int batch_size) {
   ranks_->MeanOverDp(model_.grads(), at.topology.zero);
 }
 
-// Of the gradient of the whole model: each element of it counts once, whoever has copies of it.
+// Returns the norm of the whole model's gradient. Each element counts once, however many ranks have
+// it.
 float Trainer::GradNorm() {
   const Position& at = ranks_->position();
   double sum = 0;
@@ -267,7 +268,7 @@ StepReport Trainer::Update() {
           .last_sample = state.consumed_samples - 1};
 }
 
-// `data` is where the flat range begins. Nothing is listed where the rank has no element of it.
+// `data` is where the flat range starts. Nothing is added if the rank has no element of the tensor.
 void Trainer::AddTensor(const std::string& prefix, const Param& param, varve::DType dtype,
                         void* data, Range flat, varve::TensorRole role) {
   if (flat.size() == 0) return;
@@ -290,7 +291,7 @@ void Trainer::ListTensors() {
                          : model_.params().data() + param.offset;
     AddTensor("model.", param, is_bf16 ? varve::DType::kBF16 : varve::DType::kF32, data,
               {0, param.size}, varve::TensorRole::kParameter);
-    // With ZeRO the master is on several ranks: StateToSave.
+    // With ZeRO the master is on several ranks, and StateToSave names it.
     const bool has_master = is_bf16 && slice_.size() == std::ssize(weights_);
     if (has_master) state_.tensors.back().derived_from = "master." + param.name;
     if (param.name != kTiedToHead) continue;
@@ -318,8 +319,8 @@ const TensorShard* Trainer::ShardOf(std::string_view name) const {
   return it == shards_.end() ? nullptr : &*it;
 }
 
-// With ZeRO a rank has a part of a weight's master, and saves that part of the weight. Named for
-// saves alone: those of a load are made by Resume.
+// With ZeRO a rank has a part of a weight's master, and saves that part of the weight. This names
+// masters for saves only. For a load, Resume makes them.
 void Trainer::NameMasters(varve::TrainingState* state) const {
   std::set<std::string> names;
   for (const varve::StateTensor& tensor : state->tensors) names.insert(tensor.name);
@@ -344,8 +345,8 @@ varve::TrainingState Trainer::StateToSave() const {
   return saved;
 }
 
-// What was imported from the files of others knows nothing of this trainer's schedule, text and
-// generator: the training goes on with those of the flags. True: the state has such a generator.
+// An imported state has none of this trainer's schedule, text and generator, so the training uses
+// those of the flags. Returns true when the state has such a generator.
 bool Trainer::AdoptForeignState() {
   varve::TrainerProgress& state = state_.trainer;
   auto schedule = ScheduleState(options_.schedule);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training's state and its one step: draw a batch, forward, backward; clip, update. Describes
-// its state to varve and knows nothing of stores.
+// The training's state and its step: draw a batch, forward, backward, clip, update. It describes
+// its state to varve and knows nothing about stores.
 //
 //   Trainer trainer(options, text);
 //   ... load into *trainer.state(), then trainer.Resume() ...
 //   trainer.ForwardBackward(batch_size);   // while a save may still read the state
 //   StepReport report = trainer.Update();  // what a save reads must have been copied
 //
-// With several ranks each has a trainer of its part; all make the same calls, and all report the
+// With several ranks each has a trainer of its part. All make the same calls, and all report the
 // same.
 //
-// Thread rule: one thread at a time; both halves of a step use all threads of the calling TBB
+// Thread rule: one thread at a time. Both halves of a step use all threads of the calling TBB
 // arena.
 #pragma once
 
@@ -60,8 +60,8 @@ struct StepReport {
 
 class Trainer {
  public:
-  // Initial weights are drawn from the seed: the same whatever the ranks. Precondition:
-  // ValidateOptions. `ranks` must outlive the trainer; without them it is alone.
+  // Initial weights are drawn from the seed, and do not depend on the ranks. Precondition:
+  // ValidateOptions. `ranks` must outlive the trainer. Without ranks it is alone.
   Trainer(const TrainerOptions& options, std::string text, Ranks* ranks = nullptr);
 
   // The gradient of the next `batch_size` samples, which the data parallel ranks share equally.
@@ -70,25 +70,25 @@ class Trainer {
   // The step of the optimizer. All of the state is up to date then.
   StepReport Update();
 
-  // What has gone wrong between the ranks: the trainer is of no use then.
+  // The error between the ranks, if there was one. The trainer cannot be used after it.
   const varve::Status& status() const { return ranks_->status(); }
 
-  // All that must be saved to go on bit for bit, of this rank. Its tensors live as long as the
-  // trainer.
+  // Everything of this rank that must be saved to continue bit for bit. Its tensors live as long as
+  // the trainer.
   varve::TrainingState* state() { return &state_; }
-  // Which elements of the whole tensor a tensor of the state is; nullptr: there is no such tensor
-  // here.
+  // Returns which elements of the whole tensor a tensor of the state has. nullptr = there is no
+  // such tensor here.
   const TensorShard* ShardOf(std::string_view name) const;
   int64_t step() const { return state_.trainer.global_step; }
-  // What a save takes of the state.
+  // Returns what a save takes of the state.
   varve::TrainingState StateToSave() const;
 
-  // Call after something was loaded into the state. kInvalidArgument names what differs from this
-  // trainer's own schedule or data, or is malformed; the trainer is of no use then. A state that
-  // says nothing of a schedule, as an imported one, gets this trainer's.
+  // Call it after something was loaded into the state. kInvalidArgument names what is malformed, or
+  // differs from this trainer's own schedule or data. The trainer cannot be used then. A state
+  // without a schedule, such as an imported one, gets this trainer's.
   struct Loaded {
     bool optimizer = true;  // else the masters are made from the weights
-    bool generator = true;  // else a new one begins, from what the run has consumed
+    bool generator = true;  // Otherwise a new one starts, from what the run has consumed
   };
   varve::Status Resume(const Loaded& loaded);
 
@@ -107,7 +107,7 @@ class Trainer {
   float GradNorm();
   std::vector<float> DrawDropout();
   void ShareUpdate();
-  // Only for bf16: new weights from the masters, and the model's fp32 copy of the weights.
+  // Only for bf16: makes new weights from the masters, and the model's fp32 copy of the weights.
   void RoundMasters();
   void UpdateModel();
 
@@ -119,7 +119,7 @@ class Trainer {
   Model<float> model_;
   const Range slice_;         // of the flat array: what this rank's optimizer changes
   AdamW adamw_;               // of the slice
-  Buffer<float> master_;      // of the slice; only for bf16, as the weights
+  Buffer<float> master_;      // of the slice. Used only for bf16, like the weights
   Buffer<uint16_t> weights_;  // RoundToBf16 of the masters of all slices
   std::mt19937_64 rng_;       // of initial weights, then of dropout
   varve::TrainingState state_;

@@ -8,7 +8,7 @@
 namespace varve {
 namespace {
 
-// Files that may be syncing while the next one fills.
+// The most files that may be syncing while the next one fills.
 constexpr size_t kMaxClosing = 2;
 
 }  // namespace
@@ -19,7 +19,7 @@ ChunkFiles::ChunkFiles(const Database* database, std::filesystem::path incoming,
 ChunkFiles::~ChunkFiles() {
   for (auto& closing : closing_) closing.wait();
   current_.reset();
-  std::error_code ignored;  // gone after a commit; what stays is swept at the next open
+  std::error_code ignored;  // missing after a commit. If removing fails, the next open sweeps it
   for (const auto& path : paths_) std::filesystem::remove(path, ignored);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table files that hold the new chunks of one save until its commit: frames in, in rising
-// order, files of at most kChunkFileBytes out. A full file is synced in the background while the
-// next one fills. Thread rule: one thread at a time.
+// The table files that hold the new chunks of one save until its commit. It takes frames by rising
+// address and writes files of at most kChunkFileBytes. A full file is synced in the background
+// while the next one fills. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace varve {
 
 class ChunkFiles {
  public:
-  // `database` must outlive this. Files are named by save, in `incoming`.
+  // `database` must outlive this. The files lie in `incoming`, and their names tell the save.
   ChunkFiles(const Database* database, std::filesystem::path incoming, uint64_t save_id);
   ~ChunkFiles();  // removes the files unless they were ingested (moved away)
 

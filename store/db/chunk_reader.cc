@@ -19,7 +19,7 @@ std::span<const std::byte> FrameBytes(const rocksdb::PinnableSlice& frame) {
 }
 
 void FillConstant(std::string_view element, std::span<std::byte> out) {
-  // Doubles the filled part: memcpy speed whatever the element.
+  // Doubles the filled part again and again, at the speed of memcpy whatever the element.
   size_t filled = element.size();
   std::memcpy(out.data(), element.data(), filled);
   while (filled < out.size()) {
@@ -100,7 +100,7 @@ Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>&
     if (link.info.predictor == Predictor::kRaw) {
       const Result<std::span<const std::byte>> raw = RawPayload(FrameBytes(link.frame));
       if (!raw.ok()) return raw.status().WithContext(FrameName(link.address));
-      // Checked where it lies, which is in the cache, before it is copied past that.
+      // The digest is checked while the bytes are in the cache, before they are copied past it.
       VARVE_RETURN_IF_ERROR(CheckDigest(link.address, *raw, wanted));
       if (i == 0) CopyPastCache(*raw, out);
       base = *raw;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a chunk reference to verified raw bytes: fetches the frame, decodes the chain of its bases
-// from the far end, checks the digest of every link before it is used and of the result before it
-// is given out. Thread rule: any thread, each with its own ChunkScratch.
+// Reads the raw bytes of a chunk reference and verifies them. It fetches the frame, decodes the
+// chain of its bases from the far end, and checks the digest of every link before it uses the link.
+// It checks the digest of the result before it returns it. Thread rule: any thread, each with its
+// own ChunkScratch.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ struct StoredChunk {
   std::vector<std::byte> raw;
 };
 
-// Frames a chain may have. Writers stay below it whatever their options say; hostile bytes might
-// not.
+// The most frames of a chain. Writers stay below this whatever their options say. Hostile bytes
+// might not.
 inline constexpr int kMaxChain = 64;
 
 class ChunkReader {
@@ -42,22 +43,22 @@ class ChunkReader {
   ChunkReader(const Database* database, uint64_t digest_seed)
       : database_(database), digest_seed_(digest_seed) {}
 
-  // `out` must have exactly ref.raw_bytes. kNotFound: the frame is not there (a reader beside a
-  // writer may be behind). kCorruption: what is there is not what was written.
+  // `out` must have exactly ref.raw_bytes. kNotFound: the frame is missing (a reader beside a
+  // writer may be behind). kCorruption: the bytes differ from what was written.
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
 
-  // As Read, for a derived chunk whose source, verified, is in memory already.
+  // As Read, for a derived chunk whose verified source is in memory already.
   Status MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
                      std::span<std::byte> out) const;
 
-  // The frame at an address, decoded and verified against its own header, and then its base, the
-  // base's base and so on down to the keyframe: result.front() is the frame itself.
+  // Reads the frame at an address, its base, the base's base and so on down to the keyframe. Each
+  // is decoded and verified against its own header. result.front() is the frame itself.
   Result<std::vector<StoredChunk>> ReadChain(ChunkAddress address, ChunkScratch* scratch) const;
 
  private:
-  // Decodes the frame at `address` into `out`. Its digest must be `expected`, or without that the
-  // one in its own header.
+  // Decodes the frame at `address` into `out`. Its digest must be `expected`, or else the digest in
+  // its own header.
   Status ReadFrame(ChunkAddress address, const std::optional<Digest>& expected,
                    std::span<std::byte> out, ChunkScratch* scratch) const;
   Status ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,

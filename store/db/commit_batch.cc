@@ -32,15 +32,15 @@ void RemoveFiles(const std::vector<Table>& tables) {
   for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
 }
 
-// All files of a commit by family. Of a family's files later ones win.
+// All files of a commit by family. Within a family, later files win.
 using FilesByFamily = std::map<Family, std::vector<std::string>>;
 
-// The commit: one atomic group in the manifest. RocksDB syncs files, folder and manifest.
+// The commit is one atomic group in the manifest. RocksDB syncs files, folder and manifest.
 Status Ingest(Database* database, const FilesByFamily& files) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
   std::vector<rocksdb::IngestExternalFileArg> args;
   for (const auto& [family, paths] : files) {
-    // Chunks first: what the other families name is there when they are.
+    // Chunks come first, so that what the other families name exists when they become visible.
     const auto place = family == Family::kChunks ? args.begin() : args.end();
     rocksdb::IngestExternalFileArg& arg = *args.emplace(place);
     arg.column_family = database->handle(family);
@@ -130,8 +130,8 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     if (changes_[i].empty()) continue;
     tables.push_back({static_cast<Family>(i), NewTablePath(incoming, static_cast<Family>(i)), {}});
   }
-  // Each file costs a sync; waited for side by side they cost about one. That is waiting, not work,
-  // so it takes a thread a file and not the cores' worth of a pool.
+  // Each file costs a sync. Waiting for them side by side costs about as much as one. It is waiting
+  // and not work, so it uses a thread for each file instead of the pool.
   {
     std::vector<std::jthread> writers;
     for (Table& table : tables) {
@@ -161,11 +161,11 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   for (const Table& table : tables) files[table.family].push_back(table.path.string());
   Status status = Ingest(database, files);
   if (!status.ok()) {
-    // Whether an error struck before or after the record was written shows when it is read again;
-    // then it is durable, too, as opening writes the manifest anew.
+    // Reading it again shows whether the error struck before or after the record was written. If
+    // the record is there, it is durable, too, because opening writes the manifest anew.
     const Status healed = database->Heal();
     if (!healed.ok()) {
-      status = status.WithContext("it is not known whether this was committed");
+      status = status.WithContext("outcome unknown; check the store before retrying");
     } else if (database->HasIngested(files.begin()->second.front())) {
       status = Status::Ok();
     }

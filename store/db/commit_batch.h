@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one way a store changes: a set of puts and deletes over all families that becomes visible in
-// one atomic step, together with files of new chunks. Nothing goes through RocksDB's log: every
-// family's changes are written to a table file, synced, and all files are ingested at once. Changes
-// too many for memory come as tables that are written already (TableStream).
-// Thread rule: one thread at a time. A batch that depends on counts or records it has read is
-// committed under the commit mutex that was held when it read them.
+// The only way to change a store. A batch is a set of puts and deletes over all families. It
+// becomes visible in one atomic step, together with files of new chunks. Nothing goes through
+// RocksDB's log. Each family's changes are written to a table file and synced, and all files are
+// ingested at once. Changes that are too many for memory come as tables that are already written
+// (TableStream). Thread rule: one thread at a time. A batch that depends on counts or records it
+// has read is committed under the commit mutex that was held when it read them.
 #pragma once
 
 #include <filesystem>
@@ -30,28 +30,28 @@ class CommitBatch {
   // A later change of the same key replaces the earlier one.
   void Put(Family family, std::string key, std::string value);
   void Delete(Family family, std::string key);
-  // The tables of a stream that is finished. The batch's own changes replace theirs of the same
-  // key, and so do those of streams added later.
+  // Adds the tables of a finished stream. The batch's own changes replace changes of the same key
+  // in the tables, and so do those of streams that are added later.
   void Add(std::unique_ptr<TableStream> stream);
 
-  // Entries of a family that are too many to be held: Commit calls `make`, once and on any thread,
-  // while it writes them. They come by rising key, there is at least one, and they replace changes
-  // of the same keys. Once a family.
+  // Adds entries of a family that are too many to be held in memory. Commit calls `make` once, on
+  // any thread, while it writes them. The entries come by rising key, and there is at least one.
+  // They replace changes of the same keys. Call it once a family.
   using Emit = std::function<Status(std::string_view key, std::string_view value)>;
   using Make = std::function<Status(const Emit& emit)>;
   void PutSorted(Family family, Make make);
 
   bool empty() const;
-  // Whether it has changes of a family, and whether a stream has.
+  // True when the batch itself, or a stream in it, has changes of the family.
   bool Changes(Family family) const;
   bool HasStream(Family family) const;
   // Calls `visit` with the key of each change of a family that is held in memory.
   void VisitHeldKeys(Family family, const std::function<void(std::string_view key)>& visit) const;
-  uint64_t num_bytes() const { return num_bytes_; }  // in memory: those of streams do not count
+  uint64_t num_bytes() const { return num_bytes_; }  // in memory, so without those of streams
 
   // Makes everything durable, then visible. `chunk_files` are finished and synced table files in
-  // `incoming`, for kChunks. On error nothing is visible; the batch's own files are removed, the
-  // chunk files are left to their owner.
+  // `incoming`, for kChunks. After an error nothing is visible. The batch's own files are then
+  // removed, and the chunk files stay with their owner.
   Status Commit(Database* database, const std::filesystem::path& incoming,
                 std::span<const std::filesystem::path> chunk_files) const;
 
@@ -66,7 +66,7 @@ class CommitBatch {
 
   FamilyChanges changes_[kNumFamilies];
   std::vector<std::unique_ptr<TableStream>> streams_;
-  uint64_t num_bytes_ = 0;  // of keys and values that are held, about
+  uint64_t num_bytes_ = 0;  // of keys and values that are held, approximately
 };
 
 }  // namespace varve

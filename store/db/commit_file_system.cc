@@ -36,8 +36,8 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
            std::unique_ptr<rocksdb::FSWritableFile> target)
       : FSWritableFileOwnerWrapper(std::move(target)), owner_(owner), name_(std::move(name)) {}
 
-  // Before the bytes leave for the system, which may write them to the disk at any time from then
-  // on.
+  // This comes before the bytes are passed to the system, which may write them to the disk at any
+  // time afterwards.
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* debug) override {
     IOStatus status = owner_->SyncFolderIfPending();

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RocksDB's file system with fewer syncs a commit. An ingest of files for seven families syncs each
-// file a second time and the folder once a family; each of those waits for the disk. Here a file is
-// synced once, by its writer, and the folder once, just before the manifest learns of the new
-// files: data and names are still durable before the record that points to them.
+// file a second time and the folder once a family. Each sync waits for the disk. Here a file is
+// synced once, by its writer. The folder is synced once, just before the manifest learns of the new
+// files. So data and names are still durable before the record that points to them.
 //
-// A record of the manifest whose write or sync failed may be on the disk or not. RocksDB takes it
-// for not written and deletes the files that it names, and then no one could open the database. So
-// from such an error on nothing is deleted, until the database was closed and is read anew.
+// A record of the manifest whose write or sync failed may or may not be on the disk. RocksDB
+// assumes that it is not and deletes the files that it names. If it is, nobody could open the
+// database afterwards. So after such an error nothing is deleted until the database has been closed
+// and read again.
 //
 // After each sync of the manifest its length is noted (manifest_note.h).
 //
-// The lock of the database is held from its first opening until this object goes, so that nobody
+// The lock of the database is held from its first opening until this object is destroyed. So nobody
 // else can take it while the database is closed and opened again. Thread-safe.
 #pragma once
 
@@ -39,27 +40,27 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   static const char* kClassName() { return "varve.CommitFileSystem"; }
   const char* Name() const override { return kClassName(); }
 
-  // An ingest reopens a file only to sync it again; "not supported" makes it skip that.
+  // An ingest reopens a file only to sync it again. It skips that on the error "not supported".
   rocksdb::IOStatus ReopenWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                        std::unique_ptr<rocksdb::FSWritableFile>* result,
                                        rocksdb::IODebugContext* debug) override;
-  // Folders whose sync for new files waits for the manifest.
+  // For a folder, the sync for new files waits for the manifest.
   rocksdb::IOStatus NewDirectory(const std::string& name, const rocksdb::IOOptions& options,
                                  std::unique_ptr<rocksdb::FSDirectory>* result,
                                  rocksdb::IODebugContext* debug) override;
-  // Manifests sync the folder before they grow.
+  // A manifest syncs the folder before it grows.
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* result,
                                     rocksdb::IODebugContext* debug) override;
-  // After one error for want of space RocksDB refuses each compaction for whose whole input the
-  // disk has no room. Rewriting a chunk file takes only its live part: the disk itself shall
-  // decide.
+  // Hides how much space is left. After one error for lack of space, RocksDB refuses each
+  // compaction whose whole input would not fit on the disk. But rewriting a chunk file needs space
+  // only for its live part, so the disk itself shall decide.
   rocksdb::IOStatus GetFreeSpace(const std::string& path, const rocksdb::IOOptions& options,
                                  uint64_t* free_bytes, rocksdb::IODebugContext* debug) override;
 
   rocksdb::IOStatus DeleteFile(const std::string& name, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
-  // CURRENT is replaced so.
+  // This is how CURRENT is replaced.
   rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
                                const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
@@ -68,11 +69,11 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
 
-  // True after an error that leaves open what the manifest says.
+  // True after an error that leaves the content of the manifest unknown.
   bool in_doubt() const { return in_doubt_; }
-  // The database is closed: what is read from now on is what it is.
+  // Call it when the database is closed. What is read from then on is known.
   void EndDoubt() { in_doubt_ = false; }
-  // Passes a status on.
+  // Notes whether a status leaves doubt, and returns it.
   rocksdb::IOStatus NoteDoubt(rocksdb::IOStatus status) {
     if (!status.ok()) in_doubt_ = true;
     return status;

@@ -4,7 +4,7 @@
 namespace varve {
 namespace {
 
-// Keys that are stepped over before a search is taken to be cheaper.
+// After stepping over this many keys, a search is assumed to be cheaper.
 constexpr int kSteps = 4;
 
 }  // namespace
@@ -18,7 +18,7 @@ bool Cursor::Open() {
   return true;
 }
 
-// To the first key that is not smaller; false: it cannot be reached this way.
+// Moves to the first key that is not smaller. Returns false when it cannot be reached this way.
 bool Cursor::MoveTo(const rocksdb::Slice& key) {
   bool is_near = at_->Valid() && at_->key().compare(key) <= 0;
   for (int i = 0; is_near && at_->Valid() && at_->key().compare(key) < 0; ++i) {
@@ -29,7 +29,7 @@ bool Cursor::MoveTo(const rocksdb::Slice& key) {
   return at_->status().ok();
 }
 
-// What lies beside the key may be damaged, which is no reason not to find the key.
+// Records near the key may be damaged. That is no reason not to find the key.
 Result<std::optional<std::string_view>> Cursor::Find(std::string_view key) {
   const rocksdb::Slice slice(key.data(), key.size());
   if (Open() && MoveTo(slice)) {

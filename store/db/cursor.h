@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks up many keys of a family that mostly rise and lie close together: the next key costs a step
-// and no search. Sees the family as it was at the first look. While it lives, the database is not
-// closed to be opened again, so it is held for short. Thread rule: one thread at a time.
+// Looks up many keys of a family that mostly rise and lie close together. The next key then costs a
+// step instead of a search. It sees the family as it was at the first look. While a Cursor lives,
+// the database cannot be closed and opened again, so keep it for a short time. Thread rule: one
+// thread at a time.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ class Cursor {
   // `database` must outlive it.
   Cursor(const Database* database, Family family) : database_(database), family_(family) {}
 
-  // As Database::Get. The value stays until the next call.
+  // As Database::Get. The value is valid until the next call.
   Result<std::optional<std::string_view>> Find(std::string_view key);
 
  private:
@@ -29,8 +30,8 @@ class Cursor {
   const Database* const database_;
   const Family family_;
   std::optional<Database::Use> use_;
-  std::unique_ptr<rocksdb::Iterator> at_;  // goes before use_
-  std::string value_;                      // of a key that was read alone
+  std::unique_ptr<rocksdb::Iterator> at_;  // must be destroyed before use_
+  std::string value_;                      // of a key that was read without the iterator
 };
 
 }  // namespace varve

@@ -22,8 +22,8 @@
 namespace varve {
 namespace {
 
-// One name for one folder: RocksDB's lock knows by name what this process holds, and the system's
-// lock would not keep this process from taking it twice.
+// Returns one name for one folder. RocksDB's lock knows by name what this process holds, and the
+// system's lock would not keep this process from taking it twice.
 std::filesystem::path DbPath(const std::filesystem::path& store) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::canonical(store, error);
@@ -40,8 +40,8 @@ size_t CountFiles(const std::filesystem::path& folder) {
   return num_files;
 }
 
-// All table files stay open (a reader must keep what the writer unlinks), so the soft limit of
-// descriptors, often 1,024, is raised as far as this process may.
+// All table files stay open, because a reader must keep what the writer unlinks. So the soft limit
+// of descriptors, often 1,024, is raised as far as this process may.
 void RaiseDescriptorLimit() {
   struct rlimit limit {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -66,8 +66,8 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
   const std::string text = status.ToString();
   const std::string message =
       "the store in " + store.string() + " is locked: it is open for writing";
-  // Looking for the holder would close a descriptor of the lock file, and with it drop the lock of
-  // this process: never look when it is ours.
+  // Looking for the holder would close a descriptor of the lock file, and with it release the lock
+  // of this process. So it never looks when the lock is ours.
   if (text.find("lock hold by current process") != std::string::npos) {
     return Status::Locked(message + " elsewhere in this process");
   }
@@ -77,8 +77,8 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
   return Status::Locked(message + " in process " + std::to_string(holder));
 }
 
-// RocksDB starts a log at every open and, as nothing is ever flushed, keeps the old ones: empty
-// files, one an open. An empty log that is not the newest says nothing, so it goes.
+// RocksDB starts a log at every open. Nothing is ever flushed, so it keeps the old logs: one empty
+// file for each open. An empty log that is not the newest says nothing, so it is removed.
 void RemoveEmptyLogs(const std::filesystem::path& store) {
   std::error_code error;
   std::vector<std::filesystem::path> logs;
@@ -94,8 +94,8 @@ void RemoveEmptyLogs(const std::filesystem::path& store) {
   }
 }
 
-// A database that was there does not open. When one of the files is lost that name all others, this
-// is damage, whatever RocksDB makes of it.
+// An existing database does not open. If CURRENT or the manifest that it names is lost, this is
+// damage, whatever RocksDB calls it.
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
   const std::filesystem::path db = DbPath(store);
   std::filesystem::path lost;
@@ -117,8 +117,8 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
                             "found; put it back, or take the store from a backup");
 }
 
-// Of a table file RocksDB may say the size that it should have for the one that it has, another
-// name, or none: so the files are looked at.
+// About a table file, RocksDB may name the expected size as the real one, another file, or none. So
+// this looks at the files.
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
                  const Database& database) {
   constexpr size_t kMaxNamed = 3;
@@ -135,7 +135,7 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
   return Status::Corruption("opening the database in " + store.string() + ": " + all);
 }
 
-// Ours in the order of Family, then those that we do not know: they must be opened, too.
+// Our families in the order of Family, then unknown ones, which must be opened, too.
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
     const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
     const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
@@ -154,7 +154,7 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
   return families;
 }
 
-// What is wrong with a table file that shall have `bytes`; empty: it opens.
+// Says what is wrong with a table file that should have `bytes`. Empty = it opens.
 std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0) {
@@ -181,7 +181,7 @@ Result<std::string> ManifestStamp(const std::filesystem::path& store) {
   return current + std::to_string(info.st_size);
 }
 
-// The same beside a writer, which removes a manifest once CURRENT names the next one.
+// The same beside a writer. A writer removes a manifest once CURRENT names the next one.
 Result<std::string> AwaitManifestStamp(const std::filesystem::path& store) {
   constexpr int kAttempts = 6;
   Result<std::string> stamp = ManifestStamp(store);
@@ -199,7 +199,7 @@ std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& file
   return names;
 }
 
-// Notes that RocksDB has met an error from which it may not recover.
+// Notes an error of RocksDB from which it may not recover.
 class FailureListener : public rocksdb::EventListener {
  public:
   explicit FailureListener(std::atomic<bool>* failed) : failed_(failed) {}
@@ -267,8 +267,8 @@ Status Database::Create(const std::filesystem::path& path) {
       rocksdb::DB::Open(db_options, DbPath(path).string(), families, &handles, &raw);
   if (!status.ok()) return FromRocksDb(status, "creating the database in " + path.string());
   const std::unique_ptr<rocksdb::DB> db(raw);
-  // One write through the log before anything is ingested: in a database that only ever ingested,
-  // a snapshot at sequence number 0 makes compaction drop live keys.
+  // Writes once through the log before anything is ingested. In a database that has only ever
+  // ingested, a snapshot at sequence number 0 would make compaction drop live keys.
   rocksdb::WriteOptions sync;
   sync.sync = true;
   auto* meta = handles[1 + static_cast<size_t>(Family::kMeta)];
@@ -330,7 +330,7 @@ Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::pat
   return found;
 }
 
-// All that the newest manifest names, whether it is there or not.
+// Returns everything that the newest manifest names, even if it is missing.
 Result<std::vector<rocksdb::LiveFileMetaData>> Database::ReadManifest() const {
   rocksdb::DBOptions options = MakeDbOptions();
   options.paranoid_checks = false;  // or lost files are an error
@@ -375,7 +375,7 @@ Result<std::vector<Database::LostTable>> Database::FindLostTables(
   return lost;
 }
 
-// RocksDB shows an older state, or none, of a family that lacks a file, and says nothing.
+// When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
 Status Database::FindLost() {
   constexpr int kMaxAttempts = 10;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -397,7 +397,7 @@ Status Database::FindLost() {
   return Status::Ok();
 }
 
-// Opens the newest state with all files that are there, for reading.
+// Opens the newest state for reading, with all files that exist.
 Status Database::OpenDespite() {
   Close();
   rocksdb::DBOptions options = db_options_;
@@ -423,7 +423,7 @@ Status Database::OpenWriter() {
   return Status::Ok();
 }
 
-// After opening: what has been lost since then. Under catch_up_mutex_.
+// Finds what has been lost since the open. Call it under catch_up_mutex_.
 Status Database::NoteLost() const {
   VARVE_ASSIGN_OR_RETURN(std::string stamp, AwaitManifestStamp(path_));
   if (stamp == manifest_seen_) return Status::Ok();
@@ -441,7 +441,7 @@ Status Database::NoteLost() const {
   return Status::Ok();
 }
 
-// What is lost of a family; empty: nothing.
+// Says which files of a family are lost. Empty = none.
 std::string Database::LostOf(Family family) const {
   constexpr int kMaxNamed = 3;
   const std::lock_guard lock(lost_mutex_);
@@ -461,7 +461,7 @@ Status Database::ReadError(Family family, const rocksdb::Status& status,
   return lost.empty() ? FromRocksDb(status, what) : Status::Corruption(what + ": " + lost);
 }
 
-// An answer from a family that cannot follow the writer would be an old one.
+// An answer from a family that cannot follow the writer would be out of date.
 Status Database::CheckNotStale(Family family, const std::string& what) const {
   if (!stale_) return Status::Ok();
   if (despite_lost_) {
@@ -492,7 +492,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   if (for_writing) return OpenWriter();
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
-  // The second path is for RocksDB's log, which we replaced; nothing is written there.
+  // The second path is for RocksDB's log, which we replaced. Nothing is written there.
   const rocksdb::Status status =
       rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
   if (!status.ok()) return OpenError(status, path, *this);
@@ -528,7 +528,7 @@ bool Database::has_failed() const {
 
 Status Database::Heal() {
   if (!has_failed()) return Status::Ok();
-  // After an error RocksDB starts no compaction: whoever waits for one would never let go.
+  // After an error RocksDB starts no compaction, so a thread that waits for one would never stop.
   rocksdb::DB* stopped = nullptr;
   {
     const Use use(this);
@@ -557,7 +557,8 @@ Status Database::Heal() {
   return reason.WithContext("opening the store again after an error");
 }
 
-// Closed, on a full disk: what a rewrite that failed has left is the room for the next manifest.
+// Runs while the database is closed. On a full disk, the files of a failed rewrite are the room for
+// the next manifest.
 void Database::RemoveUnnamedTables() const {
   const auto files = ReadManifest();
   if (!files.ok()) return;
@@ -678,7 +679,7 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
 Status Database::CatchUp() const {
   if (for_writing_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
-  // RocksDB would look for what is not there again and again, without an end.
+  // RocksDB would look for the missing file again and again, without an end.
   VARVE_RETURN_IF_ERROR(AwaitManifestStamp(path_).status());
   if (!despite_lost_) {
     ++ingest_events_;

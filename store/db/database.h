@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The RocksDB of one store: opening it as the writer or beside one, and reading from its families.
-// Everything written goes through CommitBatch. Thread rule: any thread.
+// The RocksDB of one store. It is opened as the writer or beside one, and read family by family.
+// All writing goes through CommitBatch. Thread rule: any thread.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -51,13 +51,13 @@ class Database {
   static Status Create(const std::filesystem::path& path);
   // Opens as the only writer. kLocked names the other process when the system knows it.
   static Result<std::unique_ptr<Database>> OpenForWriting(const std::filesystem::path& path);
-  // Opens beside a writer: no lock, no write, files that the writer removes stay readable. Where a
-  // table file is missing, cut or not to be opened, all that does not need it can be read, and what
-  // needs it is kCorruption with the name of the file.
+  // Opens beside a writer. It takes no lock and writes nothing, and files that the writer removes
+  // stay readable. When a table file is missing, cut or cannot be opened, everything that does not
+  // need it can still be read. What needs it is kCorruption with the name of the file.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
 
-  // The table files of the database in `path`/db, which nobody changes meanwhile, and their bytes.
-  // Fails unless every one is there and has its size.
+  // Returns the table files of the database in `path`/db and their bytes. Nobody may change the
+  // database meanwhile. It fails unless every file exists and has its size.
   struct TableFiles {
     std::set<std::string> names;
     uint64_t bytes = 0;
@@ -66,19 +66,19 @@ class Database {
   // Reads a whole table file. kCorruption unless all its blocks have their checksums.
   static Status VerifyTableFile(const std::filesystem::path& file);
 
-  // A table file that the manifest names and that is not there as the manifest says.
+  // A table file that is missing, or differs from what the manifest says.
   struct LostTable {
     std::string family;
     std::string file;  // its name in `db`: 000012.sst
     std::string what;  // a sentence that names the file and what is wrong with it
   };
-  // Every lost table file of the newest state. Files in `sound` are not looked at. What a writer
-  // removes meanwhile is not lost.
+  // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
+  // that a writer removes meanwhile is not lost.
   Result<std::vector<LostTable>> FindLostTables(const std::set<std::string>& sound = {}) const;
 
   bool for_writing() const { return for_writing_; }
 
-  // While it lives, the database is not closed to be opened again. A thread may hold several.
+  // While a Use lives, the database is not closed and opened again. A thread may hold several.
   class Use {
    public:
     explicit Use(const Database* database);
@@ -89,21 +89,23 @@ class Database {
    private:
     const Database* database_;
   };
-  // For what reads. An error when the database could not be opened again after a failed write.
+  // Call it before a read. It fails when the database could not be opened again after a failed
+  // write.
   Result<Use> BeginRead() const;
-  // For what writes: after an earlier error, opens the database again first. The thread holds no
-  // other Use. Writers only.
+  // Call it before a write. After an earlier error it first opens the database again. The calling
+  // thread must hold no other Use. Writers only.
   Result<Use> BeginWrite();
-  // After an error of RocksDB: closes the database and opens it again, as RocksDB itself does not
-  // recover from all of them; without such an error, nothing. When that fails, what is there can
-  // still be read, and the next call tries again. The thread holds no Use. Writers only.
+  // After an error of RocksDB, closes the database and opens it again, because RocksDB itself does
+  // not recover from all errors. Without such an error it does nothing. If opening fails, what is
+  // there can still be read, and the next call tries again. The calling thread must hold no Use.
+  // Writers only.
   Status Heal();
-  // True when Heal has something to do, and waits until nobody uses the database.
+  // True when Heal has something to do. It waits until nobody uses the database.
   bool has_failed() const;
   // True when the database has the table file that was ingested by a hard link to `path`.
   bool HasIngested(const std::filesystem::path& path) const;
 
-  // These are only used while a Use is held.
+  // Call these only while a Use is held.
   rocksdb::DB* rocksdb() const { return db_.get(); }
   rocksdb::ColumnFamilyHandle* handle(Family family) const {
     return handles_[static_cast<size_t>(family)];
@@ -112,10 +114,10 @@ class Database {
   rocksdb::Options FileOptions(Family family) const;
   DeadChunkFilterFactory* dead_chunk_filter() const { return filter_.get(); }
 
-  // nullopt = no such key.
+  // Returns nullopt when there is no such key.
   Result<std::optional<std::string>> Get(Family family, std::string_view key) const;
-  // The frame at an address, without a copy where RocksDB allows it. kNotFound when it is not
-  // there. Table checksums are not verified: the digest of the chunk is.
+  // Reads the frame at an address, without a copy where RocksDB allows it. kNotFound: there is
+  // none. It does not verify the checksums of tables, because the digest of the chunk is verified.
   Status GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const;
 
   // Calls `visit(key, value)` for every key with the prefix, in order, until it fails.
@@ -123,34 +125,36 @@ class Database {
   Status Scan(Family family, std::string_view prefix, const Visit& visit) const {
     return ScanFrom(family, prefix, prefix, visit);
   }
-  // The same from the key `first` on, which need not be there.
+  // The same from the key `first` on. That key need not exist.
   Status ScanFrom(Family family, std::string_view prefix, std::string_view first,
                   const Visit& visit) const;
 
-  // The first key with the prefix that is not less than `first`; nullopt = there is none.
+  // Returns the first key with the prefix that is not less than `first`, or nullopt.
   Result<std::optional<std::string>> FirstKeyFrom(Family family, std::string_view prefix,
                                                   std::string_view first) const;
-  // The last key with the prefix; nullopt = there is none.
+  // Returns the last key with the prefix, or nullopt.
   Result<std::optional<std::string>> LastKey(Family family, std::string_view prefix) const {
     return LastKeyBefore(family, prefix, keys::PrefixEnd(prefix));
   }
-  // The last of them that is less than `end`; empty = of all.
+  // Returns the last key with the prefix that is less than `end`. An empty `end` means no limit.
   Result<std::optional<std::string>> LastKeyBefore(Family family, std::string_view prefix,
                                                    std::string_view end) const;
 
-  // Readers: sees what the writer has committed by now. Serialised. Writers: nothing.
+  // A reader sees what the writer has committed by now. Calls are serialised. For a writer it does
+  // nothing.
   Status CatchUp() const;
-  // Writers: makes these tables visible, all or none. RocksDB may show them one family after the
-  // other.
+  // Makes these tables visible, all or none. RocksDB may show them one family after the other.
+  // Writers only.
   rocksdb::Status Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args);
-  // Returns when neither a catch-up nor an ingest is under way: both bring the families up to date
-  // one after the other, so what one family has of them, all have from then on.
+  // Returns when neither a catch-up nor an ingest is under way. Both bring the families up to date
+  // one after the other. So what one family shows before this call, all families show after it.
   void AwaitCommits() const;
-  // Counts the beginnings and the ends of ingests, of readers those of catch-ups: when it is even,
+  // Counts the starts and the ends of ingests, or for a reader those of catch-ups. If it is even,
   // and the same before and after a read, the read saw one state.
   uint64_t num_ingest_events() const { return ingest_events_; }
 
-  // For tests: ingests in the place of RocksDB; and how many threads wait in AwaitCommits.
+  // For tests: a function that ingests instead of RocksDB, and the number of threads that wait in
+  // AwaitCommits.
   using IngestFunction =
       std::function<rocksdb::Status(const std::vector<rocksdb::IngestExternalFileArg>&)>;
   void set_ingest_for_test(IngestFunction ingest) { ingest_for_test_ = std::move(ingest); }
@@ -173,20 +177,21 @@ class Database {
 
   // Constant after opening.
   bool for_writing_ = false;
-  bool despite_lost_ = false;   // readers: opened although tables are lost; does not catch up
-  std::filesystem::path path_;  // of the store
+  bool despite_lost_ = false;   // readers: opened although tables are lost, so it does not catch up
+  std::filesystem::path path_;  // path of the store
   std::vector<rocksdb::ColumnFamilyDescriptor> families_;
-  std::shared_ptr<CommitFileSystem> file_system_;  // writers only
-  std::unique_ptr<rocksdb::Env> env_;              // over file_system_; writers only
+  std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
+  std::unique_ptr<rocksdb::Env> env_;              // over file_system_, for writers only
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;
 
-  // Writers: changed by Heal while nobody uses them. Readers: constant after opening.
+  // Writers: Heal changes it while nobody uses the database. Readers: constant after opening.
   std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles_;        // ours, in the order of Family
-  std::vector<rocksdb::ColumnFamilyHandle*> other_handles_;  // "default", and of newer versions
-  Status closed_;                                            // why db_ is null
+  std::vector<rocksdb::ColumnFamilyHandle*> handles_;  // ours, in the order of Family
+  std::vector<rocksdb::ColumnFamilyHandle*>
+      other_handles_;  // "default", and those of newer versions
+  Status closed_;      // why db_ is null
 
   mutable std::mutex use_mutex_;  // held while the database is opened again
   mutable std::condition_variable unused_;
@@ -194,10 +199,11 @@ class Database {
   std::atomic<bool> failed_{false};  // RocksDB has met an error: Heal has something to do
 
   mutable std::mutex catch_up_mutex_;
-  mutable std::string manifest_seen_;  // as it was when lost tables were looked for; guarded by it
+  mutable std::string
+      manifest_seen_;  // the manifest when lost tables were last looked for. Guarded by lost_mutex_
   mutable std::mutex lost_mutex_;
   mutable std::vector<LostTable> lost_;  // guarded by lost_mutex_
-  // Some were lost after opening: their families stay as they were before.
+  // Some were lost after opening. Their families stay as they were before.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};

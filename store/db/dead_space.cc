@@ -33,7 +33,7 @@ Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
 
 namespace {
 
-// Number and bytes of the frames in a file, as the file itself says.
+// Reads the number and bytes of the frames in a file, as the file itself says.
 Status ReadTotals(const Database& database, ChunkFile* file) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   const std::string first = keys::Chunk(file->first), last = keys::Chunk(file->last);
@@ -48,7 +48,7 @@ Status ReadTotals(const Database& database, ChunkFile* file) {
     file->frame_bytes = totals->raw_value_size;
     return Status::Ok();
   }
-  return Status::Corruption("chunk file " + file->name + " does not say what it holds");
+  return Status::Corruption("chunk file " + file->name + " does not tell how many frames it holds");
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ void DeadSpace::SetLive(uint64_t save_id, const Live& live) {
   } else if (it != saves_.end()) {
     saves_.erase(it);
   }
-  // A file that has more saves on both sides has all of this one.
+  // If a file has other saves on both sides of this one, it holds all of this one.
   for (auto file = files_.upper_bound({save_id, UINT32_MAX}); file != files_.begin();) {
     KnownFile& known = (--file)->second;
     if (known.file.last.save_id < save_id) break;
@@ -120,8 +120,7 @@ Status DeadSpace::Load(const Database& database) {
   const Status status = database.Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view value) -> Status {
         const auto parsed = keys::ParseSave(key);
-        // The record of a save comes before its blocks. Without it the save is there all the
-        // same.
+        // The record of a save comes before its blocks. A save without a record counts as well.
         if (!parsed.has_value() || last == parsed->save_id) return Status::Ok();
         last = parsed->save_id;
         const Result<SaveRecord> record =
@@ -131,12 +130,12 @@ Status DeadSpace::Load(const Database& database) {
         return Status::Ok();
       });
   is_known_ = status.ok();
-  is_learning_ = false;  // who learns beside this has an older state
+  is_learning_ = false;  // another that learns meanwhile has an older state
   noted_.clear();
   return status;
 }
 
-// What is known of a file stays: a file never changes.
+// Facts about a file stay valid, because a file never changes.
 Status DeadSpace::FindFiles(const Database& database) {
   VARVE_ASSIGN_OR_RETURN(std::vector<ChunkFile> listed, ListChunkFiles(database));
   FileMap files;
@@ -167,7 +166,7 @@ Status DeadSpace::Refresh(const Database& database, ReferenceCounts* counts) {
   return Status::Ok();
 }
 
-// Counts what lives of the saves in a file.
+// Counts the live frames of the saves in a file.
 Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
   ChunkFile& file = it->second.file;
   const uint64_t before = it == files_.begin() ? 0 : std::prev(it)->second.file.last.save_id;
@@ -191,7 +190,7 @@ Status DeadSpace::Measure(FileMap::iterator it, ReferenceCounts* counts) {
       const StatusCode code = counted.status().code();
       const bool is_damaged = code == StatusCode::kCorruption || code == StatusCode::kNotFound;
       if (!counted.ok() && !is_damaged) return counted.status();
-      if (counted.ok()) frames = *counted;  // else all of it is taken to live
+      if (counted.ok()) frames = *counted;  // else everything in it counts as live
     }
     file.live_frames += frames;
     file.live_bytes += frames == of_save_id.frames

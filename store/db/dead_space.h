@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of each chunk file is dead, known without reading a count: a table file says how many
-// frames of how many bytes are in it, and the records of saves how many of them live. The totals
-// of saves are kept in memory from the first refresh on, and commits bring them up to date; so
-// what a reclaim has to do is known at the cost of what has changed since the last one. Only a
-// save that lies in several files and lives in part is counted ordinal by ordinal. Thread rule:
-// one thread, under the commit mutex.
+// Tells how much of each chunk file is dead, without reading a count. A table file says how many
+// frames it holds and their bytes. The records of saves say how many of these frames live. The
+// totals of saves are kept in memory from the first refresh on, and commits bring them up to date.
+// So finding what a reclaim has to do costs only what has changed since the last reclaim. Only a
+// save that lies in several files and lives in part is counted ordinal by ordinal. Thread rule: one
+// thread, under the commit mutex.
 #pragma once
 
 #include <algorithm>
@@ -30,32 +30,33 @@ struct ChunkFile {
   uint64_t bytes = 0;  // on the disk
   ChunkAddress first;
   ChunkAddress last;
-  // Filled by DeadSpace.
-  uint64_t frames = 0;  // in it, dead or alive
+  // DeadSpace fills these.
+  uint64_t frames = 0;  // in the file, dead or alive
   uint64_t frame_bytes = 0;
   uint64_t live_frames = 0;
-  uint64_t live_bytes = 0;  // about, where a save lies in several files
+  uint64_t live_bytes = 0;  // approximate where a save lies in several files
 
   bool HasDead() const { return live_frames < frames; }
-  // A save in it has no record that can be read: all of it is taken to live.
+  // A save in the file has no readable record. All of its frames then count as live.
   bool IsUnknown() const { return live_frames > frames; }
   uint64_t DeadBytes() const { return frame_bytes - std::min(frame_bytes, live_bytes); }
   bool operator<(const ChunkFile& other) const { return first < other.first; }
 };
 
-// By address. Their frames are not counted.
+// Returns the files by address. Their frames are not counted.
 Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database);
 
 class DeadSpace {
  public:
-  // The record of a save is this from now on; nullptr: it is gone.
+  // The record of a save is `record` from now on. nullptr = the record is deleted.
   void Note(uint64_t save_id, const SaveRecord* record);
-  // Nothing is known, as at the beginning: the next refresh reads all records of saves, unless
-  // they are learned before.
+  // Forgets everything. The next refresh reads all records of saves, unless they are learned
+  // before.
   void Forget() { is_known_ = is_learning_ = false; }
 
-  // Learning without the commit mutex, which is held only for BeginLearning and Adopt. In between
-  // `learned`, another one, loads; what commits note meanwhile counts.
+  // Learning works without the commit mutex, which is held only for BeginLearning and Adopt. In
+  // between, another DeadSpace, `learned`, loads the records. What commits note meanwhile takes
+  // precedence.
   bool is_known() const { return is_known_; }
   void BeginLearning();
   Status Load(const Database& database);
@@ -64,21 +65,22 @@ class DeadSpace {
   // Brings everything up to date with the database, as `counts` has it.
   Status Refresh(const Database& database, ReferenceCounts* counts);
 
-  // As of the last refresh, by address.
+  // Returns the files as of the last refresh, by address.
   std::vector<ChunkFile> Files() const;
-  // Without files of which it is not known.
+  // Does not count files whose dead bytes are unknown.
   uint64_t DeadBytes() const;
-  // Saves of which nothing lives and no frame is in a file: a reclaim did not come to its end.
+  // Returns saves that have no live frame and no frame in a file. An interrupted reclaim leaves
+  // such saves.
   std::vector<uint64_t> Leftovers() const;
 
-  // Saves whose totals were read since the beginning, and those counted ordinal by ordinal. For
-  // tests.
+  // For tests: the number of saves whose totals were read since the start, and the number that were
+  // counted ordinal by ordinal.
   uint64_t num_saves_visited() const { return num_saves_visited_; }
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;  // more than a file can have
   struct Live {
-    uint32_t stored = 0;  // frames that it ever stored
+    uint32_t stored = 0;  // frames that it has ever stored
     uint32_t frames = 0;
     uint64_t bytes = 0;
   };
@@ -89,7 +91,7 @@ class DeadSpace {
   using FileMap = std::map<ChunkAddress, KnownFile>;
 
   void SetRecord(uint64_t save_id, const SaveRecord* record);
-  // Its record is damaged or lost: of the files in which it lies all is taken to live.
+  // The record of the save is damaged or lost. Everything in its files then counts as live.
   void SetUnknown(uint64_t save_id) { SetLive(save_id, {UINT32_MAX, kUnknown, 0}); }
   bool IsNoted(uint64_t save_id) const {
     return saves_.contains(save_id) || ended_.contains(save_id) || listed_.contains(save_id);
@@ -101,10 +103,10 @@ class DeadSpace {
 
   bool is_known_ = false;
   bool is_learning_ = false;
-  std::map<uint64_t, std::optional<SaveRecord>> noted_;  // while it learns; nullopt: gone
-  std::map<uint64_t, Live> saves_;                       // those of which frames live
-  std::set<uint64_t> ended_;                             // those of which nothing lives
-  std::set<uint64_t> listed_;                            // those of which lists live, and no frame
+  std::map<uint64_t, std::optional<SaveRecord>> noted_;  // while it learns. nullopt = deleted
+  std::map<uint64_t, Live> saves_;                       // saves with live frames
+  std::set<uint64_t> ended_;                             // saves without anything live
+  std::set<uint64_t> listed_;                            // saves with live lists and no live frame
   uint64_t live_bytes_ = 0;                              // of all saves
   FileMap files_;                                        // by their first address
   uint64_t num_saves_visited_ = 0;

@@ -33,7 +33,8 @@ std::optional<uint64_t> NumberOf(std::string_view manifest) {
   return number;
 }
 
-// Opens the file, so that a network file system asks for its size anew. nullopt: there is none.
+// Opens the file, so that a network file system asks for its size again. nullopt = there is no
+// file.
 std::optional<uint64_t> SizeOf(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
@@ -65,7 +66,7 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
 }
 
 Status CheckManifestLength(const fs::path& store) {
-  // The note comes first: the manifest only grows, so it has what any earlier note says.
+  // The note is read first. The manifest only grows, so it holds what any earlier note says.
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
   if (!note.ok() || note->fields.size() != kNumFields) return Status::Ok();

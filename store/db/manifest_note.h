@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SYNCED, a small file of the store: how many bytes of which manifest have been synced. A manifest
-// without its end reads like the manifest of an earlier time, so the newest steps would be gone
-// without a word. With the note, a manifest that is shorter than what was synced is damage.
+// SYNCED, a small file of the store. It says how many bytes of which manifest have been synced. A
+// manifest that has lost its end reads like an earlier manifest, so the newest steps would
+// disappear without an error. With the note, a manifest that is shorter than what was synced is
+// damage.
 //
-// The note is written after the sync, so it never says more than what is on the disk. It is not
-// synced itself: a power cut may leave an older note, which says less, or none. A note of another
-// manifest than the current one says nothing. Stores without a note are read as they are.
+// The note is written after the sync, so it never says more than what is on the disk. The note
+// itself is not synced. A power cut may leave an older note, which says less, or none. A note about
+// another manifest than the current one is ignored. Stores without a note are read as they are.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ class ManifestNote {
   ManifestNote& operator=(const ManifestNote&) = delete;
   ~ManifestNote();
 
-  // `bytes` of this manifest have been synced. Where the note cannot be written, the old one goes.
+  // Notes that `bytes` of this manifest have been synced. If the note cannot be written, the old
+  // one is removed.
   void Write(std::string_view manifest, uint64_t bytes);
 
  private:
@@ -37,8 +39,8 @@ class ManifestNote {
   int fd_ = -1;  // guarded by mutex_
 };
 
-// kCorruption: the manifest that CURRENT names in the store is shorter than the note says. Any
-// thread and any process, also while a writer works.
+// kCorruption: the manifest that CURRENT names is shorter than the note says. Any thread and any
+// process may call it, also while a writer works.
 Status CheckManifestLength(const std::filesystem::path& store);
 
 }  // namespace varve

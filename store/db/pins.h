@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a save in progress relies on: the step it is compared with, which may not be dropped, and
-// the saves whose frames it shares or reads as bases, which may not be reclaimed. Thread-safe.
+// What a save in progress relies on. It is compared with a step, which may not be dropped
+// meanwhile. It shares frames of other saves or reads them as bases, and these saves may not be
+// reclaimed. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace varve {
 
 class Pins {
  public:
-  // False while the step is being dropped.
+  // Returns false while the step is being dropped.
   bool PinStep(StepKey step) {
     const std::lock_guard lock(mutex_);
     if (dropping_.contains(step)) return false;
@@ -52,8 +53,8 @@ class Pins {
     for (const StepKey& step : steps) dropping_.erase(step);
   }
 
-  // Saves in use by open writers. No file that reaches the lowest of them may be merged: the
-  // writer's own file would overlap the result.
+  // Saves that open writers make. No file that reaches the lowest of them may be merged, because
+  // the writer's own file would overlap the result.
   void BeginSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
     open_save_ids_.insert(save_id);
@@ -67,7 +68,7 @@ class Pins {
     return open_save_ids_.empty() ? UINT64_MAX : *open_save_ids_.begin();
   }
 
-  // False when the save is being reclaimed: what was found there must not be used.
+  // Returns false when the save is being reclaimed. What was found there must not be used.
   bool PinSave(uint64_t save_id) {
     const std::lock_guard lock(mutex_);
     if (reclaiming_.contains(save_id)) return false;
@@ -79,7 +80,8 @@ class Pins {
     if (--saves_[save_id] == 0) saves_.erase(save_id);
   }
 
-  // Claims all of `births` for reclaim, or none and false when one of them is pinned.
+  // Claims all of `saves` for a reclaim. If one of them is pinned, it claims none and returns
+  // false.
   bool BeginReclaim(const std::set<uint64_t>& saves) {
     const std::lock_guard lock(mutex_);
     for (const uint64_t save_id : saves) {

@@ -8,7 +8,7 @@
 namespace varve {
 namespace {
 
-// Saves up to this size are believed: to walk one costs nothing.
+// Records of saves up to this size are believed, because a loop over one costs nothing.
 constexpr uint64_t kSmallSave = uint64_t{1} << 16;
 
 Result<uint64_t> CountKeys(const Database& database, Family family, std::string_view prefix) {
@@ -20,7 +20,7 @@ Result<uint64_t> CountKeys(const Database& database, Family family, std::string_
   return keys;
 }
 
-// The blocks of kCountsPerBlock numbers that hold a list of a save: a seek each.
+// Counts the blocks of kCountsPerBlock numbers that hold a list of a save, with one seek for each.
 Result<uint64_t> CountListBlocks(const Database& database, uint64_t save_id) {
   const std::string first = keys::List({save_id, 0});
   const std::string_view prefix = std::string_view(first).substr(0, first.size() - 4);
@@ -37,14 +37,15 @@ Result<uint64_t> CountListBlocks(const Database& database, uint64_t save_id) {
   return blocks;
 }
 
-// A record is walked, and memory taken, by its counts. Each chunk that it counts is on disk, or has
-// an entry in a block of counts that says that it is gone; else the record lies. Lists are numbered
-// without gaps, so each block of them holds a list, or has a block of counts. Twice as many are let
-// pass, so that a lost file is found as what it is.
+// Loops and allocations follow the counts in a record, so they are checked first. Each chunk that
+// it counts is on disk, or a block of counts says that it is gone. Otherwise the record lies. Lists
+// are numbered without gaps, so each block of them holds a list or has a block of counts. Twice as
+// many pass, so that a lost file is reported as a lost file.
 Status CheckPlausible(const Database& database, uint64_t save_id, const SaveRecord& record) {
   if (record.chunks <= kSmallSave && record.lists <= kSmallSave) return Status::Ok();
   const auto count = [&](Family family, const std::string& first_key) {
-    // Keys begin with the save, and blocks with its kind: the rest is a number of 4 bytes.
+    // A key starts with the save, and a block's also with its kind. The rest is a number of 4
+    // bytes.
     return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
   };
   rocksdb::ColumnFamilyMetaData files;
@@ -121,7 +122,7 @@ std::string EncodeCounts(std::vector<uint32_t> counts) {
 
 ReferenceCounts::Frame ReferenceCounts::FrameOf(const ChunkRef& ref) {
   if (ref.kind == ChunkKind::kDerived) {
-    // The frame is that of the FP32 source: twice the bytes of the 16-bit copy.
+    // The frame is that of the FP32 source, which has twice the bytes of the 16-bit copy.
     return {ref.address, std::nullopt, ref.predictor, 2 * ref.raw_bytes, ref.stored_bytes};
   }
   return {ref.address, ref.digest, ref.predictor, ref.raw_bytes, ref.stored_bytes};
@@ -274,7 +275,7 @@ bool HasReadableCount(const Database& database, ChunkAddress address) {
   return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
 }
 
-// A frame that comes back to life names its base again, and so on down the chain.
+// A frame that becomes live again refers to its base again, and so on down the chain.
 Status ReferenceCounts::AddFrame(const Frame& frame) {
   std::optional<Frame> next = frame;
   while (next.has_value()) {
@@ -307,7 +308,7 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
     ++*count;
     return false;
   }
-  // A reclaim that was cut short may have removed the frame and not said so.
+  // An interrupted reclaim may have removed the frame without marking it.
   rocksdb::PinnableSlice on_disk;
   VARVE_RETURN_IF_ERROR(database_->GetFrame(frame.address, &on_disk));
   *count = 1;
@@ -362,8 +363,9 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
   return true;
 }
 
-// The last to name a frame may be a derived chunk, which has another digest; then the frame tells.
-// One that cannot be read keeps its entry in the index: that is a hint, and costs only space.
+// The last reference to a frame may be a derived chunk, which has another digest. Then the frame
+// tells its digest. A frame that cannot be read keeps its entry in the index, which is a hint and
+// costs only space.
 std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
   if (frame.digest.has_value()) return frame.digest;
   rocksdb::PinnableSlice bytes;
@@ -493,10 +495,10 @@ Status ReferenceCounts::WriteTo(CommitBatch* batch) {
 
 Result<bool> ReferenceCounts::NothingLeft(uint64_t save_id, const SaveRecord& record) {
   if (record.live_chunks > 0 || record.live_lists > 0) return false;
-  // From the end: a reclaim marks them gone from the beginning, and so one look mostly tells.
+  // Goes from the end. A reclaim marks chunks gone from the start, so mostly one look is enough.
   for (uint32_t i = record.chunks; i > 0; --i) {
     const Result<uint32_t> count = ChunkCount({save_id, i - 1});
-    // Dead, and its frame is still on disk; or not known.
+    // The chunk is dead and its frame is still on disk, or its count is unknown.
     if (!count.ok() || *count != 0) return false;
   }
   return true;

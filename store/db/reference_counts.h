@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who names what. A list is counted by the tensor records that name it; a chunk by the lists that
-// name it (stored or derived) and by the frames that are deltas of it. This class holds the counts
-// that one commit touches, lets nothing fall below zero, follows every release down to the bases,
-// and writes the result into the commit's batch. Thread rule: one thread, and under the commit
-// mutex whoever changes counts.
+// Counts of references. The count of a list is the number of tensor records that name it. The count
+// of a chunk is the number of lists that name it (stored or derived) and of frames that are deltas
+// of it. This class holds the counts that one commit touches. It lets no count fall below zero,
+// follows every release down to the bases, and writes the result into the commit's batch. Thread
+// rule: one thread. It must hold the commit mutex if it changes counts.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,21 @@
 
 namespace varve {
 
-// A count of a chunk: 0 = its frame is gone; up to kMaxCount = the count; with kDeadBit set = dead
-// but still on disk, the other bits are the bytes of its frame. A list is counted or 0 = deleted.
+// A count of a chunk. 0 means that its frame is gone. Up to kMaxCount it is the count. With
+// kDeadBit set the chunk is dead but still on disk, and the other bits are the bytes of its frame.
+// A list has a count, or 0 if it is deleted.
 inline constexpr uint32_t kDeadBit = uint32_t{1} << 31;
 inline constexpr uint32_t kMaxCount = kDeadBit - 1;
 
-// Whether the records that count a chunk can be read. One whose count is not known may be dead, and
-// its bases gone: it is shared with a step that names it, and with nobody else.
+// True when the records that count a chunk can be read. A chunk whose count is unknown may be dead,
+// and its bases gone. It may be shared with a step that names it, but with no other.
 bool HasReadableCount(const Database& database, ChunkAddress address);
 
-// What is wrong with records, each once, and only the first of many.
+// Texts of damage in records. Each text is kept once, and only the first of many are kept.
 class DamageNotes {
  public:
   void Add(const std::string& what);
-  // Of a record that counts something.
+  // Notes damage of a record that counts something.
   void AddUncounted(const Status& damage) {
     Add(std::string(damage.message()) + "; what it counts is kept");
   }
@@ -49,17 +50,17 @@ class DamageNotes {
   std::vector<std::string> all_;
 };
 
-// What is noted of a tensor record, by its key, that is released and cannot be read.
+// Returns the note for a tensor record, by its key, that is released but cannot be read.
 std::string DescribeDamagedTensor(std::string_view key, const Status& damage);
 // "chunk 3/17", "list 3/0".
 std::string Describe(uint64_t save_id, Counted kind, uint32_t number);
 
-// The record of a save from its value. kNotFound: there is none; kCorruption: it is malformed, or
-// says what cannot be.
+// Decodes the record of a save. kNotFound: there is none. kCorruption: it is malformed, or its
+// values are impossible.
 Result<SaveRecord> DecodeSave(const Database& database, uint64_t save_id,
                               const std::optional<std::string>& value);
 
-// A stored block of counts: little-endian, entries beyond the last stored one are 1.
+// A stored block of counts. They are little-endian. Entries beyond the last stored one are 1.
 Result<std::vector<uint32_t>> DecodeCounts(std::string_view value);
 std::string EncodeCounts(std::vector<uint32_t> counts);
 
@@ -67,52 +68,54 @@ class ReferenceCounts {
  public:
   explicit ReferenceCounts(const Database* database) : database_(database) {}
 
-  // Registers a save of this very commit: its record (with everything live), and the deltas and
-  // planes of all its frames, by rising ordinal. Its chunks and lists start with count 0, to be
-  // added below.
+  // Registers a save that this very commit adds: its record, with everything live, and the deltas
+  // and planes of all its frames, by rising ordinal. The counts of its chunks and lists start at 0
+  // and are added below.
   Status AddSave(uint64_t save_id, const SaveRecord& record, const SaveBlock& frames);
 
-  // One more reference. A dead chunk that is still on disk comes back to life, with its bases.
-  // kNotFound when it is gone. Of a count that cannot be read, or whose save has no record,
-  // nothing is changed here and below: what it counts is never released, and it is noted as damage.
-  // The caller knows then that a step that nobody drops meanwhile names the chunk, or the list.
+  // Adds one reference. A dead chunk that is still on disk becomes live again, with its bases.
+  // kNotFound: it is gone. If a count cannot be read, or its save has no record, this changes
+  // nothing there or below. The chunk or list is then never released, and it is noted as damage.
+  // The caller must know in that case that a step names the chunk or the list, and that nobody
+  // drops this step meanwhile.
   Status AddChunk(const ChunkRef& ref);
   Status AddList(ListAddress list);
 
-  // One reference less. The last one of a list deletes it and releases its chunks; the last one of
-  // a chunk marks it dead and releases its base. The chunks of a list that is missing or malformed
-  // stay, and so does the base of a frame of which none is known, or a count that has nothing to
-  // take: damage.
+  // Removes one reference. Removing the last one of a list deletes it and releases its chunks.
+  // Removing the last one of a chunk marks it dead and releases its base. Three things are noted as
+  // damage, and what they name stays: a list that is missing or malformed, a frame whose base is
+  // unknown, and a count that is 0 already.
   Status ReleaseList(ListAddress list, CommitBatch* batch);
 
-  // Reclaim: the frame has left the disk; and the save with its counts, once nothing is left of
-  // it.
+  // For a reclaim: notes that the frame has left the disk. Once nothing is left of the save, it
+  // deletes the save with its counts.
   Status MarkGone(ChunkAddress address);
 
-  // Reads without changing.
+  // Reads without changing anything.
   Result<uint32_t> ChunkCount(ChunkAddress address);
   Result<uint32_t> ListCount(ListAddress list);
   Result<const SaveRecord*> Save(uint64_t save_id);
-  // Live chunks of a save with ordinals from `begin` up to `end`.
+  // Returns the number of live chunks of a save with ordinals from `begin` up to `end`.
   Result<uint64_t> CountLive(uint64_t save_id, uint32_t begin, uint64_t end);
 
-  // Writes everything that changed. A save of which nothing is left is deleted; one with dead
-  // frames on disk waits for reclaim.
+  // Writes everything that changed. A save of which nothing is left is deleted. A save with dead
+  // frames on disk waits for a reclaim.
   Status WriteTo(CommitBatch* batch);
 
-  // Records that could not be read and were released, or counted, all the same. What they name or
-  // count stays: nothing that others need is lost, and its space is not given back.
+  // Notes records that could not be read but were released or counted. What they name or count
+  // stays. So nothing that others need is lost, but its space is not freed.
   void NoteDamage(const std::string& what) { damage_.Add(what); }
   const std::vector<std::string>& damage() const { return damage_.all(); }
 
-  // Calls `visit` with each save whose record changes by this commit; nullptr: WriteTo deletes it.
+  // Calls `visit` with each save whose record this commit changes. nullptr = WriteTo deletes the
+  // record.
   void VisitChanged(
       const std::function<void(uint64_t save_id, const SaveRecord* record)>& visit) const;
 
  private:
   struct Frame {  // what the totals need to know of a chunk
     ChunkAddress address;
-    std::optional<Digest> digest;  // to take its hint out of the index; unknown for a derived chunk
+    std::optional<Digest> digest;  // to remove its hint from the index. Unknown for a derived chunk
     Predictor predictor;
     uint32_t raw_bytes;
     uint32_t stored_bytes;
@@ -129,22 +132,23 @@ class ReferenceCounts {
   };
 
   Result<uint32_t*> Count(uint64_t save_id, Counted kind, uint32_t number);
-  // True: the error says that a record is damaged, which has been noted.
+  // Returns true when the error says that a record is damaged. The damage has then been noted.
   bool NoteIfDamaged(const Status& status);
-  // The same of a count. A save of which anything is named has a record: an absent one is damage.
+  // The same for a count. If anything names a part of a save, the save has a record, so a missing
+  // record is damage.
   bool NoteIfUncounted(const Result<uint32_t*>& count);
   Result<SaveEntry*> FindSave(uint64_t save_id);
   Result<const SaveBlock*> FindBlock(ChunkAddress address);
   Result<const BaseEdge*> FindEdge(ChunkAddress address);
   Result<CoderTotals> PlanesOf(const Frame& frame);
-  // Moves a frame into the live totals of its save, and out of them.
+  // The first adds a frame to the live totals of its save, the next removes it.
   Status AddToTotals(const Frame& frame, SaveEntry* entry);
   Status TakeFromTotals(const Frame& frame, SaveEntry* entry);
   Status AddFrame(const Frame& frame);
-  Result<bool> AddOne(const Frame& frame);  // true: it came back to life
+  Result<bool> AddOne(const Frame& frame);  // true = it became live again
   Status ReleaseFrame(const Frame& frame, CommitBatch* batch);
-  Result<bool> ReleaseOne(const Frame& frame, CommitBatch* batch);  // true: it died
-  // No chunk or list lives and no frame is on disk any more.
+  Result<bool> ReleaseOne(const Frame& frame, CommitBatch* batch);  // true = it died
+  // True when no chunk or list of the save lives and none of its frames is on disk.
   Result<bool> NothingLeft(uint64_t save_id, const SaveRecord& record);
   void DeleteSave(uint64_t save_id, const SaveRecord& record, CommitBatch* batch);
   std::optional<Digest> DigestOf(const Frame& frame) const;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kRunBuffer = 4096;  // releases: 64 KiB
 
-// A file without a name: it goes with its descriptor, whatever becomes of this process. In the
-// folder for temporary files, as a reader may not write to the store.
+// Makes a file without a name. It disappears with its descriptor, even if this process crashes. It
+// lies in the folder for temporary files, because a reader may not write to the store.
 Result<int> OpenTemporary() {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::temp_directory_path(error);
@@ -65,7 +65,7 @@ class ReleaseQueue::Run {
  public:
   Run(int file, uint64_t offset, uint64_t count) : file_(file), offset_(offset), left_(count) {}
 
-  // nullopt: that was all.
+  // Returns nullopt at the end.
   Result<std::optional<Release>> Next() {
     if (at_ == buffer_.size()) {
       if (left_ == 0) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// References that fall, by the address of what they name, highest address first. What does not fit
-// in memory waits in a temporary file, sorted run by run. Thread rule: one thread at a time.
+// A queue of references to release, ordered by the address of what they name, highest first. What
+// does not fit in memory waits in a temporary file as sorted runs. Thread rule: one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 namespace varve {
 
-// One reference to the chunk or list `number` of a save; `bytes` goes with the address, as the
-// size of a frame does.
+// One reference to the chunk or list `number` of a save. `bytes` belongs to the address: it is, for
+// example, the size of the frame.
 struct Release {
   uint64_t save_id = 0;
   uint32_t number = 0;
@@ -29,7 +30,7 @@ struct Release {
 
 class ReleaseQueue {
  public:
-  // So many are held in memory: 16 MiB.
+  // The most releases in memory: 16 MiB.
   static constexpr size_t kMaxInMemory = size_t{1} << 20;
 
   explicit ReleaseQueue(size_t max_in_memory = kMaxInMemory);
@@ -37,11 +38,11 @@ class ReleaseQueue {
   ReleaseQueue& operator=(const ReleaseQueue&) = delete;
   ~ReleaseQueue();
 
-  // Whenever, also between calls of Pop, of an address that is not above the last one that was
-  // taken.
+  // May be called at any time, also between calls of Pop. The address must not be above the last
+  // one that was popped.
   Status Push(const Release& release);
 
-  // The highest address and how often it was pushed. nullopt: there is none.
+  // Returns the highest address and how often it was pushed, or nullopt when the queue is empty.
   struct Released {
     Release what;
     uint64_t times = 0;
@@ -52,7 +53,7 @@ class ReleaseQueue {
 
  private:
   class Run;
-  struct Head {  // the next of a run
+  struct Head {  // The next release of a run.
     Release release;
     size_t run = 0;
     bool operator<(const Head& other) const { return release < other.release; }
@@ -60,7 +61,7 @@ class ReleaseQueue {
 
   Status Spill();
   Result<std::optional<Release>> PopOne();
-  const Release* Highest() const;  // null: there is none
+  const Release* Highest() const;  // null = the queue is empty
 
   const size_t max_in_memory_;
   std::vector<Release> heap_;

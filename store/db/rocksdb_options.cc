@@ -11,13 +11,13 @@
 namespace varve {
 namespace {
 
-// Each open, and each look of a reader at what is new, starts its threads for every family, however
-// few files it has: for some files that takes longer than opening them.
+// Each open, and each look of a reader for news, starts the threads of this option for every
+// family, even if it has few files. For a few files that takes longer than opening them.
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 
-// RocksDB's own log would be a file on the store's disk, and a full disk then aborts the process.
-// What matters in it comes back as a Status, so nothing is kept.
+// RocksDB's own log would be a file on the store's disk, and RocksDB would abort the process when
+// that disk is full. Everything that matters in it also comes back as a Status, so nothing is kept.
 class SilentLogger : public rocksdb::Logger {
  public:
   SilentLogger() : Logger(rocksdb::FATAL_LEVEL) {}
@@ -52,8 +52,8 @@ rocksdb::ColumnFamilyOptions MetadataFamilyOptions(const std::shared_ptr<rocksdb
   options.compression = rocksdb::kLZ4Compression;
   options.write_buffer_size = 1 << 20;
   // Each commit ingests one small file a family. One level and size-tiered merging keep their
-  // number logarithmic at a logarithmic cost; with more levels, files that do not overlap would
-  // sink to the last one and stay there, one a commit, for ever.
+  // number logarithmic at a logarithmic cost. With more levels, files that do not overlap would
+  // sink to the last level, one a commit, and stay there for ever.
   options.compaction_style = rocksdb::kCompactionStyleUniversal;
   options.num_levels = 1;
   options.level0_file_num_compaction_trigger = 8;
@@ -66,12 +66,12 @@ rocksdb::ColumnFamilyOptions MetadataFamilyOptions(const std::shared_ptr<rocksdb
 
 rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterFactory> filter) {
   rocksdb::BlockBasedTableOptions table;
-  // A cache that keeps no large frame: it lies there while somebody reads it, and only from there
-  // does RocksDB give it out without a copy. Of small frames a hundred share a block, which the
-  // next read finds.
+  // This cache keeps no large frames. A large frame is in it only while somebody reads it, and only
+  // from there can RocksDB return it without a copy. Small frames share a block, about a hundred in
+  // each, and the next read finds them.
   table.block_cache = rocksdb::NewLRUCache(/*capacity=*/256 << 10, /*num_shard_bits=*/0);
   table.block_size = 16 << 10;
-  // A frame that does not fit begins a block of its own: who reads the short last chunk of a shard
+  // A frame that does not fit starts a block of its own. So reading the short last chunk of a shard
   // does not read a large neighbour with it.
   table.block_size_deviation = 99;
   table.format_version = 5;
@@ -80,7 +80,7 @@ rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterF
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   options.compression = rocksdb::kNoCompression;  // frames are encoded already
   options.write_buffer_size = 1 << 20;
-  // Saves only grow, so ingested files never overlap and land on the last level. Only varve
+  // Save ids only grow, so ingested files never overlap and land on the last level. Only varve
   // decides what is merged or rewritten (store/ops/reclaim.cc).
   options.num_levels = 2;
   options.disable_auto_compactions = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How varve sets RocksDB up, and why; see "Traps of this RocksDB" in docs/durability.md.
+// The options that varve sets in RocksDB, and why. See also "Traps of this RocksDB" in
+// docs/durability.md.
 #pragma once
 
 #include <rocksdb/compaction_filter.h>
@@ -32,10 +33,11 @@ class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
   std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
       const rocksdb::CompactionFilter::Context& context) override;
 
-  // Set around one rewrite, by the thread that runs it; nullptr afterwards.
+  // Set it around one rewrite, on the thread that runs the rewrite. Set nullptr afterwards.
   void SetPredicate(std::shared_ptr<const IsDead> is_dead);
 
-  // For tests: runs in each rewrite that removes chunks, before it reads, and may hold it up.
+  // For tests: each rewrite that removes chunks runs this before it reads. It may delay the
+  // rewrite.
   void set_before_rewrite_for_test(std::function<void()> run) {
     const std::lock_guard lock(mutex_);
     before_rewrite_for_test_ = std::move(run);
@@ -47,13 +49,13 @@ class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
   std::shared_ptr<const IsDead> is_dead_;          // guarded by mutex_
 };
 
-// Of a database with about so many files.
+// Returns the options of a database with about `num_files` files.
 rocksdb::DBOptions MakeDbOptions(size_t num_files = 0);
 // The options of each family, in the order of Family.
 std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
     std::shared_ptr<DeadChunkFilterFactory> filter);
 
-// RocksDB's status as ours; `what` says what was being done.
+// Converts RocksDB's status. `what` says what was being done.
 Status FromRocksDb(const rocksdb::Status& status, const std::string& what);
 
 }  // namespace varve

@@ -37,8 +37,9 @@ int64_t NowMs() {
       .count();
 }
 
-// A run without a step is legal, but a reader that opens while the writer replaces a file may see
-// one family empty for a moment: as with anything missing, it looks again before it believes it.
+// A run without a step is legal. But a reader that opens while the writer replaces a file may see
+// one family empty for a moment. So it looks again before it believes that, as with anything
+// missing.
 constexpr std::string_view kNoStep = "no step in run ";
 Status RunHasNoStep(std::string_view run) {
   return Status::NotFound(std::string(kNoStep) + std::string(run));
@@ -47,8 +48,8 @@ bool IsRunWithoutStep(const Status& status) {
   return status.code() == StatusCode::kNotFound && status.message().starts_with(kNoStep);
 }
 
-// The members of a group have one for each host: that many ranks would need theirs at a time is no
-// reason to keep the space of all.
+// The members of a group on one host share one reserve. Many ranks may need it at a time, but that
+// is no reason to keep space for all.
 fs::path ReserveOf(const fs::path& store) {
   const fs::path root = RootOfMember(store);
   if (root.empty()) return store / "RESERVE";
@@ -67,8 +68,8 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
-  // RocksDB starts threads while it opens, and keeps its lock when it gets none: better to know
-  // before.
+  // RocksDB starts threads while it opens. If it gets none, it keeps its lock. So this checks
+  // beforehand whether threads can be started.
   const std::string starting = "starting a thread for the store in " + path.string();
   VARVE_RETURN_IF_ERROR(Guarded(starting, [] {
     std::jthread([] {}).join();
@@ -76,7 +77,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   }));
   auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
-    // Even opening takes a little space; the reserve gives it, so that steps can be dropped.
+    // Even opening takes a little space. The reserve gives it, so that steps can be dropped.
     store->ReleaseReserve();
     database = Database::OpenForWriting(path);
   }
@@ -110,8 +111,8 @@ int StoreImpl::num_threads() const {
 Status StoreImpl::PrepareForWriting() {
   std::error_code error;
   fs::create_directory(incoming(), error);
-  // Leftovers of a crash may be hard links to committed files: they are unlinked before anything is
-  // written, and no name is ever opened twice.
+  // Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
+  // is written, and no name is ever opened twice.
   for (const fs::directory_entry& entry : fs::directory_iterator(incoming(), error)) {
     fs::remove(entry.path(), error);
     if (error) break;
@@ -127,8 +128,8 @@ Status StoreImpl::PrepareForWriting() {
   return IsNoSpace(reserve) ? Status::Ok() : reserve;
 }
 
-// Deletes chunk files of saves without a record that nothing names. Looks at file bounds, and for
-// one record a file; at all lists only when there are such files.
+// Deletes chunk files of saves that have no record and that nothing names. It looks at the bounds
+// of files and at one record for each file. It reads all lists only when there are such files.
 Status StoreImpl::SweepOrphans() {
   std::vector<ChunkFile> orphans;
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
@@ -155,7 +156,7 @@ Status StoreImpl::SweepOrphans() {
       orphan.last = *last;
     }
   }
-  // What cannot be read may name any, and Check reports it: no reason not to open.
+  // What cannot be read may name any of them. Check reports that, and it is no reason not to open.
   if (!RemoveNamed(&orphans).ok()) return Status::Ok();
   for (const ChunkFile& file : orphans) {
     const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
@@ -167,8 +168,9 @@ Status StoreImpl::SweepOrphans() {
   return Status::Ok();
 }
 
-// Takes out the files within whose bounds a list or a delta names a chunk: the record of its save
-// is lost, the chunk is not. An error: a list or a block cannot be read.
+// Takes out the files that hold a chunk which a list or a delta names, judged by the file's bounds.
+// There the record of the save is lost, but the chunk is not. It fails when a list or a block
+// cannot be read.
 Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
   if (files->empty()) return Status::Ok();
   const auto remove = [files](ChunkAddress named) {
@@ -241,7 +243,7 @@ Status StoreImpl::CommitCounted(const CommitBatch& batch, const ReferenceCounts&
                                 std::span<const fs::path> chunk_files) {
   const Status status = Commit(batch, chunk_files);
   if (!status.ok()) {
-    dead_space_.Forget();  // perhaps it is there all the same
+    dead_space_.Forget();  // its state is unknown after an error
     return status;
   }
   counts.VisitChanged(
@@ -349,7 +351,7 @@ Result<std::vector<std::string>> StoreImpl::TagsOf(StepKey step) const {
   const auto it = tags_->tags.find(step.step);
   std::vector<std::string> found =
       it == tags_->tags.end() ? std::vector<std::string>() : it->second;
-  // What changed while it was read, or is about to, is not remembered.
+  // Does not remember what changed during the read or is about to change.
   if (events % 2 != 0 || events != database_->num_ingest_events()) tags_.reset();
   return found;
 }
@@ -524,7 +526,7 @@ Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
       events = database_->num_ingest_events();
     } else {
       const Status caught_up = CatchUp();
-      // Nobody knows then whether it is there by now.
+      // Then nobody knows whether it exists by now.
       if (!caught_up.ok()) return code == StatusCode::kNotFound ? caught_up : status;
     }
     status = read();
@@ -545,8 +547,8 @@ void StoreImpl::CatchUpLoop(std::stop_token stop) {
   std::unique_lock lock(background_mutex_);
   while (!stop.stop_requested()) {
     background_wake_.wait_for(lock, stop, kCatchUpInterval, [] { return false; });
-    // Lets go of files that the writer has removed, even when nobody reads. An error is the next
-    // read's to say.
+    // Releases files that the writer has removed, even when nobody reads. The next read reports an
+    // error.
     if (!stop.stop_requested()) Guarded("catching up", [&] { return CatchUp(); }).IgnoreError();
   }
 }

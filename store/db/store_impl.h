@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a store that its operations share. Each operation is a file of its own:
+// The parts of a store that its operations share. Each operation has its own file:
 // checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
 // drop_forecast.cc, reclaim.cc, check.cc, stats.cc.
 #pragma once
@@ -84,18 +84,18 @@ class StoreImpl : public Store {
   Pins* pins() { return &pins_; }
   int num_threads() const;
 
-  // Takes `commit_mutex_`, in turn; commits, drops and reclaims hold it from their first read of a
-  // count to the end of their batch. Who has more to do lets it go between one batch and the next.
+  // Takes `commit_mutex_`, in turn. Commits, drops and reclaims hold it from their first read of a
+  // count to the end of their batch. An operation with several batches releases it between them.
   std::unique_lock<FairMutex> LockCommits() const { return std::unique_lock(commit_mutex_); }
 
-  // A save id that was never given out before, by this or any earlier process.
+  // Returns a save id that neither this nor any earlier process has used.
   Result<uint64_t> NewSaveId();
 
-  // kNotFound: no such run.
+  // kNotFound: there is no such run.
   Result<RunRecord> FindRun(std::string_view run) const;
-  // Empty: no run has this id any more.
+  // Returns an empty name when no run has this id any more.
   Result<std::string> RunName(RunId id) const;
-  // The same of many runs, which are read when the first is asked for.
+  // The same for many runs. They are all read when the first is asked for.
   class RunNames {
    public:
     explicit RunNames(const StoreImpl* store) : store_(store) {}
@@ -105,63 +105,63 @@ class StoreImpl : public Store {
     const StoreImpl* const store_;
     std::optional<std::map<RunId, std::string>> names_;
   };
-  // nullopt: no such step.
+  // Returns nullopt when there is no such step.
   Result<std::optional<StepRecord>> FindStep(StepKey step) const;
-  // nullopt: the run has no steps.
+  // Returns nullopt when the run has no steps.
   Result<std::optional<uint64_t>> NewestStep(RunId run) const;
-  // nullopt: the run has no step before `step`.
+  // Returns nullopt when the run has no step before `step`.
   Result<std::optional<uint64_t>> NewestStepBefore(StepKey step) const;
   // kNotFound names the step.
   Result<std::pair<StepKey, StepRecord>> RequireStep(const CheckpointId& id) const;
-  // Tags of a run with the step each names.
+  // Returns the tags of a run with the step that each names.
   Result<std::vector<std::pair<std::string, uint64_t>>> ListTags(RunId run) const;
-  // Those that name one step. All of the last run that was asked for are remembered by step until
+  // Returns the tags of one step. All tags of the last run that was asked for are remembered until
   // the store changes.
   Result<std::vector<std::string>> TagsOf(StepKey step) const;
   Result<CheckpointInfo> MakeInfo(std::string_view run, StepKey key, const StepRecord& record,
                                   RunNames* names) const;
 
-  // The chunks of a tensor's list `index`. kCorruption: missing, malformed, or of another length
-  // than the tensor's geometry says.
+  // Returns the chunks of a tensor's list `index`. kCorruption: the list is missing or malformed,
+  // or its length does not fit the tensor's geometry.
   Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const {
     return ReadList(record.lists[index], record.NumChunks() - index * kChunksPerList);
   }
-  // The same of a list that holds the first of so many `chunks`.
+  // The same for a list that must hold min(`chunks`, kChunksPerList) chunks.
   Result<std::vector<ChunkRef>> ReadList(ListAddress list, uint64_t chunks) const;
-  // The same behind those that are in `refs`; on error there may be some of them. `lists`: reads by
-  // this; may be null.
+  // Appends the chunks of a list to what is in `refs`. After an error, some of them may have been
+  // appended. If `lists` is not null, it is used to read the list.
   Status AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
                     std::vector<ChunkRef>* refs) const;
-  // Applies the requests that wait in the inbox, oldest first, and answers them. One that cannot be
-  // read stays, holds up no other, and its error is returned.
+  // Applies the requests that wait in the inbox, oldest first, and answers them. A request that
+  // cannot be read stays and delays no other. Its error is returned.
   Status ApplyInbox();
 
-  // Gives a run id that nobody has, and puts into `batch` that it is taken. Under the commit mutex,
-  // once a batch.
+  // Returns a run id that nobody has, and notes in `batch` that it is taken. Call it under the
+  // commit mutex, once a batch.
   Result<RunId> NewRunId(CommitBatch* batch) const;
-  // Puts a new run into `batch`. Under the commit mutex, once a batch.
+  // Puts a new run into `batch`. Call it under the commit mutex, once a batch.
   Result<RunId> NewRun(std::string_view name, std::optional<StepKey> forked_from,
                        CommitBatch* batch) const;
-  // The steps of a run from `first` on.
+  // Returns the steps of a run from `first` on.
   Result<std::vector<uint64_t>> StepsFrom(RunId run, uint64_t first) const;
-  // Puts into `batch` all that moving the steps of a run from `first` on, of which there is one at
-  // least, to a new run RUN~k takes. What it holds in memory does not grow with what moves.
+  // Puts into `batch` what is needed to move the steps of a run from `first` on to a new run RUN~k.
+  // There must be at least one such step. The memory does not grow with what moves.
   Result<RunId> MoveSteps(std::string_view run, StepKey first, CommitBatch* batch) const;
-  // Puts into `batch` and `counts` all that removing a step takes.
+  // Puts into `batch` and `counts` what is needed to remove a step.
   Status ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch* batch) const;
-  // Commits a batch. Under the commit mutex.
+  // Commits a batch. Call it under the commit mutex.
   Status Commit(const CommitBatch& batch, std::span<const std::filesystem::path> chunk_files = {});
-  // Commits a batch with the counts that were written to it. Under the commit mutex.
+  // Commits a batch with the counts that were written to it. Call it under the commit mutex.
   Status CommitCounted(const CommitBatch& batch, const ReferenceCounts& counts,
                        std::span<const std::filesystem::path> chunk_files);
-  // After a commit: wakes the merging thread when there is enough for it.
+  // Call it after a commit. It wakes the merging thread when there is enough to merge.
   void NoteCommit();
 
   // Bytes of dead frames on the disk. Writers.
   Result<uint64_t> DeadBytes();
   // For tests.
   Result<std::vector<ChunkFile>> chunk_files_for_test();
-  // Called by a rewind when it has copied the records and holds no commit mutex.
+  // For tests: a rewind calls it after it has copied the records, without the commit mutex.
   void set_after_copy_for_test(std::function<void()> call) {
     after_copy_for_test_ = std::move(call);
   }
@@ -171,14 +171,15 @@ class StoreImpl : public Store {
     return dead_space_.num_saves_visited();
   }
 
-  // Runs a read; beside a writer, catches up and tries again when something was not found or could
-  // not be read, up to three times. The writer tries again when commits went on meanwhile. What is
-  // not found by a reader that cannot catch up is the error of that.
+  // Runs a read. Beside a writer, it catches up and tries again, up to three times, when something
+  // was not found or could not be read. In a writer, it tries again when commits happened
+  // meanwhile. If a reader cannot catch up and does not find something, it returns the error of the
+  // catch-up.
   Status WithCatchUp(const std::function<Status()>& read) const;
   // The same for a read that must see one state throughout, however long it takes.
   Status WithFrozenView(const std::function<Status()>& read) const;
-  // Beside a writer: catches up unless that was done within the last tenth of a second. An error
-  // says that what is read now would be of an older state.
+  // Beside a writer, catches up unless that was done in the last tenth of a second. After an error,
+  // reads return an older state.
   Status Refresh() const;
 
  private:
@@ -192,9 +193,9 @@ class StoreImpl : public Store {
   Status RequireWriter() const;
   Status CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
                      const Database::Visit& visit) const;
-  // What commits have changed of the records of steps while a rewind copies them.
+  // What commits change in the records of steps while a rewind copies them.
   struct StepChanges {
-    std::map<StepKey, bool> steps;  // true: more than its own record may have changed
+    std::map<StepKey, bool> steps;  // true = more than the step's own record may have changed
     bool have_moved = false;        // a commit has moved steps, which are not in `steps`
   };
   Result<RewindReport> RewindWatched(std::string_view run, StepKey first);
@@ -210,14 +211,14 @@ class StoreImpl : public Store {
   Status RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const;
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
   Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
-  // Runs a read that sees one state of the store, up to date, throughout.
+  // Runs a read that sees one state of the store throughout. The state is up to date.
   Status WithView(const std::function<Status(const StoreImpl& view)>& read) const;
   Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
   Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
   Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
   Status RemoveEmptyForks(std::span<const StepKey> dropped);
-  // nullopt: another reclaim is under way.
+  // Returns nullopt when another reclaim is under way.
   Result<std::optional<ReclaimReport>> ReclaimUnlessUnderWay();
   Result<ReclaimReport> ReclaimInTurn(bool all);
   Status LearnDeadSpace();
@@ -230,11 +231,12 @@ class StoreImpl : public Store {
                      std::vector<ChunkAddress>* gone, ReclaimReport* report);
   Status MarkGone(std::vector<ChunkAddress>* gone);
   Status CheckOnce(const CheckOptions& options, CheckReport* report) const;
-  // Writers: brings a reader of this very store to what was there between two commits.
+  // Writers: brings a reader of this very store to the state between two commits.
   Status CatchUpBetweenCommits(const StoreImpl& reader) const;
-  // Writers: such a reader. It sees one state however long it takes, and no commit waits for it.
+  // Writers: opens such a reader. It sees one state however long it takes, and no commit waits for
+  // it.
   Result<std::unique_ptr<StoreImpl>> OpenBeside() const;
-  // Readers.
+  // For readers.
   Result<CheckReport> CheckFrozen(const CheckOptions& options,
                                   const std::function<Status()>& catch_up) const;
   void MergeLoop(std::stop_token stop);
@@ -250,7 +252,7 @@ class StoreImpl : public Store {
   std::unique_ptr<Database> database_;
   std::unique_ptr<ChunkReader> chunk_reader_;
 
-  // Synchronise themselves.
+  // These synchronise themselves.
   Pins pins_;
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
   mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
@@ -263,14 +265,14 @@ class StoreImpl : public Store {
   mutable std::optional<TagsByStep> tags_;  // guarded by tags_mutex_
 
   // Lock order: inbox, drop, maintenance, learn, commit, saves.
-  std::mutex inbox_mutex_;  // held by whoever applies requests
-  std::mutex drop_mutex_;   // held by whoever drops steps or moves them to another run
-  mutable std::mutex maintenance_mutex_;  // held by whoever rewrites or deletes chunk files
-  std::atomic<int> reclaims_{0};          // asked for, and not done
-  std::mutex learn_mutex_;                // held by whoever makes dead_space_ known
+  std::mutex inbox_mutex_;                // held while requests are applied
+  std::mutex drop_mutex_;                 // held while steps are dropped or moved to another run
+  mutable std::mutex maintenance_mutex_;  // held while chunk files are rewritten or deleted
+  std::atomic<int> reclaims_{0};          // asked for and not yet done
+  std::mutex learn_mutex_;                // held while dead_space_ is learned
   mutable FairMutex commit_mutex_;
-  DeadSpace dead_space_;                     // guarded by commit_mutex_; writers
-  std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_; while a rewind copies
+  DeadSpace dead_space_;                     // guarded by commit_mutex_, for writers
+  std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_. Set while a rewind copies
   std::function<void()> after_copy_for_test_;
   std::mutex save_id_mutex_;
   uint64_t next_save_id_ = 0;  // guarded by save_id_mutex_
@@ -279,8 +281,9 @@ class StoreImpl : public Store {
 
   std::mutex background_mutex_;
   std::condition_variable_any background_wake_;
-  int commits_since_merge_ = INT_MAX / 2;  // merge once after opening; guarded by background_mutex_
-  // Last: they join before anything above is destroyed.
+  int commits_since_merge_ =
+      INT_MAX / 2;  // guarded by background_mutex_. The store merges once after opening
+  // These come last, because they must join before anything above is destroyed.
   std::jthread background_;
   std::jthread inbox_loop_;  // writers
 };

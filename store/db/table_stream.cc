@@ -26,7 +26,7 @@ TableStream::TableStream(const Database* database, std::filesystem::path incomin
 
 TableStream::~TableStream() {
   writer_.reset();
-  std::error_code ignored;  // gone after a commit; what stays is swept at the next open
+  std::error_code ignored;  // missing after a commit. If removing fails, the next open sweeps it
   for (const auto& path : paths_) std::filesystem::remove(path, ignored);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Changes of one family that go to table files as they come, in the order of their keys. Memory
+// Writes changes of one family to table files as they come, in the order of their keys. Memory
 // holds the index and the filter of one table, however many changes there are. A CommitBatch makes
 // the tables visible together with its own changes. Thread rule: one thread at a time.
 #pragma once
@@ -23,28 +23,28 @@ class SstFileWriter;
 
 namespace varve {
 
-// A name in `incoming` that this process has not used: nothing is ever opened over an existing
-// file, because a leftover may be a hard link to a committed one.
+// Returns a path in `incoming` that this process has not used. A table is never opened over an
+// existing file, because a leftover may be a hard link to a committed one.
 std::filesystem::path NewTablePath(const std::filesystem::path& incoming, Family family);
 
 class TableStream {
  public:
-  // A table is closed at this many changes, which bounds its index and filter, and at this many
-  // bytes.
+  // A table is closed after this many changes, which bounds its index and filter, or after this
+  // many bytes.
   static constexpr size_t kMaxChanges = size_t{1} << 20;
   static constexpr uint64_t kMaxBytes = uint64_t{128} << 20;
 
-  // `database` must outlive this. Tests close tables earlier.
+  // `database` must outlive this. Tests use smaller tables.
   TableStream(const Database* database, std::filesystem::path incoming, Family family,
               size_t max_changes = kMaxChanges);
   TableStream(const TableStream&) = delete;
   TableStream& operator=(const TableStream&) = delete;
   ~TableStream();  // removes the tables unless they were ingested (moved away)
 
-  // Keys must rise. The database is not opened anew (Database::Heal) before Finish.
+  // Keys must rise. The database must not be opened again (Database::Heal) before Finish.
   Status Put(std::string_view key, std::string_view value);
   Status Delete(std::string_view key);
-  // Syncs what was written. No change comes after it.
+  // Syncs what was written. No Put may follow.
   Status Finish();
 
   Family family() const { return family_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What FORMAT and GROUP have in common: a small file of a magic, a version, its own length, some
-// 64-bit fields and a checksum, all integers little-endian (docs/format.md). Stateless.
+// The common form of FORMAT and GROUP: a small file with a magic, a version, its own length, some
+// 64-bit fields and a checksum. All integers are little-endian (docs/format.md). Stateless.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct FixedFile {
 // `magic` has 8 bytes.
 std::string EncodeFixedFile(std::string_view magic, const FixedFile& file);
 
-// A file of a version above `known_version` may be of any length: it comes without fields.
-// kNotFound: there is none. kCorruption: another magic, length or checksum.
+// A file of a version above `known_version` may have any length. Its fields are left out.
+// kNotFound: there is no file. kCorruption: another magic, length or checksum.
 Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
                                 uint32_t known_version, size_t num_fields);
 

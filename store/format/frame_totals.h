@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Live frames of many saves, summed up by predictor and by plane coder, and the rows in which
+// Totals of the live frames of many saves, by predictor and by plane coder, and the rows in which
 // reports show them. Thread rule: one thread at a time.
 #pragma once
 
@@ -15,7 +15,7 @@ class FrameTotals {
  public:
   void Add(const SaveRecord& save_id);
 
-  // Without rows that would be empty.
+  // Leaves out empty rows.
   std::vector<CodecUse> CodecRows() const;
   std::vector<CoderUse> CoderRows() const;
 
@@ -23,7 +23,7 @@ class FrameTotals {
   PredictorTotals by_codec_{};
   CoderTotals by_coder_{};
   CodecTotals headers_;  // bytes only
-  CodecTotals unknown_;  // frames of saves that do not know their planes
+  CodecTotals unknown_;  // frames of saves whose planes are unknown
 };
 
 }  // namespace varve

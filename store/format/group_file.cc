@@ -24,7 +24,7 @@ std::string Encode(const GroupFile& group) {
                {group.group_id.lo, group.group_id.hi, group.digest_seed, group.incompatible}});
 }
 
-// New, empty, or with nothing in it but what CreateOrReadGroup makes before GROUP.
+// The folder is new or empty, or holds only what CreateOrReadGroup makes before GROUP.
 Status CheckMayBecomeRoot(const fs::path& root) {
   std::error_code error;
   VARVE_RETURN_IF_ERROR(CheckNotLost(root));
@@ -101,7 +101,7 @@ Status UpgradeGroupFile(const fs::path& root, const GroupFile& group) {
   if (group.version == kGroupVersion) return Status::Ok();
   GroupFile upgraded = group;
   upgraded.version = kGroupVersion;
-  // Others may do the same now, so this one's file has a name of its own.
+  // Other processes may do the same now, so this one's file has a name of its own.
   const fs::path temporary =
       root / (std::string(kTemporaryPrefix) + std::to_string(RandomNumber()));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(temporary, Encode(upgraded)));

@@ -31,10 +31,10 @@ inline constexpr std::string_view kFamilyNames[kNumFamilies] = {
 
 // Chunks and lists are counted in blocks of this many.
 inline constexpr uint32_t kCountsPerBlock = 4096;
-// Chunks a list names at most.
+// The most chunks that a list names.
 inline constexpr uint32_t kChunksPerList = 4096;
 
-// Names a run inside keys; never reused, so renaming or dropping a run touches one key.
+// Names a run inside keys. It is never reused, so renaming or dropping a run touches one key.
 using RunId = uint32_t;
 
 struct StepKey {
@@ -63,7 +63,7 @@ inline constexpr std::string_view kRunPrefix = "r";
 std::optional<std::string_view> ParseRun(std::string_view key);
 std::optional<std::string_view> ParseTag(std::string_view key);  // the tag's name
 
-// steps; also the prefix of a step's keys in state and tensors
+// family steps. The key is also the prefix of the step's keys in state and tensors
 std::string Step(StepKey step);
 std::string RunPrefix(RunId run);
 std::optional<StepKey> ParseStep(std::string_view key);
@@ -107,7 +107,7 @@ std::optional<ParsedCounts> ParseCounts(std::string_view key);
 std::string Index(const Digest& digest);
 void AppendIndex(const Digest& digest, std::string* out);
 
-// The smallest key above every key that starts with `prefix`; empty = none.
+// Returns the smallest key above every key that starts with `prefix`. Empty = none.
 std::string PrefixEnd(std::string_view prefix);
 
 }  // namespace keys

@@ -22,7 +22,7 @@ Status ValidateTag(std::string_view tag) {
   VARVE_RETURN_IF_ERROR(ValidateName("tag", tag));
   VARVE_RETURN_IF_ERROR(RefuseCharacters("tag", tag, "@:* \t\r\n\v\f"));
   if (tag == "latest" || tag == "best") {
-    return Status::InvalidArgument("tag " + std::string(tag) + " has a meaning of its own");
+    return Status::InvalidArgument("tag \"" + std::string(tag) + "\" is reserved");
   }
   const bool number = std::all_of(tag.begin(), tag.end(), [](unsigned char c) {
     return (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E' ||

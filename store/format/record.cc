@@ -417,8 +417,8 @@ Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
   if (out.live_chunks > out.chunks || out.live_lists > out.lists) {
     return Damaged("save", "more live than stored");
   }
-  // Every frame has a header, so a count that the bytes cannot hold is a lie; nothing is walked or
-  // allocated by it.
+  // Every frame has a header, so a count that the bytes cannot hold is false. No loop or allocation
+  // may follow it.
   if (out.chunks > out.stored_bytes / kMinFrameBytes) {
     return Damaged("save", std::to_string(out.chunks) + " chunks in " +
                                std::to_string(out.stored_bytes) + " bytes");
@@ -434,7 +434,7 @@ CoderTotals SaveBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
   for (; end != planes.end() && end->ordinal == ordinal; ++end) num_planes += end->num_planes;
   CoderTotals totals{};
   for (auto it = begin; it != end; ++it) {
-    // All planes of a frame have one length.
+    // All planes of a frame have the same length.
     totals[static_cast<size_t>(it->coder)] = {
         it->num_planes, uint64_t{raw_bytes} * it->num_planes / num_planes, it->bytes};
   }

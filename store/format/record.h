@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The records of the database as plain structs, and their encoding as flatbuffers
-// (store/schema/record.fbs). Decode verifies the buffer and checks every range before it returns;
-// kCorruption says which field is wrong. All types are plain values, all functions stateless.
+// (store/schema/record.fbs). Decode verifies the buffer and checks every range before it returns.
+// kCorruption says which field is wrong. All types are plain values, and all functions are
+// stateless.
 #pragma once
 
 #include <array>
@@ -36,8 +37,8 @@ struct ChunkRef {
   Predictor predictor = Predictor::kRaw;  // of the frame at `address`
   uint32_t raw_bytes = 0;
   uint32_t stored_bytes = 0;  // of the frame at `address`
-  ChunkAddress address;       // stored: its frame; derived: its source's frame
-  std::string literal;        // constant: one element; inline: all bytes
+  ChunkAddress address;       // stored: its frame. Derived: its source's frame
+  std::string literal;        // constant: one element. Inline: all bytes
 
   bool NamesFrame() const { return kind == ChunkKind::kStored || kind == ChunkKind::kDerived; }
   bool operator==(const ChunkRef&) const = default;
@@ -45,7 +46,7 @@ struct ChunkRef {
 
 std::string EncodeChunkList(const std::vector<ChunkRef>& refs);
 Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value);
-// The same behind those that are in `refs`; on error there may be some of them.
+// Appends the chunks of a list to what is in `refs`. After an error, some may have been appended.
 Status AppendChunkList(std::string_view value, std::vector<ChunkRef>* refs);
 
 // How a tensor is cut into chunks.
@@ -56,14 +57,14 @@ struct ChunkGeometry {
 
   uint64_t LogicalBytes() const;
   uint64_t NumChunks() const;
-  // Raw bytes of chunk `i`, and where it begins in the tensor.
+  // ChunkBytes returns the raw bytes of chunk `i`, the next where the chunk starts in the tensor.
   uint64_t ChunkBytes(uint64_t i) const;
   uint64_t ChunkOffset(uint64_t i) const;
 };
-// Of a tensor of a valid shape.
+// The shape must be valid.
 ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk);
 
-// What a tensor's record says, where its parts lie elsewhere.
+// The content of a tensor's record, whose parts lie elsewhere.
 struct TensorRecordView {
   uint64_t save_id = 0;
   DType dtype = DType::kF32;
@@ -74,7 +75,7 @@ struct TensorRecordView {
   std::string_view alias_of;
   std::string_view derived_from;
   TensorRole role = TensorRole::kOther;
-  const ShardLayout* layout = nullptr;  // canonical; its local shape is `shape`
+  const ShardLayout* layout = nullptr;  // canonical. Its local shape is `shape`
 };
 
 struct TensorRecord {
@@ -87,7 +88,7 @@ struct TensorRecord {
   std::string alias_of;
   std::string derived_from;
   TensorRole role = TensorRole::kOther;
-  std::optional<ShardLayout> layout;  // canonical; its local shape is `shape`
+  std::optional<ShardLayout> layout;  // canonical. Its local shape is `shape`
 
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
   uint64_t NumElements() const { return Geometry().num_elements; }
@@ -95,7 +96,7 @@ struct TensorRecord {
   uint64_t NumChunks() const { return Geometry().NumChunks(); }
   uint64_t ChunkBytes(uint64_t i) const { return Geometry().ChunkBytes(i); }
   uint64_t ChunkOffset(uint64_t i) const { return Geometry().ChunkOffset(i); }
-  TensorRecordView View() const;  // as long as this does not change
+  TensorRecordView View() const;  // valid as long as this does not change
 };
 std::string EncodeTensorRecord(const TensorRecordView& record);
 inline std::string EncodeTensorRecord(const TensorRecord& record) {
@@ -103,7 +104,7 @@ inline std::string EncodeTensorRecord(const TensorRecord& record) {
 }
 // Checks shape, sizes, chunk geometry and that the number of lists fits the number of chunks.
 Result<TensorRecord> DecodeTensorRecord(std::string_view value);
-// The same in place of what `out` was, whose memory is used again; on error it is anything.
+// The same into `out`, whose memory is reused. After an error `out` may hold anything.
 Status DecodeTensorRecord(std::string_view value, TensorRecord* out);
 
 struct StepRecord {
@@ -133,14 +134,14 @@ struct CodecTotals {
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
   void Add(const CodecTotals& other);
-  // False, and nothing is taken, when there is not as much.
+  // Subtracts `other`. When there is not as much, it returns false and changes nothing.
   [[nodiscard]] bool Take(const CodecTotals& other);
   bool operator==(const CodecTotals&) const = default;
 };
 using PredictorTotals = std::array<CodecTotals, kNumPredictors>;  // of chunks
 using CoderTotals = std::array<CodecTotals, kNumStreamCoders>;    // of planes
 
-// No frame is smaller: its header alone is longer (docs/frame.md).
+// No frame is smaller, because its header alone is longer (docs/frame.md).
 inline constexpr uint64_t kMinFrameBytes = 16;
 
 // What one save stored, and how much of it lives.
@@ -152,8 +153,8 @@ struct SaveRecord {
   uint32_t live_chunks = 0;
   uint32_t live_lists = 0;
   PredictorTotals live{};
-  // Their planes; the bytes that are missing to those of `live` are headers of frames. Not known of
-  // saves that a varve has written which did not count them.
+  // The planes of the live frames. The bytes by which they fall short of `live` are headers of
+  // frames. Unknown for saves of an older varve, which did not count them.
   std::optional<CoderTotals> live_coders;
 
   CodecTotals Live() const;  // all of `live`
@@ -172,7 +173,7 @@ struct BaseEdge {
   Predictor base_predictor = Predictor::kRaw;
 };
 
-// Of the planes of the frame at `ordinal`, those of one coder.
+// The planes of the frame at `ordinal` that one coder made.
 struct CodedPlanes {
   uint32_t ordinal = 0;
   StreamCoder coder = StreamCoder::kRaw;
@@ -183,9 +184,9 @@ struct CodedPlanes {
 // What 4,096 frames of a save are made of.
 struct SaveBlock {
   std::vector<BaseEdge> edges;      // by rising ordinal
-  std::vector<CodedPlanes> planes;  // by rising ordinal, then coder; empty when not known
+  std::vector<CodedPlanes> planes;  // by rising ordinal, then coder. Empty when unknown
 
-  // The planes of a frame that holds `raw_bytes`.
+  // Returns the planes of a frame that holds `raw_bytes`.
   CoderTotals PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const;
 };
 std::string EncodeSaveBlock(const SaveBlock& block);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The root digest of a step (docs/format.md): over all its tensors by name, then shard, so that a
-// changed record of any of them shows. Stateless.
+// The root digest of a step (docs/format.md). It covers all its tensors by name, then shard, so a
+// change to any of their records shows. Stateless.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shard layouts as flatbuffers (store/schema/shard_layout.fbs), for whatever record names one.
+// Shard layouts as flatbuffers (store/schema/shard_layout.fbs), for all records that have one.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>

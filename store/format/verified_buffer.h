@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A flatbuffer read from the store: verified before use, and aligned. RocksDB gives values at any
-// address, but flatbuffers reads its fields in place. What a writer has encoded is never too much
-// for this: only the size of the input limits how many tables there may be. Thread rule: constant
-// after construction.
+// A flatbuffer from the store that is verified before use, and aligned. RocksDB gives values at any
+// address, but flatbuffers reads its fields in place. The only limit on the number of tables is the
+// size of the input, so everything that a writer has encoded passes. Thread rule: constant after
+// construction.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -18,7 +18,7 @@ namespace varve {
 template <typename T>
 class VerifiedBuffer {
  public:
-  // Copies `value` when it is not aligned; else it must outlive this object.
+  // Copies `value` when it is not aligned. Otherwise `value` must outlive this object.
   explicit VerifiedBuffer(std::string_view value) {
     if (value.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) return;
     const auto* data = reinterpret_cast<const uint8_t*>(value.data());
@@ -31,7 +31,7 @@ class VerifiedBuffer {
       std::memcpy(copy, data, value.size());
       data = reinterpret_cast<const uint8_t*>(copy);
     }
-    // A table is four bytes at least, and so is what refers to it.
+    // A table has at least four bytes, and so has each reference to it.
     const auto max_tables = static_cast<flatbuffers::uoffset_t>(value.size() / 8 + 1);
     flatbuffers::Verifier verifier(data, value.size(), kMaxDepth, max_tables);
     if (verifier.VerifyBuffer<T>(nullptr)) root_ = flatbuffers::GetRoot<T>(data);
@@ -40,13 +40,13 @@ class VerifiedBuffer {
   VerifiedBuffer(const VerifiedBuffer&) = delete;
   VerifiedBuffer& operator=(const VerifiedBuffer&) = delete;
 
-  // nullptr when the bytes are no such flatbuffer. Valid as long as this object.
+  // Returns nullptr when the bytes are not such a flatbuffer. Valid as long as this object.
   const T* root() const { return root_; }
 
  private:
   static constexpr flatbuffers::uoffset_t kMaxDepth = 16;
 
-  uint64_t small_[32];  // of a copy that fits here: most records are small, and there are many
+  uint64_t small_[32];  // holds a copy that fits, because there are many records and most are small
   std::vector<uint64_t> large_;
   const T* root_ = nullptr;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a member says of its steps, in the words of the group. Stateless.
+// Puts messages of a member, whose steps are attempts, into the words of the group. Stateless.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace varve {
 
-// A message of a member, whose steps are numbers of attempts, with the names that people know them
-// by: "step 7 of run main" becomes "step 15 of run main (attempt 7)", or "attempt 7" when no step
-// is it.
+// Replaces the numbers of attempts in a member's message by the names that people know: "step 7 of
+// run main" becomes "step 15 of run main (attempt 7)". If no step is that attempt, it becomes
+// "attempt 7".
 std::string NameAttempts(std::string_view message, const GroupState& state);
 Status NameAttempts(const Status& status, const GroupState& state);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the parts of a checkpoint are: files of each attempt in ROOT/catalogues. Each rank writes
-// one of its own part before it says that it is prepared; the coordinator makes one of them all
-// before it commits (catalogue_index.h). Their digests are in the log, so that what is read is what
-// was meant. Plain values; all functions are stateless.
+// Says where the parts of a checkpoint are. Catalogues are files of each attempt in
+// ROOT/catalogues. Each rank writes one of its own part before it says that it is prepared. The
+// coordinator makes one of all before it commits (catalogue_index.h). Their digests are in the log,
+// so that what is read is what was meant. Plain values. All functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ namespace varve {
 struct CatalogueShard {
   std::string name;
   uint32_t rank = 0;
-  uint32_t shard = 0;  // as the rank has numbered it
+  uint32_t shard = 0;  // the rank's own number for it
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::optional<ShardLayout> layout;  // canonical
-  Digest content;  // of its bytes: equal for equal shards, all members have one seed
+  Digest content;  // digest of its bytes. Equal shards have equal digests, because all members have
+                   // one seed
   bool operator==(const CatalogueShard&) const = default;
 };
 
@@ -46,31 +47,32 @@ struct Catalogue {
 };
 
 std::string EncodeCatalogue(const Catalogue& catalogue);
-// kCorruption: not one, out of order, a rank that is not below `num_ranks`, an impossible shape.
+// kCorruption: it is not a catalogue, is out of order, has an impossible shape, or names a rank
+// that is not below `num_ranks`.
 Result<Catalogue> DecodeCatalogue(std::string_view bytes, uint32_t num_ranks);
 
-// kCorruption: out of order, or a rank that is not below `num_ranks`.
+// kCorruption: it is out of order, or names a rank that is not below `num_ranks`.
 Status CheckCatalogue(const Catalogue& catalogue, uint32_t num_ranks);
-// kCorruption: no dtype, or an impossible shape.
+// kCorruption: it has no valid dtype, or an impossible shape.
 Status CheckCatalogueShard(const CatalogueShard& shard);
 
-// A file is not larger.
+// The largest size of a file.
 inline constexpr size_t kMaxCatalogueBytes = size_t{1} << 30;
-// kCorruption: the file is not there, or not what has this digest.
+// kCorruption: the file is missing, or has another digest.
 Result<std::string> ReadCatalogueBytes(const std::filesystem::path& path, uint64_t seed,
                                        const Digest& digest);
 
-// One file: the list of one rank's part, or, in a group of version 1, the catalogue of an attempt.
-// The digests of the root have this seed.
+// One file. It holds the list of one rank's part, or, in a group of version 1, the catalogue of an
+// attempt. The root's digests have this seed.
 class CatalogueFile {
  public:
   CatalogueFile(const std::filesystem::path& root, uint64_t seed, AttemptId attempt,
                 std::optional<uint32_t> rank = {});
 
-  // Durable when it returns its digest. kInvalidArgument: it could not be read again.
+  // The file is durable when this returns its digest. kInvalidArgument: it could not be read again.
   Result<Digest> Write(const Catalogue& catalogue) const;
   Status Remove() const;
-  // kCorruption: it is not there, or not what has this digest.
+  // kCorruption: the file is missing, or has another digest.
   Result<Catalogue> Read(const Digest& digest, uint32_t num_ranks) const;
 
  private:
@@ -78,10 +80,10 @@ class CatalogueFile {
   uint64_t seed_;
 };
 
-// The files in ROOT/catalogues with the attempt that each is of; 0: of none.
+// Returns the files in ROOT/catalogues, each with its attempt, or 0 if it belongs to none.
 Result<std::vector<std::pair<std::filesystem::path, AttemptId>>> ListCatalogues(
     const std::filesystem::path& root);
-// Whether a file that ListCatalogues gave is one that a committed attempt needs.
+// True when a committed attempt needs this file, which ListCatalogues has returned.
 bool IsWholeCatalogue(const std::filesystem::path& file);
 
 }  // namespace varve

@@ -33,7 +33,8 @@ void Append(int64_t number, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// Of a shard: its shape and layout, which many have in common, as a key. It stays in this process.
+// Returns a shard's shape and layout as a key, because many shards have them in common. The key
+// stays in this process.
 std::string PlaceKey(const CatalogueShard& shard) {
   std::string key;
   Append(shard.layout.has_value() ? 1 : 0, &key);
@@ -68,7 +69,7 @@ class SectionBuilder {
                           place->second, static_cast<uint8_t>(shard.dtype));
   }
 
-  // Of what it has taken, about.
+  // The approximate bytes of what it has taken.
   size_t num_bytes() const {
     return builder_.GetSize() + entries_.size() * sizeof(fb::CatalogueEntry);
   }
@@ -123,7 +124,7 @@ Result<Place> DecodePlace(const fb::CataloguePlace& in) {
   return place;
 }
 
-// `num_bytes`: of the buffer that it lies in, which limits what it can hold.
+// `num_bytes` is the size of the buffer that holds it, which limits its content.
 Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in, size_t num_bytes,
                                                   uint32_t num_ranks) {
   std::vector<Place> places;
@@ -260,7 +261,7 @@ fs::path SectionPath(const CataloguePlaceOnDisk& place, size_t number) {
   return path += ".p" + std::to_string(number);
 }
 
-// Writes a catalogue section after section, and remembers them for the index.
+// Writes a catalogue section by section, and remembers the sections for the index.
 class IndexedWriter {
  public:
   IndexedWriter(const CataloguePlaceOnDisk& place, const Catalogue& catalogue,
@@ -289,7 +290,7 @@ class IndexedWriter {
                                    ": not written, because it could not be read again: " + why);
   }
 
-  // What a reader makes of the bytes is what was meant.
+  // Checks that a reader makes of the bytes what was meant.
   template <typename Decoded>
   static Status Compare(const fs::path& path, const Result<Decoded>& decoded, bool same) {
     if (!decoded.ok()) return Unreadable(path, decoded.status().message());
@@ -305,7 +306,7 @@ class IndexedWriter {
     return ComputeDigest(place_.seed, AsBytes(bytes));
   }
 
-  // The section, and begins the next.
+  // Writes the section and starts the next.
   Status WriteSection(std::span<const CatalogueShard> shards) {
     section_->builder()->Finish(section_->Finish());
     const std::string bytes = BytesOf(section_->builder());
@@ -320,7 +321,7 @@ class IndexedWriter {
     return Status::Ok();
   }
 
-  // `shards`: of the section that lies in it.
+  // `shards` are those of the section that lies in the index.
   Result<Digest> WriteIndex(std::span<const CatalogueShard> shards) {
     const std::string bytes = EncodeIndex(catalogue_, parts_, section_.get(), refs_);
     const auto decoded = DecodeIndex(bytes);

@@ -15,11 +15,12 @@
 namespace varve {
 namespace {
 
-// Tensors of which all is said, and of which the names are.
+// The most tensors that are described in full, and the most that are named.
 constexpr size_t kShown = 20;
 constexpr size_t kNamed = 200;
 
-// Lines of one message, as many as a person reads; then names; then a number.
+// The lines of one message. First come as many full lines as a person reads, then names, then a
+// number.
 class FaultList {
  public:
   void Add(const std::string& name, const std::string& fault) {
@@ -55,7 +56,7 @@ const ShardLayout* LayoutOf(const CatalogueShard& shard) {
   return shard.layout.has_value() ? &*shard.layout : nullptr;
 }
 
-// The whole tensors of a shape, in which a tensor that is cut alike can be looked for.
+// The whole tensors of a shape. A tensor that is cut alike is looked for among them.
 class WholeTensors {
  public:
   WholeTensors(Shards shards, std::span<const TensorShards> broken) : shards_(shards) {
@@ -69,7 +70,8 @@ class WholeTensors {
     }
   }
 
-  // Of the same global shape, with most shards on the same ranks; empty: none has any.
+  // Returns shards of a tensor with the same global shape and the most shards on the same ranks, or
+  // an empty range.
   Shards FindAlike(Shards broken) const {
     constexpr size_t kTried = 100;  // of a model's layers the first will do
     Shards alike;
@@ -108,7 +110,7 @@ class WholeTensors {
   std::map<std::vector<int64_t>, std::vector<TensorShards>> by_shape_;
 };
 
-// "rank 2 holds this region of tensor b, which is cut alike".
+// Writes "rank 2 holds this region of tensor b, which is cut alike".
 std::string ExpectedText(const ShardLayout& hole, Shards alike) {
   std::set<uint32_t> ranks;
   for (const CatalogueShard& shard : alike) {
@@ -120,7 +122,7 @@ std::string ExpectedText(const ShardLayout& hole, Shards alike) {
          " this region of tensor " + alike[0].name + ", which is cut alike";
 }
 
-// Ranks with other tensors that hold nothing of this one, if they are few.
+// Names ranks that hold other tensors but nothing of this one, if they are few.
 std::string RanksWithoutText(const std::set<uint32_t>& all, Shards shards) {
   constexpr size_t kFew = 8;
   std::set<uint32_t> without = all;

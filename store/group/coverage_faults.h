@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is said of shards of many ranks that make no whole tensors: of all tensors at once, with the
-// ranks. Pure functions.
+// Messages about shards of many ranks that do not make whole tensors. A message covers all tensors
+// and names the ranks. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace varve {
 
-// The shards of one tensor in a catalogue: [first, second).
+// The range [first, second) of one tensor's shards in a catalogue.
 using TensorShards = std::pair<size_t, size_t>;
 
-// `shards` are those of a catalogue, sorted; `broken` are the tensors that are not whole, by name.
-// A hole comes with its region, with the ranks beside it, and with those that are expected to have
-// it: that hold this region of another tensor, which is whole and cut alike.
+// `shards` are the sorted shards of a catalogue. `broken` are the tensors that are not whole, by
+// name. For a hole, the message gives its region, the ranks beside it, and the ranks that should
+// have it. Those are ranks that hold this region of another tensor that is whole and cut alike.
 Status CoverageError(std::span<const CatalogueShard> shards, std::span<const TensorShards> broken);
 
-// `originals[i]` is the first shard that shard i is a replica of, or i. kInvalidArgument lists all
-// replicas that differ.
+// `originals[i]` is the first shard that shard i is a replica of, or i itself. kInvalidArgument
+// lists all replicas that differ.
 Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const size_t> originals);
 
 }  // namespace varve

@@ -34,9 +34,9 @@ void Append(const ShardLayout& layout, std::string* bytes) {
   Append(layout.flat ? layout.flat->end : -1, bytes);
 }
 
-// Of all that the proof of one tensor depends on, which is neither its name nor the ranks: tensors
-// that are cut alike are proven once. It stays in this process, so the machine's byte order will
-// do.
+// Digests everything that the proof of one tensor depends on. Its name and the ranks are not part
+// of that, so tensors that are cut alike are proven once. The digest stays in this process, so the
+// machine's byte order will do.
 Digest DigestOfLayouts(std::span<const CatalogueShard> shards, std::string* bytes) {
   bytes->clear();
   for (const CatalogueShard& shard : shards) {
@@ -47,7 +47,8 @@ Digest DigestOfLayouts(std::span<const CatalogueShard> shards, std::string* byte
   return ComputeDigest(0, AsBytes(*bytes));
 }
 
-// Of one tensor: for each shard the first that it is a replica of. nullopt: it is not whole.
+// Returns, for each shard of one tensor, the first shard that it is a replica of. nullopt = the
+// tensor is not whole.
 std::optional<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> shards) {
   std::vector<size_t> originals(shards.size());
   std::iota(originals.begin(), originals.end(), size_t{0});
@@ -66,7 +67,7 @@ std::optional<std::vector<size_t>> ProveWhole(std::span<const CatalogueShard> sh
   return AreWhole(distinct) ? std::optional(std::move(originals)) : std::nullopt;
 }
 
-// The originals of all tensors, through `prove`.
+// Returns the originals of all tensors. `prove` finds those of one.
 template <typename Prove>
 Result<std::vector<size_t>> ProveAll(std::span<const CatalogueShard> shards, Prove prove) {
   std::vector<size_t> originals;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The proof that the shards of all ranks make whole tensors. It follows from their layouts, which
-// seldom change from one save to the next: layouts that were proven are not proven again, tensor by
-// tensor, and tensors that are cut alike are proven once. Whether replicas are equal is looked at
-// every time.
-// Thread rule: any thread; one at a time is inside.
+// Proves that the shards of all ranks make whole tensors. The proof follows from their layouts,
+// which seldom change from one save to the next. Layouts that were proven are not proven again, and
+// tensors that are cut alike are proven once. Replicas are compared every time. Thread rule: any
+// thread may call it. One works at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +19,19 @@ namespace varve {
 
 class CoverageProof {
  public:
-  // The catalogue is sorted. kInvalidArgument names a tensor of which elements are missing or are
-  // there twice, or whose replicas differ.
+  // The catalogue must be sorted. kInvalidArgument names a tensor that has missing or duplicate
+  // elements, or replicas that differ.
   Status Prove(const Catalogue& catalogue);
 
-  // How often it has looked at layouts, rather than known them.
+  // The number of times that it had to look at layouts.
   uint64_t num_proofs() const;
 
  private:
   mutable std::mutex mutex_;
   uint64_t num_proofs_ = 0;
-  // Of the last proof that held: each list of layouts that a tensor had, by its digest, and for
-  // each shard in it the first that it is a replica of, which may be itself.
+  // Layouts of the last proof that held. The key is the digest of a list of layouts that a tensor
+  // had. The value gives, for each shard in the list, the first shard that it is a replica of. That
+  // may be itself.
   std::map<Digest, std::vector<size_t>> proven_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verification of a group: its log, its catalogues, every member by itself, and that each holds
-// what the log says of it. What a member holds is listed before the log is read, as in a sweep.
+// Verifies a group: its log, its catalogues, every member by itself, and that each member holds
+// what the log says. As in a sweep, what a member holds is listed before the log is read.
 #include "base/util.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
@@ -45,11 +45,11 @@ class GroupChecker {
     return StepName(id.run, id.step) + " (attempt " + std::to_string(number) + ")";
   }
 
-  // The member as a store, and what it holds.
+  // Opens the member as a store, and lists what it holds.
   void CheckMember(MemberId id) {
     const auto member = store_->MemberForReading(id);
     if (!member.ok()) {
-      unreadable_[id] = member.status();  // an error only if somebody needs it
+      unreadable_[id] = member.status();  // an error only if an attempt needs it
       return;
     }
     const Result<CheckReport> report = (*member)->Check(options_);
@@ -66,8 +66,8 @@ class GroupChecker {
     }
   }
 
-  // Its catalogue, and each part of it in its member with the root that the log says. A part that
-  // was committed after its member was looked at is looked for again.
+  // Checks the attempt's catalogue, and that each part is in its member with the root digest that
+  // the log says. If a part was committed after its member was looked at, it looks again.
   void CheckAttempt(AttemptId number, const GroupAttempt& attempt) {
     const GroupPlace& place = store_->place();
     const auto catalogue =
@@ -100,7 +100,7 @@ class GroupChecker {
     return step.second.root;
   }
 
-  // A group is checked while others save and drop: what has gone meanwhile need not be there.
+  // Others save and drop during the check, so what they have removed meanwhile need not be there.
   void ErrorUnlessClosed(AttemptId number, const GroupAttempt& attempt, const std::string& what) {
     const Status refreshed = store_->log()->Refresh();
     const bool closed = refreshed.ok() && store_->log()->With([&](const GroupState& state) {
@@ -109,7 +109,7 @@ class GroupChecker {
     if (!closed) Error(Name(number, attempt) + ": " + what);
   }
 
-  // Closed attempts wait for a sweep; one that has not begun yet cannot have been saved.
+  // Closed attempts wait for a sweep. An attempt that has not started yet cannot have been saved.
   void CheckKnown(MemberId member, AttemptId number) {
     if (number < state_.next_attempt) return;
     Error("member " + MemberName(member) + " holds attempt " + std::to_string(number) +

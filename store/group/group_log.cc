@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why a record that was read is the one that belongs there: numbers are removed in rising order,
-// and only below the snapshot before the newest. A process that slept through a removal may link
-// its record to a number that has become free again. But then the record before it has been
+// How a reader knows that a record is the one that belongs there. Numbers are removed in rising
+// order, and only below the snapshot before the newest. A process that slept through a removal may
+// link its record to a number that has become free again. But then the record before it has been
 // removed, too, and another process that slept may have linked one there. So each process remembers
 // the stamp of the last record that it knows. It reads on, looks at that stamp again, and only then
-// believes what it read. If the stamp is another, it begins anew at the newest snapshot.
+// believes what it read. If the stamp has changed, it starts again at the newest snapshot.
 #include "store/group/group_log.h"
 
 #include <algorithm>
@@ -27,14 +27,15 @@ std::string RecordName(uint64_t number) {
   return "record " + std::to_string(number) + " of the log";
 }
 
-// In the order of numbers.
+// Names sort like the numbers.
 std::string StateNumber(uint64_t number) {
   char digits[21];
   std::snprintf(digits, sizeof(digits), "%020llu", static_cast<unsigned long long>(number));
   return digits;
 }
 
-// Of the file of a snapshot. Two who take the same one write the same; others do not meet.
+// Names the file of a snapshot. Two processes that take the same snapshot write the same file.
+// Others do not meet.
 std::string StateName(uint64_t number, const Digest& digest) {
   return std::string(kStatesFolder) + "/" + StateNumber(number) + "." + ToHex(digest);
 }
@@ -52,9 +53,8 @@ void GroupLog::Pause(int* num_pauses, const Pace& pace) const {
              : std::clamp(std::chrono::milliseconds(*num_pauses), pace.shortest, pace.longest));
 }
 
-// Of many who want the next number, at a start of the job all ranks, one gets it. The others come
-// back at times that they choose by chance, later and later: else each would write a file for each
-// that another appends.
+// At a start of the job all ranks want the next number, and one gets it. The others try again after
+// random pauses that grow. Otherwise each would write a file for each record that another appends.
 void GroupLog::PauseAfterLosses(int losses) const {
   constexpr int kLossesWithoutPause = 2;
   constexpr int kLongestMs = 256;
@@ -63,9 +63,9 @@ void GroupLog::PauseAfterLosses(int losses) const {
   pause_(std::chrono::milliseconds(1 + RandomNumber() % static_cast<unsigned>(longest)));
 }
 
-// For those who wait: the next record, if it is there. It may miss that the log has gone on if so
-// much was appended since it last looked back that even the record before the next is gone. So now
-// and then it looks back.
+// For waits: reads the next record if it is there. If so much was appended that even the record
+// before the next is gone, this does not notice that the log has gone on. So it looks back now and
+// then.
 Result<bool> GroupLog::Poll() {
   constexpr std::chrono::seconds kBetweenLooksBack(1);
   const std::lock_guard lock(mutex_);
@@ -89,8 +89,8 @@ Status GroupLog::RefreshLocked() {
   return ReadOn(std::numeric_limits<size_t>::max(), /*looks_back=*/true);
 }
 
-// Takes so many more records at most. Records have no gaps: the first that is not there ends them,
-// unless the one before the first is gone, too.
+// Takes at most this many more records. Records have no gaps. So the first missing one is the end,
+// unless the record before it is gone, too.
 Status GroupLog::ReadOn(size_t most, bool looks_back) {
   std::vector<std::string> records;
   std::string stamp;
@@ -112,7 +112,7 @@ Status GroupLog::ReadOn(size_t most, bool looks_back) {
   return Status::Ok();
 }
 
-// Whether the last record that is known has been removed since.
+// True when the last known record has been removed since.
 Result<bool> GroupLog::IsBehind() const {
   VARVE_ASSIGN_OR_RETURN(const std::string stamp, log_->Stamp(state_.next - 1));
   return stamp != stamp_;
@@ -125,8 +125,8 @@ Status GroupLog::ApplyBytes(uint64_t number, const std::string& bytes) {
   return Status::Ok();
 }
 
-// From the newest snapshot, or from the first record, on. Records vanish while this looks when
-// others take snapshots; then it looks again.
+// Reads from the newest snapshot, or from the first record, on. Records vanish during that when
+// others take snapshots. Then it looks again.
 Status GroupLog::Reload() {
   for (int attempt = 0; attempt < kReloadAttempts;) {
     VARVE_ASSIGN_OR_RETURN(const bool done, TryReload());
@@ -137,7 +137,7 @@ Status GroupLog::Reload() {
   return Status::Corruption("the log has gaps: a record is missing that no snapshot makes up for");
 }
 
-// False: a record was missing on the way.
+// Returns false when a record was missing on the way.
 Result<bool> GroupLog::TryReload() {
   missing_.clear();
   VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
@@ -180,15 +180,15 @@ Status GroupLog::Propose(const Proposal& propose) {
     VARVE_RETURN_IF_ERROR(Append(*record));
     if (state_.next == number) PauseAfterLosses(++losses);
   }
-  // The change is made; a snapshot that cannot be taken now is taken after a later one.
+  // The change is made. A snapshot that cannot be taken now is taken after a later change.
   TakeSnapshotIfDue().IgnoreError();
   return Status::Ok();
 }
 
-// One attempt at the next number. Whatever comes of it, the state tells.
+// Tries the next number once. The state tells the outcome.
 Status GroupLog::Append(const GroupRecord& record) {
   const std::string bytes = EncodeGroupRecord(seed_, state_.next, record);
-  // A record that nobody can read would be the end of the log.
+  // An unreadable record would be the end of the log for everybody.
   const Status readable = DecodeGroupRecord(seed_, state_.next, bytes).status();
   if (!readable.ok()) {
     return Status::InvalidArgument("not written to the log, because it could not be read again: " +
@@ -205,7 +205,7 @@ Status GroupLog::Append(const GroupRecord& record) {
 }
 
 Status GroupLog::TakeSnapshotIfDue() {
-  // With 65,536 attempts a snapshot is as large as 1,024 saves of some ranks.
+  // With 65,536 attempts a snapshot is as large as 1,024 saves of a few ranks.
   const uint64_t interval =
       std::clamp(state_.attempts.size() / 64, kSnapshotInterval, kMaxSnapshotInterval);
   if (state_.next - state_.snapshot <= interval) return Status::Ok();
@@ -213,11 +213,11 @@ Status GroupLog::TakeSnapshotIfDue() {
   VARVE_ASSIGN_OR_RETURN(SnapshotRecord record, PutSnapshot());
   VARVE_RETURN_IF_ERROR(Append({{}, std::move(record)}));
   VARVE_RETURN_IF_ERROR(RefreshLocked());
-  if (state_.snapshot_before < snapshot_before) return Status::Ok();  // somebody else was first
+  if (state_.snapshot_before < snapshot_before) return Status::Ok();  // another process was first
   return RemoveBelow(state_.snapshot_before);
 }
 
-// In groups that have files of snapshots the record of one: its file is durable.
+// In groups that have files of snapshots, returns the record of one. Its file is durable.
 Result<SnapshotRecord> GroupLog::PutSnapshot() const {
   const SnapshotRecord whole{std::make_shared<const GroupState>(state_)};
   if (state_.version < kVersionOfSlots) return whole;
@@ -229,7 +229,7 @@ Result<SnapshotRecord> GroupLog::PutSnapshot() const {
   return record;
 }
 
-// Null: its file is gone, as when it is not the newest any more.
+// Returns null when its file is gone, because it is not the newest any more.
 Result<std::shared_ptr<const GroupState>> GroupLog::ReadSnapshot(uint64_t number,
                                                                  const SnapshotRecord& record) {
   std::shared_ptr<const GroupState> state = record.state;
@@ -257,7 +257,7 @@ Result<std::shared_ptr<const GroupState>> GroupLog::ReadSnapshot(uint64_t number
                             std::to_string(state->next));
 }
 
-// Records first: whoever finds a snapshot finds its file, or that a newer one is there.
+// Removes records first. So a process that finds a snapshot finds its file, or a newer snapshot.
 Status GroupLog::RemoveBelow(uint64_t number) {
   VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
   for (const uint64_t old : numbers) {  // rising

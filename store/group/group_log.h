@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group's log and its fold, kept together. Nothing is ever assumed of a record that was appended:
-// what counts is the state that the log gives with it, so every change is proposed until the state
-// shows it, or shows that it cannot be.
-// Thread rule: any thread; one at a time is inside.
+// A group's log and the state that follows from it, kept together. Appending a record proves
+// nothing. What counts is the state that the log gives with it. So a change is proposed until the
+// state shows it, or shows that it is impossible. Thread rule: any thread may call it. One works at
+// a time.
 #pragma once
 
 #include <atomic>
@@ -22,58 +22,58 @@ namespace varve {
 
 class GroupLog {
  public:
-  // `pause`: what a wait does between two looks; a test's does not take the time.
+  // `pause` is what a wait does between two looks. A test can pass one that takes no time.
   using PauseFunction = std::function<void(std::chrono::milliseconds)>;
   GroupLog(std::unique_ptr<RecordLog> log, uint64_t seed, PauseFunction pause = Sleep)
       : log_(std::move(log)), seed_(seed), pause_(std::move(pause)) {}
 
-  // Reads what has been appended. kCorruption names the record.
+  // Reads the records that were appended. kCorruption names the record.
   Status Refresh();
 
-  // Calls `look` with the state of the last Refresh, or of the last change.
+  // Calls `look` with the state after the last Refresh or change.
   template <typename Look>
   auto With(const Look& look) const {
     const std::lock_guard lock(mutex_);
     return look(std::as_const(state_));
   }
 
-  // What to append next on this state: a record, nothing because all is as it should be, or the
-  // error why it cannot be.
+  // Returns what to append to this state, or nothing when all is as it should be, or the error that
+  // makes it impossible.
   using Proposal = std::function<Result<std::optional<GroupRecord>>(const GroupState&)>;
-  // Appends what is proposed, on newer and newer states, until nothing is. Durable when it returns
-  // ok.
+  // Appends what `propose` returns, on newer and newer states, until it returns nothing. The change
+  // is durable when this returns ok.
   Status Propose(const Proposal& propose);
 
-  // Pauses of a wait: the second has 2 ms, the third 3 ms, and so on, within these bounds.
+  // Pauses of a wait. The second has 2 ms, the third 3 ms, and so on, within these bounds.
   struct Pace {
     std::chrono::milliseconds first{1};
     std::chrono::milliseconds shortest{1};
     std::chrono::milliseconds longest{20};
   };
 
-  // Looks for new records until `look` gives something; nullopt when it has not within `timeout`,
-  // or when Hurry ends the wait before. Nothing new costs one look at one file.
+  // Looks for new records until `look` returns something. It returns nullopt after `timeout`, or
+  // when Hurry has ended the wait. A look that finds nothing new costs one look at one file.
   template <typename T>
   Result<std::optional<T>> Await(std::chrono::milliseconds timeout,
                                  const std::function<std::optional<T>(const GroupState&)>& look,
                                  const Pace& pace = kUsualPace);
   static const Pace kUsualPace;
 
-  // All waits, those that have begun too, end when so much time has passed.
+  // Ends all waits, also those under way, after this time.
   void Hurry(std::chrono::milliseconds left) {
     last_ = (std::chrono::steady_clock::now() + left).time_since_epoch();
   }
   bool is_hurried() const { return last_.load() != std::chrono::steady_clock::duration::max(); }
 
-  // For slots, and whoever looks at single files.
+  // For slots, and for code that looks at single files.
   RecordLog* records() const { return log_.get(); }
   uint64_t seed() const { return seed_; }
 
-  // Removes what appends left that were cut short.
+  // Removes what interrupted appends have left.
   Status RemoveDebris() { return log_->RemoveDebris(); }
 
-  // Records between two snapshots: the first number, but more in a group whose snapshots are large,
-  // up to the second.
+  // The number of records between two snapshots. It is the first number. In a group with large
+  // snapshots it is more, up to the second.
   static constexpr uint64_t kSnapshotInterval = 256;
   static constexpr uint64_t kMaxSnapshotInterval = 1024;
 
@@ -104,7 +104,7 @@ class GroupLog {
   GroupState state_;
   std::string stamp_;                                  // of the last record in `state_` ...
   std::chrono::steady_clock::time_point looked_back_;  // ... and when it was last compared
-  std::string missing_;  // file that the last attempt to reload did not find
+  std::string missing_;                                // the file that the last reload did not find
 };
 
 template <typename T>

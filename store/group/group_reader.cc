@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a checkpoint of a group: the catalogue says which rank has what, and a member is opened
-// when something of it is asked for. What the log says of a member, the root digest of its step, is
-// compared before anything of it is used.
+// Reads a checkpoint of a group. The catalogue says which rank has what, and a member is opened
+// when a read needs it. The root digest of the member's step is compared with the log's before
+// anything of it is used.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -26,7 +26,7 @@ class GroupReader : public ShardedReader {
       : store_(store), info_(std::move(info)), number_(number), attempt_(std::move(attempt)) {}
   ~GroupReader() override { Unpin(); }
 
-  // Keeps the attempt in the members while this reader lives, as far as it may write to the log.
+  // Keeps the attempt in the members while this reader lives, if it may write to the log.
   Status Pin();
   Status Load();
 
@@ -58,19 +58,19 @@ class GroupReader : public ShardedReader {
   Result<TensorInfo> FindShard(std::string_view name, uint32_t shard) const;
   using Sections = std::vector<std::span<const CatalogueShard>>;
   using FindInMember = std::function<Result<std::vector<StoredShard>>(const ShardedReader& member)>;
-  // The shards of these sections, of which `find` gives those of a member.
+  // Returns the shards of these sections. `find` returns those of a member.
   Result<std::vector<StoredShard>> Collect(const Sections& sections,
                                            const FindInMember& find) const;
-  // What is to be read of each rank, with the regions that it names.
+  // The reads from each rank, with the regions that they name.
   struct Reads {
     std::map<uint32_t, std::vector<ReadRequest>> by_rank;
     std::deque<ShardLayout> regions;
   };
   Status Split(const ReadRequest& request, Reads* reads) const;
   std::string NameOf(const CatalogueItem& item) const;
-  // The result of a read; not found when the checkpoint has gone meanwhile.
+  // Returns the result of a read, or not found when the checkpoint has been removed meanwhile.
   Status Explain(const Status& status) const;
-  // What a member says, in the words of the group.
+  // Puts a member's error into the words of the group.
   Status OfMember(const Status& status) const {
     return store_->log()->With(
         [&](const GroupState& state) { return NameAttempts(status, state); });
@@ -84,7 +84,7 @@ class GroupReader : public ShardedReader {
   std::unique_ptr<CatalogueReader> catalogue_;
   std::map<std::string, const CatalogueItem*, std::less<>> items_;  // of the catalogue, by NameOf
   mutable std::mutex mutex_;
-  mutable std::map<uint32_t, Part> parts_;  // by rank; guarded by mutex_
+  mutable std::map<uint32_t, Part> parts_;  // by rank, guarded by mutex_
 };
 
 Status GroupReader::Pin() {
@@ -238,7 +238,7 @@ Result<std::vector<StoredShard>> GroupReader::Collect(const Sections& sections,
   return list;
 }
 
-// Splits a read of a global tensor into reads of what ranks hold of it.
+// Splits a read of a global tensor into reads of the parts that ranks hold.
 Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
   VARVE_ASSIGN_OR_RETURN(auto shards, Locate(request.name));
   const std::string where = "tensor " + std::string(request.name) + " at " + Name();
@@ -295,7 +295,7 @@ Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
   return Status::Ok();
 }
 
-// The lowest rank's item of a name keeps it.
+// If several ranks have an item of this name, the lowest rank's is used.
 std::string GroupReader::NameOf(const CatalogueItem& item) const {
   const bool is_first = &item == &catalogue_->items().front() || (&item - 1)->name != item.name;
   return is_first ? item.name : item.name + "@" + std::to_string(item.rank);

@@ -17,8 +17,8 @@ namespace {
 constexpr char kMagic[8] = {'v', 'a', 'r', 'v', 'e', 'l', '\n', '\x1a'};
 constexpr size_t kHeaderBytes = 24;
 
-// The kinds are stored: the index of the type in RecordBody + 1. Never reorder these. Two have been
-// given others since.
+// The kinds are stored. A kind is the index of the type in RecordBody + 1, so never reorder these.
+// Two types have been given other kinds since.
 constexpr uint8_t kIndexedCommit = 17;
 constexpr uint8_t kCrewSnapshot = 18;
 constexpr uint8_t kGatheredCommit = 19;
@@ -57,7 +57,7 @@ uint8_t KindOf(const SnapshotRecord& r) {
 
 Status Damaged(const std::string& what) { return Status::Corruption("record: " + what); }
 
-// Covers the number, so that a record in the place of another is found out.
+// The digest covers the number, so that a record in the place of another is noticed.
 Digest Checksum(uint64_t seed, uint64_t number, std::string_view payload) {
   return ComputeDigest(seed ^ number, AsBytes(payload));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The records of a group's log as plain structs, and their encoding (store/schema/group.fbs).
-// What a record does is in group_state.cc. Plain values; all functions are stateless.
+// group_state.cc says what a record does. Plain values. All functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ inline constexpr uint32_t kVersionOfIndices = 2;
 inline constexpr uint32_t kVersionOfSlots = 3;
 
 using MemberId = uint64_t;
-using AttemptId = uint64_t;  // from 1 upward, never used twice; 0 = none
+using AttemptId = uint64_t;  // from 1 upward, never used twice. 0 = none
 
-// Who wrote a record: a rank of an epoch with its member, or, with epoch 0, a command.
+// Who wrote a record. It is a rank of an epoch with its member, or, with epoch 0, a command.
 struct Author {
   uint64_t epoch = 0;
   uint32_t rank = 0;
@@ -49,7 +49,7 @@ struct GroupPart {
   bool operator==(const GroupPart&) const = default;
 };
 
-// Of all ranks.
+// Totals over all ranks.
 struct GroupTotals {
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;
@@ -73,12 +73,13 @@ struct NamedAttempt {
   bool operator==(const NamedAttempt&) const = default;
 };
 
-// A start of the job: closes every attempt of earlier ones.
+// A start of the job. It closes every attempt of earlier epochs.
 struct EpochRecord {
   uint64_t epoch = 0;  // the one before it + 1
   uint64_t nonce = 0;
   uint32_t num_ranks = 0;
-  uint32_t version = kGroupVersion;  // of the group from here on, unless it is higher
+  uint32_t version =
+      kGroupVersion;  // version of the group from here on, unless the group's is higher
 };
 // The author's member belongs to its rank from now on.
 struct OwnRecord {
@@ -91,8 +92,8 @@ struct BeginRecord {
   AttemptId base = 0;
   OnExisting on_existing = OnExisting::kError;
 };
-// The author's part of the attempt is durable. In groups of version 3 it is no record: the author's
-// slot holds it (slot.h).
+// The author's part of the attempt is durable. Groups of version 3 have no such record, because the
+// author's slot holds the part (slot.h).
 struct PreparedRecord {
   AttemptId attempt = 0;
   GroupPart part;
@@ -103,11 +104,12 @@ struct CommitRecord {
   int64_t created_us = 0;
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
-  // Kind 17, which groups of version 2 have: the catalogue is an index and holds what the log knew
-  // of each part. Else kind 5: the log goes on to hold it.
+  // With an index, the record has kind 17, which groups from version 2 on have. The catalogue is
+  // then an index and holds what the log knew of each part. Without, it has kind 5, and the log
+  // goes on to hold the parts.
   bool has_index = true;
-  // Kind 19, which groups of version 3 have: the ranks' members of now hold the parts; the log
-  // knows no more of them. It has an index.
+  // With this, the record has kind 19, which groups of version 3 have. The current members of the
+  // ranks then hold the parts, and the log knows no more about them. The catalogue has an index.
   std::optional<GatheredParts> gathered{};
 };
 struct AbortRecord {
@@ -134,12 +136,12 @@ struct ForkRecord {
   NamedAttempt step;
   std::string new_run;
 };
-// `step` becomes the newest of its run; the later ones move to `new_run`.
+// `step` becomes the newest of its run. The later ones move to `new_run`.
 struct RewindRecord {
   NamedAttempt step;
   std::string new_run;
 };
-// The attempt stays in the members for the next `life` records, whatever is dropped.
+// The attempt stays in the members for the next `life` records, even if it is dropped.
 struct PinRecord {
   uint64_t pin = 0;  // random
   AttemptId attempt = 0;
@@ -151,11 +153,11 @@ struct UnpinRecord {
 struct RemoveMemberRecord {
   MemberId member = 0;
 };
-// The state before this record. What lies below the newest of these has no meaning. Kind 16 in
-// groups of version 1, 18 in those of version 2. In later ones it is 20 and names a file, in which
-// 18 is: those who follow the log need not read that.
+// The state before this record. Records below the newest of these have no meaning. It has kind 16
+// in groups of version 1, and kind 18 in version 2. In later versions it has kind 20 and names a
+// file that has kind 18. A process that follows the log need not read that file.
 struct SnapshotRecord {
-  std::shared_ptr<const GroupState> state;  // null: in the file
+  std::shared_ptr<const GroupState> state;  // null = it is in the file
   Digest file{};
 };
 
@@ -169,7 +171,7 @@ struct GroupRecord {
   RecordBody body;
 };
 
-// The bytes of record `number` of the group with this seed.
+// Returns the bytes of record `number` of the group with this seed.
 std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord& record);
 // kCorruption says which part is wrong.
 Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::string_view bytes);

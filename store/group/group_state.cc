@@ -12,12 +12,12 @@
 namespace varve {
 namespace {
 
-// Records of the trainer's saves; a command writes none of them.
+// Records of the trainer's saves. A command writes none of them.
 template <typename T>
 constexpr bool kIsOfRank = std::is_same_v<T, OwnRecord> || std::is_same_v<T, BeginRecord> ||
                            std::is_same_v<T, PreparedRecord> || std::is_same_v<T, CommitRecord> ||
                            std::is_same_v<T, AbortRecord>;
-// Of these, those that only rank 0 writes.
+// Those of them that only rank 0 writes.
 template <typename T>
 constexpr bool kIsOfCoordinator = std::is_same_v<T, BeginRecord> || std::is_same_v<T, CommitRecord>;
 
@@ -156,7 +156,7 @@ void GroupState::Do(const Author&, const CommitRecord& r) {
   const auto it = attempts.find(r.attempt);
   if (it == attempts.end() || it->second.committed) return;
   if (r.gathered.has_value()) {
-    // Another process goes on as one of the ranks since its part was gathered.
+    // Another process has taken the place of a rank since its part was gathered.
     if (!IsCrew(r.gathered->members)) return;
   } else if (it->second.parts.size() != num_ranks) {
     return;
@@ -193,7 +193,7 @@ void GroupState::GivePartsToIndex(GroupAttempt* attempt) const {
   SetCrew({std::make_shared<const std::vector<MemberId>>(attempt->Members())}, attempt);
 }
 
-// Whether the members of all ranks have this digest.
+// True when the members of all ranks have this digest.
 bool GroupState::IsCrew(const Digest& digest) {
   if (derived.crew.members == nullptr) {
     std::vector<MemberId> all = MembersOfRanks();
@@ -215,7 +215,7 @@ void GroupState::SetCrew(GroupCrew crew, GroupAttempt* attempt) const {
   }
 }
 
-// A step that names the attempt; the one it was saved as, if that is still so.
+// Returns a step that names the attempt: the step it was saved as, if that still names it.
 std::optional<CheckpointId> GroupState::NameOf(AttemptId attempt) const {
   const GroupAttempt* found = FindAttempt(attempt);
   if (found == nullptr || !found->committed) return std::nullopt;
@@ -228,7 +228,7 @@ std::optional<CheckpointId> GroupState::NameOf(AttemptId attempt) const {
   return std::nullopt;
 }
 
-// Takes away what has the name of the attempt's step. False: nobody said that it may go.
+// Removes what has the name of the attempt's step. Returns false when the save did not allow that.
 bool GroupState::MakeRoom(const GroupAttempt& attempt) {
   const GroupStep* existing = FindStep(attempt.id);
   if (existing == nullptr) return true;
@@ -259,7 +259,7 @@ void GroupState::Abort(AttemptId attempt, StatusCode code, const std::string& me
   attempts.erase(it);
   derived.open.erase(attempt);
   ++num_closed;
-  // The bug that a test makes on purpose: an address gets a second meaning.
+  // This is the mistake that a test makes on purpose: an address gets a second meaning.
   if (IsMutated(Mutation::kReuseAttempt) && attempt + 1 == next_attempt) --next_attempt;
 }
 
@@ -280,11 +280,11 @@ void GroupState::Do(const Author&, const DropRecord& r) {
   for (const auto& [run, steps] : removed) TidyRun(run, steps);
 }
 
-// After steps of a run have gone.
+// Called after steps of a run were removed.
 void GroupState::TidyRun(const std::string& name, const std::set<uint64_t>& removed) {
   const auto run = runs.find(name);
   std::erase_if(run->second.tags, [&](const auto& tag) { return removed.contains(tag.second); });
-  // A fork without a step is of no use to anyone; other runs stay, and with them their names.
+  // A fork without a step is useless. Other runs stay, and keep their names.
   if (run->second.steps.empty() && run->second.forked_from.has_value()) runs.erase(run);
 }
 

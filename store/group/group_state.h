@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state of a group: the fold of its log. Every process that has read the same records has the
-// same state, so what a record does is decided here and nowhere else: a record that comes too late,
-// from a rank of an earlier epoch, or about an attempt whose outcome is known, has no effect.
-// A plain value; deterministic; trusts nothing that a record says.
+// The state of a group, which follows from its log. Every process that has read the same records
+// has the same state. So this is the only place that decides what a record does. A record has no
+// effect if it comes too late, from a rank of an earlier epoch, or about an attempt whose outcome
+// is known. The state is a plain value and deterministic, and trusts nothing that a record says.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace varve {
 
 struct GroupMember {
   std::string host;
-  uint64_t epoch = 0;  // of the rank that had it last
+  uint64_t epoch = 0;  // epoch of the rank that had it last
   uint32_t rank = 0;
   bool operator==(const GroupMember&) const = default;
 };
 
-// The members of all ranks, by rank. Attempts that were saved by the same ones share it.
+// The members of all ranks, by rank. Attempts that the same members saved share it.
 struct GroupCrew {
   std::shared_ptr<const std::vector<MemberId>> members;
   bool operator==(const GroupCrew& other) const {
@@ -35,26 +35,27 @@ struct GroupCrew {
   }
 };
 
-// An attempt that is open, or committed and still named by a step or a pin. All others are closed:
-// what members hold of them has no meaning.
+// An attempt that is open, or committed and still named by a step or a pin. All others are closed,
+// and what members hold of them has no meaning.
 struct GroupAttempt {
   bool committed = false;
   uint64_t nonce = 0;
-  CheckpointId id;  // that it was begun for
+  CheckpointId id;  // the checkpoint that it was started for
   AttemptId base = 0;
   OnExisting on_existing = OnExisting::kError;
-  // By rank. Once it is committed with an index, that has them, and here are the next two instead.
+  // The parts by rank. Once the attempt is committed with an index, the index has the parts, and
+  // the next two fields are set instead.
   std::map<uint32_t, GroupPart> parts;
   GroupCrew crew;
   GroupTotals crew_totals;
-  Digest catalogue;  // once committed, as the next
+  Digest catalogue;  // set once committed, as is the next
   int64_t created_us = 0;
   uint64_t names = 0;  // steps and pins
   bool operator==(const GroupAttempt&) const = default;
 
   bool has_index() const { return crew.members != nullptr; }
   GroupTotals Totals() const;
-  // Those that hold the parts, by rank.
+  // Returns the members that hold the parts, by rank.
   std::vector<MemberId> Members() const;
 };
 
@@ -72,7 +73,7 @@ struct GroupRun {
   bool operator==(const GroupRun&) const = default;
 };
 
-// How a recent attempt ended: ok = committed.
+// How a recent attempt ended. Ok = committed.
 struct GroupOutcome {
   CheckpointId id;
   StatusCode code = StatusCode::kOk;
@@ -86,17 +87,18 @@ struct GroupPin {
   bool operator==(const GroupPin&) const = default;
 };
 
-// What follows from the rest of a state, kept so that no record of a save and nobody who waits goes
-// through all attempts or all ranks.
+// Values that follow from the rest of a state. They are kept so that no record of a save, and no
+// wait, goes through all attempts or all ranks.
 struct GroupDerived {
   std::set<AttemptId> open;
-  GroupCrew crew;  // of all ranks; null unless a commit has asked for it since they last changed
+  GroupCrew
+      crew;  // crew of all ranks. Null until a commit asks for it, and again when the ranks change
   Digest crew_digest;
   bool operator==(const GroupDerived&) const { return true; }
 };
 
 struct GroupState {
-  uint32_t version = 1;          // of what is written
+  uint32_t version = 1;          // version of what is written
   uint64_t next = 1;             // the record that comes next
   uint64_t snapshot = 0;         // the newest snapshot ...
   uint64_t snapshot_before = 0;  // ... and the one before it
@@ -104,7 +106,7 @@ struct GroupState {
   uint64_t epoch_nonce = 0;
   uint32_t num_ranks = 0;
   AttemptId next_attempt = 1;
-  uint64_t num_closed = 0;  // attempts that have been closed so far, and members removed
+  uint64_t num_closed = 0;  // attempts closed and members removed so far
   std::map<MemberId, GroupMember> members;
   std::map<uint32_t, MemberId> ranks;  // of this epoch
   std::map<AttemptId, GroupAttempt> attempts;
@@ -116,22 +118,22 @@ struct GroupState {
 
   static constexpr size_t kMaxOutcomes = 64;
 
-  // Takes record `next`.
+  // Applies record `next`.
   void Apply(const GroupRecord& record);
 
   const GroupAttempt* FindAttempt(AttemptId attempt) const;
   const GroupStep* FindStep(const CheckpointId& id) const;
-  // Whether this is still the step that was meant.
+  // True when this is still the step that was meant.
   bool Names(const NamedAttempt& step) const;
   std::optional<CheckpointId> NameOf(AttemptId attempt) const;
-  // Whether an author's records count: the newest instance of its rank in the current epoch, or a
-  // command.
+  // True when an author's records count. The author is the newest instance of its rank in the
+  // current epoch, or a command.
   bool IsCurrent(const Author& author) const;
-  // By rank; empty unless each rank of the epoch has one.
+  // Returns members by rank. It is empty unless each rank of the epoch has one.
   std::vector<MemberId> MembersOfRanks() const;
-  // Whether an attempt holds part of its data there.
+  // True when an attempt holds part of its data in `member`.
   bool IsInUse(MemberId member) const;
-  // RUN~1, or the first of RUN~2, ... that is no run yet.
+  // Returns RUN~1, or the first of RUN~2, RUN~3, ... that is not a run yet.
   std::string FreeForkName(std::string_view run) const;
 
  private:

@@ -24,7 +24,7 @@ Status NoTag(std::string_view run, std::string_view tag) {
   return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
 }
 
-// Of the bits: a NaN is what it is.
+// Compares the bits, so that a NaN equals itself.
 bool HasMetrics(const GroupStep& step, const std::map<std::string, double>& metrics) {
   return std::all_of(metrics.begin(), metrics.end(), [&](const auto& metric) {
     const auto it = step.metrics.find(metric.first);
@@ -33,7 +33,7 @@ bool HasMetrics(const GroupStep& step, const std::map<std::string, double>& metr
   });
 }
 
-// The step as it is now. kNotFound names it.
+// Returns the current step. kNotFound names it.
 Result<NamedAttempt> AttemptOf(const GroupState& state, const CheckpointId& id) {
   const GroupStep* step = state.FindStep(id);
   if (step == nullptr) return state.runs.contains(id.run) ? NoStep(id) : NoRun(id.run);
@@ -116,7 +116,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
   Result<OwnMember> own = AdoptMember(store->place_, options);
   if (!own.ok()) return own.status().WithContext("joining the group in " + root.string());
   store->own_ = *std::move(own);
-  // What was given up before this rank came is no save of its own.
+  // An attempt that was given up before this rank joined is not a save of this rank.
   store->log()->With([&](const GroupState& state) {
     for (const auto& [number, outcome] : state.outcomes) store->taken_.Take(number);
   });
@@ -290,8 +290,8 @@ Result<RewindReport> GroupStore::Rewind(std::string_view run, uint64_t to) {
 
 Result<std::vector<TensorChange>> GroupStore::Log(std::string_view run,
                                                   std::string_view tensor) const {
-  // A pin is two records: too much for each of many steps. Those that are dropped meanwhile are
-  // left out, or are in it as they were.
+  // A pin costs two records, which is too much for each of many steps. A step that is dropped
+  // meanwhile is left out, or is shown as it was.
   return LogTensor(*this, run, tensor, [&](uint64_t step) {
     return OpenShards({std::string(run), step}, false);
   });
@@ -311,7 +311,7 @@ Result<std::vector<SaveReport>> GroupStore::CopyTo(Store* destination,
                          [&](const CheckpointId& id) { return OpenShards(id, for_writing_); });
 }
 
-// All steps, each once; kNotFound names every one that is missing.
+// Returns all steps, each once. kNotFound names every missing one.
 Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
     const GroupState& state, std::span<const CheckpointId> ids) const {
   std::set<AttemptId> bases;  // of saves in progress
@@ -340,8 +340,8 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   return steps;
 }
 
-// The attempts that would be closed, by those who hold parts of them: most attempts have the same
-// members, so this takes far less than a list for each member.
+// Returns the attempts that would be closed, by the members that hold them. Most attempts have the
+// same members, so this takes far less memory than a list for each member.
 Result<GroupStore::ClosedByCrew> GroupStore::FindClosedBy(std::span<const CheckpointId> ids) const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
   ClosedByCrew closed;
@@ -476,7 +476,7 @@ Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
 // A member that a rank has open is swept by that rank.
 Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
                                  ReclaimReport* report) {
-  // Opening a store reads much before it comes to its lock.
+  // Opening a store reads much before it takes its lock.
   if (IsMemberLocked(place_.root, member)) return Status::Ok();
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
   if (opened.status().code() == StatusCode::kLocked) return Status::Ok();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The root of a group as a Store: with a rank, whose saves go to its own member, or without one,
-// for commands and readers. The log decides what there is; members hold the bytes. Each operation
-// is a file of its own: group_writer.cc, group_reader.cc, group_check.cc.
+// The root of a group as a Store. With a rank, its saves go to the rank's own member. Commands and
+// readers open it without a rank. The log decides which checkpoints exist. Members hold the bytes.
+// Each operation has its own file: group_writer.cc, group_reader.cc, group_check.cc.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace varve {
 
 class GroupStore : public Store {
  public:
-  // Without a rank.
+  // Opens the root without a rank.
   static Result<std::unique_ptr<GroupStore>> OpenPath(const std::filesystem::path& root,
                                                       const StoreOptions& options,
                                                       bool for_writing);
@@ -61,62 +61,67 @@ class GroupStore : public Store {
   Result<StoreStats> Stats() const override;
   Status CatchUp() const override;
 
-  // Asked by each save of this rank from then on when its part is stored, before it says so to the
-  // other ranks: an error ends the save on all of them. Not beside a save.
+  // Each later save of this rank calls `condition` when its part is stored, before it tells the
+  // other ranks. An error ends the save on all ranks. Do not call this during a save.
   void SetCondition(std::function<Status()> condition) { condition_ = std::move(condition); }
 
-  // Asked while a save of this rank waits for others: those of which nothing more comes. Any
-  // thread. Not beside a save.
+  // Sets a function that says from which ranks nothing more comes. It is called while a save of
+  // this rank waits for others, on any thread. Do not call this during a save.
   void SetGone(std::function<std::vector<uint32_t>()> gone) { patience_.gone = std::move(gone); }
-  // After so long a wait says on standard error for whom. Not beside a save.
+  // After waiting this long, standard error says for whom. Do not call this during a save.
   void SetSaysSoAfter(std::chrono::milliseconds time) { patience_.says_so_after = time; }
 
-  // For one who saves one step at a time and tries again by itself: what fails on this rank before
-  // the others have heard of its part leaves the attempt open. The next Begin of the step takes it
-  // up once more, and EndSave ends it. No rank begins another attempt for a reason of its own, so
-  // none waits for one that the others do not know of. Not beside a save.
+  // For a caller that saves one step at a time and retries by itself. When this rank fails before
+  // the others have heard of its part, the attempt stays open. The next Begin of the step takes it
+  // up again, and EndSave ends it. No rank starts another attempt on its own, so none waits for an
+  // attempt that the others do not know. Do not call this during a save.
   void SetTriesAgain() { tries_again_ = true; }
   bool tries_again() const { return tries_again_; }
-  // Whether the save that has failed may be begun again.
+  // True when the failed save may be started again.
   bool MayTryAgain() const { return save_ == nullptr || !save_->is_over(); }
-  // The step is saved, or nobody tries it again: then the others hear why, also when this rank has
-  // not come to begin it.
+  // Call it when the step is saved, or when nobody tries again. In that case it tells the others
+  // why, even if this rank has not started the save.
   void EndSave(uint64_t step, const SaveOptions& options, const Status& status);
 
   // --- for the operations ---
-  // `pin`: keeps it from being dropped while the reader lives.
+  //
+  // `pin` keeps the checkpoint from being dropped while the reader lives.
   Result<std::unique_ptr<ShardedReader>> OpenShards(const CheckpointId& id, bool pin) const;
   const GroupPlace& place() const { return place_; }
   GroupLog* log() const { return place_.log; }
   PinKeeper* pins() const { return pins_.get(); }
   const Author& author() const { return own_.author; }
   StoreImpl* own_member() const { return own_.store.get(); }
-  // Asked by rank 0 with the shards of all ranks before it commits; an error fails the save.
+  // Rank 0 asks it about the shards of all ranks before it commits. An error fails the save.
   CoverageProof* coverage() { return &coverage_; }
   const StoreOptions& options() const { return options_; }
 
-  // Proposes a change in the name of this handle. kAborted when its rank's epoch is over.
+  // Proposes a change in the name of this handle. kAborted: the epoch of its rank is over.
   Status Propose(const GroupChange& change) const;
 
-  // A member to read from; the rank's own, or one opened beside its writer, which is kept.
+  // Returns a member to read from. It is the rank's own, or one that is opened beside its writer
+  // and kept.
   Result<std::shared_ptr<const StoreImpl>> MemberForReading(MemberId member) const;
 
-  // The newest committed attempt that the own member holds a part of; and the shards of that part.
+  // Returns the newest committed attempt of which the own member holds a part. The next returns the
+  // shards of that part.
   Result<std::optional<AttemptId>> FindNewestOwn() const;
   Result<std::vector<TensorInfo>> ListOwnShards() const;
 
   Status AskCondition() const { return condition_ == nullptr ? Status::Ok() : condition_(); }
-  // After a save: what others have closed meanwhile leaves the own member, on a thread of its own.
+  // Call it after a save. It removes from the own member what others have closed meanwhile, on a
+  // thread of its own.
   void SweepLater();
-  // Until it has.
+  // Waits until that is done.
   void AwaitSweep() { sweeper_.Await(); }
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  private:
-  // Attempts by their members in the order of ranks, as the members' steps.
+  // Attempts that the same members hold. The key is the members in the order of ranks, the value
+  // the attempts as steps of the members.
   using ClosedByCrew = std::map<std::vector<MemberId>, std::vector<CheckpointId>>;
   Result<ClosedByCrew> FindClosedBy(std::span<const CheckpointId> ids) const;
-  // Calls `visit` with each member and what it would drop.
+  // Calls `visit` with each member and the attempts that it would drop.
   Status ForEachMember(
       const ClosedByCrew& closed,
       const std::function<Status(const StoreImpl&, std::span<const CheckpointId>)>& visit) const;
@@ -124,16 +129,17 @@ class GroupStore : public Store {
              bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,
                                                   const StoreOptions& options, bool for_writing);
-  // A bounded part of the sweep of the own member; whether there is more.
+  // Does a bounded part of the sweep of the own member. Returns whether there is more to do.
   Result<bool> SweepSomeOfOwn();
   Status RequireWriter() const;
   Result<std::vector<NamedAttempt>> ResolveForDrop(const GroupState& state,
                                                    std::span<const CheckpointId> ids) const;
-  // Sweeps each of these members whose lock is free, and the own one if it is among them, and
-  // removes those that nothing needs.
+  // Sweeps each of these members whose lock is free, and the own one if it is among them. It
+  // removes members that nothing needs.
   Status SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
                       ReclaimReport* report);
-  // By now. What is read of a member while another process removes it may be anything.
+  // True when `member` has been removed by now. What is read from a member while another process
+  // removes it may be anything.
   Result<bool> WasRemoved(MemberId member) const;
   Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
   Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
@@ -143,24 +149,25 @@ class GroupStore : public Store {
   const bool for_writing_;
   RankPatience patience_;
   const std::unique_ptr<GroupLog> log_;
-  const std::unique_ptr<PinKeeper> pins_;  // of readers
+  const std::unique_ptr<PinKeeper> pins_;  // for readers
   GroupPlace place_;
-  OwnMember own_;  // without a rank: no store
+  OwnMember own_;  // has no store without a rank
   std::function<Status()> condition_;
   bool tries_again_ = false;
-  std::shared_ptr<RankSave> save_;  // of whoever tries again
+  std::shared_ptr<RankSave> save_;  // the save of a caller that retries
 
-  // Synchronise themselves.
+  // These synchronise themselves.
   CoverageProof coverage_;
   std::atomic<uint64_t> closed_when_swept_{0};
-  uint64_t dropped_since_reclaim_ = 0;  // by the sweeper's thread alone
+  uint64_t dropped_since_reclaim_ = 0;  // used by the sweeper's thread only
   AttemptsTaken taken_;
   mutable std::mutex readers_mutex_;
   mutable std::map<MemberId, std::shared_ptr<const StoreImpl>> readers_;
-  Sweeper sweeper_{[this] { return SweepSomeOfOwn(); }};  // ends before all it works on
+  Sweeper sweeper_{
+      [this] { return SweepSomeOfOwn(); }};  // must end before everything that it works on
 };
 
-// What the log says of a step. Precondition: it is there.
+// Returns what the log says about a step. Precondition: the step exists.
 CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id);
 
 }  // namespace varve

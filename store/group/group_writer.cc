@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A save of a group, on one rank. The order that makes it safe:
-//   1. BEGIN is in the log: the attempt has its number, which no other will ever have;
-//   2. the rank's part is committed in its member, as a step of that number;
-//   3. the list of what is in it is a file, whose digest is in the rank's slot;
-//   4. rank 0 has seen the slots of all ranks, and writes the catalogue of all parts;
+// A save of a group, on one rank. This order makes it safe:
+//   1. BEGIN is in the log: the attempt has its number, which no other will ever have.
+//   2. the rank's part is committed in its member, as a step of that number.
+//   3. the list of what is in it is a file, whose digest is in the rank's slot.
+//   4. rank 0 has seen the slots of all ranks, and writes the catalogue of all parts.
 //   5. COMMIT is in the log.
-// The first record that says how the attempt ends decides, and every rank reads that back: COMMIT,
-// the ABORT of anyone who failed or waited too long, or the EPOCH of the next start.
+// The first record that ends the attempt decides, and every rank reads it back. It is COMMIT, the
+// ABORT of a rank that failed or waited too long, or the EPOCH of the next start.
 #include "store/group/group_writer.h"
 
 #include <algorithm>
@@ -126,13 +126,13 @@ Result<SaveReport> GroupWriter::Commit() {
       [&](const GroupState& state) { return NameAttempts(report.status(), state); });
   if (status.ok()) status = store_->AskCondition();
   if (status.ok()) status = Prepare(*report);
-  // The others know nothing of it yet, and wait.
+  // The others do not know of the error yet, and wait.
   const bool stays_open = !status.ok() && store_->tries_again() && !save_->is_over();
   if (stays_open) return status.WithContext("saving " + Name());
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = save_->GiveUp(status);
   if (status.ok()) status = save_->AwaitOutcome();
-  // Housekeeping: what fails now is done at the next save, or by a reclaim.
+  // This is housekeeping. If it fails now, the next save or a reclaim does it.
   PartFile(rank()).Remove().IgnoreError();
   store_->SweepLater();
   if (!status.ok()) return status.WithContext("saving " + Name());
@@ -140,8 +140,8 @@ Result<SaveReport> GroupWriter::Commit() {
   return report;
 }
 
-// What the member has stored, so that replicas of different ranks can be compared. `part_` is in
-// the order of a list.
+// Notes what the member has stored, so that replicas of different ranks can be compared. `part_` is
+// in the order of a list.
 void GroupWriter::NoteContents() {
   const std::vector<Digest> stored = inner()->contents();
   for (size_t i = 0; i < part_.shards.size() && i < stored.size(); ++i) {
@@ -149,7 +149,7 @@ void GroupWriter::NoteContents() {
   }
 }
 
-// The part is durable: says so.
+// Says that the part is durable.
 Status GroupWriter::Prepare(const SaveReport& report) {
   part_.Sort();
   NoteContents();
@@ -165,7 +165,7 @@ Status GroupWriter::Prepare(const SaveReport& report) {
   return save_->Prepare(part);
 }
 
-// Of all parts.
+// Writes the catalogue of all parts.
 Result<Digest> GroupWriter::WriteCatalogue(const std::map<uint32_t, GroupPart>& parts,
                                            bool has_index) {
   if (parts.empty()) return Status::Aborted("the save was ended by another process");
@@ -210,7 +210,8 @@ void GroupWriter::Abandon() {
 
 // --- Begin ---
 
-// Of the committed attempts that the member holds, the base or else the newest.
+// Returns the base if the member holds it, or else the newest committed attempt that the member
+// holds.
 Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId attempt) {
   const StoreImpl& member = *store.own_member();
   const AttemptId base = store.log()->With([&](const GroupState& state) {
@@ -221,7 +222,7 @@ Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId at
   return store.FindNewestOwn();
 }
 
-// `is_again`: it may hold what was stored before something else failed.
+// `is_again`: the member may hold what was stored before a later failure.
 Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, AttemptId attempt,
                                                     const SaveOptions& options, bool is_again) {
   SaveOptions part = options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both sides of a save of a group agree on. Stateless.
+// What both sides of a group's save agree on. Stateless.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace varve {
 
-// kInvalidArgument: an item name that another rank's could be shown under.
+// kInvalidArgument: another rank's item could be shown under this name.
 Status ValidateGroupItem(std::string_view name);
 
 }  // namespace varve

@@ -27,7 +27,7 @@ using std::chrono_literals::operator""ms;
 
 // How long a rank waits for the member that suits it best.
 constexpr auto kPatience = 1000ms;
-// A new one can only be locked by somebody who sweeps.
+// Only a process that sweeps can lock a new one.
 constexpr auto kPatienceForNew = 30000ms;
 
 std::string ThisHost() {
@@ -41,9 +41,9 @@ MemberId NewMemberId() {
   return id;
 }
 
-// Members of this host that the rank may try, the best first: the one that the rank had last, whose
-// steps are most like what it will save; then those of ranks that this epoch does not have, or that
-// were left for another one.
+// Returns members on this host that the rank may try, the best first. The first is the one that the
+// rank had last, because its steps are most like what it will save. Then come members of ranks that
+// this epoch does not have, and members that a rank left for another one.
 std::vector<MemberId> FindCandidates(const GroupState& state, const JoinOptions& options,
                                      const std::string& host) {
   std::map<uint32_t, std::pair<uint64_t, MemberId>> newest;  // by rank
@@ -73,8 +73,8 @@ Status CheckEpoch(const GroupState& state, const Author& author) {
                          std::to_string(author.epoch));
 }
 
-// Records that the author has its member. kNotFound: it was removed meanwhile. `is_new`: nobody
-// knows it yet.
+// Records that the author has its member. kNotFound: the member was removed meanwhile. `is_new`: no
+// record names it yet.
 Status Own(const GroupPlace& place, const Author& author, const std::string& host, bool is_new) {
   return place.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
     VARVE_RETURN_IF_ERROR(CheckEpoch(state, author));
@@ -90,7 +90,8 @@ Status Own(const GroupPlace& place, const Author& author, const std::string& hos
   });
 }
 
-// One that should be there and is not is never made anew: what is left of it may still be of use.
+// A missing member that should exist is never made anew, because what is left of it may still be of
+// use.
 Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, MemberId member,
                                                       const StoreOptions& options) {
   auto opened = OpenMember(place, member, options, /*for_writing=*/true);
@@ -103,7 +104,7 @@ Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, M
   return OpenMember(place, member, options, /*for_writing=*/true);
 }
 
-// A member that is locked may be swept by somebody at this moment, which does not take long.
+// Another process may be sweeping a locked member, which does not take long.
 Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, MemberId member,
                                                  const StoreOptions& options,
                                                  std::chrono::milliseconds patience) {
@@ -116,13 +117,13 @@ Result<std::unique_ptr<StoreImpl>> OpenPatiently(const GroupPlace& place, Member
   }
 }
 
-// Aborts what is undecided and held by the member of the author; rank 0, which alone could commit
-// them, aborts all open attempts. What the state says afterwards counts: one may have been
-// committed first.
+// Aborts undecided attempts that the author's member holds. Rank 0 aborts all open attempts,
+// because only it could commit them. What the state says afterwards counts, because an attempt may
+// have been committed first.
 Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* member) {
   VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
   std::vector<CheckpointId> undecided;  // for the mistake below only
-  // One that slept through a later start finds attempts of that, which it cannot end.
+  // A process that slept through a later start finds attempts of that start, which it cannot end.
   VARVE_RETURN_IF_ERROR(ProposeAs(
       place.log, author, [&](const GroupState& state) -> Result<std::optional<RecordBody>> {
         for (const auto& [number, attempt] : state.attempts) {
@@ -135,15 +136,15 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
         }
         return std::optional<RecordBody>();
       }));
-  // The bug that a test makes on purpose.
+  // This is the mistake that a test makes on purpose.
   if (IsMutated(Mutation::kSweepWithoutLook) && !undecided.empty()) {
     return member->Drop(undecided, {.reclaim = false}).status();
   }
   return Status::Ok();
 }
 
-// Others may be at it, too. Whoever opens the folder meanwhile leaves files in it and finds that it
-// is no member: they are debris, which a later sweep removes.
+// Others may remove it at the same time. A process that opens the folder meanwhile leaves files in
+// it and finds that it is no member. These files are debris, which a later sweep removes.
 Status RemoveFolder(const fs::path& path) {
   std::error_code error;
   do {
@@ -153,7 +154,7 @@ Status RemoveFolder(const fs::path& path) {
   return Status::IOError("cannot remove " + path.string() + ": " + error.message());
 }
 
-// nullopt: no name of a member.
+// Returns nullopt when it is not the name of a member.
 std::optional<MemberId> ParseMember(const std::string& name) {
   MemberId id = 0;
   const char* const end = name.data() + name.size();
@@ -189,7 +190,7 @@ fs::path MemberFolder(const fs::path& root, MemberId member) {
 }
 
 bool IsMemberLocked(const fs::path& root, MemberId member) {
-  // To ask for the lock leaves a file, which would be in the way of whoever makes the store.
+  // Asking for the lock leaves a file, which would be in the way of a process that makes the store.
   const fs::path folder = MemberFolder(root, member);
   std::error_code error;
   return fs::exists(folder / kFormatFileName, error) && IsLocked(folder);
@@ -199,7 +200,8 @@ Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId 
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
   auto opened = StoreImpl::OpenPath(folder, options, for_writing);
-  // What RocksDB reads before it has the lock may change meanwhile, or go with the whole member.
+  // RocksDB reads some files before it has the lock. These may change meanwhile, or disappear with
+  // the member.
   const auto may_pass = [](const Status& status) {
     return status.code() == StatusCode::kIOError || status.code() == StatusCode::kCorruption;
   };
@@ -234,9 +236,9 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     auto opened = OpenPatiently(place, id, options.store, is_best ? kPatience : 0ms);
     if (!opened.ok()) {
       VARVE_RETURN_IF_ERROR(place.log->Refresh());  // it may have been removed meanwhile
-      // Locked, or gone: then this rank saves in another one. One that it had, that is there and
-      // cannot be opened is an error: else the rank would save all of its state anew without a
-      // word.
+      // If it is locked or gone, this rank saves in another member. A member that the rank had, and
+      // that cannot be opened, is an error. Otherwise the rank would save all of its state again
+      // without a warning.
       const StatusCode code = opened.status().code();
       const bool was_own = is_best && place.log->With([&](const GroupState& state) {
         const auto member = state.members.find(id);
@@ -256,12 +258,12 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
     break;
   }
   if (own.store == nullptr) {
-    // Known before it is there: a folder that nobody knows is debris.
+    // The log names it before it exists, because a folder that no record names is debris.
     author.member = NewMemberId();
     VARVE_RETURN_IF_ERROR(Own(place, author, host, /*is_new=*/true));
     auto opened = OpenPatiently(place, author.member, options.store, kPatienceForNew);
     if (!opened.ok()) {
-      // After a new start of the job others remove it as unused while it is being made.
+      // After a new start of the job, others remove it as unused while it is being made.
       VARVE_RETURN_IF_ERROR(place.log->Refresh());
       VARVE_RETURN_IF_ERROR(
           place.log->With([&](const GroupState& state) { return CheckEpoch(state, author); }));
@@ -325,7 +327,7 @@ Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
   if (!removed) return Status::Ok();
   store.reset();
   VARVE_RETURN_IF_ERROR(place.log->records()->Erase(SlotName(member)));
-  // Whoever opens it from here on finds that it is no member.
+  // A process that opens it from here on finds that it is no member.
   return RemoveFolder(MemberFolder(place.root, member));
 }
 
@@ -336,7 +338,7 @@ Status RemoveDebris(const GroupPlace& place) {
     if (!path.filename().string().starts_with(kTemporaryPrefix)) continue;
     VARVE_RETURN_IF_ERROR(RemoveFolder(path));
   }
-  // As with attempts: what is listed first and is no member afterwards was removed.
+  // As with attempts: a folder that is listed first and is no member afterwards was removed.
   VARVE_ASSIGN_OR_RETURN(const auto folders, ListFolder(MembersFolder(place.root)));
   VARVE_ASSIGN_OR_RETURN(const auto slots, place.log->records()->Names(kSlotsFolder));
   VARVE_RETURN_IF_ERROR(place.log->Refresh());

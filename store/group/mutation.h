@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mistakes in the protocol of a group that a test makes on purpose, to show that the restart storm
-// would find them. Only programs that are built with VARVE_GROUP_MUTATIONS can make any; in varve
-// itself each of these is a constant false.
+// Deliberate mistakes in the protocol of a group, which show that the restart storm would find
+// them. Only programs that are built with VARVE_GROUP_MUTATIONS can make them. In varve itself each
+// is a constant false.
 #pragma once
 
 namespace varve {
 
 enum class Mutation {
-  kStaleRoots,        // a sweep takes what must stay from an older state than what is closed
+  kStaleRoots,        // a sweep reads what must stay from an older state than what is closed
   kSweepWithoutLook,  // a rank that opens a member drops what was undecided without reading back
-  kReuseAttempt,      // the number of an aborted attempt is given out again
+  kReuseAttempt,      // the number of an aborted attempt is used again
   kForgetShard,       // a rank does not say that it holds its part of one tensor
 };
 
 #ifdef VARVE_GROUP_MUTATIONS
-bool IsMutated(Mutation mutation);  // the test's, as the next
-// Stand where another process may come in between; the test makes them long, the second always.
+bool IsMutated(Mutation mutation);  // defined by the test, as is the next
+// These stand where another process may act in between. The test makes them long, the second one
+// every time.
 void PauseForMutation();
 void PauseLongForMutation();
 #else

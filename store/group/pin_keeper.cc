@@ -30,7 +30,7 @@ Result<uint64_t> PinKeeper::Pin(AttemptId attempt) {
   VARVE_ASSIGN_OR_RETURN(const uint64_t pin, Append(attempt));
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) {
-    // Without it a pin lasts as long as it would in a process that died.
+    // Without the thread a pin lasts as long as the pin of a dead process.
     Guarded("starting a thread", [this] {
       thread_ = std::jthread([this](std::stop_token stop) { RenewLoop(stop); });
       return Status::Ok();
@@ -42,7 +42,7 @@ Result<uint64_t> PinKeeper::Pin(AttemptId attempt) {
 
 Result<uint64_t> PinKeeper::Append(AttemptId attempt) {
   const uint64_t pin = RandomNumber();
-  // In nobody's name: reading is no matter of epochs.
+  // It proposes in nobody's name, because reading does not depend on epochs.
   VARVE_RETURN_IF_ERROR(
       log_->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
         if (state.pins.contains(pin)) return std::optional<GroupRecord>();
@@ -79,14 +79,14 @@ bool PinKeeper::IsOld(const Held& held) const {
   });
 }
 
-// A record cannot make a pin longer, so a new one takes its place while the old one still holds.
+// A record cannot make a pin longer. So a new pin takes its place while the old one still holds.
 void PinKeeper::RenewOld() {
   if (!log_->Refresh().ok()) return;  // the next look may find more
   const std::lock_guard lock(mutex_);
   for (auto& [ticket, held] : held_) {
     if (!IsOld(held)) continue;
     const Result<uint64_t> renewed = Append(held.attempt);
-    if (!renewed.ok()) continue;  // it was dropped, which reads will tell; or the log fails
+    if (!renewed.ok()) continue;  // it was dropped, which reads will notice, or the log fails
     Remove(held.pin);
     held.pin = *renewed;
   }

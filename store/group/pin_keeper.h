@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pins of a handle's open readers. A pin ends by itself after so many records, so that one of a
-// process that died does not hold its attempt for ever; those of readers that are open are renewed
-// before. Thread rule: any thread.
+// The pins of a handle's open readers. A pin ends by itself after some number of records, so that
+// the pin of a dead process does not hold its attempt for ever. Pins of open readers are renewed
+// before that. Thread rule: any thread.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ namespace varve {
 
 class PinKeeper {
  public:
-  // A pin lives for so many records, in large groups for more: dozens of saves of all ranks, each
-  // of which writes one.
+  // A pin lives for this many records, and longer in large groups. It outlives dozens of saves of
+  // all ranks, each of which writes one record.
   static constexpr uint64_t kLeastLife = 4096;
   static constexpr uint64_t kSavesInALife = 64;
 
@@ -34,13 +34,13 @@ class PinKeeper {
   PinKeeper& operator=(const PinKeeper&) = delete;
   ~PinKeeper();
 
-  // Keeps the attempt in the members until Unpin. Returns what Unpin takes. kNotFound: the attempt
-  // is gone.
+  // Keeps the attempt in the members until Unpin. Returns the ticket for Unpin. kNotFound: the
+  // attempt is gone.
   Result<uint64_t> Pin(AttemptId attempt);
-  // If it fails the pin goes by itself, later.
+  // If this fails, the pin ends by itself later.
   void Unpin(uint64_t ticket);
 
-  // Renews the pins that have lived for half their life. The thread does so once a second.
+  // Renews the pins that have reached half their life. The thread does this once a second.
   void RenewOld();
 
  private:
@@ -59,9 +59,9 @@ class PinKeeper {
   const uint64_t least_life_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::map<uint64_t, Held> held_;  // by ticket; guarded by mutex_
+  std::map<uint64_t, Held> held_;  // by ticket, guarded by mutex_
   uint64_t next_ticket_ = 1;       // guarded by mutex_
-  std::jthread thread_;            // from the first pin on; guarded by mutex_
+  std::jthread thread_;            // from the first pin on, guarded by mutex_
 };
 
 }  // namespace varve

@@ -29,7 +29,7 @@ std::string NameOf(uint64_t number) {
   return name;
 }
 
-// nullopt: not the name of a record.
+// Returns nullopt when it is not the name of a record.
 std::optional<uint64_t> ParseName(const std::string& name) {
   uint64_t number = 0;
   const char* const end = name.data() + name.size();
@@ -38,16 +38,16 @@ std::optional<uint64_t> ParseName(const std::string& name) {
   return number;
 }
 
-// Of a file that never changes. An inode that is used again has another time. A tick of the file
-// system's clock does no harm: before a number is free again at least 256 later records have been
-// synced, one after the other, and before a slot's inode is free again another one has taken its
-// name.
+// Returns the stamp of a file that never changes. If an inode is used again, it has another time.
+// Coarse times of the file system do no harm. Before a number is free again, at least 256 later
+// records have been synced, one after the other. Before a slot's inode is free again, another file
+// has taken its name.
 std::string StampOf(const struct stat& info) {
   return std::to_string(info.st_ino) + " " + std::to_string(info.st_mtim.tv_sec) + "." +
          std::to_string(info.st_mtim.tv_nsec);
 }
 
-// A file that is replaced while others read it: opening it decides which one is read.
+// A file that may be replaced while others read it. Opening it decides which version is read.
 class OpenFile {
  public:
   explicit OpenFile(const fs::path& path)
@@ -60,12 +60,12 @@ class OpenFile {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  // Of this very file: two that follow each other have different inodes.
+  // Returns the stamp of this very file. Two consecutive ones have different inodes.
   std::string Stamp() const { return StampOf(info_); }
   bool is_open() const { return error_ == 0; }
-  // Over a network also one that was replaced since it was looked up.
+  // Over a network this also happens to a file that was replaced after it was looked up.
   bool is_gone() const { return error_ == ENOENT || error_ == ESTALE; }
-  // nullopt: gone.
+  // Returns nullopt when the file is gone.
   Result<std::optional<std::string>> Read() const {
     if (is_gone()) return std::optional<std::string>();
     if (error_ != 0) return ErrnoStatus("open", path_, error_);
@@ -135,7 +135,7 @@ class PosixRecordLog : public RecordLog {
     return ErrnoStatus("look at", path, errno);
   }
 
-  // Whoever made them may not have come to syncing their names yet.
+  // The processes that made them may not have synced their names yet.
   Status Sync() const override { return SyncFolder(folder_); }
 
   Status Remove(uint64_t number) override { return RemoveFile(folder_ / NameOf(number)); }

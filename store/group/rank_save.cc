@@ -26,10 +26,10 @@ std::vector<uint32_t> AllRanks(const GroupState& state) {
   return ranks;
 }
 
-// As many as that may each look at all slots when a save goes wrong.
+// The most ranks that each look at all slots when a save fails.
 constexpr uint32_t kMaxRanksThatLookAtAll = 256;
 
-// The newest step of the run, unless the caller names another; 0: none.
+// Returns the newest step of the run, unless the caller names another. 0 = none.
 Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) {
   const auto run = state.runs.find(options.run);
   if (options.parent.has_value()) {
@@ -65,8 +65,8 @@ Result<std::optional<RecordBody>> ProposeBegin(const GroupState& state, const Au
   const GroupAttempt* attempt = state.FindAttempt(*proposed);
   if (attempt != nullptr && attempt->nonce == nonce) return std::optional<RecordBody>();
   if (!state.IsCurrent(author)) return Replaced(state, author);
-  // Another rank may give it up before this one has seen it. No outcome has a nonce; but while this
-  // rank is current nobody else begins any.
+  // Another rank may give it up before this one has seen it. Outcomes have no nonce, but while this
+  // rank is current no other rank starts an attempt.
   const auto outcome = state.outcomes.find(*proposed);
   const bool is_over = outcome != state.outcomes.end() && outcome->second.id == id;
   if (is_over) return std::optional<RecordBody>();
@@ -128,8 +128,8 @@ Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
   return attempt_;
 }
 
-// Rank 0 is one, and all wait for it. The others look together as often in a large group as in a
-// small one, from the first look on, and one after the other.
+// Rank 0 is a single rank, and all wait for it, so it looks often. The other ranks together look as
+// often in a large group as in a small one. They spread their looks, from the first one on.
 GroupLog::Pace RankSave::Pace() const {
   constexpr uint32_t kRanksPerMs = 16;
   constexpr uint32_t kLongestMs = 1000;
@@ -143,7 +143,7 @@ GroupLog::Pace RankSave::Pace() const {
   return pace;
 }
 
-// Who is gone is asked before the log is read once more: what they wrote last is seen.
+// It asks which ranks are gone before it reads the log once more, so it sees what they wrote last.
 Result<AttemptId> RankSave::AwaitRanks(const std::string& what, const Awaited& awaited,
                                        const Look& look) {
   const auto begun = std::chrono::steady_clock::now();
@@ -189,9 +189,9 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
   return attempt_;
 }
 
-// The attempt for this step in which this rank has not taken part yet.
+// Returns the attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
-  uint64_t seen = 0;  // nothing of it changes but with a record
+  uint64_t seen = 0;  // the state changes only with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
     if (!state.IsCurrent(author_)) {
@@ -238,7 +238,7 @@ Status RankSave::Prepare(const GroupPart& part) {
   return Status::Ok();
 }
 
-// A process that another has taken the place of must not say so, though rank 0 would not heed it.
+// A process whose place another has taken must not say so, even though rank 0 would ignore it.
 Status RankSave::PrepareInSlot(const GroupPart& part) {
   VARVE_RETURN_IF_ERROR(log_->Refresh());
   VARVE_RETURN_IF_ERROR(log_->With([&](const GroupState& state) -> Status {
@@ -250,7 +250,7 @@ Status RankSave::PrepareInSlot(const GroupPart& part) {
   return WriteSlot(log_->records(), slot_key_, author_, part);
 }
 
-// Of some ranks those whose parts the attempt does not have.
+// Returns those of some ranks whose parts the attempt does not have.
 std::vector<uint32_t> RankSave::Unprepared(const GroupState& state,
                                            const std::vector<uint32_t>& ranks) {
   if (slots_.has_value()) return slots_->Missing(state, ranks);
@@ -298,7 +298,7 @@ Status RankSave::Commit(CommitRecord record) {
                      if (attempt->committed) return std::optional<RecordBody>();
                      if (record.gathered.has_value() &&
                          DigestOfMembers(state.MembersOfRanks()) != record.gathered->members) {
-                       return Status::Aborted("another process goes on as one of the ranks");
+                       return Status::Aborted("another process has taken the place of a rank");
                      }
                      return std::optional<RecordBody>(record);
                    });
@@ -335,7 +335,7 @@ Status RankSave::AwaitOutcome() {
   if (outcome.has_value()) return *outcome;
   VARVE_RETURN_IF_ERROR(GiveUp(waited));
   log_->With(look);
-  return outcome.value_or(Status::Aborted("it is not known how it ended"));
+  return outcome.value_or(Status::Aborted("outcome unknown; check the step before retrying"));
 }
 
 Status RankSave::WhyOver(const GroupState& state) const {
@@ -343,7 +343,7 @@ Status RankSave::WhyOver(const GroupState& state) const {
   return outcome.ok() ? Dropped() : outcome;
 }
 
-// Of an attempt that is open no more.
+// Returns the outcome of an attempt that is not open any more.
 Status RankSave::Outcome(const GroupState& state) const {
   VARVE_RETURN_IF_ERROR(OutcomeOf(state, attempt_));
   const GroupAttempt* attempt = state.FindAttempt(attempt_);
@@ -351,13 +351,13 @@ Status RankSave::Outcome(const GroupState& state) const {
   return HasMyPart(*attempt) ? Status::Ok() : NotIn();
 }
 
-// Of an attempt that was committed. Whoever is its rank's process now was it all the time since it
-// joined, and a commit takes the slots of those alone.
+// True when this rank's part must be in an attempt that was committed. A current process has been
+// its rank's process since it joined, and a commit takes only the slots of current processes.
 bool RankSave::MustBeIn(const GroupState& state) const {
   return slots_.has_value() && part_.has_value() && state.IsCurrent(author_);
 }
 
-// Once the parts are in the index, the log has only their members; a member saves once in an
+// Once the parts are in the index, the log has only their members. A member saves once in an
 // attempt.
 bool RankSave::HasMyPart(const GroupAttempt& attempt) const {
   if (attempt.has_index()) {
@@ -373,7 +373,7 @@ Status RankSave::NotIn() const {
                          "; what this one has stored is not in " + StepName(id_.run, id_.step));
 }
 
-// It was committed and is there no more.
+// The attempt was committed, and has been removed since.
 Status RankSave::Dropped() const {
   return Status::Aborted(
       StepName(id_.run, id_.step) +

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A save of a group, as one rank speaks of it in the log. It knows of no bytes: what is prepared is
-// stored by others (group_writer.cc).
+// One rank's side of a group's save, as the log sees it. It handles no tensor bytes:
+// group_writer.cc stores them.
 //
-// A rank may be stopped between any two of its looks at the log and wake up in a job that has begun
-// without it. The new job gives out numbers and saves steps that the old one meant to. So nothing
-// in the log is this rank's own because its number or its step is: an attempt is when it has the
-// rank's nonce, or was begun while the rank was current, and a part is when it is the one that was
-// prepared.
+// A rank may be stopped between any two of its looks at the log and wake up after a new job has
+// started without it. The new job uses the same numbers and saves the same steps that the old one
+// meant to. So neither a number nor a step proves that something in the log is this rank's own. An
+// attempt is its own if it has the rank's nonce, or was started while the rank was current. A part
+// is its own if it is the one that the rank prepared.
 //
-// In groups of version 3 a rank says in its slot that it is prepared, and rank 0 gathers the slots:
-// nobody but rank 0 appends to the log in a save that goes well. Before, it was a record of each.
+// In groups of version 3 a rank says in its slot that it is prepared, and rank 0 gathers the slots.
+// In a save that succeeds, only rank 0 appends to the log. In earlier versions each rank appended a
+// record.
 #pragma once
 
 #include <chrono>
@@ -28,27 +29,28 @@
 
 namespace varve {
 
-// What became of an attempt that is open no more; ok: it was committed.
+// Returns how an attempt ended that is not open any more. Ok: it was committed.
 Status OutcomeOf(const GroupState& state, AttemptId attempt);
 
-// What rank 0 appends to begin an attempt, whose number it leaves in `*proposed`. Nothing: its
-// attempt of that number has begun, and may have been given up since. kAborted: the rank is current
-// no more, so it cannot be told whether that attempt is its own.
+// Returns what rank 0 must append to start an attempt, and leaves its number in `*proposed`. It
+// returns nothing when the attempt of that number has started, even if it was given up since.
+// kAborted: the rank is not current any more, so nobody can tell whether that attempt is its own.
 Result<std::optional<RecordBody>> ProposeBegin(const GroupState& state, const Author& author,
                                                const CheckpointId& id, const SaveOptions& options,
                                                uint64_t nonce, AttemptId* proposed);
 
-// Proposes a change in the name of an author until the state shows it. `change` says what to
-// append, or nothing because all is as it should be. kAborted when the author is current no more
-// and has appended nothing in this call that could have made it so.
+// Proposes a change in the name of an author until the state shows it. `change` returns what to
+// append, or nothing when all is as it should be. kAborted: the author is not current any more, and
+// this call has appended nothing that could have made it so.
 using GroupChange = std::function<Result<std::optional<RecordBody>>(const GroupState&)>;
 Status ProposeAs(GroupLog* log, const Author& author, const GroupChange& change);
 
-// Attempts that are over for a rank: each save takes part in one of its own. Thread rule: any.
+// Attempts in which a rank has taken part. Each save takes part in its own. Thread rule: any
+// thread.
 class AttemptsTaken {
  public:
-  // The log tells how the last kMaxOutcomes attempts ended; no older one can be taken for a new
-  // one.
+  // The log tells how the last kMaxOutcomes attempts ended. An older one cannot be mistaken for a
+  // new one.
   void Take(AttemptId attempt);
   bool Has(AttemptId attempt) const;
 
@@ -57,12 +59,13 @@ class AttemptsTaken {
   std::set<AttemptId> taken_;  // the newest of them
 };
 
-// How a rank waits for others.
+// How long a rank waits for others, and for which.
 struct RankPatience {
   std::chrono::milliseconds timeout{};
-  // Those of which nothing more comes; unset: nobody knows. Any thread.
+  // Returns the ranks from which nothing more comes. Unset: nobody knows. It is called on any
+  // thread.
   std::function<std::vector<uint32_t>()> gone{};
-  // After so long it says on standard error whom it waits for.
+  // After this time, standard error says for whom the rank waits.
   std::chrono::milliseconds says_so_after = std::chrono::seconds(10);
 };
 
@@ -74,39 +77,41 @@ class RankSave {
            CheckpointId id);
   const CheckpointId& id() const { return id_; }
 
-  // Rank 0 begins an attempt; the others find it. kAlreadyExists: the step is there. kAborted: a
-  // later start of the job has begun, or rank 0 did not come; or the error of whoever gave up.
-  // Unless that is over, it may be called again, for the same attempt.
+  // Rank 0 starts an attempt, and the others find it. kAlreadyExists: the step exists. kAborted: a
+  // later start of the job has happened, or rank 0 did not come. If another rank gave up, its error
+  // is returned. Unless the save is over, this may be called again for the same attempt.
   Result<AttemptId> Begin(const SaveOptions& options);
-  // The others may have heard of how it goes: nothing that this rank could do again would count.
+  // True when the others may have heard of this rank's result. A second try of this rank would not
+  // count.
   bool is_over() const { return is_over_; }
-  // Says that this rank's part is durable. The error of whoever gave up the save; kAborted when it
-  // goes on with the part of another process.
+  // Says that this rank's part is durable. If another rank has given up the save, its error is
+  // returned. kAborted: the save goes on with the part of another process.
   Status Prepare(const GroupPart& part);
-  // The parts of all ranks. kAborted names those that did not come.
+  // Returns the parts of all ranks. kAborted names the ranks that did not come.
   Result<std::map<uint32_t, GroupPart>> AwaitAllPrepared();
-  // Of what AwaitAllPrepared gave. kAborted: another process goes on as one of the ranks since.
+  // Commits what AwaitAllPrepared returned. kAborted: another process has taken the place of a rank
+  // since.
   Status Commit(CommitRecord record);
-  // Ends the attempt unless it has ended. AwaitOutcome says how.
+  // Ends the attempt unless it has ended. AwaitOutcome tells how it ended.
   Status GiveUp(const Status& why);
-  // Ok: the attempt is committed, with the part that this rank has prepared. An attempt that is not
+  // Ok: the attempt is committed with the part that this rank has prepared. An attempt that is not
   // decided in time is given up.
   Status AwaitOutcome();
 
  private:
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
-  // The attempt, or why there is none.
+  // Returns the attempt, or the reason that there is none.
   using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
-  // Of some ranks, rising, those that it waits for.
+  // Returns those of the given ranks that it waits for, rising.
   using Awaited =
       std::function<std::vector<uint32_t>(const GroupState&, const std::vector<uint32_t>&)>;
-  // Until `look` gives something. kAborted names those whom it waits for in vain.
+  // Waits until `look` returns something. kAborted names the ranks that did not come.
   Result<AttemptId> AwaitRanks(const std::string& what, const Awaited& awaited, const Look& look);
   GroupLog::Pace Pace() const;
   Status PrepareInSlot(const GroupPart& part);
   std::vector<uint32_t> Unprepared(const GroupState& state, const std::vector<uint32_t>& ranks);
-  // Why an attempt that is open no more is not this rank's; never ok.
+  // Returns why an attempt that is not open any more is not this rank's. It never returns ok.
   Status WhyOver(const GroupState& state) const;
   Status Outcome(const GroupState& state) const;
   bool HasMyPart(const GroupAttempt& attempt) const;
@@ -120,13 +125,13 @@ class RankSave {
   const RankPatience patience_;
   AttemptsTaken* const taken_;
   const CheckpointId id_;
-  const uint64_t nonce_;   // of the attempt that rank 0 begins
-  AttemptId attempt_ = 0;  // proposed, and once Begin has returned it, begun
+  const uint64_t nonce_;   // of the attempt that rank 0 starts
+  AttemptId attempt_ = 0;  // the proposed attempt. After Begin it has started
   bool has_begun_ = false;
   bool is_over_ = false;
   std::optional<GroupPart> part_;
   bool is_in_ = false;  // the log has shown the part in the attempt
-  // Once it has begun, in groups of version 3.
+  // Set once the attempt has started, in groups of version 3.
   SlotKey slot_key_;
   std::optional<SlotGatherer> slots_;
 };

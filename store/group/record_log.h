@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ordered log of a group: small files with the numbers 1, 2, ..., each made once and never
-// changed; and named files beside them. Few calls, so that an object store can serve as well as a
-// folder. GroupLog gives them a meaning. Thread rule: any thread and any process.
+// The ordered log of a group. It has small files with the numbers 1, 2, ..., each made once and
+// never changed, and named files beside them. There are few calls, so that an object store can
+// serve as well as a folder. GroupLog gives them a meaning. Thread rule: any thread and any
+// process.
 #pragma once
 
 #include <cstdint>
@@ -23,35 +24,37 @@ class RecordLog {
   RecordLog& operator=(const RecordLog&) = delete;
   virtual ~RecordLog() = default;
 
-  // Makes record `number` unless there is one. An error: it is certain that this call made none.
+  // Makes record `number` unless it exists. After an error it is certain that this call made none.
   virtual Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) = 0;
-  // nullopt: there is no such record. Leaves the stamp of what it has read.
+  // Returns nullopt when there is no such record. Puts the stamp of what it has read into the stamp
+  // argument.
   virtual Result<std::optional<std::string>> Read(uint64_t number,
                                                   std::string* stamp = nullptr) const = 0;
-  // What tells this record from every other that ever has its number: one look. Empty: there is no
-  // such record.
+  // Returns what distinguishes this record from all others that ever have its number. It costs one
+  // look. Empty = there is no such record.
   virtual Result<std::string> Stamp(uint64_t number) const = 0;
-  // What has been read so far is durable.
+  // Makes everything that was read so far durable.
   virtual Status Sync() const = 0;
-  // The numbers from `from` on, rising. What it names is durable.
+  // Returns the numbers from `from` on, rising. The records that it names are durable.
   virtual Result<std::vector<uint64_t>> List(uint64_t from) const = 0;
-  // Removes a record; ok when there is none.
+  // Removes a record. Ok when there is none.
   virtual Status Remove(uint64_t number) = 0;
 
   // --- named files, in the folders `slots` and `states`: `name` is FOLDER/NAME ---
 
-  // Replaces a file as a whole. Durable when it returns, if `durable`.
+  // Replaces a whole file. If `durable`, the file is durable when this returns.
   virtual Status Put(std::string_view name, std::string_view bytes, bool durable) = 0;
-  // nullopt: there is none; or, with a `stamp`, it is still the one that got this stamp. The stamp
-  // of what was looked at is left there.
+  // Returns nullopt when there is no such file, or when it still has the given `stamp`. The stamp
+  // of what was found is put into `stamp`.
   virtual Result<std::optional<std::string>> Get(std::string_view name,
                                                  std::string* stamp = nullptr) const = 0;
-  // The names, without the folder's, of what is in a folder.
+  // Returns the names of the files in a folder, without the folder's name.
   virtual Result<std::vector<std::string>> Names(std::string_view folder) const = 0;
-  // Removes a file; ok when there is none.
+  // Removes a file. Ok when there is none.
   virtual Status Erase(std::string_view name) = 0;
 
-  // Removes what Creates and Puts left that were cut short. One that is under way may fail for it.
+  // Removes what interrupted calls of Create and Put have left. A call that is under way may fail
+  // because of it.
   virtual Status RemoveDebris() = 0;
 };
 

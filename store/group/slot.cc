@@ -10,7 +10,7 @@ std::string SlotName(MemberId member) {
   return std::string(kSlotsFolder) + "/" + MemberName(member);
 }
 
-// A PREPARED record with the attempt's nonce in place of a number.
+// A slot is a PREPARED record with the attempt's nonce in place of a number.
 Status WriteSlot(RecordLog* log, const SlotKey& key, const Author& author, const GroupPart& part) {
   const GroupRecord record{author, PreparedRecord{key.attempt, part}};
   return log->Put(SlotName(author.member), EncodeGroupRecord(key.seed, key.nonce, record),
@@ -21,7 +21,7 @@ Result<std::optional<GroupPart>> ReadSlot(const RecordLog& log, const SlotKey& k
                                           const Author& author, std::string* stamp) {
   VARVE_ASSIGN_OR_RETURN(const auto bytes, log.Get(SlotName(author.member), stamp));
   if (!bytes.has_value()) return std::optional<GroupPart>();
-  // Another nonce, or torn: not the one that is awaited.
+  // It has another nonce, or is torn, so it is not the awaited slot.
   const Result<GroupRecord> record = DecodeGroupRecord(key.seed, key.nonce, *bytes);
   if (!record.ok() || record->author != author) return std::optional<GroupPart>();
   const auto* prepared = std::get_if<PreparedRecord>(&record->body);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slots: a named file of the log for each member, in which its rank says that its part of an
-// attempt is durable. No two ranks write the same one, so none waits for another, and the next save
-// replaces it. It is only a message to rank 0, who commits: what is lost with the host need not
-// have been there, so a slot is never synced. What makes a slot count: it was written for the nonce
-// of this very attempt, by the rank's member of now. One of an earlier attempt, or of a process
-// that slept through a later start, is none.
+// A slot is a named file of the log for each member. In it the member's rank says that its part of
+// an attempt is durable. No two ranks write the same slot, so none waits for another. The next save
+// replaces it. A slot is only a message to rank 0, which commits. Losing a slot with its host is no
+// worse than never writing it, so a slot is never synced. A slot counts if it was written for the
+// nonce of this very attempt, by the current member of the rank. A slot of an earlier attempt, or
+// of a process that slept through a later start, does not count.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace varve {
 
-// An attempt as its slots are bound to it.
+// An attempt, as its slots name it.
 struct SlotKey {
   uint64_t seed = 0;  // of the group
   AttemptId attempt = 0;
@@ -29,7 +29,7 @@ struct SlotKey {
 };
 
 Status WriteSlot(RecordLog* log, const SlotKey& key, const Author& author, const GroupPart& part);
-// nullopt: its part is not there, or, with a `stamp`, the slot has not changed since.
+// Returns nullopt when the part is not there, or when the slot still has the given `stamp`.
 Result<std::optional<GroupPart>> ReadSlot(const RecordLog& log, const SlotKey& key,
                                           const Author& author, std::string* stamp = nullptr);
 
@@ -39,12 +39,12 @@ class SlotGatherer {
   // `log` must outlive it.
   SlotGatherer(const RecordLog* log, const SlotKey& key) : log_(log), key_(key) {}
 
-  // Whether the parts of all ranks are there. Waits for one rank after the other, so that a look in
-  // vain is a look at one file.
+  // True when the parts of all ranks are there. It waits for one rank after the other, so that a
+  // look in vain looks at one file only.
   Result<bool> Gather(const GroupState& state);
-  // Those of `ranks` whose parts are not there.
+  // Returns those of `ranks` whose parts are not there.
   std::vector<uint32_t> Missing(const GroupState& state, const std::vector<uint32_t>& ranks);
-  // By rank; each of its member when it was gathered.
+  // Returns the parts by rank. Each is of the rank's member at the time it was gathered.
   const std::map<uint32_t, GroupPart>& parts() const { return parts_; }
 
  private:
@@ -53,13 +53,13 @@ class SlotGatherer {
   const RecordLog* const log_;
   const SlotKey key_;
   std::map<uint32_t, GroupPart> parts_;
-  uint64_t gathered_at_ = 0;  // the state of the last look; on it ...
+  uint64_t gathered_at_ = 0;  // the state of the last look, and for it ......
   uint32_t first_ = 0;        // ... the first rank whose part was missing, and from here on ...
   Author awaited_;            // ... who that is ...
   std::string stamp_;         // ... and its slot
 };
 
-// What a commit says of gathered parts.
+// Returns what a commit says about gathered parts.
 GatheredParts SumOf(const std::map<uint32_t, GroupPart>& parts);
 
 inline constexpr std::string_view kSlotsFolder = "slots";

@@ -29,7 +29,7 @@ class CrewPacker {
  public:
   explicit CrewPacker(fb::GroupStateT* out) : out_(out) {}
 
-  // Number + 1; 0: none.
+  // Number + 1, or 0 = none.
   uint32_t Pack(const GroupCrew& crew) {
     if (crew.members == nullptr) return 0;
     if (crew.members == last_) return last_number_;  // in most cases
@@ -106,7 +106,7 @@ Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
   return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
 }
 
-// Reads the parts in the order in which later ones name earlier ones.
+// Reads the parts in an order in which each names only earlier ones.
 class Unpacker {
  public:
   Unpacker(const fb::GroupStateT& in, uint32_t version) : in_(in) { state_.version = version; }
@@ -166,7 +166,8 @@ class Unpacker {
     return Status::Ok();
   }
 
-  // Of an attempt: committed with an index, and nothing that only others have.
+  // The crew of an attempt that was committed with an index. Other attempts must not have its
+  // fields.
   Status Crew(const fb::GroupAttemptT& in, GroupAttempt* attempt) {
     if (in.crew == 0) return Status::Ok();
     if (state_.version < 2 || in.crew > crews_.size() || !in.committed || !in.ranks.empty()) {
@@ -234,7 +235,7 @@ class Unpacker {
     if (!s.parent_run.empty()) step.parent = CheckpointId{s.parent_run, s.parent_step};
     for (const auto& m : s.metrics) step.metrics[m->name] = m->value;
     if (!run->steps.emplace(s.step, std::move(step)).second) {
-      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " is there twice");
+      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " occurs twice");
     }
     return Status::Ok();
   }

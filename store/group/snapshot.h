@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole state of a group as it stands in a SNAPSHOT record. Stateless.
+// The whole state of a group, in the form that a SNAPSHOT record has. Stateless.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ struct GroupPart;
 }  // namespace fb
 
 std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state);
-// Checks that all names in it name something; counts are counted again. `version`: of the group.
+// Checks that all names in it name something, and counts again. `version` is the group's.
 Result<GroupState> UnpackState(const fb::GroupStateT& in, uint32_t version);
 
-// A part without its catalogue's digest, which is a field of its own.
+// Packs a part without the digest of its catalogue, which has a field of its own.
 fb::GroupPart PackPart(const GroupPart& part);
 GroupPart UnpackPart(const fb::GroupPart& in);
 

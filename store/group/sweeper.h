@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work that a save leaves to a thread of its own: to take from the member what has been closed, so
-// that no save waits for what a command forgot. It goes in rounds, each of which is short; between
-// two of them a save comes in.
+// A thread that does what a save leaves for later: it removes closed attempts from the member, so
+// that no save waits for it. It works in short rounds, and a save may run between two of them.
 // Thread rule: any thread.
 #pragma once
 
@@ -17,17 +16,17 @@ namespace varve {
 
 class Sweeper {
  public:
-  // `round`: does a bounded part of the work; whether some is left. After an error the work waits
-  // to be asked for again.
+  // `round` does a bounded part of the work and returns whether some is left. After an error no
+  // round runs until the next Ask.
   explicit Sweeper(std::function<Result<bool>()> round) : round_(std::move(round)) {}
   Sweeper(const Sweeper&) = delete;
   Sweeper& operator=(const Sweeper&) = delete;
-  // Ends after the round that is under way, or after one of what was asked for last.
+  // Ends after the round that is under way, or after one round for the last Ask.
   ~Sweeper();
 
-  // There may be work. Without room for a thread it waits for the next time.
+  // Says that there may be work. If no thread can be made, the work waits for the next Ask.
   void Ask();
-  // Until there is none left, or an error ends it.
+  // Waits until no work is left, or an error ends it.
   void Await();
 
  private:
@@ -36,7 +35,7 @@ class Sweeper {
   const std::function<Result<bool>()> round_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool is_asked_ = false;  // guarded by mutex_, as the next
+  bool is_asked_ = false;  // guarded by mutex_, as is the next
   bool is_busy_ = false;
   std::jthread thread_;
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Metrics and tags that come after the save: each is one small commit of its own.
+// Metrics and tags that come after the save. Each is one small commit of its own.
 #include "base/util.h"
 #include "store/db/store_impl.h"
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A backup is a copy of the database's files. Table files never change once they are there, so a
-// copy is brought up to date with those it lacks; the manifest only grows, and every beginning of
-// it is an earlier whole state of the store. The order that makes it safe:
-//   1. table files are copied beside those of the earlier copy, synced, and read back;
-//   2. the manifest is copied under a new name;
-//   3. the new state is opened in a staging folder of links, and checked;
+// A backup is a copy of the database's files. Table files never change, so a copy is brought up to
+// date with the table files that it lacks. The manifest only grows, and every prefix of it is an
+// earlier whole state of the store. This order makes a backup safe:
+//   1. table files are copied beside those of the earlier copy, synced, and read back.
+//   2. the manifest is copied under a new name.
+//   3. the new state is opened in a staging folder of links, and checked.
 //      every block is verified of the table files that the earlier state did not have: what was
-//      damaged before it was copied is no part of a verified copy;
-//      nothing of the earlier copy has changed so far;
-//   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit;
+//      damaged before it was copied is no part of a verified copy.
+//      nothing of the earlier copy has changed so far.
+//   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit.
 //   5. files that only the earlier state needed are removed.
-// Beside a live writer a table file may vanish between the copy of the manifest and its own;
-// opening notices that, and all begins again with what is there by then.
+// Beside a live writer a table file may vanish after the manifest was copied and before the file
+// is. Opening notices that, and the backup starts again with the files that are there by then.
 #include "varve/backup.h"
 
 #include <fcntl.h>
@@ -55,7 +55,7 @@ class File {
   int fd_;
 };
 
-// Reads up to a block; fewer bytes only at the end of the file.
+// Reads up to a block. It reads less only at the end of the file.
 Result<size_t> ReadBlock(int fd, std::byte* out, const fs::path& path) {
   size_t size = 0;
   while (size < kBlockBytes) {
@@ -78,7 +78,7 @@ Status WriteBlock(int fd, std::span<const std::byte> block, const fs::path& path
   return Status::Ok();
 }
 
-// What the copy must have in common with its file to be taken for a copy of it.
+// What a file and its copy must have in common.
 struct FileFacts {
   uint64_t bytes = 0;
   struct timespec modified {};
@@ -92,8 +92,8 @@ FileFacts FactsOf(const struct stat& info) {
   return {static_cast<uint64_t>(info.st_size), info.st_mtim};
 }
 
-// What BACKUP in the folder of a copy says: whose copy it is, and the manifests that a backup left
-// as the current one. Two while it is being replaced.
+// The content of BACKUP in a copy's folder. It names the store of which this is a copy, and the
+// manifests that a backup left as the current one. There are two while it is being replaced.
 struct Marker {
   std::string store_id;
   std::map<std::string, uint64_t> manifests;  // name -> bytes
@@ -217,7 +217,7 @@ Result<BackupReport> Backup::Run() {
   return report_;
 }
 
-// A new folder, an empty one, or one that a backup of this very store has made.
+// The folder must be new or empty, or one that a backup of this very store has made.
 Status Backup::PrepareDestination() {
   std::error_code error;
   fs::create_directories(destination_, error);
@@ -229,7 +229,7 @@ Status Backup::PrepareDestination() {
   }
   marker_.store_id = ToHex(format_.store_id);
   const fs::path marker = destination_ / kMarkerName;
-  // Of a first backup that failed at its first write.
+  // It is left from a first backup that failed at its first write.
   fs::remove(destination_ / (std::string(kMarkerName) + ".tmp"), error);
   if (fs::exists(marker, error)) {
     constexpr size_t kMaxBytes = 64 << 10;
@@ -251,7 +251,8 @@ Status Backup::PrepareDestination() {
   return SyncFolder(destination_);
 }
 
-// A writer that opens the copy makes a manifest of its own; replacing that would lose its steps.
+// A writer that opens the copy makes a manifest of its own. Replacing that manifest would lose the
+// writer's steps.
 Status Backup::CheckUntouched() const {
   std::error_code error;
   if (!fs::exists(to_ / "CURRENT", error)) return Status::Ok();
@@ -265,7 +266,8 @@ Status Backup::CheckUntouched() const {
                                     "its own steps would be lost. Back up into another folder");
 }
 
-// The manifest in use, with its name. The writer may replace it between our looking and opening.
+// Returns the manifest in use, with its name. The writer may replace it after this looks and before
+// it opens it.
 Result<std::pair<std::string, File>> Backup::OpenManifest() const {
   VARVE_RETURN_IF_ERROR(CheckManifestLength(from_.parent_path()));
   for (int attempt = 1;; ++attempt) {
@@ -276,9 +278,9 @@ Result<std::pair<std::string, File>> Backup::OpenManifest() const {
   }
 }
 
-// Files that are long there are copied first, one by one, as there may be more than this process
-// may have open. Then those that came meanwhile are few, and all of them can be opened in a moment
-// after the manifest is read: what is open may vanish.
+// Copies the files that have existed for long first, one by one, because there may be more than
+// this process may have open. After that only a few new ones are left. All of these can be opened
+// right after the manifest is read, so none can vanish before it is copied.
 Status Backup::CopyAll() {
   VARVE_ASSIGN_OR_RETURN(const auto first, ListMissing());
   for (const std::string& name : first) {
@@ -324,7 +326,7 @@ Result<std::vector<std::string>> Backup::ListMissing() const {
   return missing;
 }
 
-// nullopt: it has vanished.
+// Returns nullopt when it has vanished.
 Result<std::optional<File>> Backup::OpenTable(const std::string& name) const {
   File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() >= 0) return std::optional<File>(std::move(file));
@@ -390,7 +392,7 @@ Status Backup::CopyManifest(const File& source) {
   return Status::Ok();
 }
 
-// A store of links whose CURRENT names the new manifest.
+// Makes a store of links whose CURRENT names the new manifest.
 Status Backup::Stage() const {
   std::error_code error;
   fs::remove_all(staging_, error);
@@ -420,7 +422,7 @@ Status Backup::VerifyNewTables() const {
   std::error_code error;
   std::set<std::string> earlier;
   if (fs::exists(to_ / "CURRENT", error)) {
-    // One that is damaged by now verifies nothing.
+    // An earlier copy that is damaged by now verifies nothing.
     Result<Database::TableFiles> tables = Database::FindTableFiles(destination_);
     if (tables.ok()) earlier = std::move(tables->names);
   }
@@ -451,7 +453,7 @@ Status Backup::Publish() {
   return WriteFormatFile(destination_, format_);
 }
 
-// What stays after an error is removed by the next backup.
+// The next backup removes what stays after an error.
 void Backup::RemoveLeftovers() const {
   std::error_code ignored;
   fs::remove_all(staging_, ignored);

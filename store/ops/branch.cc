@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs that branch. A fork is a real step record in a new run that names the same lists; a rewind
-// gives the records of the later steps to a new run. Neither touches a chunk. O(tensors) a step.
-// The records go from the database to table files one by one, so memory does not grow with their
-// number.
+// Runs that branch. A fork is a real step record in a new run, and names the same lists. A rewind
+// gives the records of the later steps to a new run. Neither touches a chunk. The cost is
+// O(tensors) a step. The records go from the database to table files one by one, so memory does not
+// grow with their number.
 #include <memory>
 #include <span>
 #include <utility>
@@ -15,14 +15,14 @@
 namespace varve {
 namespace {
 
-// The key of a record of a step, with another run.
+// Returns the key of a record of a step with another run.
 std::string WithRun(std::string_view key, RunId run) {
   std::string moved = keys::RunPrefix(run);
   return moved.append(key.substr(moved.size()));
 }
 
-// A key is changed where it lies and appears in a new run, whose keys are above all others: two
-// streams.
+// Writes two streams, because a moved key is deleted in its place and appears in a new run, whose
+// keys are above all others.
 class MoveStreams {
  public:
   MoveStreams(const Database* database, const std::filesystem::path& incoming, Family family)
@@ -52,7 +52,7 @@ bool HasMoved(const StepKey& step, const StepKey& first) {
   return step.run == first.run && step.step >= first.step;
 }
 
-// True: the parent has moved, and is named by its new run now.
+// Returns true when the parent has moved. It is then named by its new run.
 bool RenameParent(StepKey first, RunId to, StepRecord* record) {
   if (!record->parent.has_value() || !HasMoved(*record->parent, first)) return false;
   record->parent->run = to;
@@ -172,8 +172,8 @@ Status StoreImpl::CopyMoved(StepKey first, RunId to, bool holds_commits, CommitB
   return MoveStepRecords(first, to, holds_commits, batch);
 }
 
-// Puts into `batch` what else a move takes: the run `moved`, its tags, and where runs come from.
-// Under the commit mutex. Gives the name of the run.
+// Puts the rest of a move into `batch`: the run `moved`, its tags, and the origins of runs. Call it
+// under the commit mutex. Returns the name of the run.
 Result<std::string> StoreImpl::NameMoved(std::string_view run, StepKey first, RunId moved,
                                          CommitBatch* batch) const {
   std::string name;
@@ -184,8 +184,8 @@ Result<std::string> StoreImpl::NameMoved(std::string_view run, StepKey first, Ru
     if (taken.status().code() != StatusCode::kNotFound) return taken.status();
     name = std::move(tried);
   }
-  // The fork's origin is the newest step that stays; a run that begins with what moves has none,
-  // and step 0 stands for it.
+  // The fork's origin is the newest step that stays. If the run has no earlier step, there is no
+  // origin, and step 0 stands for it.
   VARVE_ASSIGN_OR_RETURN(const auto origin, NewestStepBefore(first));
   const RunRecord record{.id = moved, .forked_from = StepKey{first.run, origin.value_or(0)}};
   batch->Put(Family::kMeta, keys::Run(name), EncodeRunRecord(record));
@@ -206,15 +206,15 @@ Result<RunId> StoreImpl::MoveSteps(std::string_view run, StepKey first, CommitBa
   return moved;
 }
 
-// A commit that meets an error opens the database again, and waits for whoever reads it. Who holds
-// the commit mutex keeps no commit waiting.
+// A commit that meets an error opens the database again, and waits until nobody reads it. A caller
+// that holds the commit mutex keeps no commit waiting.
 Status StoreImpl::CheckNotFailed(bool holds_commits) const {
   if (holds_commits || !database_->has_failed()) return Status::Ok();
   return Status::IOError(
       "another write failed while steps were moved; nothing was moved. Try again");
 }
 
-// Gives all records from a step of a run on to run `to`, as they are.
+// Gives all records from a step of a run on to run `to`, unchanged.
 Status StoreImpl::MoveRecords(Family family, StepKey first, RunId to, bool holds_commits,
                               CommitBatch* batch) const {
   MoveStreams streams(database_.get(), incoming(), family);
@@ -227,8 +227,8 @@ Status StoreImpl::MoveRecords(Family family, StepKey first, RunId to, bool holds
   return streams.FinishInto(batch);
 }
 
-// The same with the records of the steps. Any step that names a moved one as its parent names it by
-// its new run.
+// The same with the records of the steps. A step whose parent has moved names the parent by its new
+// run.
 Status StoreImpl::MoveStepRecords(StepKey first, RunId to, bool holds_commits,
                                   CommitBatch* batch) const {
   MoveStreams streams(database_.get(), incoming(), Family::kSteps);
@@ -247,8 +247,9 @@ Status StoreImpl::MoveStepRecords(StepKey first, RunId to, bool holds_commits,
   return streams.FinishInto(batch);
 }
 
-// Puts into `batch` what has become of step records since CopyMoved began to read them. False: a
-// step that moves was saved meanwhile, or steps moved, so all is to be copied again.
+// Puts into `batch` the changes of step records since CopyMoved started to read them. Returns false
+// when a step that moves was saved meanwhile, or steps were moved. Then everything must be copied
+// again.
 Result<bool> StoreImpl::FollowChanges(const StepChanges& changes, StepKey first, RunId to,
                                       CommitBatch* batch) const {
   if (changes.have_moved) return false;
@@ -294,8 +295,8 @@ Status StoreImpl::Commit(const CommitBatch& batch, std::span<const std::filesyst
   return batch.Commit(database_.get(), incoming(), files);
 }
 
-// The records are copied while other commits go on. What those have changed is known from
-// `step_changes_` and is put right under the commit mutex, which is held for no more than that.
+// Copies the records while other commits go on. `step_changes_` notes what these commits change.
+// Then the commit mutex is held only to apply those changes.
 Result<RewindReport> StoreImpl::Rewind(std::string_view run, uint64_t to) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   const std::lock_guard drops(drop_mutex_);
@@ -307,7 +308,7 @@ Result<RewindReport> StoreImpl::Rewind(std::string_view run, uint64_t to) {
     first = {found.first.run, to + 1};
     step_changes_.emplace();
   }
-  // Also when there is no memory: commits note what they change until then.
+  // This runs also when memory runs out. Until then commits note what they change.
   struct Unwatch {
     StoreImpl* store;
     ~Unwatch() {
@@ -339,7 +340,7 @@ Result<RewindReport> StoreImpl::RewindWatched(std::string_view run, StepKey firs
                          FollowChanges(*step_changes_, first, moved, batch.get()));
   if (!is_copied) {
     batch = std::make_unique<CommitBatch>();
-    // A save that forks may have moved them all, and the step that was to stay.
+    // A save that forks may have moved all of them, and also the step that was to stay.
     VARVE_RETURN_IF_ERROR(RequireStep({std::string(run), first.step - 1}).status());
     VARVE_ASSIGN_OR_RETURN(report.moved, StepsFrom(first.run, first.step));
     if (report.moved.empty()) return report;

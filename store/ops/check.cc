@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The full verification of a store, from the records down: every record is decoded, every name of a
-// list or a chunk is counted again from scratch and compared with the stored counts and totals, and
-// on request every live chunk is read and its digest compared. Nothing is repaired here.
+// The full verification of a store, from the records down. It decodes every record. It counts every
+// reference to a list or a chunk again from scratch, and compares the result with the stored counts
+// and totals. On request it reads every live chunk and compares its digest. It repairs nothing.
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -81,8 +81,8 @@ class Checker {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() < kMaxErrors) report_->errors.push_back(std::move(message));
   }
-  // An error of chunk `index` of a list: NameUsers puts a tensor that names the list between the
-  // two.
+  // Adds an error of chunk `index` of a list. NameUsers puts a tensor that names the list between
+  // the two texts.
   void ErrorOfList(std::string before, ListAddress list, uint32_t index, std::string after) {
     const std::lock_guard lock(mutex_);
     if (report_->errors.size() == kMaxErrors) return;
@@ -140,15 +140,15 @@ class Checker {
   };
   std::map<ListAddress, std::vector<Unnamed>> unnamed_;  // guarded by mutex_
 
-  // Of the step whose tensors are being scanned.
+  // The step whose tensors are being scanned.
   std::optional<StepKey> current_;
   uint64_t current_tensors_ = 0;
   std::string current_root_;
   std::set<StepKey> steps_with_tensors_;
 };
 
-// Every table file of every family is there, has its size and opens: or no writer could open the
-// store.
+// Checks that every table file of every family exists, has its size and opens. Otherwise no writer
+// could open the store.
 Status Checker::CheckTables() {
   VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
   for (const Database::LostTable& table : lost) {
@@ -354,7 +354,7 @@ Status Checker::CheckStateAndMeta() {
   return CheckMeta(*db_, highest_save_id, checked);
 }
 
-// Bases have smaller addresses than their deltas, so going down visits every delta before its base.
+// Bases have smaller addresses than their deltas. So going down visits every delta before its base.
 void Checker::CountBases() {
   for (auto it = edges_.rbegin(); it != edges_.rend(); ++it) {
     const auto delta = chunks_.find(it->first);
@@ -399,7 +399,7 @@ Status Checker::CheckCounts() {
   });
 }
 
-// Without a record, what is named of a save is kept and shared, but never given back.
+// What is named of a save without a record is kept and shared, but its space is never freed.
 void Checker::NameAbsentSaves() {
   std::set<uint64_t> absent;
   const auto note = [&](uint64_t save_id) {
@@ -409,7 +409,7 @@ void Checker::NameAbsentSaves() {
   for (const auto& [address, facts] : chunks_) note(address.save_id);
   for (const uint64_t save_id : absent) {
     Error("save " + std::to_string(save_id) +
-          " has no record, but lists or chunks of it are named");
+          " has no record, but its lists or chunks are still in use");
   }
 }
 
@@ -472,11 +472,11 @@ void Checker::CheckSave(uint64_t save_id, const SaveRecord& record) {
   CheckPlanes(*db_, save_id, record, live_frame,
               [this](std::string message) { Error(std::move(message)); });
   if (found.live_chunks == 0 && found.live_lists == 0 && !dead_on_disk) {
-    Error("save " + std::to_string(save_id) + ": nothing is left of it, but its record is");
+    Error("save " + std::to_string(save_id) + ": all its data is gone, but its record is left");
   }
 }
 
-// Entries are hints, and those of dead chunks may stay; but each must be readable for a writer.
+// Entries are hints, and those of dead chunks may stay. But each must be readable for a writer.
 Status Checker::CheckIndex() {
   return db_->Scan(Family::kIndex, "", [&](std::string_view, std::string_view value) {
     if (!DecodeAddress(value).has_value()) Error("family index has a malformed address");
@@ -484,8 +484,8 @@ Status Checker::CheckIndex() {
   });
 }
 
-// Every live chunk lies within a file that is there, and the files hold no fewer frames than live
-// and no more than were stored.
+// Checks that every live chunk lies within an existing file. The files must hold at least as many
+// frames as live, and at most as many as were stored.
 Status Checker::CheckFiles() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, db_->BeginRead());
   rocksdb::ColumnFamilyMetaData family;
@@ -552,7 +552,7 @@ void Checker::ReadData() {
       Worker& worker = workers.local();
       const Work& item = work[i];
       worker.out.resize(item.ref.raw_bytes);
-      // The type only matters for derived chunks; which 16-bit type it is, the digest decides.
+      // The type only matters for derived chunks. The digest decides which 16-bit type it is.
       Status status =
           store_->chunk_reader().Read(item.ref, DType::kBF16, worker.out, &worker.scratch);
       if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
@@ -573,8 +573,8 @@ void Checker::ReadData() {
   report_->bytes_read = done;
 }
 
-// Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. One
-// scan of the records, however many errors there are.
+// Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. It
+// scans the records once, however many errors there are.
 Status Checker::NameUsers() {
   const auto write = [&](const std::vector<Unnamed>& errors, const auto& user) {
     for (const Unnamed& e : errors) report_->errors[e.error] = e.before + user(e.index) + e.after;
@@ -611,7 +611,7 @@ Status StoreImpl::CheckOnce(const CheckOptions& options, CheckReport* report) co
   return Checker(this, options, report).Run();
 }
 
-// Errors must come three times: one catch-up may fall between two steps of the writer.
+// An error must occur three times, because one catch-up may fall between two steps of the writer.
 Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
                                            const std::function<Status()>& catch_up) const {
   CheckReport report;
@@ -627,8 +627,8 @@ Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
   return report;
 }
 
-// A writer looks through a reader of its own, which keeps what it has seen however the store goes
-// on: commits, drops and reclaims wait for nothing.
+// A writer looks through a reader of its own. The reader keeps what it has seen, however the store
+// changes, so commits, drops and reclaims need not wait.
 Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
   if (!database_->for_writing()) {
     return CheckFrozen(options, [this] { return CatchUp(); });
@@ -636,7 +636,7 @@ Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
   const auto reader = OpenPath(path_, options_, /*for_writing=*/false);
   if (!reader.ok()) {
     const std::lock_guard maintenance(maintenance_mutex_);
-    const auto commits = LockCommits();  // saves that commit meanwhile wait
+    const auto commits = LockCommits();  // other saves wait with their commit
     CheckReport report;
     VARVE_RETURN_IF_ERROR(CheckOnce(options, &report));
     return report;

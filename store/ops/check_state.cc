@@ -13,7 +13,8 @@ Status CheckItem(std::string_view value, uint64_t digest_seed) {
   return Status::Corruption("does not have its digest " + ToHex(item.digest));
 }
 
-// What an entry of a step is called, and whether it is sound. No name: its key is malformed.
+// How messages name an entry of a step, and whether it is sound. An empty name means a malformed
+// key.
 struct Entry {
   std::string name;
   bool is_item = false;
@@ -31,8 +32,8 @@ Entry CheckEntry(StepKey step, std::string_view key, std::string_view value, uin
   return {};
 }
 
-// A counter of family meta must be above the highest number in use; one that is missing or
-// malformed is 0.
+// A counter of family meta must be above the highest number in use. A missing or malformed counter
+// is 0.
 Status CheckCounter(const Database& database, std::string_view key, uint64_t highest,
                     const CheckedSteps& checked) {
   VARVE_ASSIGN_OR_RETURN(const auto value, database.Get(Family::kMeta, key));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a check beside tensors and chunks: what steps keep in family state, and tags and
-// counters in family meta. Stateless; any thread.
+// The parts of a check besides tensors and chunks: what steps keep in family state, and the tags
+// and counters in family meta. Stateless. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct CheckedSteps {
   std::function<void(std::string)> error;
 };
 
-// Every entry belongs to a step and decodes; items have their digest and are as many as their step
-// says.
+// Checks that every entry belongs to a step and decodes. Items must have their digest, and their
+// number must be the one in their step.
 Status CheckState(const Database& database, uint64_t digest_seed, const CheckedSteps& checked);
 
-// Tags name steps that exist; the next save id and run were never used.
+// Checks that tags name existing steps, and that the next save id and run were never used.
 Status CheckMeta(const Database& database, uint64_t highest_save_id, const CheckedSteps& checked);
 
 }  // namespace varve

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copying checkpoints into a plain store, from one or from the members of a group. Chunks are
-// decoded and verified here and shared or encoded anew there, one at a time on their way: the two
-// stores' digests have different seeds, and a frame names its base by an address that means nothing
-// elsewhere.
+// Copies checkpoints into a plain store, from one or from the members of a group. Each chunk is
+// decoded and verified at the source, and shared or encoded anew at the target, one at a time. A
+// frame cannot be copied as it is. The digests of the two stores have different seeds, and a frame
+// names its base by an address that means nothing in another store.
 #include "store/ops/copy.h"
 
 #include <mutex>
@@ -16,11 +16,12 @@
 namespace varve {
 namespace {
 
-// What a chunk's digest here is there, for chunks that this copy has read: the next step that names
-// one of them need not read it again. 32 bytes a chunk and some overhead. Thread-safe.
+// Maps a chunk's digest in the source to its digest in the target, for chunks that this copy has
+// read. The next step that names such a chunk need not read it again. It takes 32 bytes a chunk and
+// some overhead. Thread-safe.
 class DigestMap {
  public:
-  // With equal seeds both stores agree about every digest from the start.
+  // With equal seeds both stores have the same digests from the start.
   explicit DigestMap(bool is_identity) : is_identity_(is_identity) {}
 
   std::optional<Digest> Find(const Digest& here) const {
@@ -89,7 +90,7 @@ class Copier {
     VARVE_RETURN_IF_ERROR(PutTensors(from, writer));
     VARVE_RETURN_IF_ERROR(PutRest(from, writer));
     Result<SaveReport> report = writer->Commit();
-    // Chunks that could not be read are no damage when the step has gone meanwhile.
+    // Chunks that could not be read are no damage if the step was removed meanwhile.
     if (!report.ok()) {
       const Status status = from.WithFrozenView([&] { return report.status(); });
       if (status.code() == StatusCode::kNotFound) return status;
@@ -98,7 +99,7 @@ class Copier {
   }
 
  private:
-  // The newest earlier step there is what a step is most like.
+  // A step is most like the newest earlier step in the target.
   Result<std::optional<uint64_t>> FindParent(const std::string& run, uint64_t step) const {
     const Result<RunRecord> there = to_->FindRun(run);
     if (there.status().code() == StatusCode::kNotFound) return std::optional<uint64_t>();

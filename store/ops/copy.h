@@ -11,8 +11,8 @@
 
 namespace varve {
 
-// What Store::CopyTo does, whatever kind of store it copies from. `digest_seed` is that of the
-// digests of the shards that `open` gives.
+// Does Store::CopyTo for every kind of store. `digest_seed` is the seed of the digests of the
+// shards that `open` returns.
 Result<std::vector<SaveReport>> CopyCheckpoints(
     std::span<const CheckpointId> ids, uint64_t digest_seed, Store* destination,
     const CopyOptions& options,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropping steps: records go and counts fall in one atomic commit a group of steps, and other
-// commits have their turn between one group and the next. Frames are not touched here; they are
-// dead from now on, and reclaim.cc gives their space back.
+// Drops steps. For each group of steps, one atomic commit removes records and lowers counts. Other
+// commits have their turn between two groups. Frames are not touched here. They are dead from then
+// on, and reclaim.cc frees their space.
 #include <algorithm>
 #include <map>
 
@@ -12,8 +12,8 @@
 namespace varve {
 namespace {
 
-// A group is closed at this many bytes of changes: one ingest for many steps, and a save that wants
-// to commit meanwhile waits for no more than that.
+// A group is closed at this many bytes of changes. So one ingest serves many steps, and a save that
+// wants to commit meanwhile waits for no more than that.
 constexpr uint64_t kGroupBytes = uint64_t{128} << 10;
 
 }  // namespace
@@ -42,7 +42,7 @@ Status StoreImpl::ReleaseStep(StepKey step, ReferenceCounts* counts, CommitBatch
   return Status::Ok();
 }
 
-// All steps, each once, in their order; kNotFound names every one that is missing.
+// Returns all steps, each once, in order. kNotFound names every missing one.
 Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> ids) const {
   std::vector<StepKey> steps;
   std::string missing;
@@ -66,9 +66,9 @@ Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> 
   return steps;
 }
 
-// Looks for the steps before it claims them, as there is nothing else to claim, and again
-// afterwards: a save that forks their run may have moved them meanwhile, and from then on none
-// does.
+// Looks for the steps before it claims them, because a missing one cannot be claimed. It looks
+// again afterwards, because a save that forks their run may have moved them meanwhile. Once they
+// are claimed, no save moves them.
 Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids) {
   VARVE_ASSIGN_OR_RETURN(std::vector<StepKey> steps, FindSteps(ids));
   std::string pinned;
@@ -121,7 +121,7 @@ Status StoreImpl::CommitFreeing(const CommitBatch& batch, const ReferenceCounts&
   return CommitCounted(batch, counts, {});
 }
 
-// A fork without a step is of no use to anyone; other runs stay, and with them their names.
+// A fork without a step is useless. Other runs stay, and keep their names.
 Status StoreImpl::RemoveEmptyForks(std::span<const StepKey> dropped) {
   const auto lock = LockCommits();
   std::set<RunId> candidates;

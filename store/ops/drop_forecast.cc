@@ -13,14 +13,14 @@
 namespace varve {
 namespace {
 
-// The counts and the record of one save after the other: of each the last block is kept, which
-// does for addresses that fall. What is damaged is noted and counts as in a drop.
+// The counts and the record of one save after the other. It keeps the last block of each, which is
+// enough for falling addresses. Damage is noted and counts as in a drop.
 class SaveCursor {
  public:
   SaveCursor(const Database* database, Counted kind, DamageNotes* damage)
       : database_(database), kind_(kind), damage_(damage) {}
 
-  // Whether so many releases are all references of a list or a chunk.
+  // True when so many releases are all references to a list or a chunk.
   Result<bool> Dies(const ReleaseQueue::Released& released) {
     const Release& what = released.what;
     VARVE_RETURN_IF_ERROR(MoveTo(what.save_id));
@@ -35,7 +35,8 @@ class SaveCursor {
     return true;
   }
 
-  // The edge of a chunk of the save that Dies was asked of last; null: it has no base.
+  // Returns the edge of a chunk of the last save that Dies was asked about. Null = the chunk has no
+  // base.
   Result<const BaseEdge*> FindEdge(const Release& chunk) {
     const uint32_t number = chunk.number / kCountsPerBlock;
     if (frames_block_ != number) {
@@ -77,7 +78,7 @@ class SaveCursor {
     return Status::Ok();
   }
 
-  // nullopt: it is not known, which has been noted.
+  // Returns nullopt when the count is unknown. That has then been noted.
   Result<std::optional<uint32_t>> Count(const Release& what) {
     if (!record_.ok()) return std::optional<uint32_t>();
     const uint32_t stored = kind_ == Counted::kChunk ? record_->chunks : record_->lists;
@@ -206,7 +207,7 @@ void DropForecaster::NoteDeath(const Release& chunk) {
   dead_bytes_ += chunk.bytes;
   const ChunkAddress address{chunk.save_id, chunk.number};
   while (file_ > 0 && address < files_[file_ - 1].first) --file_;
-  if (file_ == 0 || files_[file_ - 1].last < address) return;  // in no file that is there
+  if (file_ == 0 || files_[file_ - 1].last < address) return;  // no existing file holds it
   ++deaths_[file_ - 1].dead_chunks;
   deaths_[file_ - 1].dead_bytes += chunk.bytes;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What would die if steps were dropped, in bounded memory: neither the records nor the counts of
-// the steps are held. Lists die when all references to them are released, then chunks, highest
-// address first: a base has a smaller address than its deltas, so when a chunk's turn comes all who
-// named it are known, and each block of counts is read once. Thread rule: one thread, while nobody
-// commits.
+// Finds what would die if steps were dropped. It needs bounded memory, because it holds neither the
+// records nor the counts of the steps. Lists die when all references to them are released. Then
+// chunks die, highest address first. A base has a smaller address than its deltas, so all
+// references to a chunk are known when its turn comes, and each block of counts is read once.
+// Thread rule: one thread, while nobody commits.
 #pragma once
 
 #include <cstddef>
@@ -27,27 +27,27 @@ struct ChunkFileUse {
   uint64_t live_chunks = 0;
   uint64_t dead_chunks = 0;
   uint64_t dead_bytes = 0;
-  bool is_unknown = false;  // a save in it has no record that can be read
+  bool is_unknown = false;  // a save in it has no readable record
 };
 
 class DropForecaster {
  public:
-  // `database` must outlive this. `files`: those whose deaths Forecast tells of.
+  // `database` must outlive this. Forecast tells of deaths in `files`.
   explicit DropForecaster(const Database* database, std::vector<ChunkFile> files = {},
                           size_t max_in_memory = ReleaseQueue::kMaxInMemory);
 
-  // Takes a step, each once, before Follow. Records that cannot be read release nothing, as in a
-  // drop.
+  // Takes a step. Call it once for each step, before Follow. As in a drop, records that cannot be
+  // read release nothing.
   Status DropStep(StepKey step);
-  // Finds all that dies, once.
+  // Finds everything that dies. Call it once.
   Status Follow();
-  // Records that could not be read, as the drop would name them.
+  // Returns texts about records that could not be read, as the drop would name them.
   const std::vector<std::string>& damage() const { return damage_.all(); }
 
-  // Of the frames that die.
+  // Returns the bytes of the frames that die.
   uint64_t dead_bytes() const { return dead_bytes_; }
-  // What a reclaim would do of them, and of what was dead before. It leaves files alone of which it
-  // is not known what lives.
+  // Returns what a reclaim would then do, including what was dead before. It leaves out files of
+  // which it is unknown what lives.
   Result<DropForecast> Forecast();
 
   size_t num_runs_for_test() const {
@@ -65,8 +65,8 @@ class DropForecaster {
 
   const Database* const database_;
   const std::vector<ChunkFile> files_;
-  std::vector<ChunkFileUse> deaths_;  // of each file, in the part of the dead
-  size_t file_;                       // files from here on lie above what is followed
+  std::vector<ChunkFileUse> deaths_;  // the frames of each file that die
+  size_t file_;  // files from here on lie above the addresses that are followed
   ReleaseQueue lists_;
   ReleaseQueue chunks_;
   uint64_t dead_bytes_ = 0;

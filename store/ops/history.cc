@@ -40,8 +40,8 @@ struct ChangedChunk {
 
 using ChunkList = std::shared_ptr<const std::vector<ChunkRef>>;
 
-// The lists of a shard. Those that `other` names, too, are not read but taken from `of_other`: null
-// when that is empty. `other` may be null.
+// Returns the lists of a shard. Lists that `other` names, too, are not read but taken from
+// `of_other`, or are null when that is empty. `other` may be null.
 Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredShard* other,
                                          std::span<const ChunkList> of_other = {}) {
   std::vector<ChunkList> lists;
@@ -57,8 +57,8 @@ Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredS
   return lists;
 }
 
-// The chunks of `after` that `before`, of the same geometry or empty, does not have at the same
-// place. Stores of one group have one digest seed.
+// Returns the chunks of `after` that `before` does not have at the same place. `before` has the
+// same geometry or is empty. Stores of one group have one digest seed.
 std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
                                       std::span<const ChunkList> after) {
   std::vector<ChangedChunk> changes;
@@ -75,15 +75,15 @@ std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
   return changes;
 }
 
-// A shard of a logged tensor with its lists: to compare a later one with it needs no more of its
-// step, which may have been dropped by then.
+// A shard of a logged tensor with its lists. Comparing it with a later one needs nothing else of
+// its step, which may be dropped by then.
 struct LoggedShard {
   StoredShard stored;
   std::vector<ChunkList> lists;
 };
 using LoggedTensor = std::vector<LoggedShard>;  // all its shards
 
-// What a shard can be compared with, chunk by chunk; may be null.
+// Returns the shard that this one can be compared with, chunk by chunk, or null.
 const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard& shard) {
   const auto it = std::find_if(before.begin(), before.end(), [&](const LoggedShard& other) {
     return other.stored.number == shard.number && SameGeometry(other.stored.record, shard.record);
@@ -126,7 +126,7 @@ TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
   return change;
 }
 
-// Reads all of `before`, for its norm, and of `after` the chunks that changed.
+// Reads all of `before`, for its norm, and the changed chunks of `after`.
 Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& after,
                                 std::span<const ChangedChunk> changes) {
   const DType dtype = before.record.dtype;
@@ -180,7 +180,7 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
 
 bool HasWholeBytes(DType dtype) { return DTypeBits(dtype) % 8 == 0; }
 
-// `before` may be null: there was no such shard.
+// `before` may be null when there was no such shard.
 Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after,
                              const DiffOptions& options) {
   TensorDiff diff{.name = after.name, .shard = after.number};
@@ -200,7 +200,8 @@ Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after
   return diff;
 }
 
-// Shards that were cut in another way are compared as one tensor, both read in pieces of a chunk.
+// Shards that were cut in another way are compared as one tensor. Both are read in pieces of a
+// chunk.
 class RecutDiff {
  public:
   RecutDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard)
@@ -251,7 +252,7 @@ class RecutDiff {
   std::vector<std::byte> a_, b_;
 };
 
-// Whether both are all of one tensor in two different cuts.
+// True when both have all shards of one tensor, in two different cuts.
 bool IsRecut(const Shards& a, const Shards& b) {
   const auto global = [](const StoredShard& shard) {
     return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
@@ -300,8 +301,8 @@ class Differ {
     return tensors;
   }
 
-  // A tensor has changed when one of its shards has. A shard that only one of them has is a
-  // reshaped one.
+  // A tensor has changed when one of its shards has. A shard that exists only in one of the two is
+  // a reshaped one.
   Status Compare(const Shards& a, const Shards& b) {
     const size_t num_before = diff_.changed.size();
     if (IsRecut(a, b)) {
@@ -369,7 +370,7 @@ Result<std::vector<TensorChange>> LogTensor(
   };
   for (const CheckpointInfo& info : steps) {
     const Status status = add(info.id.step);
-    // Without it, or dropped meanwhile; it may come back later.
+    // The step lacks the tensor, or was dropped meanwhile. A later step may have it again.
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
   if (before != nullptr) return log;
@@ -381,7 +382,7 @@ Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,
                                                  std::string_view tensor) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<TensorChange> log;
-  // Beside a writer that drops steps: all of it in one state.
+  // Beside a writer that drops steps, this reads everything in one state.
   VARVE_RETURN_IF_ERROR(WithFrozenView([&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(
         log, LogTensor(*this, run, tensor, [&](uint64_t step) { return OpenShards(run, step); }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How tensors changed, whatever kind of store holds them: see varve/history.h.
+// How tensors have changed, for every kind of store: see varve/history.h.
 #pragma once
 
 #include <functional>

@@ -177,7 +177,7 @@ Status Inbox::Prepare() const {
   if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
   const auto now = fs::file_time_type::clock::now();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    std::error_code ignored;  // whoever asked may take it just now
+    std::error_code ignored;  // the process that asked may take it just now
     const bool is_answer = entry.path().extension() == kAnswer;
     if (is_answer && now - entry.last_write_time(ignored) > kAnswerLife) {
       fs::remove(entry.path(), ignored);

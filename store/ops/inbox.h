@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The folder <store>/inbox, through which other processes ask the writer for small changes. A
-// request is one file, made in one atomic step; its name begins with its time, so names sort as
-// requests came. What becomes of a file:
+// request is one file, which is made in one atomic step. Its name starts with its time, so names
+// sort in the order of arrival. The life of a file:
 //   X.request   waits
-//   X.started   is being applied; one that is found at an open is applied again
-//   X.answer    says what happened, until the one who asked takes it
-// Thread rule: requests from any process and thread; one reader, the store's writer.
+//   X.started   is being applied. If it is found when the store is opened, it is applied again
+//   X.answer    tells the outcome until the process that asked takes it
+// Thread rule: any process and thread may make requests. There is one reader, the store's writer.
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ struct InboxAnswer {
   DropReport drop;
 };
 
-// kCorruption says which part is no request or answer.
+// kCorruption says which part is malformed.
 std::string EncodeRequest(const InboxRequest& request);
 Result<InboxRequest> DecodeRequest(std::string_view value);
 std::string EncodeAnswer(const InboxAnswer& answer);
@@ -40,22 +40,22 @@ class Inbox {
  public:
   explicit Inbox(const std::filesystem::path& store) : folder_(store / "inbox") {}
 
-  // Makes the folder, and removes answers that nobody took for an hour.
+  // Makes the folder, and removes answers that nobody has taken for an hour.
   Status Prepare() const;
 
-  // For those who ask. Put returns the request's name, durable. TakeAnswer gives nullopt while
-  // there is none.
+  // For a process that asks. Put returns the request's name, and the request is then durable.
+  // TakeAnswer returns nullopt while there is no answer.
   Result<std::string> Put(const InboxRequest& request) const;
   Result<std::optional<InboxAnswer>> TakeAnswer(const std::string& name) const;
 
   // For the writer. Start marks a waiting request as started and reads it.
   struct Waiting {
     std::string name;
-    bool was_started = false;  // by a writer that did not finish
+    bool was_started = false;  // a writer started it but did not finish
   };
   std::vector<Waiting> List() const;  // oldest first
   Result<InboxRequest> Start(const Waiting& waiting) const;
-  // Leaves the answer, if one is wanted or the request failed, and removes the request.
+  // Leaves the answer if it is wanted or the request failed, and removes the request.
   Status Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const;
 
  private:

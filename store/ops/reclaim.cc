@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the space of dead chunks back, and keeping the number of chunk files small. Dead frames
-// are never deleted one by one: tombstones would make compactions rewrite everything between them.
-// A file without a live frame is deleted whole; one more than half dead is rewritten without its
-// dead frames, so garbage never exceeds live bytes. What is freed so pays for rewriting files that
-// are less than half dead: which frames share a file, and so how much garbage stays, is up to how
-// the background merged them, and must not matter.
+// Frees the space of dead chunks, and keeps the number of chunk files small. Dead frames are never
+// deleted one by one, because tombstones would make compactions rewrite everything between them. A
+// file without a live frame is deleted whole. A file that is more than half dead is rewritten
+// without its dead frames, so garbage never exceeds live bytes. The bytes freed that way are the
+// budget for rewriting files that are less than half dead. Which frames share a file depends on how
+// the background merged them. The amount of garbage that stays must not depend on that.
 #include <rocksdb/convenience.h>
 
 #include <algorithm>
@@ -22,16 +22,16 @@
 namespace varve {
 namespace {
 
-// Small files are merged once this many of them lie side by side ...
+// Small files are merged once this many of them lie side by side.
 constexpr size_t kMergeWidth = 16;
-// ... first the very small, then what became of those, up to files of decent size.
+// The very small ones are merged first, then the results of that, up to files of decent size.
 constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChunkFileBytes / 2};
 constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
 
-// A commit that meets an error opens the database again, and stops what is being rewritten for
-// that: kAborted.
+// A commit that meets an error opens the database again. For that it stops rewrites, and these
+// return kAborted.
 Status FromCompaction(const rocksdb::Status& status, const std::string& what) {
   if (status.IsManualCompactionPaused()) return Status::Aborted(what + " was stopped");
   return FromRocksDb(status, what);
@@ -92,7 +92,8 @@ Result<std::set<uint64_t>> SavesIn(const ChunkFile& file, const Database& databa
   return saves;
 }
 
-// Counts the frames of `file` by the counts of its saves. Cost: the saves in the file.
+// Counts the live frames of `file` from the counts of its saves. The cost grows with the saves in
+// the file.
 Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& saves,
                             ReferenceCounts* counts) {
   FileUse use;
@@ -123,8 +124,8 @@ Result<FileUse> MeasureFile(const ChunkFile& file, const std::set<uint64_t>& sav
   return use;
 }
 
-// True when `bytes` can be written, and what RocksDB writes beside them. A disk that does not say
-// how much it has is taken to have it.
+// True when `bytes` can be written, and what RocksDB writes with them. A disk that does not tell
+// its free space counts as large enough.
 bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
   constexpr uint64_t kBeside = uint64_t{1} << 20;
   std::error_code error;
@@ -132,9 +133,9 @@ bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
   return error || space.available >= bytes + kBeside;
 }
 
-// A tombstone and the record it hides are both garbage. A family that is half garbage is compacted,
-// so that a record is rewritten only after as many others have died. One for which there is no room
-// waits.
+// A tombstone and the record that it hides are both garbage. A family that is half garbage is
+// compacted, so a record is rewritten only after as many others have died. A family for which there
+// is no room waits.
 Status CompactMetadata(Database* database, const std::filesystem::path& store, bool all) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -159,7 +160,8 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
   return Status::Ok();
 }
 
-// RocksDB merges these families by itself, but not to the end in a process that lives for one save.
+// RocksDB merges these families by itself, but a process that lives for one save ends before it has
+// finished.
 Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -176,7 +178,7 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   return Status::Ok();
 }
 
-// Chunks, and saves, whose frames one commit marks as gone.
+// The most chunks, and the most saves, whose frames one commit marks as gone.
 constexpr size_t kGoneAtOnce = 4096;
 constexpr size_t kSaveIdsAtOnce = 512;
 
@@ -201,8 +203,8 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   return ReclaimInTurn(options.all);
 }
 
-// A trainer drops steps between its saves: it waits for merging, which is short, not for a reclaim
-// that somebody else has asked for. That one, or the next, finds what the drop leaves.
+// A trainer drops steps between its saves. It waits for merging, which is short, but not for a
+// reclaim that another thread has asked for. That reclaim, or the next, finds what the drop leaves.
 Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
   std::unique_lock maintenance(maintenance_mutex_, std::defer_lock);
   while (!maintenance.try_lock()) {
@@ -213,7 +215,7 @@ Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
   return std::optional(report);
 }
 
-// Under the maintenance mutex. Commits go on meanwhile.
+// Call it under the maintenance mutex. Commits go on meanwhile.
 Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   ReclaimReport report;
   report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
@@ -225,18 +227,18 @@ Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
   }
   VARVE_RETURN_IF_ERROR(reclaimed);
   const Status compacted = CompactMetadata(database_.get(), path_, all);
-  // Garbage in the metadata may wait for a disk with space on it.
+  // Garbage in the metadata can wait until the disk has space.
   const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
   VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
-  // What the background has not come to yet; it is not waited for on a disk that is nearly full.
+  // Does the merging that the background has not come to yet, but not on a disk that is nearly
+  // full.
   if (HasRoom(path_, 2 * kChunkFileBytes)) MergeLocked().IgnoreError();
   VARVE_ASSIGN_OR_RETURN(report.pending_bytes, DeadBytes());
   report.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   return report;
 }
 
-// All records of saves are read once in the life of a writer, when it first gives space back; no
-// commit waits for that.
+// A writer reads all records of saves once, when it first frees space. No commit waits for that.
 Status StoreImpl::LearnDeadSpace() {
   const std::lock_guard learning(learn_mutex_);
   {
@@ -268,9 +270,9 @@ Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
   return dead_space_.Files();
 }
 
-// Order: first the files, then the counts that say they are gone. A crash in between leaves frames
-// counted as dead that are gone already; they are marked when a reclaim comes to their saves
-// again. Files are deleted and rewritten without the commit mutex: it is held to learn what is
+// Changes the files first, then the counts that say that frames are gone. A crash in between leaves
+// frames counted as dead that are gone already. They are marked when a reclaim comes to their saves
+// again. Files are deleted and rewritten without the commit mutex. It is held only to learn what is
 // dead, and to write the counts.
 Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
   VARVE_RETURN_IF_ERROR(LearnDeadSpace());
@@ -306,9 +308,10 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   for (const ChunkFile& file : deleted) {
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
   }
-  // Rewriting needs space for the live rest, so it comes after the deletions and the smallest rest
-  // first, on a full disk from the reserve. Without space the frames stay for later. It is looked
-  // for before: RocksDB needs some more to open again after a write that failed.
+  // Rewriting needs space for the live rest. So it comes after the deletions, starts with the
+  // smallest rest, and uses the reserve on a full disk. Without space the frames stay for later. It
+  // checks the space beforehand, because RocksDB needs some more to open again after a failed
+  // write.
   for (const ChunkFile& file : rewritten) {
     if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
     if (!HasRoom(path_, RestOf(file))) continue;
@@ -317,9 +320,9 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   return Status::Ok();
 }
 
-// What a save in progress may rely on stays. While the saves are claimed no save can come to rely
-// on them: what is dead then stays dead, so its counts are read, and its frames go, beside commits.
-// What dies meanwhile stays for the next time.
+// Frames that a save in progress may rely on stay. While the saves are claimed, no save can come to
+// rely on them. So what is dead stays dead, and its counts are read and its frames removed while
+// commits go on. What dies meanwhile stays for the next time.
 Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
                            ReclaimReport* report) {
   VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> saves, SavesIn(file, *database_));
@@ -351,8 +354,8 @@ Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& s
   return Status::Ok();
 }
 
-// The counts say that these frames are gone; saves of which nothing is left go. A bounded number a
-// commit, between which other commits have their turn.
+// Notes in the counts that these frames are gone, and removes saves of which nothing is left. Each
+// commit takes a bounded number of them, so that other commits have their turn.
 Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   for (auto at = gone->cbegin(); at != gone->cend();) {
     const auto lock = LockCommits();
@@ -371,7 +374,8 @@ Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   return Status::Ok();
 }
 
-// Of low priority: a trainer may wait for a save just now, which needs the processors.
+// This thread has low priority, because a trainer may be waiting for a save that needs the
+// processors.
 void StoreImpl::MergeLoop(std::stop_token stop) {
   LowerThreadPriority();
   std::unique_lock lock(background_mutex_);
@@ -382,15 +386,16 @@ void StoreImpl::MergeLoop(std::stop_token stop) {
     }
     commits_since_merge_ = 0;
     lock.unlock();
-    // Merging is housekeeping: what fails now (a full disk, say) is tried again later.
+    // Merging is housekeeping. If it fails now, for example on a full disk, it is tried again
+    // later.
     Guarded("merging", [&] { return MergeSmallFiles(); }).IgnoreError();
     lock.lock();
   }
 }
 
-// Changes no key, so commits may go on meanwhile. A run of side-by-side small files becomes one;
-// the sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten a few times at
-// most.
+// Merging changes no key, so commits may go on meanwhile. A run of adjacent small files becomes one
+// file. Sizes grow by a factor of sixteen from tier to tier, so each byte is rewritten only a few
+// times.
 Status StoreImpl::MergeSmallFiles() {
   const std::lock_guard maintenance(maintenance_mutex_);
   return MergeLocked();
@@ -401,7 +406,7 @@ Status StoreImpl::MergeLocked() {
     VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkFile> files, ListChunkFiles(*database_));
     std::vector<std::string> run;
     uint64_t run_bytes = 0;
-    // A save in progress will add a file of its save: nothing that lies around it may be merged.
+    // A save in progress will add a file of its save. No file around that may be merged.
     const uint64_t lowest_open = pins_.LowestOpenSave();
     for (size_t i = 0; i <= files.size(); ++i) {
       if (i < files.size() && files[i].bytes < limit && files[i].last.save_id < lowest_open) {
@@ -409,7 +414,7 @@ Status StoreImpl::MergeLocked() {
         run_bytes += files[i].bytes;
         continue;
       }
-      // A full disk may have just the room that a drop needs: merging must not take it.
+      // A full disk may have just enough room for a drop. Merging must not take it.
       if (run.size() >= kMergeWidth && HasRoom(path_, run_bytes)) {
         VARVE_RETURN_IF_ERROR(Rewrite(database_.get(), run));
       }

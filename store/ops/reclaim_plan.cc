@@ -7,8 +7,8 @@
 namespace varve {
 namespace {
 
-// What a reclaim may rewrite beyond what it frees: so that a store of no more than this, whose
-// files are merged as it happens, never keeps more than a seventh of it as garbage.
+// The bytes that a reclaim may rewrite beyond what it frees. With it, a store of no more than this
+// size never keeps more than a seventh of it as garbage, however its files are merged.
 constexpr uint64_t kRewriteAllowance = 16 << 20;
 
 }  // namespace
@@ -17,8 +17,8 @@ uint64_t RestOf(const ChunkFile& file) {
   return file.bytes - std::min(file.bytes, file.DeadBytes());
 }
 
-// In all no more is rewritten than is freed and the allowance, and no file for less than an eighth
-// of it.
+// Rewrites in all no more than it frees plus the allowance, and no file for less than an eighth of
+// it.
 ReclaimPlan PlanReclaim(std::vector<ChunkFile> files, bool all) {
   ReclaimPlan plan;
   uint64_t freed = 0, rewritten = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which chunk files a reclaim deletes and which it rewrites: a pure decision. store/ops/reclaim.cc
-// does it, store/ops/drop_forecast.cc only tells of it. All functions are stateless.
+// Decides which chunk files a reclaim deletes and which it rewrites. store/ops/reclaim.cc carries
+// the plan out, and store/ops/drop_forecast.cc only reports it. All functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,18 @@ namespace varve {
 
 struct ReclaimPlan {
   std::vector<ChunkFile> deleted;
-  std::vector<ChunkFile> rewritten;  // the smallest rest first
+  std::vector<ChunkFile> rewritten;  // those that shrink to the least come first
 };
 
-// Bytes that a file has when its dead frames are gone.
+// Returns the bytes of a file after its dead frames are removed.
 uint64_t RestOf(const ChunkFile& file);
 
-// Of `files`, those with dead frames that are worth it; with `all`, all that have any.
+// Plans for those of `files` whose dead frames are worth a rewrite, or with `all` for every file
+// with dead frames.
 ReclaimPlan PlanReclaim(std::vector<ChunkFile> files, bool all);
 
-// The dead bytes that a reclaim without `all` gives back now, and those that it leaves.
+// Returns the dead bytes that a reclaim without `all` would free now, and those that it would
+// leave.
 DropForecast ForecastReclaim(std::vector<ChunkFile> files);
 
 }  // namespace varve

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Requests from both ends: handing one in, and the writer's loop that applies them.
+// Both ends of requests: handing one in, and the writer's loop that applies them.
 #include "varve/request.h"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ constexpr auto kAnswerPoll = std::chrono::milliseconds(5);
 constexpr auto kOpenPoll = std::chrono::milliseconds(250);
 constexpr auto kInboxPoll = std::chrono::milliseconds(500);
 
-// A drop that a writer began and did not finish: what has gone already is no error.
+// A writer started a drop and did not finish it. Steps that are gone already are no error.
 std::vector<CheckpointId> StillThere(const Store& store, const std::vector<CheckpointId>& ids) {
   std::vector<CheckpointId> there;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(there), [&](const CheckpointId& id) {
@@ -54,7 +53,7 @@ InboxAnswer Apply(Store* store, const Request& request, bool again) {
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options) {
   using Clock = std::chrono::steady_clock;
-  std::unique_ptr<Store> store;  // once no writer is there
+  std::unique_ptr<Store> store;  // set once no writer is there
   const auto try_to_open = [&]() -> Status {
     Result<std::unique_ptr<Store>> opened = Store::Open(path);
     if (opened.ok()) store = *std::move(opened);
@@ -62,9 +61,11 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
   };
   VARVE_RETURN_IF_ERROR(try_to_open());
   if (store != nullptr) {
-    // What came before goes first. A group has no inbox: everyone writes to its log.
+    // Requests that came before go first. A group has no inbox, because all processes write to its
+    // log.
     if (!IsGroupRoot(path)) static_cast<StoreImpl*>(store.get())->ApplyInbox().IgnoreError();
-    // Not by way of the inbox: on a full disk there is no room for a request, but for a drop.
+    // The request does not go through the inbox, because a full disk has no room for a request but
+    // can still do a drop.
     InboxAnswer answer = Apply(store.get(), request, /*again=*/false);
     VARVE_RETURN_IF_ERROR(answer.status);
     return SubmitReport{AppliedBy::kCaller, std::move(answer.drop)};
@@ -88,7 +89,7 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
       return Status::Aborted("the writer of " + path.string() + " did not answer within " +
                              std::to_string(options.timeout.count()) +
                              " ms; the request waits in its inbox and may still be applied");
-    } else if (Clock::now() >= next_open) {  // it may have gone meanwhile
+    } else if (Clock::now() >= next_open) {  // the writer may have gone meanwhile
       VARVE_RETURN_IF_ERROR(try_to_open());
       next_open = Clock::now() + kOpenPoll;
     }
@@ -98,7 +99,7 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
 Status StoreImpl::ApplyInbox() {
   const std::lock_guard lock(inbox_mutex_);
   const Inbox inbox(path_);
-  Status first_trouble;  // with one request; it keeps no other one waiting
+  Status first_trouble;  // with one request. It does not delay the others
   const auto note = [&](const Status& status) {
     if (first_trouble.ok()) first_trouble = status;
   };
@@ -120,7 +121,7 @@ void StoreImpl::InboxLoop(std::stop_token stop) {
   std::unique_lock lock(mutex);
   std::condition_variable_any never;
   while (!stop.stop_requested()) {
-    // Trouble with one request is told in its answer; trouble with the folder, by nobody's answer.
+    // An error of one request is in its answer. An error of the folder cannot be in any answer.
     Guarded("applying requests", [&] { return ApplyInbox(); }).IgnoreError();
     never.wait_for(lock, stop, kInboxPoll, [] { return false; });
   }

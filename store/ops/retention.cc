@@ -7,7 +7,7 @@
 namespace varve {
 namespace {
 
-// True when the metric of `info` is a number; then `*value` is it.
+// True when the metric of `info` is a number. Then `*value` is that number.
 bool GetMetric(const CheckpointInfo& info, std::string_view metric, double* value) {
   const auto it = info.metrics.find(std::string(metric));
   if (it == info.metrics.end() || std::isnan(it->second)) return false;
@@ -15,7 +15,8 @@ bool GetMetric(const CheckpointInfo& info, std::string_view metric, double* valu
   return true;
 }
 
-// Indices of the checkpoints that have the metric, best first; of equal ones the newest first.
+// Returns indices of the checkpoints that have the metric, best first. Of equal ones the newest
+// comes first.
 std::vector<size_t> RankByMetric(std::span<const CheckpointInfo> checkpoints,
                                  std::string_view metric, bool highest) {
   struct Candidate {
@@ -42,7 +43,7 @@ std::string BestReason(const KeepBest& best) {
   return reason;
 }
 
-// "7d", "36h", "90s": the largest unit that divides it.
+// Returns "7d", "36h" or "90s", with the largest unit that divides the duration.
 std::string DurationText(std::chrono::seconds duration) {
   const int64_t seconds = duration.count();
   for (const auto& [unit, name] : {std::pair<int64_t, char>{86400, 'd'}, {3600, 'h'}, {60, 'm'}}) {
@@ -79,7 +80,8 @@ class Decider {
     auto newest = checkpoints_.front().created;
     for (const CheckpointInfo& info : checkpoints_) newest = std::max(newest, info.created);
     for (size_t i = 0; i < decisions_.size(); ++i) {
-      // As a difference: the newest time minus a long duration may not be representable.
+      // Compares the difference, because the newest time minus a long duration may not be
+      // representable.
       if (newest - checkpoints_[i].created <= within) Keep(i, "within " + DurationText(within));
     }
   }

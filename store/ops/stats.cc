@@ -10,8 +10,8 @@
 namespace varve {
 namespace {
 
-// One pass over a store. Of saves that cannot be read nothing is counted: what is dead of them is
-// not given back.
+// One pass over a store. Saves that cannot be read are not counted, because their dead bytes cannot
+// be freed.
 class StatsPass {
  public:
   // With `is_last_try` a chunk file that cannot be read is damage. Without it a drop or a reclaim
@@ -76,8 +76,8 @@ class StatsPass {
         });
   }
 
-  // The frames in the chunk files, less those that live. The counts may say more: after a reclaim
-  // that was cut short they call frames dead that are gone already.
+  // Counts the frames in the chunk files, minus the live ones. The counts may say more, because
+  // after an interrupted reclaim they call frames dead that are gone already.
   Status CountPending() {
     DeadSpace space;
     ReferenceCounts counts(&database_);
@@ -104,13 +104,13 @@ class StatsPass {
                             if (!counts.ok()) {
                               damage_.Add("save " + std::to_string(parsed->save_id) + ": " +
                                           std::string(counts.status().message()) +
-                                          "; no reclaim gives back what is dead of it");
+                                          "; no reclaim frees its dead bytes");
                             }
                             return Status::Ok();
                           });
   }
 
-  // Whether the record of the save, of which another record was found, is counted.
+  // True when the record of the save must be counted. Another record of the save was found.
   bool NeedsRecord(uint64_t save_id) {
     const auto it = is_counted_.find(save_id);
     if (it != is_counted_.end()) return it->second;
@@ -143,7 +143,8 @@ Result<StoreStats> StoreImpl::Stats() const {
   const bool is_lost =
       status.code() == StatusCode::kIOError || status.code() == StatusCode::kNotFound;
   if (!status.ok() && !is_lost) return status;
-  // The families show a commit one after the other: damage is what is there between two commits.
+  // A commit reaches the families one after the other. Damage is only what shows between two
+  // commits.
   if (is_lost || pass->FoundDamage()) {
     int tries = 0;
     VARVE_RETURN_IF_ERROR(WithView([&](const StoreImpl& view) {

@@ -21,7 +21,7 @@
 namespace varve {
 namespace {
 
-// What one shard gives to one request.
+// The part of a request that one shard gives.
 struct Part {
   const ReadRequest* request;
   TensorRecord record;
@@ -29,7 +29,7 @@ struct Part {
   std::string where;
 };
 
-// One chunk to read, and where its bytes go.
+// One chunk to read, and the place for its bytes.
 struct ChunkJob {
   const Part* part = nullptr;
   uint64_t chunk = 0;
@@ -52,7 +52,7 @@ uint64_t BytesOf(DType dtype, uint64_t elements) {
   return elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
-// Copies the parts of a decoded chunk that are wanted to where they belong.
+// Copies the wanted parts of a decoded chunk to their places.
 void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
   const DType dtype = job.part->record.dtype;
   const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
@@ -66,7 +66,7 @@ void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
   });
 }
 
-// Where in the caller's buffer the chunk belongs, when all of it is wanted in one piece.
+// Returns the chunk's place in the caller's buffer, when all of it is wanted in one piece.
 std::span<std::byte> DirectTarget(const ChunkJob& job) {
   const TensorRecord& record = job.part->record;
   const uint64_t bytes = record.ChunkBytes(job.chunk);
@@ -82,16 +82,17 @@ Status CheckWholeBytes(const Part& part) {
   if (part.overlap.IsOnWholeBytes(bits)) return Status::Ok();
   return Status::InvalidArgument(part.where + ": a slice of " +
                                  std::string(DTypeName(part.record.dtype)) +
-                                 " elements must begin and end on whole bytes");
+                                 " elements must start and end on whole bytes");
 }
 
-// In the order of the files, so that the disk reads ahead; a chunk before its rounded copies.
+// Sorts chunks in the order of the files, so that the disk reads ahead, and a chunk before its
+// rounded copies.
 bool ReadsBefore(const ChunkJob& a, const ChunkJob& b) {
   return std::tie(a.ref.address, a.ref.kind) < std::tie(b.ref.address, b.ref.kind);
 }
 
-// Where a chunk begins in the buffer of its request, when it is scattered there in runs that are
-// shorter than a cache line.
+// Returns where a chunk starts in the buffer of its request, if it is scattered there in runs that
+// are shorter than a cache line.
 std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
   constexpr uint64_t kLineBytes = 64;
   const DType dtype = job.part->record.dtype;
@@ -100,9 +101,9 @@ std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
   return BytesOf(dtype, run->target);
 }
 
-// Chunks that share cache lines of a buffer come one after the other, while those lines are in a
-// cache: shard by shard, each run would bring its line from memory and back again. All else is read
-// before them, in the order that it has.
+// Puts chunks that share cache lines of a buffer one after the other, so that they are read while
+// those lines are in a cache. Shard by shard, each run would fetch its line from memory and write
+// it back. All other chunks are read before, in the given order.
 void PutWovenSideBySide(std::vector<std::span<const ChunkJob>>* groups) {
   struct Woven {
     const ReadRequest* request;
@@ -156,15 +157,15 @@ class CheckpointReaderImpl : public ShardedReader {
   Result<std::optional<Topology>> ReadTopology() const override;
 
  private:
-  // Runs a read. Beside a writer, what cannot be found or read may have moved on: catch up and try
-  // again, unless the step itself has gone meanwhile.
+  // Runs a read. Beside a writer, what cannot be found or read may have moved. Then it catches up
+  // and tries again, unless the step itself has been removed meanwhile.
   Status Attempt(const std::function<Status()>& read) const {
     return store_->WithCatchUp([&] { return Explain(read()); });
   }
   Status Explain(const Status& status) const;
   Status CheckStillThere() const;
   Result<std::vector<StoredShard>> FindStoredOnce(std::string_view name) const;
-  // The shards of this save whose keys begin so.
+  // Returns the shards of this save whose keys start with the prefix.
   Result<std::vector<StoredShard>> ScanShards(std::string_view key_prefix) const;
   StoredShard MakeStored(std::string_view name, uint32_t number, TensorRecord record) const {
     return {std::string(name), number, store_, save_id_, std::move(record)};
@@ -191,8 +192,8 @@ class CheckpointReaderImpl : public ShardedReader {
   const uint64_t save_id_;
 };
 
-// After a read: proves that what was read is of this save. Keys that do not name their save may be
-// of the next one before the step's own record is, while a catch-up or a commit is under way.
+// Runs after a read, and proves that what was read is of this save. During a catch-up or a commit,
+// keys that do not name their save may belong to the next save before the step's own record does.
 Status CheckpointReaderImpl::CheckStillThere() const {
   store_->database()->AwaitCommits();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
@@ -219,8 +220,9 @@ Result<std::vector<StoredShard>> CheckpointReaderImpl::FindStored(std::string_vi
   return found;
 }
 
-// No number says how many names begin so. The step has been seen, so its records are all there when
-// no commit is under way; and they were until the end if the step still is.
+// No record says how many names start with the prefix. The step was there before the scan, so all
+// its records were there if no commit was under way. If the step is still there, they were there
+// until the end.
 Result<std::vector<StoredShard>> CheckpointReaderImpl::FindByPrefix(std::string_view prefix) const {
   std::vector<StoredShard> found;
   VARVE_RETURN_IF_ERROR(Attempt([&]() -> Status {
@@ -276,7 +278,8 @@ Result<TensorRecord> CheckpointReaderImpl::FindRecord(std::string_view name, uin
   return record;
 }
 
-// All shards of a tensor that has layouts; else the one of that number, or shard 0.
+// Returns all shards of a tensor that has layouts. Otherwise it returns the shard of that number,
+// or shard 0.
 Result<std::vector<StoredShard>> CheckpointReaderImpl::FindShards(std::string_view name,
                                                                   uint32_t shard) const {
   std::vector<StoredShard> shards;
@@ -313,7 +316,7 @@ Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord re
   return CheckWholeBytes(parts->back());
 }
 
-// A region, from all shards or from what the one that was asked for has of it.
+// Adds a region. It is read from all shards, or from the part of the shard that was asked for.
 Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
                                        const ShardLayout& region, std::vector<Part>* parts) const {
   std::vector<ShardLayout> layouts;
@@ -369,8 +372,8 @@ Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Pa
   return AddPart(request, std::move(shards[0].record), ShardLayout::Whole(shape), wanted, parts);
 }
 
-// Adds a job for each chunk that has something of what is wanted; only the lists that name such a
-// chunk are read.
+// Adds a job for each chunk that has some of the wanted elements. It reads only lists that name
+// such a chunk.
 Status CheckpointReaderImpl::AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const {
   std::vector<ChunkRef> refs;
   uint64_t loaded = UINT64_MAX;
@@ -404,7 +407,7 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::by
   Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
                       ? reader.MakeDerived(job.ref, record.dtype, source, target)
                       : reader.Read(job.ref, record.dtype, target, &worker->scratch);
-  // A frame that its step names is never just absent; Attempt looks whether the step is still
+  // A frame that its step names is never just missing. Attempt checks whether the step is still
   // there.
   if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
   if (!status.ok()) {

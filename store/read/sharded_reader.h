@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A checkpoint as it is stored: its shards with the store that each lies in. What compares or
-// copies checkpoints asks for this, and so need not know whether one store has them or the members
-// of a group.
+// A checkpoint as it is stored: its shards, each with the store that holds it. Code that compares
+// or copies checkpoints uses this, so it works alike for one store and for the members of a group.
 #pragma once
 
 #include <functional>
@@ -24,24 +23,26 @@ struct StoredShard {
   const StoreImpl* store = nullptr;  // lives as long as the reader
   uint64_t save_id = 0;              // of the save, in that store
   TensorRecord record;
-  std::optional<uint32_t> rank;  // that holds it, in a group
+  std::optional<uint32_t> rank;  // the rank that holds it, in a group
 };
 
-// What OpenCheckpoint returns is one.
+// Every reader from OpenCheckpoint is one.
 class ShardedReader : public CheckpointReader {
  public:
-  // By name, then number; of one name when one is given, which is kNotFound when there is none.
+  // Returns all shards by name, then number. With a `name`, it returns the shards of that name, and
+  // kNotFound when there are none.
   virtual Result<std::vector<StoredShard>> FindStored(std::string_view name = {}) const = 0;
-  // Those whose names begin with `prefix`, which is not empty; perhaps none. Reads no others.
+  // Returns the shards whose names start with `prefix`, which must not be empty. There may be none.
+  // It reads no others.
   virtual Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const = 0;
-  // Runs a read of what FindStored tells, in one state of the store, and perhaps again. kNotFound:
-  // the checkpoint has gone meanwhile.
+  // Runs a read of what FindStored has returned, on one state of the store. It may run it again.
+  // kNotFound: the checkpoint was removed meanwhile.
   virtual Status WithFrozenView(const std::function<Status()>& read) const = 0;
 
   Result<std::vector<TensorInfo>> List() const final;
   Result<std::vector<TensorInfo>> ListShards() const final;
-  // The tensors of List whose names match. The cost is that of the names that begin with what
-  // precedes the first star. A plain name that is not there is kNotFound.
+  // Returns the tensors of List whose names match. The cost is that of the names that start with
+  // the text before the first star. kNotFound: a plain name does not exist.
   Result<std::vector<TensorInfo>> ListMatching(std::string_view glob) const;
   Status Read(std::string_view name, std::span<std::byte> out) const final;
   Status ReadSlice(std::string_view name, std::span<const Range> slice,

@@ -11,7 +11,7 @@
 
 namespace varve {
 
-// What comparing one piece adds to a ValueDiff.
+// The share of one piece in a ValueDiff.
 struct PartialDiff {
   uint64_t changed_elements = 0;
   double max_abs = 0;
@@ -19,11 +19,11 @@ struct PartialDiff {
   double squares_before = 0;
 };
 
-// Precondition: as many bytes of both; elements of whole bytes.
+// Precondition: both have the same number of bytes, and elements are whole bytes.
 PartialDiff CompareElements(DType dtype, std::span<const std::byte> before,
                             std::span<const std::byte> after);
 
-// `parts` in the order of the tensor, so that the sum is always the same.
+// `parts` must be in the order of the tensor, so that the sum is always the same.
 ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts);
 
 }  // namespace varve

@@ -52,7 +52,7 @@ struct LayoutEqual {
   bool operator()(const ShardLayout* a, const ShardLayout* b) const { return *a == *b; }
 };
 
-// Indices of an axis, as ranges by rising index that do not touch.
+// Indices of an axis, as ranges by rising index that neither overlap nor touch.
 using Indices = std::vector<Range>;
 
 struct IndicesHash {
@@ -66,7 +66,7 @@ struct IndicesHash {
   }
 };
 
-// The union of ranges; nothing when two have an index in common.
+// Returns the union of ranges, or nothing when two have an index in common.
 std::optional<Indices> JoinRanges(Indices ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -95,7 +95,7 @@ bool HaveCommon(const Indices& a, const Indices& b) {
   return false;
 }
 
-// What those at local places [begin, end) of an axis hold of it.
+// Returns the global indices that local places [begin, end) of an axis hold.
 Indices HeldOf(const std::vector<Segment>& segments, const Range& local) {
   Indices held;
   int64_t at = 0;
@@ -107,7 +107,7 @@ Indices HeldOf(const std::vector<Segment>& segments, const Range& local) {
     }
     at += segment.length;
   }
-  return *JoinRanges(std::move(held));  // of a valid layout, so no index is there twice
+  return *JoinRanges(std::move(held));  // the layout is valid, so no index is there twice
 }
 
 constexpr Range kAll{0, INT64_MAX};
@@ -118,7 +118,7 @@ class Parts {
   explicit Parts(size_t num_axes) : num_axes_(num_axes) {}
 
   void Add(std::span<const ShardLayout* const> layouts);
-  // False when two of them overlap.
+  // Returns false when two of them overlap.
   bool Join();
   bool AreDisjoint() const;
   int64_t NumHeld() const;
@@ -151,7 +151,7 @@ class Parts {
 void Parts::Add(std::span<const ShardLayout* const> layouts) {
   last_.resize(num_axes_);
   parts_.reserve(layouts.size());
-  // Flat ranges of one product are together.
+  // Flat ranges of one product are handled together.
   std::unordered_map<const ShardLayout*, std::vector<const ShardLayout*>, ProductHash, ProductEqual>
       flats;
   for (const ShardLayout* layout : layouts) {
@@ -164,7 +164,7 @@ void Parts::Add(std::span<const ShardLayout* const> layouts) {
   for (const auto& [first, group] : flats) AddFlats(group);
 }
 
-// Of one product.
+// All layouts are of one product.
 void Parts::AddFlats(std::span<const ShardLayout* const> layouts) {
   int64_t size = 1;
   for (const int64_t length : layouts[0]->ProductShape()) size *= length;
@@ -173,7 +173,8 @@ void Parts::AddFlats(std::span<const ShardLayout* const> layouts) {
     const Range held{layout->flat->begin, std::min(layout->flat->end, size)};
     if (held.begin < held.end) ranges.push_back(held);
   }
-  // Places of padding count here, too: ranges that have only these in common are compared as boxes.
+  // Places of padding count here, too. Ranges that have only such places in common are compared as
+  // boxes.
   const std::optional<Indices> joined = JoinRanges(ranges);
   for (const Range& range : joined.has_value() ? *joined : ranges) AddFlat(*layouts[0], range);
 }
@@ -202,13 +203,13 @@ void Parts::AddProduct(const ShardLayout& layout) {
   parts_.push_back(std::move(part));
 }
 
-// A flat range is a few boxes of local places: the ends of rows that it cuts, and whole rows.
+// A flat range becomes a few boxes of local places: the ends of rows that it cuts, and whole rows.
 void Parts::AddFlat(const ShardLayout& layout, const Range& flat) {
   std::vector<Range> box;
   AddBoxes(layout, flat, &box);
 }
 
-// `places` count below the axes of `box`.
+// `places` is the number of places below the axes of `box`.
 void Parts::AddBoxes(const ShardLayout& layout, const Range& places, std::vector<Range>* box) {
   const size_t axis = box->size();
   if (axis == num_axes_) return AddBox(layout, *box);
@@ -242,7 +243,7 @@ void Parts::AddBox(const ShardLayout& layout, const std::vector<Range>& box) {
   parts_.push_back(std::move(part));
 }
 
-// Joins until no axis joins any more, or often enough: what is left is compared by pairs.
+// Joins until no axis joins any more, or a limit is reached. The rest is compared by pairs.
 bool Parts::Join() {
   const size_t rounds = 2 * num_axes_ + 2;
   for (size_t round = 0; round < rounds && parts_.size() > 1; ++round) {
@@ -255,7 +256,7 @@ bool Parts::Join() {
   return true;
 }
 
-// Parts that are equal on all other axes become one.
+// Joins parts that are equal on all other axes.
 bool Parts::JoinAlong(size_t axis) {
   const auto differ = [&](const Part& a, const Part& b) {
     size_t i = 0;

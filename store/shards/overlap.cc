@@ -7,14 +7,14 @@
 namespace varve {
 namespace {
 
-// A segment with the local index at which it begins.
+// A segment with the local index at which it starts.
 struct Placed {
   int64_t global;
   int64_t local;
   int64_t length;
 };
 
-// Those of an axis that hold elements, by rising global index.
+// Returns the segments of an axis that hold elements, by rising global index.
 std::vector<Placed> Place(const std::vector<Segment>& segments) {
   std::vector<Placed> placed;
   int64_t local = 0;
@@ -35,15 +35,15 @@ int64_t Product(const std::vector<int64_t>& lengths) {
   return product;
 }
 
-// Places of the local tensor in the product; none beyond its end.
+// Returns the places of the local tensor in the product. There are none beyond its end.
 Range WindowOf(const ShardLayout& layout) {
   const int64_t size = Product(layout.ProductShape());
   if (!layout.flat.has_value()) return {0, size};
   return {std::min(layout.flat->begin, size), std::min(layout.flat->end, size)};
 }
 
-// Indices of an axis whose subtrees of `stride` places, the first one at `base`, reach into a
-// window; and those that lie within it.
+// An index covers `stride` places, the first index from `base` on. The first function returns
+// indices that reach into a window, the next those that lie within it.
 Range IndicesTouching(int64_t base, int64_t stride, const Range& window) {
   const int64_t begin = std::max<int64_t>(window.begin - base, 0);
   const int64_t end = std::max<int64_t>(window.end - base, 0);
@@ -69,7 +69,8 @@ Overlap::Overlap(const ShardLayout& source, const ShardLayout& target)
       target_window_(WindowOf(target)) {
   const std::vector<int64_t> source_shape = source.ProductShape();
   const std::vector<int64_t> target_shape = target.ProductShape();
-  axes_.push_back({{{0, 0, 1}}, 1, 1, 1});  // of a 0-d tensor; others have it as their slowest
+  axes_.push_back(
+      {{{0, 0, 1}}, 1, 1, 1});  // for a 0-d tensor. Other tensors have it as their slowest axis
   for (size_t i = 0; i < source.axes.size(); ++i) {
     axes_.push_back({FindIntervals(source.axes[i], target.axes[i]), 1, 1, 1});
   }
@@ -117,7 +118,7 @@ std::vector<Overlap::Interval> Overlap::FindIntervals(const std::vector<Segment>
   return intervals;
 }
 
-// An axis of which both have all, in the same order, is one with the axis before it.
+// Joins an axis with the axis before it when both sides have all of it in the same order.
 void Overlap::JoinContiguous(const std::vector<int64_t>& source_shape,
                              const std::vector<int64_t>& target_shape) {
   int64_t joined = 1;  // places of what axis i has taken in
@@ -159,8 +160,8 @@ uint64_t Overlap::Count(Range source) const {
 bool Overlap::IsOnWholeBytes(uint64_t bits) const {
   bool is_whole = true;
   ForEachBlock(kEverywhere, [&](const CopyBlock& block) {
-    // Elements fill whole bytes in groups of 1, 2, 4 or 8: of some numbers all are multiples of
-    // that when what they have together is.
+    // Elements fill whole bytes in groups of 1, 2, 4 or 8. Several numbers are all multiples of the
+    // group exactly when the bits that are set in any of them are.
     uint64_t places = block.source | block.target | block.length;
     if (block.count > 1) places |= block.source_step | block.target_step;
     is_whole = is_whole && places * bits % 8 == 0;
@@ -204,7 +205,7 @@ Range Overlap::Within(const Range& touching, const Axis& axis, int64_t s, int64_
                                        IndicesWithin(t, axis.target_stride, windows.target)));
 }
 
-// `source` and `target` are the places of the first element below.
+// `source` and `target` are the places of the first element of what lies below.
 int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target, const Windows& windows) const {
   const Axis& axis = axes_[i];
   int64_t count = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two shards of one tensor have in common, as contiguous runs: the arithmetic of slices, of
-// resharding and of the proof that shards cover a tensor. No elements are touched; finding the runs
-// costs in proportion to their number, counting their elements to that of the segments.
-// A plain value; const functions from any thread.
+// The elements that two shards of one tensor have in common, as contiguous runs. Slices, resharding
+// and the proof that shards cover a tensor all use this arithmetic. It touches no elements. The
+// cost of finding the runs grows with their number. The cost of counting their elements grows with
+// the number of segments. A plain value. Any thread may call const functions.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace varve {
 
-// `length` elements of the source from `source` on go to the target from `target` on.
+// `length` elements from `source` on go to the target's elements from `target` on.
 struct CopyRun {
   uint64_t source = 0;
   uint64_t target = 0;
@@ -24,8 +24,8 @@ struct CopyRun {
   bool operator==(const CopyRun&) const = default;
 };
 
-// `count` runs of `length` elements each; the steps are from one run to the next on either side,
-// and mean nothing where there is one run.
+// `count` runs of `length` elements each. A step is the distance between two runs on one side. It
+// has no meaning if there is one run.
 struct CopyBlock {
   uint64_t source = 0;
   uint64_t target = 0;
@@ -39,31 +39,32 @@ class Overlap {
  public:
   static constexpr Range kEverywhere{0, INT64_MAX};
 
-  // Precondition: both layouts are valid and of one global shape.
+  // Precondition: both layouts are valid and have the same global shape.
   Overlap(const ShardLayout& source, const ShardLayout& target);
 
-  // Elements in common; and those of them at local places [begin, end) of the source.
+  // Returns the number of elements in common. The second counts only those at local places [begin,
+  // end) of the source.
   uint64_t Count() const { return Count(kEverywhere); }
   uint64_t Count(Range source) const;
-  // Calls `use(const CopyRun&)` for each run, by rising source; none reaches out of `source`.
+  // Calls `use(const CopyRun&)` for each run, by rising source. No run reaches out of `source`.
   template <typename Use>
   void ForEachRun(Range source, Use&& use) const {
     if (!axes_.empty()) WalkFrom(0, 0, 0, Clip(source), use);
   }
-  // The same runs, those of equal length and distance together: `use(const CopyBlock&)`. For
-  // copies, as the cost of finding a run is more than that of copying a short one. In the same
-  // order each time, but not by rising source.
+  // Gives the same runs, but as blocks of equal length and distance: `use(const CopyBlock&)`. It is
+  // for copies, because finding a run costs more than copying a short one. The order is the same
+  // each time, but not by rising source.
   template <typename Use>
   void ForEachBlock(Range source, Use&& use) const {
     if (!axes_.empty()) WalkBlocks(0, 0, 0, Clip(source), use);
   }
-  // Whether each run begins and ends on whole bytes of both sides, where an element has `bits`.
+  // True when each run starts and ends on whole bytes of both sides, for elements of `bits`.
   bool IsOnWholeBytes(uint64_t bits) const;
-  // The first run that ForEachRun would give, without looking for the others.
+  // Returns the first run that ForEachRun would give, without looking for others.
   std::optional<CopyRun> FindFirstRun(Range source) const;
 
  private:
-  // Indices in common on one axis, as local indices of both; by rising `source`.
+  // Indices in common on one axis, as local indices of both, by rising `source`.
   struct Interval {
     int64_t source;
     int64_t target;
@@ -75,7 +76,7 @@ class Overlap {
     int64_t target_stride;
     int64_t common_below;  // elements in common for one index of this axis
   };
-  // Places in the products of both, [begin, end).
+  // Places [begin, end) in the products of both.
   struct Windows {
     Range source;
     Range target;
@@ -86,7 +87,8 @@ class Overlap {
                       const std::vector<int64_t>& target_shape);
   Windows Clip(Range source) const;
   int64_t CountFrom(size_t axis, int64_t source, int64_t target, const Windows& windows) const;
-  // The indices of an interval that reach into both windows; and those that lie within both.
+  // The first returns the indices of an interval that reach into both windows. The next returns
+  // those that lie within both.
   static Range Touching(const Interval& interval, const Axis& axis, int64_t s, int64_t t,
                         const Windows& windows);
   static Range Within(const Range& touching, const Axis& axis, int64_t s, int64_t t,
@@ -107,9 +109,8 @@ class Overlap {
   template <typename Use>
   void UseRows(int64_t source, int64_t target, int64_t rows, const Axis& axis, Use& use) const;
 
-  std::vector<Axis>
-      axes_;  // slowest first; the last one is walked in runs; none: nothing in common
-  int64_t source_base_ = 0;  // of the flat ranges in the products
+  std::vector<Axis> axes_;   // slowest first. The last is walked in runs. Empty: nothing in common
+  int64_t source_base_ = 0;  // start of the flat ranges in the products
   int64_t target_base_ = 0;
   Range source_window_;
   Range target_window_;
@@ -159,9 +160,9 @@ void Overlap::WalkBlocks(size_t i, int64_t source, int64_t target, const Windows
   }
 }
 
-// Neighbouring rows of the last axis, of which all that is in common is wanted. Where a row is in
-// several intervals, few rows are taken at a time, so that they are still in the cache for the
-// next.
+// Walks neighbouring rows of the last axis of which everything in common is wanted. Where a row is
+// in several intervals, it takes few rows at a time, so that they are still in the cache for the
+// next interval.
 template <typename Use>
 void Overlap::UseRows(int64_t source, int64_t target, int64_t rows, const Axis& axis,
                       Use& use) const {

@@ -37,8 +37,8 @@ std::optional<int64_t> CountDisjoint(std::span<const ShardLayout> shards,
   return CountDisjoint(pointers);
 }
 
-// The first two parts that overlap, as a fault; empty: none do. All pairs are compared, which is
-// for those who know already that there is such a pair.
+// Returns the first two parts that overlap, as a fault, or an empty text. It compares all pairs, so
+// call it only when such a pair is known to exist.
 std::string FindOverlap(std::span<const ShardLayout> shards, const std::vector<size_t>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
@@ -51,7 +51,7 @@ std::string FindOverlap(std::span<const ShardLayout> shards, const std::vector<s
   return "";
 }
 
-// What is wrong with these shards as the parts of a region; empty: nothing.
+// Says what is wrong with these shards as the parts of a region. Empty = nothing.
 std::string FindFault(std::span<const ShardLayout> shards, const std::vector<size_t>& parts,
                       uint64_t found, const ShardLayout& region) {
   if (!CountDisjoint(shards, parts).has_value()) {
@@ -136,12 +136,11 @@ Status CheckBuffer(const std::string& where, const ReadRequest& request, DType d
   }
   if (bits % 8 != 0) {
     return Status::InvalidArgument(where + ": a slice of " + std::string(DTypeName(dtype)) +
-                                   " elements must begin and end on whole bytes");
+                                   " elements must start and end on whole bytes");
   }
   if (request.out.size() != bits / 8) {
-    return Status::InvalidArgument(where + ": the buffer has " +
-                                   std::to_string(request.out.size()) + " bytes, the read " +
-                                   std::to_string(bits / 8));
+    return Status::InvalidArgument(where + ": buffer is " + std::to_string(request.out.size()) +
+                                   " bytes, expected " + std::to_string(bits / 8));
   }
   const uint64_t element_bytes = (element_bits + 7) / 8;
   if (!request.padding.empty() && request.padding.size() != element_bytes) {

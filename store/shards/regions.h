@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the shards of one tensor make together: the proof that they cover it, the choice of those
-// that a region is read from, and the tensor as a list shows it. Pure functions.
+// What the shards of one tensor make together. There is the proof that they cover the tensor, the
+// choice of shards to read a region from, and the tensor as a list shows it. Pure functions.
 #pragma once
 
 #include <optional>
@@ -16,39 +16,41 @@
 
 namespace varve {
 
-// Proves that shards of these layouts, of one tensor, hold each of its elements, and none twice but
-// in replicas, which have equal layouts. All layouts are valid and canonical. kInvalidArgument says
-// which shards (by their index) overlap, or how many elements none holds.
+// Proves that shards of these layouts hold every element of the tensor, and none twice except in
+// replicas, which have equal layouts. All layouts must be valid and canonical. kInvalidArgument
+// names the shards that overlap (by their index), or the number of elements that none holds.
 Status ProveCoverage(std::span<const ShardLayout> shards);
-// The same without words, of layouts no two of which are equal.
+// The same without a message, for layouts that are all different.
 bool AreWhole(std::span<const ShardLayout* const> distinct);
 
-// The indices of the shards that a region is put together from: of replicas the first. The region
-// is valid. kInvalidArgument: another global shape; kCorruption: as for ProveCoverage, in the
-// region.
+// Returns the indices of the shards that make up a region. Of replicas it takes the first. The
+// region must be valid. kInvalidArgument: another global shape. kCorruption: as for ProveCoverage,
+// within the region.
 Result<std::vector<size_t>> FindParts(std::span<const ShardLayout> shards,
                                       const ShardLayout& region);
 
-// How a region is read: as the local tensor of a shard of its own layout, with its padding, or put
-// together from parts.
+// How to read a region. It is the local tensor of a shard of the same layout, with its padding, or
+// is put together from parts.
 struct RegionPlan {
   std::optional<size_t> same;
-  std::vector<size_t> parts;  // when there is none
+  std::vector<size_t> parts;  // set when there is no such shard
 };
 // Errors as FindParts.
 Result<RegionPlan> PlanRegion(std::span<const ShardLayout> shards, const ShardLayout& region);
 
-// The buffer and the padding of a request fit what it reads. kInvalidArgument begins with `where`.
+// Checks that the buffer and the padding of a request fit what it reads. kInvalidArgument starts
+// with `where`.
 Status CheckBuffer(const std::string& where, const ReadRequest& request, DType dtype,
                    const ShardLayout& wanted);
-// Gives all of the buffer the value of padding, when the region has any.
+// Fills the whole buffer with the padding value if the region has padding.
 void FillPadding(const ReadRequest& request, const ShardLayout& region);
 
-// `shards` by name, then number. Those with layouts become one tensor a name.
+// `shards` are ordered by name, then number. Shards with layouts become one tensor for each name.
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards);
 
-// All of a box of the tensor: one range an axis, none for the whole. kInvalidArgument: not one
-// range an axis, or a range outside its axis or reversed.
+// Returns the layout of a box of the tensor. It takes one range an axis, or none for the whole
+// tensor. kInvalidArgument: the number of ranges is wrong, or a range is outside its axis or
+// reversed.
 Result<ShardLayout> LayoutOfSlice(std::span<const int64_t> shape, std::span<const Range> slice);
 
 }  // namespace varve

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxHoles = 4;
 constexpr size_t kMaxPairs = 8;
-// Boxes that are looked at; beyond that what has been found must do.
+// The most boxes that are looked at. After that it reports what it has found.
 constexpr size_t kMaxBoxes = 20000;
 
 using Box = std::vector<Range>;  // one an axis
@@ -36,7 +36,7 @@ bool IsWithin(const Box& inner, const Box& outer) {
   return true;
 }
 
-// All who hold the same part.
+// All holders of the same part.
 struct Part {
   const ShardLayout* layout;
   std::vector<uint32_t> numbers;
@@ -47,8 +47,8 @@ struct Pair {
   Box box;  // that both hold
 };
 
-// Halves the tensor again and again, where shards begin and end, until each box is held by every
-// shard that is in it: then it is a hole, or held once, or held by too many.
+// Halves the tensor again and again where shards start and end, until each box lies whole within
+// every shard that reaches into it. Then the box is a hole, or is held once, or by too many.
 class FaultFinder {
  public:
   FaultFinder(const std::vector<Part>& parts, const std::vector<int64_t>& shape)
@@ -118,8 +118,8 @@ void FaultFinder::Look(const Box& box, const std::vector<size_t>& candidates) {
   Look(second, partial);
 }
 
-// Where most shards begin or end; in the middle of the longest axis where that is nowhere, as of
-// flat ranges.
+// Splits where most shards start or end. If no shard does so, as with flat ranges, it splits the
+// middle of the longest axis.
 std::pair<Box, Box> FaultFinder::Split(const Box& box, const std::vector<size_t>& partial) const {
   size_t axis = 0;
   std::vector<int64_t> cuts;
@@ -151,7 +151,7 @@ std::pair<Box, Box> FaultFinder::Split(const Box& box, const std::vector<size_t>
   return halves;
 }
 
-// The largest box around one of which something is so, that is so too.
+// Returns the largest box around the given one for which `is_so` holds, too.
 template <typename IsSo>
 Box FaultFinder::Grow(Box box, const IsSo& is_so) const {
   const auto is_so_with = [&](size_t axis, const Range& range) {
@@ -217,13 +217,13 @@ void FaultFinder::AddPairs(const Box& box, const std::vector<size_t>& holders) {
   }
 }
 
-// The ranges of a box, without the shape behind them.
+// Writes the ranges of a box, without the shape behind them.
 std::string BoxName(const ShardLayout& box) {
   const std::string text = ToString(box);
   return text.substr(0, text.find(" of "));
 }
 
-// "ranks 0, 2 hold it as F32, rank 1 as BF16": by what `key` says of each.
+// Writes "ranks 0, 2 hold it as F32, rank 1 as BF16", with the text of `key` for each.
 template <typename Key>
 std::optional<std::string> Disagreement(std::span<const ShardHolder> shards, std::string_view what,
                                         const Key& key) {
@@ -256,7 +256,7 @@ std::string PairText(const FaultFinder& finder, const std::vector<Part>& parts, 
          BoxName(finder.LayoutOf(pair.box)) + (Volume(pair.box) < twice ? " and more" : "");
 }
 
-// Who holds what begins or ends where the hole does.
+// Names the holders of elements that start or end where the hole does.
 std::string NeighboursText(const FaultFinder& finder, const std::vector<Part>& parts,
                            const Box& hole, const std::vector<int64_t>& shape,
                            std::string_view what) {
@@ -283,7 +283,7 @@ std::vector<Part> DistinctParts(std::span<const ShardHolder> shards) {
   std::map<std::string, size_t> places;
   std::vector<Part> parts;
   for (const ShardHolder& shard : shards) {
-    // Text of canonical layouts says all of them.
+    // The text of a canonical layout contains everything in it.
     const auto [it, is_new] = places.try_emplace(ToString(*shard.layout), parts.size());
     if (is_new) parts.push_back({shard.layout, {}});
     std::vector<uint32_t>& numbers = parts[it->second].numbers;

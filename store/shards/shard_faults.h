@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is wrong with shards that make no whole tensor: which regions no shard holds, and which two
-// shards hold the same elements. It is asked only once something is known to be wrong, so it may
-// take longer than the proof that all is well (regions.h). Pure functions.
+// Finds what is wrong with shards that do not make a whole tensor: regions that no shard holds, and
+// pairs of shards that hold the same elements. It runs only when something is known to be wrong, so
+// it may take longer than the proof that all is well (regions.h). Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@
 
 namespace varve {
 
-// A shard, and who holds it: the number of a rank, or of a shard.
+// A shard and its holder, which is the number of a rank or of a shard.
 struct ShardHolder {
   uint32_t number = 0;
   DType dtype = DType::kF32;
-  const ShardLayout* layout = nullptr;  // canonical; null: it has none
+  const ShardLayout* layout = nullptr;  // canonical. Null: it has none
 };
 
 struct ShardFaults {
   std::vector<std::string> texts;  // one a fault
-  std::vector<ShardLayout> holes;  // boxes that no shard holds, as many as were looked for
+  std::vector<ShardLayout> holes;  // boxes that no shard holds, at most as many as were asked for
 };
 
-// Of shards of one tensor; no texts: they are whole. `what` is what the numbers are: "rank".
+// Finds the faults of shards of one tensor. Without texts the shards are whole. `what` says what
+// the numbers are, such as "rank".
 ShardFaults FindShardFaults(std::span<const ShardHolder> shards, std::string_view what);
 
 }  // namespace varve

@@ -61,7 +61,7 @@ std::string SegmentsText(const std::vector<Segment>& segments, int64_t size) {
   return text.empty() ? "0:0" : text;
 }
 
-// Sums of a few places fit int64, also where an axis is empty.
+// Sums of a few places fit int64, even where an axis is empty.
 constexpr int64_t kMaxElements = int64_t{1} << 61;
 
 Status CheckSize(const std::vector<int64_t>& shape) {

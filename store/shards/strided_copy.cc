@@ -8,7 +8,7 @@
 namespace varve {
 namespace {
 
-// Runs of `kBytes` each, or of `bytes` where that is 0.
+// Copies runs of `kBytes` each, or of `bytes` if kBytes is 0.
 template <size_t kBytes>
 void CopyLoop(const std::byte* from, int64_t from_step, std::byte* to, int64_t to_step,
               [[maybe_unused]] size_t bytes, int64_t count) {
@@ -17,7 +17,7 @@ void CopyLoop(const std::byte* from, int64_t from_step, std::byte* to, int64_t t
   }
 }
 
-// Calls `use` with the size that a loop is made for, as a constant, or with 0.
+// Calls `use` with the size as a constant if a loop is made for it, and otherwise with 0.
 template <typename Use>
 void WithSize(size_t bytes, Use use) {
   switch (bytes) {
@@ -45,7 +45,7 @@ void WithSize(size_t bytes, Use use) {
 }
 
 // Copies a plane of single elements: `rows` rows of `n` elements. Tiles keep the lines of both
-// sides in the nearest cache, whichever of the two axes is the fast one in memory.
+// sides in the nearest cache, whichever axis is the fast one in memory.
 struct Side {
   int64_t row_step;  // bytes
   int64_t step;
@@ -73,7 +73,7 @@ void CopyPlane(const std::byte* from, Side f, std::byte* to, Side t, int64_t row
   });
 }
 
-// Rows of elements along the last axis, `row_step` elements apart; and the first one's place.
+// Rows of elements along the last axis, `row_step` elements apart, and the place of the first one.
 struct Plane {
   int64_t offset;
   int64_t row_step;
@@ -82,8 +82,8 @@ struct Plane {
   int64_t n;  // elements of a row
 };
 
-// Calls `use` for planes that hold the elements from `first` on, in order: whole rows together,
-// what is cut off of a row by itself.
+// Calls `use` for planes that hold the elements from `first` on, in order. Whole rows come
+// together. A part of a row comes by itself.
 template <typename Use>
 void ForEachPlane(std::span<const StridedAxis> axes, int64_t first, int64_t count, Use use) {
   const StridedAxis inner = axes.empty() ? StridedAxis{1, 1} : axes.back();

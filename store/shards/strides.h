@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the elements of a strided tensor lie, and copies between it and dense bytes. Elements are
-// counted in row-major order. Plain values; functions are stateless.
+// counted in row-major order. Plain values. Functions are stateless.
 #pragma once
 
 #include <compare>
@@ -14,11 +14,11 @@
 
 namespace varve {
 
-// The axes of a tensor with all that can be walked as one taken together, so that equal places have
-// equal strides, however they are written.
+// The axes of a tensor. Axes that can be walked as one are joined, so that equal places have equal
+// strides, however they are written.
 class Strides {
  public:
-  // Empty `strides` = dense row-major; else one an axis, in elements.
+  // Empty `strides` means dense row-major. Otherwise there is one stride an axis, in elements.
   // Precondition: the shape has a number of elements (NumElements).
   Strides(std::span<const int64_t> shape, std::span<const int64_t> strides);
 
@@ -27,15 +27,15 @@ class Strides {
   bool HasZero() const;
   auto operator<=>(const Strides&) const = default;
 
-  // Copies dense bytes to the elements from `first` on, and the reverse. `base` is element 0.
-  // Precondition: elements of whole bytes, and so many of them.
+  // Copies dense bytes to the elements from `first` on, and back. `base` is element 0.
+  // Precondition: elements are whole bytes, and the tensor has enough of them.
   void Scatter(std::span<const std::byte> dense, size_t element_bytes, int64_t first,
                std::byte* base) const;
   void Gather(const std::byte* base, size_t element_bytes, int64_t first,
               std::span<std::byte> dense) const;
 
  private:
-  std::vector<StridedAxis> axes_;  // slowest first; none for a tensor of one element or none
+  std::vector<StridedAxis> axes_;  // slowest first. A tensor of at most one element has none
 };
 
 }  // namespace varve

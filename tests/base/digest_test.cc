@@ -30,7 +30,8 @@ TEST(DigestTest, HexPutsTheHighHalfFirst) {
   EXPECT_EQ(ToHex({.lo = 1, .hi = 0xab}), "00000000000000ab0000000000000001");
 }
 
-// Also around the sizes at which XXH3 changes its way, and those that its stream holds back.
+// The sizes include those around which XXH3 changes its algorithm, and those that its stream holds
+// back.
 TEST(DigestTest, AStreamGivesTheDigestOfTheWhole) {
   std::string text(5000, '\0');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 256);

@@ -51,7 +51,7 @@ TEST(ResultTest, CarriesValueOrStatus) {
   EXPECT_EQ(Quarter(6).status().message(), "odd");
 }
 
-// In every build: what NDEBUG leaves out is no protection for trainers.
+// This holds in every build, because a check that NDEBUG leaves out does not protect trainers.
 TEST(ResultDeathTest, ValueOfAnErrorPrintsItAndAborts) {
   constexpr char kSays[] =
       "the value of a Result was taken, which is an error: invalid argument: odd";

@@ -184,7 +184,7 @@ class ErrorsTest(unittest.TestCase):
                 (struct.pack("<Q", 2**64 - 1) + b"{}", "the limit is 100000000"),
                 (struct.pack("<Q", 99) + b"{}", "only 2 bytes after it"),
                 (b"PK\x03\x04" + bytes(100), ""),
-                (self.header("[]"), "does not begin with '{'"),
+                (self.header("[]"), "does not start with '{'"),
                 (self.header('{"a":'), "not JSON"),
                 (
                     self.header(

@@ -162,9 +162,7 @@ class MessagesTest(VerbCase):
         again = ("import", source, "--step", 5, "--on-existing", "replace")
         done = self.varve(*again)
         self.assertIn("step 5 was replaced: its tag release now names the new bytes", done.stderr)
-        self.assertIn(
-            "step 5 was replaced: the metrics of what it was are gone: loss=2.5", done.stderr
-        )
+        self.assertIn("step 5 was replaced: the old metrics are gone: loss=2.5", done.stderr)
         report = json.loads(self.varve("--json", *again, "--metric", "loss=1").stdout)
         self.assertEqual(report["replaced"], {"tags": ["release"], "metrics": {}})
         self.assertEqual(self.json("show", "release")["step"], 5)

@@ -110,7 +110,8 @@ TEST(ParseTest, ReadsWhatToDoWithAnExistingStep) {
   EXPECT_EQ(ParseOnExisting("error").value(), OnExisting::kError);
   EXPECT_EQ(ParseOnExisting("replace").value(), OnExisting::kReplace);
   EXPECT_EQ(ParseOnExisting("fork").value(), OnExisting::kFork);
-  EXPECT_THAT(ParseOnExisting("keep").status().message(), HasSubstr("\"keep\" is none of"));
+  EXPECT_THAT(ParseOnExisting("keep").status().message(),
+              HasSubstr("\"keep\" is unknown, expected error, replace or fork"));
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST(PrintTest, EscapesControlCharacters) {
 TEST(PrintTest, EscapesControlCharactersBeyondAscii) {
   EXPECT_EQ(Printable("\xc2\x9b"
                       "2J"),
-            "\\x9b2J");  // U+009B begins a terminal command too
+            "\\x9b2J");  // U+009B starts a terminal command too
   EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
 }
 

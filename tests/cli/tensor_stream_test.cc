@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Serves U8 vectors and matrices from memory; counts what it is asked for.
+// Serves U8 vectors and matrices from memory, and counts what it is asked for.
 class MemoryReader : public CheckpointReader {
  public:
   std::map<std::string, std::vector<std::byte>, std::less<>> tensors;

@@ -44,7 +44,7 @@ inline std::vector<float> Weights(size_t n, uint64_t seed) {
   return values;
 }
 
-// The same weights after some optimizer steps of size lr.
+// Returns the same weights after some optimizer steps of size lr.
 inline std::vector<float> Trained(std::vector<float> values, float lr, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0.0f, lr);

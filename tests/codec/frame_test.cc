@@ -128,7 +128,7 @@ TEST(FrameTest, ConstantChunksAreTiny) {
   EXPECT_LE(trip.frame.size(), 64u);
 }
 
-// A sample sees only zeros; the encoder must not lose what is between.
+// A sample sees only zeros. The encoder must not lose what is between.
 TEST(FrameTest, LoneValuesBetweenSamplesSurvive) {
   for (const std::byte fill : {std::byte{0}, std::byte{9}}) {
     for (const size_t at : {1, 100, 70001, (1 << 20) - 70}) {
@@ -308,7 +308,7 @@ TEST(FrameTest, IsConstantLooksAtWholeElements) {
   EXPECT_TRUE(IsConstant({}, 4));
 }
 
-// What ParsePlanes says of a frame, as "1 raw 1 zstd".
+// Writes the result of ParsePlanes of a frame as "1 raw 1 zstd".
 std::string PlanesText(const Bytes& frame) {
   const PlaneUses uses = ParsePlanes(frame).value();
   std::string text;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames as earlier versions wrote them must decode for ever. Each golden file is a frame; its raw
-// bytes and its base are made here, and the digest in the header says whether they came out right.
-// VARVE_WRITE_GOLDEN=1 writes files that are missing; existing ones are never overwritten.
+// Frames as earlier versions wrote them must decode for ever. Each golden file is a frame. Its raw
+// bytes and its base are made here, and the digest in the header proves them right.
+// VARVE_WRITE_GOLDEN=1 writes missing files. Existing ones are never overwritten.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -19,7 +19,7 @@ using testing::ToBytes;
 using testing::Trained;
 using testing::Weights;
 
-// As DecodeHostilePayload wants it.
+// Returns the input in the form that DecodeHostilePayload takes.
 Bytes FuzzInput(const testing::RoundTrip& trip) {
   const size_t header_bytes = trip.info.base.has_value() ? 72 : 32;
   Bytes input(trip.frame.begin() + header_bytes - 5, trip.frame.end());

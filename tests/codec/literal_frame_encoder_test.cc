@@ -98,7 +98,7 @@ TEST(LiteralFrameEncoderTest, FlatCodes) {
         U8 plain = Skewed(n, 0.9999, 0, 1u << bits, bits);
         for (uint8_t& b : plain) b = static_cast<uint8_t>(b << shift);
         ExpectRoundTrip(plain, std::to_string(bits) + " " + std::to_string(shift));
-        // What no sample would meet.
+        // No sample would meet these bytes.
         std::fill_n(plain.begin() + static_cast<ptrdiff_t>(n / 3), n / 1000, uint8_t{0});
         ExpectRoundTrip(plain, std::to_string(bits) + " " + std::to_string(shift) + " with zeros");
       }

@@ -95,7 +95,7 @@ TEST_P(LiteralFrameTest, DecodesFlatCodes) {
   }
 }
 
-// Each quarter of a block is a stream. One that ends long before the others goes on alone.
+// Each quarter of a block is a stream. If one ends long before the others, the others go on alone.
 TEST_P(LiteralFrameTest, DecodesStreamsOfUnequalLength) {
   LiteralFrameDecoder decoder(GetParam());
   for (size_t quarter = 0; quarter < 4; ++quarter) {
@@ -166,7 +166,7 @@ TEST_P(LiteralFrameTest, RefusesAnotherSizeAndBytesBehindTheEnd) {
   }
 }
 
-// What it takes of damaged frames, zstd takes as well, and to the same bytes.
+// Damaged frames that it accepts, zstd accepts as well, and decodes to the same bytes.
 TEST_P(LiteralFrameTest, AgreesWithZstdAboutDamagedFrames) {
   LiteralFrameDecoder decoder(GetParam());
   std::mt19937_64 random(1);

@@ -23,7 +23,8 @@ std::vector<uint16_t> Rounded(DType dtype, const std::vector<uint32_t>& bits, Cp
   return copy;
 }
 
-// Every 16-bit value, as an exact float and a little to both sides of it and of the ties.
+// Returns every 16-bit value as an exact float, and floats a little to both sides of it and of the
+// ties.
 std::vector<uint32_t> InterestingBits() {
   std::vector<uint32_t> bits;
   for (uint32_t high = 0; high < 65536; ++high) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // crash_reader STORE: opens a store for reading, as it lies after a kill, reads every step of every
-// run and prints what it is, one line each: `RUN STEP CONTENT ok`, or the error in place of `ok`.
-// Exits 0 when the store could be listed, whatever the steps are.
+// run, and prints one line for each: `RUN STEP CONTENT ok`, or the error in place of `ok`. Exits 0
+// when the store could be listed, whatever the steps are.
 #include <cstdio>
 #include <string>
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// crash_writer STORE SEED FIRST_CONTENT: saves, replaces, drops and reclaims for ever, to be
-// killed. Each change is announced on standard output before it begins and reported when it has
+// crash_writer STORE SEED FIRST_CONTENT: saves, replaces, drops and reclaims for ever, until it is
+// killed. Each change is announced on standard output before it starts and reported when it has
 // returned:
 //
 //   open | saving RUN STEP CONTENT | saved RUN STEP | dropping RUN STEP | dropped RUN STEP |
 //   reclaiming | reclaimed
 //
-// The parent keeps these lines as its journal and knows what must, may and must not be there.
+// The parent keeps these lines as its journal and knows from them what must, may and must not be in
+// the store.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -85,7 +86,8 @@ class Workload {
     steps_[run].insert(step);
   }
 
-  // Mostly the next number; sometimes one that was dropped while its chunks may live on elsewhere.
+  // Saves mostly the next number. Sometimes it saves one that was dropped, whose chunks may live on
+  // elsewhere.
   void SaveNext(const std::string& run) {
     const std::set<uint64_t>& steps = steps_[run];
     uint64_t step = steps.empty() ? 0 : *steps.rbegin() + 1;

@@ -4,16 +4,16 @@
 //
 //   group_worker epoch ROOT NUM_RANKS      starts an epoch, prints its number
 //   group_worker rank ROOT RANK EPOCH SEED FIRST
-//                                          joins and saves for ever; rank 0 from step FIRST on
+//                                          joins and saves for ever, rank 0 from step FIRST on
 //   group_worker collect ROOT SEED         drops steps and reclaims for ever
 //   group_worker read ROOT SEED            opens checkpoints and compares every byte for ever
 //   group_worker save ROOT NUM_RANKS LAST  saves steps 1 to LAST, and ends in the next save
 //   group_worker judge ROOT                reads all of them once, and looks for what leaks
-//   group_worker leaks ROOT                looks for what leaks; any trainer may have saved it
+//   group_worker leaks ROOT                looks for what leaks, whatever trainer has saved it
 //
 // The number of a step is that of its content. Rank r holds the content of a plan of its own, under
-// names of its own; and of the content of a plan for all ranks the first tensor whole and its part
-// of each other one, as many ranks as there are.
+// names of its own. There is also a plan for all ranks. Rank r holds the first tensor of that
+// content whole, and an equal part of each other one.
 //
 // Rank 0 prints `saving STEP` before and `saved STEP` or `failed STEP WHY` after each save. The
 // collector prints `dropping STEP` and `dropped STEP`.
@@ -101,7 +101,8 @@ std::string NameOf(uint32_t rank, const std::string& tensor) {
 
 // --- a rank ---
 
-// Of the tensors that all ranks have, as bytes: the first whole, and an equal part of each other.
+// Tensors that all ranks have, as bytes. Each rank has the first one whole, and an equal part of
+// each other one.
 ShardLayout LayoutOf(size_t tensor, int64_t size, uint32_t rank, uint32_t num_ranks) {
   ShardLayout layout = ShardLayout::Whole({size});
   if (tensor == 0) return layout;
@@ -138,8 +139,8 @@ Status SaveOnce(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   return writer->Commit().status();
 }
 
-// The step of the save that rank 0 has begun; nullopt: not within a while, or this rank's epoch is
-// over.
+// Returns the step of the save that rank 0 has started. nullopt = there is none for a while, or
+// this rank's epoch is over.
 Result<std::optional<uint64_t>> NextStep(const GroupStore& store) {
   return store.log()->Await<uint64_t>(std::chrono::milliseconds(500),
                                       [&](const GroupState& state) -> std::optional<uint64_t> {
@@ -151,7 +152,8 @@ Result<std::optional<uint64_t>> NextStep(const GroupStore& store) {
                                       });
 }
 
-// Of the epoch, or of a later one, in which what this rank saves counts no more.
+// Returns the ranks of this epoch, or of a later one, in which what this rank saves does not count
+// any more.
 uint32_t NumRanks(const GroupStore& store) {
   return store.log()->With([](const GroupState& state) { return state.num_ranks; });
 }
@@ -212,8 +214,8 @@ Status CompareTensors(const CheckpointReader& reader, const ContentPlan& plan, u
   return Status::Ok();
 }
 
-// Every tensor of every rank, and of all together, is that of this step. Not found: it was dropped
-// meanwhile.
+// Checks that every tensor of every rank, and of all together, is that of this step. Not found: the
+// step was dropped meanwhile.
 Status VerifyStep(const CheckpointReader& reader) {
   VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(reader));
   if (content != reader.info().id.step) {
@@ -270,7 +272,7 @@ int RunCollector(const fs::path& root, uint64_t seed) {
 int RunReader(const fs::path& root, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint64_t n = 0;; ++n) {
-    // By turns with pins and without, and with a new handle now and then.
+    // Opens by turns with pins and without, and with a new handle now and then.
     const auto store = n % 2 == 0 ? Store::OpenForReading(root) : Store::Open(root);
     if (!store.ok()) Die(store.status(), "open");
     for (int i = 0; i < 5; ++i) {
@@ -291,7 +293,8 @@ int RunReader(const fs::path& root, uint64_t seed) {
   }
 }
 
-// What members and catalogues hold beside what the log names; nobody else is at work.
+// Returns what members and catalogues hold that the log does not name. No other process may be at
+// work.
 std::vector<std::string> FindLeaks(const fs::path& root) {
   std::vector<std::string> leaks;
   auto opened = GroupStore::OpenPath(root, {}, /*for_writing=*/true);

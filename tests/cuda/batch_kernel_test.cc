@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of chunks on the CPU: every job is done once, by whoever takes it.
+// Batches of chunks on the CPU: every job is done once.
 // clang-format off
 #include "tests/cuda/emulation.h"  // before the kernels
 #include "cuda/batch_kernel.cuh"
@@ -40,7 +40,7 @@ class Jobs {
   }
   uint32_t& next() { return next_; }
   std::vector<Digest>& digests() { return digests_; }
-  // From job `first` on all is done, and nothing before.
+  // Expects that everything is done from job `first` on, and nothing before.
   void ExpectDone(size_t first = 0) const {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       const Digest expected = i < first ? kNone : ComputeDigest(kSeed, bytes_[i].get());
@@ -107,7 +107,7 @@ TEST(BatchKernelTest, BlocksDoAllJobs) {
   }
 }
 
-// Those that others have taken are theirs.
+// Jobs that others have taken are theirs.
 TEST(BatchKernelTest, NobodyDoesAJobThatIsTaken) {
   for (const auto run : {RunWarps, RunBlock}) {
     Jobs jobs(12);

@@ -110,7 +110,7 @@ TEST_F(CapturesTest, SavesLeaveThatOfTheirOwnThreadAlone) {
   EXPECT_CUDA(EndCapture(other_.get()));
 }
 
-// As trainers do that capture their backward pass when they first run it.
+// Some trainers capture their backward pass when they first run it.
 TEST_F(CapturesTest, OneFromTheBeginOfASaveToItsEnd) {
   Open();
   for (uint64_t step = 1; step <= 3; ++step) {
@@ -124,8 +124,8 @@ TEST_F(CapturesTest, OneFromTheBeginOfASaveToItsEnd) {
   }
 }
 
-// That of the given stream is a mistake when the save is awaited, which is said; the capture goes
-// on, and so does the save.
+// Capturing the given stream is a mistake when the save is awaited, and varve says so. The capture
+// goes on, and so does the save.
 TEST_F(CapturesTest, TheGivenStreamWhenTheSaveIsAwaited) {
   Open();
   Gate gate(stream_.get());

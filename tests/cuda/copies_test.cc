@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is copied as one, and how many copies are under way.
+// Tests which chunks are copied together, and how many copies are under way.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -68,7 +68,7 @@ TEST_F(CopiesTest, ATensorIsGatheredWithoutItsNeighbour) {
   }
 }
 
-// So that the rest can be gathered when the trainer begins to wait.
+// Then the rest can be gathered when the trainer starts to wait.
 TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
   MakeSource(8 * kMiB);
   std::vector<std::byte> host(6 * kMiB);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Needs a GPU; skips where there is none, and says so.
+// Needs a GPU. Where there is none, it is skipped and says so.
 #include "cuda/device_digest.h"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a save says, and what it leaves alone, when a device fails it. On the host's runtime, which
-// can be told to fail.
+// What a save says, and what it leaves alone, when a device fails. It runs on the host's runtime,
+// which can be told to fail.
 #include "tests/cuda/host_device_fixture.h"
 
 namespace varve::testing {
@@ -109,7 +109,7 @@ TEST_F(DeviceFaultsTest, SavesAndRestoresTakeNoMemoryAndCopyAsTheyShould) {
   EXPECT_EQ(ckpt_->last_stats()->changed_bytes, 0u);
   for (const auto& [step, copies] : {std::pair(3, 2), {4, 1}}) {
     ChangeAll();
-    // What changes once is gathered; what changes again is copied when it is digested.
+    // A chunk that changes once is gathered. One that changes again is copied when it is digested.
     EXPECT_EQ(save(static_cast<uint64_t>(step)), copies);
     EXPECT_EQ(ckpt_->last_stats()->waited_bytes, 2'400'000u - (1u << 20));
   }

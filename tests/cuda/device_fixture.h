@@ -51,7 +51,7 @@ class DeviceState {
     state_.tensors.push_back(
         {.name = kept.name, .dtype = kept.dtype, .shape = kept.shape, .data = kept.bytes.data()});
   }
-  // As a kernel of the trainer's stream would: it comes after all that the stream has.
+  // Acts as a kernel of the trainer's stream would: it comes after everything that the stream has.
   void Set(size_t i, std::vector<std::byte> bytes) {
     values_[i].bytes = std::move(bytes);
     Upload(i);
@@ -67,13 +67,13 @@ class DeviceState {
   TrainingState& state() { return state_; }
   size_t size() const { return values_.size(); }  // tensors on the device
   size_t Size(size_t i) const { return values_[i].bytes.size(); }
-  // What the tensors should hold now.
+  // Returns the values that the tensors should hold now.
   std::vector<TestTensor> Values() const {
     std::vector<TestTensor> values(values_.begin(), values_.end());
     values.insert(values.end(), host_.begin(), host_.end());
     return values;
   }
-  // What they hold on the device.
+  // Returns what a tensor holds on the device.
   std::vector<std::byte> Download(size_t i) const {
     std::vector<std::byte> bytes(Size(i));
     const gpu::DeviceScope scope(device_);

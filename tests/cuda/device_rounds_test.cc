@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is read from a store when tensors on devices are restored: each chunk once, over all ranks
-// when these load together, whatever else each of them has.
+// What is read from a store when tensors on devices are restored. Each chunk is read once over all
+// ranks that load together, whatever else each of them has.
 #include <mutex>
 #include <thread>
 
@@ -133,7 +133,7 @@ class DeviceRoundsTest : public DeviceTest {
     std::unique_ptr<DeviceState> state;
     std::vector<TestTensor> expected;
 
-    // A tensor that is there to be filled with this.
+    // Adds a target tensor that should be filled with this.
     void Add(const TestTensor& tensor, const std::optional<ShardLayout>& layout = {}) {
       expected.push_back(tensor);
       TestTensor empty = tensor;
@@ -171,7 +171,7 @@ class DeviceRoundsTest : public DeviceTest {
     for (const auto& [name, counts] : reader.counts()) EXPECT_THAT(counts, Each(1)) << name;
   }
 
-  // What each rank's load says. `cut_short`: this one sends no list that can be read.
+  // Returns the result of each rank's load. The rank `cut_short` sends a list that cannot be read.
   static std::vector<Status> LoadAll(std::vector<Rank>* ranks, const CountingReader& reader,
                                      int cut_short = -1) {
     const auto groups = ThreadRanks(static_cast<int>(ranks->size()), std::chrono::minutes(2));
@@ -197,9 +197,9 @@ class DeviceRoundsTest : public DeviceTest {
   }
 };
 
-// Every rank has something that another has not, so that each would fill its rounds in a way of its
-// own: of the same tensors by name, of columns, and of a master that one of them makes. The last
-// has no device.
+// Every rank has something that another has not, so that alone each would fill its rounds
+// differently: of the same tensors by name, of columns, and of a master that one of them makes. The
+// last has no device.
 TEST_F(DeviceRoundsTest, EachChunkIsReadOnceWhateverElseRanksHave) {
   const TestTensor a = RandomTensor("a", DType::kF32, {kPiece}, 1);
   const TestTensor c = RandomTensor("c", DType::kF32, {1024, 4096}, 2);
@@ -240,7 +240,7 @@ TEST_F(DeviceRoundsTest, AListThatCannotBeReadFailsAllRanks) {
               Each(FailsWith(StatusCode::kCorruption, "what rank 1 reads in rounds")));
 }
 
-// Also when the weight itself is converted: the master has what the weight can hold.
+// This holds also when the weight itself is converted: the master has what the weight can hold.
 TEST_F(DeviceRoundsTest, AloneAWeightAndItsMasterAreReadOnce) {
   const TestTensor w = NormalTensor("w", {kPiece + 100'000}, 1);
   const TestTensor v = RandomTensor("v", DType::kBF16, {kPiece + 100'000}, 2);

@@ -75,7 +75,7 @@ TEST_F(DeviceSaveTest, OnlyWhatChangedLeavesTheDevice) {
   EXPECT_EQ(ckpt_->last_stats()->staged_bytes, kMiB + (4'000'000 - 3 * kMiB));
 }
 
-// With room for all that changes, for a part of it, and for none; a chunk that changes each time
+// There is room for all that changes, for a part of it, or for none. A chunk that changes each time
 // is copied by the kernel that digests it.
 TEST_F(DeviceSaveTest, StagingOnTheDeviceMayBeAnySize) {
   for (const uint64_t staging : {16 * kMiB, 3 * kMiB, uint64_t{0}}) {
@@ -328,7 +328,7 @@ TEST_F(DeviceSaveTest, LoadsConvertAndMakeMasters) {
   }
 }
 
-// As tied embeddings do that are loaded without the optimizer: the second name has the master.
+// Tied embeddings that are loaded without the optimizer do this: the second name has the master.
 TEST_F(DeviceSaveTest, MastersOfTiedWeightsAreMade) {
   Open();
   const auto state = MakeState();

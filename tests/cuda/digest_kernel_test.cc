@@ -46,7 +46,7 @@ Digest ByBlock(const DeviceChunk& chunk, uint64_t seed) {
   return found;
 }
 
-// By a warp and by a block, without and with a copy.
+// Digests by a warp and by a block, without and with a copy.
 template <int kWarps>
 void ExpectDigest(const Bytes& bytes, uint64_t seed = kSeed) {
   const Digest expected = ComputeDigest(seed, bytes.get());
@@ -92,7 +92,7 @@ TEST(DigestKernelTest, EverySeed) {
   }
 }
 
-// As many warps as the GPU's kernel has, several batches of them.
+// Uses as many warps as the GPU's kernel, and several batches of them.
 TEST(DigestKernelTest, ALongChunk) {
   ExpectDigest<8>(Bytes(100'003, 0));
   ExpectDigest<8>(Bytes(100'003, 7));

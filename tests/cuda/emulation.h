@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs device code on the CPU: each thread of a block is a coroutine that runs until it waits for
-// others. What a kernel computes, and under ASan that it stays within its memory, is so tested
-// without a GPU; races and speed are not.
+// Runs device code on the CPU. Each thread of a block is a coroutine that runs until it waits for
+// others. This tests without a GPU what a kernel computes and, under ASan, that it stays within its
+// memory. It does not test races and speed.
 //
 // Include it before the .cuh under test. One block at a time on each thread of the host.
 #pragma once
@@ -35,7 +35,7 @@ struct Coroutine {
   ucontext_t begin;  // of one that has not run yet
   bool has_begun = false;
   void* place[5];  // where it was left: swapcontext is slow, as it asks the kernel for signal masks
-  // For ASan.
+  // ASan needs it.
   const void* stack = nullptr;
   size_t stack_bytes = 0;
   void* fake_stack = nullptr;
@@ -49,8 +49,8 @@ struct Coroutine {
     stack = new_stack;
     stack_bytes = bytes;
   }
-  // Leaves this one, which runs, for another. Returns when somebody comes back. ASan is told of the
-  // stacks; that it cleans up what a function that does not return leaves behind would be slow.
+  // Switches from this coroutine, which runs, to another. Returns when another switches back. ASan
+  // is told about the stacks. Its cleanup after a function that does not return would be slow.
   [[gnu::noinline, gnu::no_sanitize_address]] void SwitchTo(Coroutine* other) {
     has_begun = true;
 #if defined(__SANITIZE_ADDRESS__)
@@ -90,10 +90,10 @@ class EmulatedBlock {
   static EmulatedBlock& current() { return *current_; }
 
   unsigned running() const { return running_; }
-  // Returns when all threads have come; those of one warp.
+  // Returns when all threads of the block have come. The next waits for the threads of one warp.
   void AwaitBlock() { Await(&barriers_.back(), static_cast<unsigned>(threads_.size())); }
   void AwaitWarp() { Await(&barriers_[running_ / kLanes], kLanes); }
-  // What lane `from` of the warp gives, which each lane calls.
+  // Returns the value of lane `from` of the warp. Each lane must call it.
   uint64_t Exchange(uint64_t value, unsigned from) {
     // Two places in turn, so that nobody overwrites what others have still to read.
     Thread& thread = threads_[running_];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of saves share that only the host's runtime can make: faults, and places of memory.
+// What tests of saves share that only the host's runtime can do: faults, and chosen places of
+// memory.
 #pragma once
 
 #include "tests/cuda/device_fixture.h"
@@ -8,7 +9,7 @@
 
 namespace varve::testing {
 
-// Nothing on a device may be left of a test.
+// A test must leave nothing on a device.
 class HostDeviceTest : public DeviceTest {
  protected:
   void TearDown() override {
@@ -19,7 +20,7 @@ class HostDeviceTest : public DeviceTest {
     UseKernels(Kernels::kReference);
   }
 
-  // Saves to the end, whatever comes of it.
+  // Saves to the end, even after an error.
   Status TrySave(uint64_t step, const TrainingState& state) {
     const auto saved = ckpt_->Save(step, state);
     const Status waited = ckpt_->Wait();

@@ -17,7 +17,7 @@
 
 namespace varve::gpu {
 
-// Memory that begins `offset` behind a multiple of 16 and ends with its allocation.
+// Memory that starts `offset` behind a multiple of 16 and ends with its allocation.
 class KernelMemory {
  public:
   KernelMemory(uint64_t size, size_t offset)
@@ -57,7 +57,7 @@ class CopyOf {
   std::byte* data() const { return memory_.get().data() + kBorder; }
   DeviceChunk chunk() const { return bytes_.chunk(data()); }
 
-  // What comes before `from` has not been copied.
+  // The bytes before `from` have not been copied.
   void ExpectCopied(uint64_t from = 0) const {
     const std::span<const std::byte> all = memory_.get(), source = bytes_.get();
     const auto is_unchanged = [](std::byte byte) { return byte == kUnchanged; };

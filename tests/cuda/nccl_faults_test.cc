@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks say when NCCL, or CUDA under it, fails one of them. On the host's runtime, which can
-// be told to fail.
+// What ranks say when NCCL, or CUDA under it, fails one of them. It runs on the host's runtime,
+// which can be told to fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class NcclFaultsTest : public ::testing::Test {
     SetDevices(4);
   }
 
-  // What NcclRanks says on the ranks, none of which gets a group.
+  // Returns what NcclRanks says on the ranks. None of them gets a group.
   static Texts FailToMake() {
     Texts texts(kRanks);
     RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
@@ -78,8 +78,8 @@ TEST_F(NcclFaultsTest, BytesGoOverNcclAndNothingIsAllocatedOnTheWay) {
   EXPECT_EQ(NumCalls("ncclRecv"), kRanks * kRanks * 3);
 }
 
-// One rank fails and leaves; those that wait for it give up, and so does the next call of those
-// that do not.
+// One rank fails and leaves. The ranks that wait for it give up, and so does the next call of the
+// others.
 TEST_F(NcclFaultsTest, ACallThatFailsOnOneFailsAll) {
   for (const std::string function :
        {"ncclBroadcast", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "NcclKernel",

@@ -11,8 +11,8 @@
 
 namespace varve::testing {
 
-// Calls `run` on all ranks with what NcclRanks returns for the options; `device` of these is not
-// looked at.
+// Calls `run` on all ranks with what NcclRanks returns for the options. It ignores `device` in
+// them.
 inline void RunNcclRanks(
     int size, NcclOptions options,
     const std::function<void(int rank, Result<std::unique_ptr<RankGroup>>)>& run) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The conformance suite of RankGroup over NCCL, on as many ranks as there are GPUs, up to four; and
-// on the NCCL of tests/cuda/host_runtime.
+// The conformance suite of RankGroup over NCCL. It runs on as many ranks as there are GPUs, up to
+// four, and on the NCCL of tests/cuda/host_runtime.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

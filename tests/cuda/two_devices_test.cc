@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One checkpointer whose tensors lie on two devices, neither of which is that on which threads
-// begin.
+// One checkpointer whose tensors lie on two devices. Neither is the device on which threads start.
 #include <chrono>
 #include <future>
 #include <thread>
@@ -70,7 +69,7 @@ class TwoDevicesTest : public HostDeviceTest {
       state->Change(1, 0);
     }
   }
-  // What was saved, into whatever is there now; from then on the tensors hold that.
+  // Restores what was saved into whatever is there now. From then on the tensors hold that.
   void ExpectRestores(uint64_t step, const std::vector<TestTensor>& values) {
     first_->Clear();
     second_->Clear();
@@ -82,7 +81,8 @@ class TwoDevicesTest : public HostDeviceTest {
       second_->Set(i, values[2 + i].bytes);
     }
   }
-  // In two parts, behind which the trainer changes everything at once; to the end.
+  // Saves with BeginSave and AwaitStaged, to the end. The trainer changes everything right after
+  // AwaitStaged.
   Status TrySaveWhileTraining(uint64_t step) {
     const auto begun = ckpt_->BeginSave(step, state_);
     const Status awaited = ckpt_->AwaitStaged();
@@ -128,8 +128,8 @@ TEST_F(TwoDevicesTest, WhatIsSavedComesBack) {
   }
 }
 
-// Each call for the second device fails once. The save says so, with the device, or is whole; so
-// is what was saved before, and the next save.
+// Each call for the second device fails once. The save says so, with the device, or is whole.
+// Earlier saves and the next one are whole.
 TEST_F(TwoDevicesTest, ACallThatFailsOnOneFailsTheSaveAlone) {
   const std::vector<TestTensor> saved = Values();
   VARVE_ASSERT_OK(TrySave(1, state_));

@@ -4,7 +4,7 @@
 //
 // A central difference with step h = 1e-5 errs by about h^2 = 1e-10 from the third derivative and
 // by 1e-16 / h = 1e-11 from rounding, relative to values near 1. kTolerance leaves a factor of a
-// thousand for the sizes that occur; a wrong term in a backward pass is wrong by 1e-2 and more.
+// thousand for the sizes that occur. A wrong term in a backward pass gives errors of 1e-2 and more.
 #pragma once
 
 #include <gtest/gtest.h>

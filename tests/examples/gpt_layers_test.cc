@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every layer: its backward pass against finite differences of its forward pass, and that backward
-// passes add to what is there. The loss of a layer is a random weighted sum of its output.
+// Tests every layer: its backward pass against finite differences of its forward pass, and that
+// backward passes add to what is there. The loss of a layer is a random weighted sum of its output.
 #include <gtest/gtest.h>
 
 #include <numeric>

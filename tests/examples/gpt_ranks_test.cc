@@ -122,7 +122,7 @@ void ForEachElement(const TensorShard& shard, const std::function<void(int64_t, 
 
 using Elements = std::map<std::string, std::map<int64_t, std::string>>;  // by name and index
 
-// Adds a rank's state to the whole of it; elements that two ranks hold must be equal.
+// Adds a rank's state to the whole. Elements that two ranks hold must be equal.
 void Assemble(Trainer* trainer, Elements* whole) {
   for (const varve::StateTensor& tensor : trainer->state()->tensors) {
     const TensorShard* shard = trainer->ShardOf(tensor.name);

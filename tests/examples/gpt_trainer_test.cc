@@ -143,7 +143,7 @@ TEST(TrainerTest, CountsSamplesAndShowsTheLearningRate) {
 
 class ResumeChecksTest : public testing::Test {
  protected:
-  // What a trainer with other options or text says to a state that another one has saved.
+  // Returns what a trainer with other options or text says about a state that another has saved.
   varve::Status Resume(const TrainerOptions& options, const std::string& text) {
     Trainer trainer(options, text);
     trainer.state()->trainer = saved_;
@@ -200,7 +200,7 @@ TEST_F(ResumeChecksTest, RefusesAMalformedGenerator) {
   EXPECT_EQ(Resume(SmallOptions(), SmallText()).code(), varve::StatusCode::kInvalidArgument);
 }
 
-// As `varve import` leaves it: the metadata of a safetensors file, and the step.
+// `varve import` leaves such a state: the metadata of a safetensors file, and the step.
 TEST_F(ResumeChecksTest, TakesAnImportedStateWithItsOwnScheduleDataAndGenerator) {
   saved_ = {.global_step = 40, .consumed_samples = 160, .extra = {{"safetensors.format", "pt"}}};
   Trainer trainer(SmallOptions(), SmallText());

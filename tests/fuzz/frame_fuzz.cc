@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decodes hostile frames. The input is a predictor, a dtype, a size and a payload; the header is
-// made around it with a good checksum, which no mutation would ever hit. Nothing may crash, hang or
-// touch memory outside the buffers; any Status is fine.
+// Decodes hostile frames. The input is a predictor, a dtype, a size and a payload. The header is
+// made around it with a correct checksum, which no mutation would ever hit. Nothing may crash, hang
+// or touch memory outside the buffers. Any Status is fine.
 #include "tests/fuzz/frame_fuzz.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace varve::fuzz {
 
 void DecodeHostilePayload(std::span<const std::byte> input) {
-  constexpr size_t kMaxRaw = size_t{1} << 18;  // keeps a run short; the code has no size of its own
+  constexpr size_t kMaxRaw = size_t{1}
+                             << 18;  // keeps a run short. The code has no limit of its own
   if (input.size() < 6) return;
   FrameInfo info;
   info.predictor = static_cast<Predictor>(std::to_integer<int>(input[0]) % 4);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A disk that is full or fails for one call, at each call in turn: no abort, nothing lost, no torn
-// step, and the same store, still open, can be written to once the fault has gone.
-// VARVE_FULL_SIZE=1 takes every call; else only some, but all on the manifest.
+// A disk that is full or fails for one call, at each call in turn. There must be no abort, nothing
+// lost and no torn step. The same store, still open, can be written to once the fault is gone. With
+// VARVE_FULL_SIZE=1 every call fails once. Otherwise only some calls do, but all calls on the
+// manifest.
 #include <cerrno>
 #include <cstdlib>
 #include <iostream>
@@ -28,7 +29,7 @@ class FaultsTest : public InternalsTest {
   TestTensor Weights(uint64_t step) const { return RandomTensor("w", DType::kU8, {30000}, step); }
   TestTensor Same() const { return RandomTensor("same", DType::kU8, {30000}, 77); }
 
-  // A store with steps 1 to 3, of which 1 is tagged.
+  // Makes a store with steps 1 to 3. Step 1 is tagged.
   void Start() {
     Reset({.digest_seed = 1});
     for (const uint64_t step : {1, 2, 3}) {
@@ -120,7 +121,8 @@ class FaultsTest : public InternalsTest {
     }
   }
 
-  // One operation with every kind of fault. `stride`: of the many calls on manifests, only so many.
+  // Runs one operation with every kind of fault. `stride` leaves out most of the many calls on
+  // manifests.
   void SweepAll(const std::vector<uint64_t>& kept, const Operation& operation,
                 uint64_t stride = 1) {
     constexpr uint64_t kForGood = 1000000;
@@ -245,9 +247,9 @@ TEST_F(FaultsTest, Group) {
   }
 }
 
-// The faults strike the copy; a backup that comes after them works, where a copy was before and
-// where there was none.
-// A writer that looks through a reader of its own: what that cannot catch up with is no answer.
+// The faults strike the copy. A later backup works, both over an earlier copy and without one. A
+// writer also looks through a reader of its own. What that reader cannot catch up with is not an
+// answer.
 TEST_F(FaultsTest, LookingBesideTheWriter) {
   Start();
   uint64_t opening = 0;

@@ -57,7 +57,7 @@ class InternalsTest : public StoreTest {
     return files;
   }
 
-  // Commits one change of one key; no value deletes it.
+  // Commits one change of one key. Without a value it deletes the key.
   void Change(Family family, std::string key, const std::optional<std::string>& value) {
     CommitBatch batch;
     if (value.has_value()) {
@@ -75,7 +75,7 @@ class InternalsTest : public StoreTest {
   }
 };
 
-// The same weights after a small step: a delta of them is smaller than a keyframe.
+// Returns the same weights after a small step. A delta of them is smaller than a keyframe.
 inline TestTensor Drifted(TestTensor tensor, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (size_t at = 0; at < tensor.bytes.size(); at += 4) {

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One line a question: what it asks for, and the answer.
+// One line for each question: what it asks for, and the answer.
 using Answers = std::map<std::string, Result<std::string>>;
 
 Result<std::string> DescribeRuns(const Store& store) {
@@ -205,7 +205,7 @@ TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
   store_ = Store::Open(path()).value();
   auto files = FilesOf(Family::kChunks);
   store_.reset();
-  // By number, so in the order of the steps.
+  // Sorts by number, so in the order of the steps.
   std::sort(files.begin(), files.end(),
             [](const auto& a, const auto& b) { return a.path < b.path; });
   const Damaged damaged(files[1].path, Damage::kRemoved);

@@ -16,7 +16,7 @@
 
 namespace varve::testing {
 
-// One allocation for all, as a trainer's arena; the tensors are views into it.
+// One allocation for all tensors, like a trainer's arena. The tensors are views into it.
 struct BigState {
   std::vector<float> values;
   std::vector<std::string> names;
@@ -55,7 +55,7 @@ inline void Drift(BigState* state, uint64_t step) {
   }
 }
 
-// Lets VmHWM begin anew at what is resident now.
+// Lets VmHWM start again at what is resident now.
 inline void ResetPeak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lets calls of this process that change files fail on purpose: write, pwrite, fsync, fdatasync,
-// rename, link and unlink are taken over in any program that links failing_io.cc; so is open for
-// reading, for plans that name it. Thread-safe; one FailingIo at a time.
+// Makes calls of this process fail on purpose. A program that links failing_io.cc gets its own
+// write, pwrite, fsync, fdatasync, rename, link and unlink, and open for reading, for plans that
+// name it. Thread-safe. Only one FailingIo may exist at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class FailingIo {
     std::string call;    // ... and of this name, or of any but open when empty ...
     uint64_t first = 0;  // ... fail from this one on, counted from 0 ...
     uint64_t count = 1;  // ... so many of them ...
-    int error = 0;       // ... with this errno; 0: none fails, they are only counted
+    int error = 0;       // ... with this errno. 0 = none fails, they are only counted
     bool after = false;  // fail after the call was carried out
   };
   explicit FailingIo(Plan plan);
@@ -27,7 +27,7 @@ class FailingIo {
 
   // Calls so far that the plan speaks of.
   uint64_t num_calls() const;
-  // What failed last: "fdatasync /tmp/.../MANIFEST-000004"; empty: nothing.
+  // Returns what failed last, such as "fdatasync /tmp/.../MANIFEST-000004". Empty = nothing.
   std::string failed() const;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FailingIo for a program that knows nothing of it, by LD_PRELOAD. The plan is in the environment:
-// VARVE_FAIL_PATH, VARVE_FAIL_FIRST, VARVE_FAIL_COUNT, VARVE_FAIL_ERRNO. What failed last is
-// written to the file VARVE_FAIL_REPORT when the program ends; an empty file says that nothing did.
+// Brings FailingIo into any program by LD_PRELOAD. The plan is in the environment: VARVE_FAIL_PATH,
+// VARVE_FAIL_FIRST, VARVE_FAIL_COUNT, VARVE_FAIL_ERRNO. What failed last is written to the file
+// VARVE_FAIL_REPORT when the program ends. An empty file means that nothing failed.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole state of a model, and the part of it that a shard layout means, cut element by element.
+// The whole state of a model, and the parts of it that shard layouts describe, cut element by
+// element.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class GlobalState {
   explicit GlobalState(const Model& model);
 
   const std::vector<std::byte>& Bytes(const std::string& name) const { return tensors_.at(name); }
-  // What a rank holds of it, by the reference; each byte of padding is `padding`.
+  // Returns what a rank holds of it, by the reference. Each byte of padding is `padding`.
   std::vector<std::byte> Cut(const HeldTensor& tensor, std::byte padding) const;
 
   uint64_t num_bytes() const;

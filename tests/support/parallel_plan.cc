@@ -103,7 +103,8 @@ struct Local {
   int64_t own_rows;  // behind these are rows that it shares with other tensor-parallel ranks
 };
 
-// Of fused heads, when there are more ranks than keys: all but one key and its value.
+// Returns the rows that a rank does not share. With fused heads and more ranks than keys, these are
+// all rows but those of one key and its value.
 int64_t OwnRows(const Parameter& parameter, const ShardLayout& layout, RankOf tp) {
   const int64_t rows = layout.ProductShape()[0];
   const bool is_shared = parameter.cut == Cut::kQkv && tp.ranks > kModelHeads.key_value;
@@ -175,7 +176,8 @@ class Sharder {
     return sharder;
   }
 
-  // What a rank holds of the weight and of the state of the optimizer; nullopt: not even nothing.
+  // Returns what a rank holds of the weight and of the optimizer's state. nullopt = the rank has
+  // not even an empty part.
   Result<std::optional<ShardLayout>> Weight(const Local& local, size_t index, RankOf rank) const {
     if (plan_.sharded_weights && owners_[index] != rank.rank) return std::optional<ShardLayout>();
     if (plan_.kind == Sharding::kStage3) return Some(SliceLarge(local.layout, 2, rank));

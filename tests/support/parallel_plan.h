@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model whose sizes divide by nothing, and what each rank of a training holds of it under a plan
-// that is written as people write it: "mp2 pp2 sharding2 stage1 v2".
+// A model whose sizes divide by nothing, and what each rank of a training holds of it under a plan.
+// A plan is written as people write it: "mp2 pp2 sharding2 stage1 v2".
 #pragma once
 
 #include <cstdint>
@@ -41,20 +41,22 @@ struct Model {
   std::vector<Parameter> parameters;  // by rising layer
 };
 
-// Seven layers; vocabularies of 50,257 and 65,535; 2^20 - 1, 2^20 and 2^20 + 1 elements; primes.
+// Returns a model of seven layers, with vocabularies of 50,257 and 65,535, tensors of 2^20 - 1,
+// 2^20 and 2^20 + 1 elements, and prime sizes.
 Model OddModel();
-// Only fused heads, of one layer.
+// Returns a model of one layer with fused heads only.
 Model HeadsModel();
-// Only what tensor parallelism of any degree can cut: vocabularies of 50,257, 65,535 and 100.
+// Returns a model of tensors that tensor parallelism of any degree can cut: vocabularies of 50,257,
+// 65,535 and 100.
 Model VocabularyModel();
 
-// Who holds the state of the optimizer, and with stage 3 the weights.
+// Which ranks hold the state of the optimizer, and with stage 3 the weights.
 enum class Sharding {
   kNone,
   kOwners,         // whole tensors, largest first: "stage1 v1", "stage2"
   kOwnersInOrder,  // as given: "in-order"
   kFused,          // "stage1 v2"
-  kStage3,         // "stage3"; not with mp or pp
+  kStage3,         // "stage3", not with mp or pp
   kPerTensor,      // ColossalAI's: "per-tensor"
   kBuckets,        // InfiniTrain's and Megatron's: "buckets"
   kChunks,         // FSDP: "fsdp", weights and all
@@ -73,20 +75,20 @@ struct ParallelPlan {
 // not know.
 Result<ParallelPlan> ParsePlan(std::string_view text);
 
-// One tensor of one rank. For each parameter there are a BF16 weight, an FP32 master, two moments,
-// and two powers of beta of one element, which all ranks have that have a part of the moments.
+// One tensor of one rank. Each parameter has a BF16 weight, an FP32 master, two moments, and two
+// powers of beta of one element. All ranks that have a part of the moments have the powers.
 struct HeldTensor {
   std::string name;  // global
   DType dtype = DType::kF32;
   TensorRole role = TensorRole::kOther;
   ShardLayout layout;
-  // What a save puts: `layout`, or pieces of it that lie one after the other in memory, where ranks
-  // share a part of it.
+  // What a save puts: `layout`, or where ranks share a part of it, consecutive pieces of it in
+  // memory.
   std::vector<ShardLayout> shards{};
 };
 using RankTensors = std::vector<HeldTensor>;
 
-// What each rank holds. A rank that holds nothing of a tensor may have it with no elements.
+// Returns what each rank holds. A rank that holds nothing of a tensor may have it without elements.
 Result<std::vector<RankTensors>> TensorsOfRanks(const Model& model, const ParallelPlan& plan);
 
 }  // namespace varve::testing

@@ -20,7 +20,7 @@ std::vector<RankTensors> Ranks(const Model& model, const char* plan) {
   return *ranks;
 }
 
-// By rank, what they hold of a tensor.
+// Returns what the ranks hold of a tensor, by rank.
 std::vector<std::string> HeldOf(const std::vector<RankTensors>& ranks, std::string_view name) {
   std::vector<std::string> texts;
   for (const RankTensors& held : ranks) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// While one lives, the allocator of this program, which scarce_memory.cc replaces, refuses what is
-// large. Thread rule: one at a time; the program's threads may allocate.
+// While one lives, the allocator of this program, which scarce_memory.cc replaces, refuses large
+// allocations. Thread rule: one at a time. The program's threads may allocate.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class ScarceMemory {
   ScarceMemory(const ScarceMemory&) = delete;
   ScarceMemory& operator=(const ScarceMemory&) = delete;
 
-  // The bytes of the largest allocation that was asked for meanwhile.
+  // Returns the bytes of the largest allocation that was asked for meanwhile.
   size_t largest() const;
 };
 

@@ -14,7 +14,8 @@ namespace varve::testing {
 
 inline constexpr int64_t kPaddingPlace = -1;
 
-// The place in the global tensor (row-major) of each local element; kPaddingPlace for padding.
+// Returns the place of each local element in the global tensor (row-major), and kPaddingPlace for
+// padding.
 inline std::vector<int64_t> PlacesOf(const ShardLayout& layout) {
   std::vector<int64_t> places{0};
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
@@ -39,7 +40,8 @@ inline std::vector<int64_t> PlacesOf(const ShardLayout& layout) {
   return flat;
 }
 
-// The bytes of a shard, cut out of those of the global tensor; padding gets `padding` in each byte.
+// Returns the bytes of a shard, cut out of those of the global tensor. Padding gets `padding` in
+// each byte.
 inline std::vector<std::byte> CutShard(const std::vector<std::byte>& global, size_t element_bytes,
                                        const ShardLayout& layout, std::byte padding) {
   const std::vector<int64_t> places = PlacesOf(layout);

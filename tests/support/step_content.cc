@@ -16,7 +16,7 @@ enum class Kind { kRandom, kConstant, kFloatLike, kDrifting, kTied, kScalar, kEm
 
 Kind KindOf(int tensor) { return static_cast<Kind>(tensor % static_cast<int>(Kind::kNumKinds)); }
 
-// Fills with the stream of `key`; the same key gives the same bytes at any length.
+// Fills `out` with the stream of `key`. The same key gives the same bytes at any length.
 void FillRandom(uint64_t key, std::byte* out, size_t size) {
   for (size_t at = 0; at < size; at += 8) {
     const uint64_t word = Mix(key, at);
@@ -36,7 +36,8 @@ void MakeFloatLike(std::byte* out, size_t size) {
   for (size_t i = 1; i < size; i += 2) out[i] = std::byte{0x3f} ^ (out[i] & std::byte{0x01});
 }
 
-// The same four-byte values at each content but for the lowest byte: what a delta is for.
+// Makes four-byte values that differ between contents only in the lowest byte. Deltas are made for
+// that.
 void MakeDrifting(uint64_t key, uint64_t version, std::byte* out, size_t size) {
   FillRandom(key, out, size);
   for (size_t i = 0; i < size; i += 4) out[i] ^= static_cast<std::byte>(Mix(version, i) & 3);

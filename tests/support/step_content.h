@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What crash and system tests save: the content of a step is a pure function of a plan and a
-// number, so that another process can tell, byte for byte, whether what it reads is that content,
-// whole. From one content number to the next a share of the blocks stays equal, so that steps share
-// chunks. All functions are stateless and may run on any thread.
+// What crash and system tests save. The content of a step is a pure function of a plan and a
+// number. So another process can tell, byte for byte, whether it reads that content, whole. From
+// one content number to the next some of the blocks stay equal, so that steps share chunks. All
+// functions are stateless and may run on any thread.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ Result<SaveReport> SaveContent(Store* store, const ContentPlan& plan, uint64_t s
 // The content number that a checkpoint says it holds.
 Result<uint64_t> ReadContentNumber(const CheckpointReader& reader);
 
-// Reads everything and compares with MakeContent of the number that the checkpoint says it holds.
-// kCorruption names the first difference; errors of reading pass through.
+// Reads everything and compares it with MakeContent of the number that the checkpoint says it
+// holds. kCorruption names the first difference. Errors of reading are returned as they are.
 Status VerifyContent(const CheckpointReader& reader, const ContentPlan& plan);
 
 // A 64-bit mix of its inputs: the only source of randomness of the tests that use this header.

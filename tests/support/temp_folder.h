@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A new empty folder that is removed with all it holds when the object goes. One thread at a time.
+// A new empty folder. It is removed with all it holds when the object is destroyed. One thread at a
+// time.
 #pragma once
 
 #include <cstdlib>

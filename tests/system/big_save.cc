@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // big_save STORE BYTES SAVES: holds a state of BYTES in memory, like a trainer, and saves it SAVES
-// times; between two saves every element changes a little. After each save prints
+// times. Between two saves every element changes a little. After each save it prints
 //
 //   step N seconds S stored BYTES peak BYTES
 //

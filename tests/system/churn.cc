@@ -10,7 +10,7 @@
 //   copy
 //
 // A reader prints each anomaly and, last, `opens N whole N vanished N anomalies N`. A step that is
-// dropped while it is read may vanish; nothing else may happen to it.
+// dropped while it is read may vanish. Nothing else may happen to it.
 #include <poll.h>
 
 #include <chrono>
@@ -117,7 +117,7 @@ int OpenAndRead(const char* path, int count) {
   return reader.Finish();
 }
 
-// Catches up every other time; in between the reader may be behind and must cope by itself.
+// Catches up every other time. In between the reader may be behind and must cope by itself.
 int Follow(const char* path, int count) {
   Reader reader;
   const auto store = Store::OpenForReading(path);

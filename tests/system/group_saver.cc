@@ -7,7 +7,7 @@
 //   flat     FP32 [7, 9], on every rank a slice of its elements, the last ones with padding
 //   norm     FP32 [5], on every rank
 //
-// The elements of each tensor count up from 0; those that are named are -1.
+// The elements of each tensor count up from 0. The named elements are -1.
 #include <cstdio>
 #include <cstdlib>
 #include <map>

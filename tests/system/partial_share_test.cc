@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step of which a tenth lives on in later steps is dropped: the space of the rest comes back, and
-// no more bytes are written again than are freed.
+// A tenth of a step lives on in later steps, and the step is dropped. The space of the rest must
+// come back, and no more bytes may be rewritten than are freed.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -120,7 +120,8 @@ TEST_F(RegionReadsTest, AShortChunkIsReadWithoutItsNeighbour) {
   EXPECT_EQ(0, std::memcmp(out.data(), &tensor_['a' * kColumns + kColumns], kShort * 4));
 }
 
-// The same tensor as four shards of a quarter of the columns each, of which a chunk is four rows.
+// The tensor is cut into four shards of a quarter of the columns each. A chunk of a shard is four
+// rows.
 TEST_F(RegionReadsTest, OnlyTheChunksOfARegionAreReadFromShards) {
   auto store = Store::Create(folder_.path() / "shards").value();
   auto writer = store->Begin(1).value();
@@ -147,7 +148,7 @@ TEST_F(RegionReadsTest, OnlyTheChunksOfARegionAreReadFromShards) {
 }
 
 TEST_F(RegionReadsTest, MemoryIsThatOfTheSlice) {
-  std::ofstream file("/proc/self/clear_refs");  // VmHWM begins anew
+  std::ofstream file("/proc/self/clear_refs");  // VmHWM starts again
   file << "5" << std::flush;
   ASSERT_TRUE(file.good()) << "no peak can be measured here";
   const uint64_t before = FromProc("/proc/self/status", "VmRSS:") << 10;

@@ -22,8 +22,8 @@
 namespace varve::testing {
 namespace {
 
-// What padding has in memory of a rank that saves; a restore fills it with zeros where the same
-// geometry is not stored.
+// Padding bytes in memory of a rank that saves. A restore fills padding with zeros unless the same
+// geometry is stored.
 constexpr std::byte kSavedPadding{0xA5};
 constexpr std::byte kNewPadding{0};
 
@@ -51,7 +51,7 @@ class ReshardTest : public StoreTest {
     Reset({.store = options});
   }
 
-  // What the ranks of a plan hold in training.
+  // Returns what the ranks of a plan hold in training.
   Ranks Train(const std::string& plan) {
     Ranks ranks;
     for (const RankTensors& tensors : LayoutsOf(model_, plan)) {
@@ -63,7 +63,7 @@ class ReshardTest : public StoreTest {
     return ranks;
   }
 
-  // Collects every rank's shards, replicas too; each in parts of up to `part_bytes`.
+  // Puts every rank's shards into a save, replicas too, each in parts of up to `part_bytes`.
   std::unique_ptr<CheckpointWriter> Collect(uint64_t step, const Ranks& ranks, uint64_t part_bytes,
                                             const SaveOptions& options) {
     auto writer = store_->Begin(step, options);
@@ -80,7 +80,7 @@ class ReshardTest : public StoreTest {
     VARVE_ASSERT_OK(Collect(step, ranks, part_bytes, {})->Commit().status());
   }
 
-  // Commits as a save in the background of a training does, beside `work`.
+  // Commits during `work`, as a background save in a training does.
   void SaveBeside(uint64_t step, const Ranks& ranks, uint64_t part_bytes,
                   const std::function<void()>& work) {
     const auto writer = Collect(step, ranks, part_bytes, {.low_priority = true});
@@ -282,15 +282,15 @@ TEST_F(ReshardTest, TenLayoutsIntoEachOther) {
                   "mp2 pp2 sharding2 stage1", "mp2 pp2 sharding2 stage1 v2"});
 }
 
-// InfiniTrain's buckets, ColossalAI's padded tensors, FSDP's uneven rows; degrees that divide
-// nothing.
+// The plans have InfiniTrain's buckets, ColossalAI's padded tensors and FSDP's uneven rows, and
+// degrees that divide nothing.
 TEST_F(ReshardTest, OtherSystemsIntoEachOther) {
   Use(OddModel());
   ExpectAllPairs({"mp4 sharding2 buckets", "mp2 sharding3 per-tensor", "sharding5 fsdp",
                   "pp7 sharding2 stage1 v2", "mp2 pp2 vpp3 sharding3 buckets"});
 }
 
-// Four keys on 1, 2, 4 and 8 ranks; with 8 each is on two of them.
+// Four keys lie on 1, 2, 4 and 8 ranks. With 8 ranks each key is on two of them.
 TEST_F(ReshardTest, FusedHeadsIntoEachOther) {
   Use(HeadsModel());
   ExpectAllPairs(
@@ -322,7 +322,8 @@ TEST_F(ReshardTest, ThePairsOfTheSeed) {
 }
 
 // ColossalAI's proof on four ranks with ZeRO-1: tp1 pp2 is loaded by tp2 pp1, saved, and loaded by
-// tp1 pp2 again. Sharded: in parts of 1 MB; asynchronous: the trainer works on beside the commit.
+// tp1 pp2 again. "Sharded" saves in parts of 1 MB. "Asynchronous" means that the trainer works on
+// during the commit.
 TEST_F(ReshardTest, ColossalAIsGrid) {
   const std::string first = "tp1 pp2 sharding2 per-tensor", second = "tp2 pp1 sharding2 per-tensor";
   constexpr uint64_t kPart = 1'000'000, kLowMemory = uint64_t{4} << 20;
@@ -350,8 +351,8 @@ TEST_F(ReshardTest, ColossalAIsGrid) {
   }
 }
 
-// The same by the ranks themselves, each of which saves its own part: asynchronous is a training
-// that goes on beside staging, encoding and commit; low memory, a small staging budget.
+// The ranks do the same themselves, and each saves its own part. "Asynchronous" is a training that
+// goes on during staging, encoding and commit. "Low memory" is a small staging budget.
 TEST_F(ReshardTest, ColossalAIsGridByRanks) {
   const std::string first = "tp1 pp2 sharding2 per-tensor", second = "tp2 pp1 sharding2 per-tensor";
   const TempFolder folder;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// store_tool STORE [MAX_TENSOR_BYTES]: holds a store open for writing and does what it is told on
-// standard input, one line each; answers each with one line, "ok ..." or the error.
+// store_tool STORE [MAX_TENSOR_BYTES]: holds a store open for writing and obeys commands on
+// standard input, one a line. It answers each with one line, "ok ..." or the error.
 //
 //   save STEP CONTENT | drop STEP | reclaim | verify STEP | shards STEP
 //
-// `shards` saves "w", FP32 [10, 6] of rising values from the step's number on, in four shards, its
-// columns in pairs, the last one of padding; and "b", FP32 [4], in two replicas.
+// `shards` saves "w", FP32 [10, 6] of rising values from the step's number on, in four shards: its
+// columns in pairs, the last pair of padding. It also saves "b", FP32 [4], in two replicas.
 //
 // The first line says whether the store could be opened. Ends at the end of its input.
 #include <cstdlib>

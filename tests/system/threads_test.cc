@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One store handle, many threads: savers of several runs, a dropper, readers, and the calls that
-// look at everything. Run under the thread sanitizer; the bits are checked in any case.
+// look at everything. It is meant for the thread sanitizer, but the bits are checked in any case.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,8 +26,8 @@ void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToStrin
 
 class ThreadsTest : public ::testing::Test {
  protected:
-  // One worker: TBB's hand-overs between its workers are invisible to the thread sanitizer, which
-  // would take each for a race. The threads of this test are what it judges.
+  // Uses one worker. The thread sanitizer does not see the hand-overs between TBB's workers, and
+  // would take each for a race. It shall judge the threads of this test.
   void SetUp() override {
     CreateOptions options;
     options.store.num_threads = 1;
@@ -52,7 +52,7 @@ class ThreadsTest : public ::testing::Test {
     }
   }
 
-  // A step may be dropped while it is read; nothing else may go wrong.
+  // A step may be dropped while it is read. Nothing else may go wrong.
   void ReadNewest(const std::string& run) {
     const auto newest = store_->LatestStep(run);
     if (newest.status().code() == StatusCode::kNotFound) return;

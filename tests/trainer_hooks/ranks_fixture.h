@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads, each with a checkpointer over one root. Teardown runs a full check of it.
+// Ranks as threads, each with a checkpointer over one root. Teardown runs a full check of the root.
 #pragma once
 
 #include <functional>

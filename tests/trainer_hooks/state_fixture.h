@@ -28,7 +28,7 @@ std::vector<std::byte> BytesOf(const std::vector<T>& values) {
 // A trainer: its state, and the memory of the tensors.
 struct TestTrainer {
   TrainingState state;
-  std::deque<std::vector<std::byte>> memory;  // grows without moving what is there
+  std::deque<std::vector<std::byte>> memory;  // grows without moving its elements
 
   TestTrainer() = default;
   TestTrainer(TestTrainer&&) = default;  // the memory stays where it is
@@ -56,7 +56,7 @@ struct TestTrainer {
     state.tensors.push_back(std::move(tied));
   }
 
-  // Takes out all tensors whose names begin so.
+  // Removes all tensors whose names start with `prefix`.
   void Remove(const std::string& prefix) {
     std::erase_if(state.tensors,
                   [&](const StateTensor& tensor) { return tensor.name.starts_with(prefix); });
@@ -90,8 +90,9 @@ struct TestTrainer {
   }
 };
 
-// Mixed precision with Adam: parameters `model.NAME` in BF16, and for each of them the state of the
-// optimizer in FP32, `master.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`; and a buffer.
+// Makes mixed precision with Adam: parameters `model.NAME` in BF16, a buffer, and for each
+// parameter the state of the optimizer in FP32: `master.NAME`, `exp_avg.NAME` and
+// `exp_avg_sq.NAME`.
 inline TestTrainer MixedPrecisionTrainer(uint64_t seed) {
   TestTrainer trainer;
   const std::pair<std::string, std::vector<int64_t>> parameters[] = {

@@ -11,7 +11,7 @@
 
 namespace varve::testing {
 
-// Owns its tensors' memory; `state()` views it.
+// Owns its tensors' memory. `state()` views it.
 class TestState {
  public:
   // Returns where its bytes are. They stay there.
@@ -28,7 +28,7 @@ class TestState {
   }
   TrainingState& state() { return state_; }
   const std::deque<TestTensor>& tensors() const { return tensors_; }
-  // What is in memory now.
+  // Returns what is in memory now.
   std::vector<TestTensor> Snapshot() const { return {tensors_.begin(), tensors_.end()}; }
 
  private:

@@ -103,7 +103,7 @@ class TrainerHooksRanksTest : public ::testing::Test {
     return hooks->Finish();
   }
 
-  // Trains up to step `last`, or until the hooks say stop; `flags_of` may differ from rank to rank.
+  // Trains up to step `last`, or until the hooks say stop. `flags_of` may differ from rank to rank.
   static std::vector<Ending> TrainRanks(int size,
                                         const std::function<CheckpointFlags(int)>& flags_of,
                                         int64_t last, const BeforeStep& before_step = {}) {
@@ -206,7 +206,7 @@ TEST_F(TrainerHooksRanksTest, NothingToLoadStartsAllAfresh) {
   ExpectFailures(TrainRanks(2, flags, 5), StatusCode::kNotFound, "rank 0: ");
 }
 
-// Else some ranks would begin anew beside others that go on.
+// Otherwise some ranks would start anew while others go on.
 TEST_F(TrainerHooksRanksTest, WhatOneRankAloneDoesNotFindFailsAll) {
   const std::string single = folder_.path() / "single";
   ExpectEndings({TrainAlone({.save = single, .save_interval = 3}, 3)}, StopReason::kLastStep, 3);

@@ -185,7 +185,7 @@ TEST_F(TrainerHooksTest, ARunGoesOnFromItselfOrBegins) {
   flags.ckpt_step = "main@10";  // its own run, said in full
   VARVE_ASSERT_OK(Train(flags, 20, &second));
   EXPECT_THAT(Steps("main~1"), ElementsAre(20));
-  // From another run, and from another store, into a run that has steps.
+  // Loads from another run, and from another store, into a run that has steps.
   ToyTrainer third;
   flags.ckpt_step = "main~1@20";
   EXPECT_THAT(Train(flags, 30, &third),

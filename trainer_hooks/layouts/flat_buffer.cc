@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors in a flat buffer, and what a rank's part of it holds of each.
+// Tensors in a flat buffer, and the part of each that a rank holds.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace varve {
 namespace {
 
-// Sums stay far from overflow; no buffer of a trainer comes near.
+// Sums stay far from overflow, and no buffer of a trainer is nearly as large.
 constexpr int64_t kMaxElements = int64_t{1} << 60;
 
 Status ValidateSizes(std::span<const int64_t> sizes, int64_t ranks) {
@@ -30,7 +30,7 @@ Status ValidateSizes(std::span<const int64_t> sizes, int64_t ranks) {
   return Status::Ok();
 }
 
-// One after the other, each aligned, and padding at the end.
+// Puts the tensors one after the other, each aligned, with padding at the end.
 Result<FlatBuffer> Fuse(std::span<const int64_t> sizes, int64_t align, int64_t align_end) {
   FlatBuffer buffer;
   int64_t end = 0;

@@ -9,11 +9,11 @@
 namespace varve {
 namespace {
 
-// Of torch: names of wrappers, never of modules.
+// Torch's names of wrappers, which are never names of modules.
 constexpr std::string_view kWrappers[] = {"_orig_mod", "_fsdp_wrapped_module",
                                           "_checkpoint_wrapped_module"};
 constexpr std::string_view kWrapperInFront = "module";  // elsewhere it may be a module's own
-// What optimizer state is called by, in front of its parameter's name.
+// The names of optimizer state, which stand in front of the parameter's name.
 constexpr std::string_view kKinds[] = {"exp_avg",         "exp_avg_sq", "max_exp_avg_sq",
                                        "momentum_buffer", "momentum",   "master",
                                        "fp32_param",      "main_param"};
@@ -35,7 +35,7 @@ std::string Join(const std::vector<std::string>& components) {
   return name;
 }
 
-// The number that all of `text` is.
+// Returns the number that `text` consists of.
 std::optional<size_t> ParseNumber(const std::string& text) {
   size_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -43,7 +43,7 @@ std::optional<size_t> ParseNumber(const std::string& text) {
   return number;
 }
 
-// The first component that is a number behind `prefix`.
+// Returns the first component that is a number behind `prefix`.
 std::optional<size_t> FindNumber(const std::vector<std::string>& components,
                                  const std::vector<std::string>& prefix) {
   auto from = components.begin();
@@ -61,7 +61,7 @@ bool IsOneOf(const Names& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// How many components in front say that it is optimizer state: "exp_avg", or Megatron's
+// Returns how many components at the front mark optimizer state, such as "exp_avg", or Megatron's
 // "optimizer.state.exp_avg".
 size_t NumOfKind(const std::vector<std::string>& components) {
   size_t n = 0;
@@ -69,7 +69,7 @@ size_t NumOfKind(const std::vector<std::string>& components) {
   return n + 1 < components.size() && IsOneOf(kKinds, components[n]) ? n + 1 : 0;
 }
 
-// Without wrappers; at least one component is left.
+// Removes wrappers. At least one component is left.
 void Unwrap(std::vector<std::string>* components) {
   const auto strip = [&](size_t from) {
     auto end = components->begin() + static_cast<std::ptrdiff_t>(from);

@@ -13,7 +13,7 @@ std::string HeadsText(int64_t num_heads, const char* kind) {
   return std::to_string(num_heads) + kind;
 }
 
-// The heads of a rank: an equal part, or one that it shares with its neighbours.
+// Returns the heads of a rank: an equal part, or one that it shares with its neighbours.
 Result<Range> HeadsOf(int64_t num_heads, const char* kind, RankOf tp) {
   if (num_heads < 1) {
     return Status::InvalidArgument(HeadsText(num_heads, kind) + ", expected at least 1");
@@ -27,7 +27,7 @@ Result<Range> HeadsOf(int64_t num_heads, const char* kind, RankOf tp) {
   return Range{tp.rank * part, (tp.rank + 1) * part};
 }
 
-// Which heads of fused weights are meant: those of queries, keys or values.
+// The kind of heads in fused weights: queries, keys or values.
 enum class Kind { kQuery, kKey, kValue };
 
 // The place of a head on the axis, counted in heads.
@@ -43,7 +43,7 @@ int64_t PlaceOf(Kind kind, int64_t head, const AttentionHeads& heads, QkvOrder o
   return group * (query_per_group + 2) + within;
 }
 
-// The heads that a rank holds, in the order in which it holds them.
+// Returns the heads that a rank holds, in its order.
 class HeldHeads {
  public:
   HeldHeads(const AttentionHeads& heads, QkvOrder global) : heads_(heads), global_(global) {}
@@ -62,13 +62,13 @@ class HeldHeads {
   std::vector<Segment> pieces_;
 };
 
-// The part of one range in another; empty where there is none.
+// Returns the part of one range in another. It is empty where there is none.
 Range Common(const Range& a, const Range& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-// Those heads in the order in which a rank holds them.
+// Returns those heads in the order in which a rank holds them.
 std::vector<Segment> PiecesOf(const AttentionHeads& heads, Range queries, Range keys,
                               QkvOrder global, QkvOrder held) {
   HeldHeads rank(heads, global);
@@ -152,7 +152,7 @@ Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp) {
   of_rank.query = {first, first + each + (tp.rank < more ? 1 : 0)};
   const int64_t per_key = heads.query / heads.key_value;
   const auto keys_below = [per_key](int64_t query) { return (query + per_key - 1) / per_key; };
-  // Lower ranks have all keys of the queries before its own.
+  // Lower ranks have all keys of the queries before this rank's.
   const Range own{keys_below(of_rank.query.begin), keys_below(of_rank.query.end)};
   const bool has_queries = of_rank.query.begin < of_rank.query.end;
   of_rank.key_value = has_queries ? Range{of_rank.query.begin / per_key, own.end} : own;

@@ -15,7 +15,7 @@ Status ExpectBelow(const char* what, int64_t number, int64_t end) {
 }
 
 Status ValidatePipeline(const Pipeline& pipeline) {
-  // So many pieces that their number overflows are no pipeline.
+  // The most pieces. If their number overflows, it is no pipeline.
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool ok = pipeline.layers >= 0 && pipeline.stages >= 1 && pipeline.stages <= kMost &&
                   pipeline.chunks >= 1 && pipeline.chunks <= kMost;

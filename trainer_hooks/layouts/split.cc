@@ -13,7 +13,7 @@ std::string AxisText(size_t axis, int64_t size) {
   return "axis " + std::to_string(axis) + " of " + std::to_string(size) + " indices";
 }
 
-// Indices [begin, begin + length) of an axis of `size` indices with padding behind.
+// Returns indices [begin, begin + length) of an axis of `size` indices with padding behind.
 std::vector<Segment> PaddedPieces(int64_t begin, int64_t length, int64_t size) {
   const int64_t held = std::clamp<int64_t>(size - begin, 0, length);
   return {{begin, held}, {.length = length - held, .is_padding = true}};
@@ -54,7 +54,7 @@ Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, group));
   const int64_t size = AxisLength(layout.axes[axis]);
   const int64_t chunk = size / group.ranks + (size % group.ranks == 0 ? 0 : 1);
-  // Not rank * chunk, which may overflow where there are more ranks than indices.
+  // It does not use rank * chunk, which may overflow when there are more ranks than indices.
   const int64_t begin = chunk == 0 || group.rank > size / chunk ? size : group.rank * chunk;
   return Take(std::move(layout), axis, {{begin, std::min(chunk, size - begin)}});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every type goes through F64, which holds all values of the others; so there is one rounding. All
-// of it is arithmetic on the bits, which no mode of the processor can change.
+// Every type goes through F64, which holds all values of the others, so there is one rounding. All
+// of it is arithmetic on bits, which no mode of the processor can change.
 #include "trainer_hooks/load/convert.h"
 
 #include <cassert>
@@ -30,7 +30,7 @@ struct Format {
   static constexpr uint64_t kMagnitudes = (uint64_t{1} << (kWidth - 1)) - 1;
   // All exponent bits set.
   static constexpr uint64_t kTop = kMagnitudes >> kMantissa << kMantissa;
-  // The least magnitude that is no number.
+  // The smallest magnitude that is infinity or NaN.
   static constexpr uint64_t kNoNumber = kHasInfinity ? kTop : kMagnitudes;
 };
 using F64 = Format<uint64_t, 11>;
@@ -40,7 +40,7 @@ using F16 = Format<uint16_t, 5>;
 using E4M3 = Format<uint8_t, 4, false>;
 using E5M2 = Format<uint8_t, 5>;
 
-// The F64 bits of a value.
+// Returns the F64 bits of a value.
 template <typename From>
 uint64_t Widen(uint64_t bits) {
   if (std::is_same_v<From, F64>) return bits;
@@ -52,7 +52,7 @@ uint64_t Widen(uint64_t bits) {
     return sign | kF64Infinity | payload;
   }
   if (magnitude == 0) return sign;
-  // A subnormal is moved up to where a normal has its leading one.
+  // Moves a subnormal up to where a normal has its leading one.
   uint64_t exponent = kF64Bias - From::kBias;
   if (magnitude >> From::kMantissa == 0) {
     ++exponent;
@@ -62,7 +62,7 @@ uint64_t Widen(uint64_t bits) {
   return sign | ((magnitude << kShift) + (exponent << kF64Mantissa));
 }
 
-// The NaN with the high bits of the payload of an F64 one.
+// Returns the NaN with the high bits of the payload of an F64 NaN.
 template <typename To>
 uint64_t NarrowNan(uint64_t sign, uint64_t magnitude, bool make_quiet) {
   const uint64_t quiet = make_quiet ? uint64_t{1} << (To::kMantissa - 1) : 0;
@@ -72,14 +72,15 @@ uint64_t NarrowNan(uint64_t sign, uint64_t magnitude, bool make_quiet) {
   return sign | To::kTop | payload | quiet;
 }
 
-// The nearest value to an F64 one.
+// Returns the value nearest to an F64 value.
 template <typename To>
 uint64_t Narrow(uint64_t bits, bool make_quiet) {
   if constexpr (std::is_same_v<To, F64>) return bits;
   const uint64_t sign = bits >> 63 << (To::kWidth - 1);
   const uint64_t magnitude = bits & F64::kMagnitudes;
   if (magnitude > kF64Infinity) return NarrowNan<To>(sign, magnitude, make_quiet);
-  // As To would write it, if its exponent had room for it; 0 is that of subnormals.
+  // The exponent as To would write it if its field had room for it. 0 is the exponent of
+  // subnormals.
   int exponent = static_cast<int>(magnitude >> kF64Mantissa) - kF64Bias + To::kBias;
   int shift = kF64Mantissa - To::kMantissa;
   if (exponent < 1) {
@@ -92,7 +93,7 @@ uint64_t Narrow(uint64_t bits, bool make_quiet) {
   const uint64_t mantissa = (magnitude & (one - 1)) | one;
   const uint64_t half_less_one = (uint64_t{1} << (shift - 1)) - 1;
   const uint64_t rounded = (mantissa + half_less_one + ((mantissa >> shift) & 1)) >> shift;
-  // The leading one of a normal, and a carry, count the exponent up.
+  // The leading one of a normal value, and a carry, raise the exponent by one.
   const uint64_t result = (static_cast<uint64_t>(exponent - 1) << To::kMantissa) + rounded;
   return sign | (result < To::kNoNumber ? result : To::kNoNumber);
 }
@@ -108,7 +109,7 @@ void ConvertAll(const std::byte* source, size_t n, std::byte* target) {
   }
 }
 
-// The one that every load of a BF16 model into FP32 needs.
+// Every load of a BF16 model into FP32 needs this conversion.
 void WidenBf16(const std::byte* source, size_t n, std::byte* target) {
   for (size_t i = 0; i < n; ++i) {
     uint16_t bits;
@@ -118,7 +119,7 @@ void WidenBf16(const std::byte* source, size_t n, std::byte* target) {
   }
 }
 
-// Calls `use(Format)` with the format of a dtype; false when it has none.
+// Calls `use(Format)` with the format of a dtype. Returns false when it has none.
 template <typename Use>
 bool WithFormat(DType dtype, Use use) {
   switch (dtype) {

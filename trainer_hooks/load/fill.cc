@@ -118,7 +118,7 @@ class ScratchReader {
   size_t bytes_ = 0;  // of all jobs
 };
 
-// The values of a tie's tensors in the dtype of their target, piece by piece.
+// Returns the values of a tie's tensors in the dtype of their target, piece by piece.
 Result<bool> AreEqual(const CheckpointReader& reader, const TieCheck& tie) {
   const DType dtype = tie.first->dtype;
   for (const Piece& piece : CutTarget(*tie.first)) {

@@ -29,7 +29,7 @@ struct Job {
   bool HasValuesOf(const Job& other) const {
     return source == other.source && piece.region == other.piece.region;
   }
-  // Where it goes.
+  // Returns the place that it fills.
   std::byte* place() const {
     return static_cast<std::byte*>(target->tensor->data) +
            BytesOf(target->tensor->dtype, piece.first);
@@ -45,9 +45,9 @@ class DeviceFiller {
     if (devices != nullptr) half_bytes_ = devices->bounce().size() / 2;
   }
 
-  // Pieces of one number come in one round, whatever they fill: those of a source, and of what is
-  // stored as the rounded copy of it, so that both are made from what is read once. Of a target in
-  // several shards those of each come apart: together they might not fit into a round.
+  // Pieces of one number come in one round, whatever they fill. So a source and what is stored as
+  // its rounded copy are made from one read. The shards of a target come one after the other,
+  // because together they might not fit into a round.
   void Add(const LoadTarget& target, const TensorInfo& source, DType via, bool is_of_several) {
     std::vector<Piece> pieces = CutTarget(*target.tensor);
     if (pieces.empty()) return;
@@ -81,7 +81,7 @@ class DeviceFiller {
   static constexpr size_t kLine = 64;
   static size_t Rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-  // Half of the memory is for one round.
+  // One round uses half of the memory.
   RankPieces ListPieces() const {
     RankPieces pieces{.round_bytes = half_bytes_};
     for (const auto& [name, of_pieces] : jobs_) {
@@ -124,7 +124,7 @@ class DeviceFiller {
     return is_large ? devices_->AwaitWrites(half) : Status::Ok();
   }
 
-  // Its values are those of the job before it: a weight's, from which its master is made.
+  // Its values are those of the job before it: the weight from which this master is made.
   static bool IsReadBefore(const Jobs& round, size_t i) {
     return i > 0 && round[i].HasValuesOf(round[i - 1]);
   }
@@ -188,7 +188,7 @@ class DeviceFiller {
   DeviceTensorSource* const devices_;
   size_t half_bytes_ = 0;
   std::map<std::string, std::vector<Jobs>> jobs_;  // by name, as Add says, and number of the piece
-  // Of the round under way:
+  // These belong to the round under way.
   std::vector<std::span<std::byte>> values_;
   std::vector<std::span<std::byte>> read_values_;  // before they are converted
   std::vector<std::byte> scratch_;
@@ -214,7 +214,7 @@ Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionR
     if (fill.target.tensor->device == kHost) continue;
     filler.Add(fill.target, *fill.source, fill.target.tensor->dtype, is_of_several(fill.target));
   }
-  // The values of a weight on the host, which has been filled, are read once more.
+  // Reads the values of a weight on the host, which has been filled, once more.
   for (const MasterFill& fill : plan.masters) {
     if (IsMadeOnHost(fill)) continue;
     filler.Add(fill.master, *sources.at(fill.weight.tensor->data), fill.weight.tensor->dtype,

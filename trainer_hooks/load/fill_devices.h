@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fills targets on devices: reads pieces into memory that devices copy from, one half of it while
-// the other is on its way.
+// Fills targets on devices. It reads pieces into memory that devices copy from. It fills one half
+// while the other is copied.
 #pragma once
 
 #include <vector>
@@ -13,14 +13,14 @@
 
 namespace varve {
 
-// The master is made from the weight in the host's memory: both are there.
+// True when the host makes the master from the weight, because both are in its memory.
 inline bool IsMadeOnHost(const MasterFill& fill) {
   return fill.weight.tensor->device == kHost && fill.master.tensor->device == kHost;
 }
 
-// Fills the targets of the plan that are on devices, and makes the masters of which one or its
-// weight is, from what is read for the weight if that is on a device. In rounds as rounds.h has
-// them. `devices` may be null when there are none. Collective as `read` is.
+// Fills the targets of the plan that are on devices. Where a master or its weight is on a device,
+// it also makes the master, from what it reads for the weight if that is on a device. It works in
+// rounds (rounds.h). `devices` may be null when there are none. Collective if `read` is.
 Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
                    DeviceTensorSource* devices);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A load goes plan, check, read; only the last changes the target. The trainer state and the items
-// are read before the tensors and put into the target after them, so that they are the old or the
-// new.
+// A load plans, checks and reads. Only the last changes the target. The trainer state and the items
+// are read before the tensors and put into the target after them, so they are either the old or the
+// new ones.
 #include "varve/load.h"
 
 #include <chrono>
@@ -20,7 +20,7 @@
 namespace varve {
 namespace {
 
-// All that is not a tensor.
+// Everything that is not a tensor.
 struct Rest {
   std::optional<TrainerProgress> trainer;
   std::vector<StateItem> items;
@@ -51,7 +51,7 @@ void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
   into->items = std::move(rest.items);
 }
 
-// A tensor on a device is where it says.
+// Checks that a tensor on a device lies where the state says.
 Status CheckPlace(const StateTensor& tensor, DeviceTensorSource* devices) {
   VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
   const Result<uint64_t> bytes = NumBytes(tensor.dtype, tensor.shape);

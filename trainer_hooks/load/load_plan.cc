@@ -39,7 +39,7 @@ std::string Describe(const Tensor& tensor) {
 
 std::string TensorText(const std::string& name) { return "tensor " + name; }
 
-// Says also how the checkpoint calls it.
+// Also gives the name that the tensor has in the checkpoint.
 std::string TensorText(const std::string& name, const TensorInfo& info) {
   if (info.name == name) return TensorText(name);
   return TensorText(name) + " (" + info.name + " in the checkpoint)";
@@ -84,7 +84,8 @@ Result<LoadTarget> CheckTarget(const StateTensor& tensor) {
   return LoadTarget{&tensor, strides, elements, bytes};
 }
 
-// False: they may be equal all the same, in one dtype and cut or in several.
+// True when both are surely equal, in one dtype and cut or in several. If it returns false, they
+// may still be equal.
 bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.content == b.content &&
          a.content != std::array<uint64_t, 2>{};
@@ -120,12 +121,12 @@ class Planner {
   void NoteUnexpected();
 
   void NoteFilled(const LoadTarget& target);
-  // Once, however many shards of a tensor the target has.
+  // Names it once, however many shards of the tensor the target has.
   void Note(std::string text, std::vector<std::string>* list) {
     if (noted_.emplace(list, text).second) list->push_back(std::move(text));
   }
   void Fault(std::string text) { Note(std::move(text), &plan_.faults); }
-  // The name in the target of a tensor that the checkpoint has under this one.
+  // Returns the target's name of a tensor that has this name in the checkpoint.
   std::string TargetName(const std::string& stored) const {
     return options_.rename.Apply(options_.rank ? DecodeItemName(stored).name : stored);
   }
@@ -255,7 +256,7 @@ void Planner::PlanFill(const Tied& tied, const std::vector<const LoadTarget*>& f
   plan_.report.bytes += tied[0]->bytes;
 }
 
-// Its master, and the weights of which it is the master.
+// Returns the target's master, and the weights of which the target is the master.
 std::vector<std::string> Planner::PartnersOf(const StateTensor& target) const {
   std::vector<std::string> names;
   if (!target.derived_from.empty()) names.push_back(target.derived_from);
@@ -301,8 +302,8 @@ void Planner::PlanMissing(const Tied& tied) {
   }
 }
 
-// The checkpoint's own copy of a weight, from which a master is made that is cut in another way;
-// null: there is none.
+// Returns the checkpoint's own copy of a weight, from which to make a master that is cut in another
+// way. Null = there is none.
 const TensorInfo* Planner::SourceOfMaster(const StateTensor& weight, const LoadTarget& master) {
   const Stored* stored = Find(weight.name);
   const bool fits = stored != nullptr && stored->is_whole &&
@@ -311,7 +312,8 @@ const TensorInfo* Planner::SourceOfMaster(const StateTensor& weight, const LoadT
   return fits ? stored->info : nullptr;
 }
 
-// A master that stays as it is would undo the load of its weight at the next step of the optimizer.
+// A master that stays unchanged would undo the load of its weight at the next step of the
+// optimizer.
 void Planner::PlanMasters() {
   std::set<const void*> places;
   for (const StateTensor& weight : into_.tensors) {
@@ -324,7 +326,7 @@ void Planner::PlanMasters() {
   }
 }
 
-// From the weight that was loaded where that is cut alike; else from what the checkpoint has.
+// Makes the master from the loaded weight if that is cut alike, and otherwise from the checkpoint.
 void Planner::PlanMaster(const StateTensor& weight, const LoadTarget& master,
                          std::set<const void*>* places) {
   const auto is_cut_alike = [&](const LoadTarget* shard) {
@@ -342,7 +344,8 @@ void Planner::PlanMaster(const StateTensor& weight, const LoadTarget& master,
   }
   Note(master.tensor->name, &plan_.report.made);
   NoteFilled(master);
-  // Of a tied weight. What has no bytes may lie at the place of another.
+  // A tied weight may have planned it already. A master without bytes may lie at the place of
+  // another.
   if (master.bytes > 0 && !places->insert(master.tensor->data).second) return;
   if (same_cut) {
     plan_.masters.push_back({**alike, master});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a load will do, decided from names, shapes and dtypes alone: which place of the target's
-// memory is filled from which tensor of the checkpoint, and everything that does not fit. No data
-// is read and nothing is changed.
+// What a load will do, decided from names, shapes and dtypes alone. It says which tensor of the
+// checkpoint fills which place of the target's memory, and lists everything that does not fit. It
+// reads no data and changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ struct LoadTarget {
   uint64_t bytes;
 };
 
-// What a tensor of the target holds of its global tensor.
+// Returns what a tensor of the target holds of its global tensor.
 ShardLayout LayoutOf(const StateTensor& tensor);
 
-// A tensor of the checkpoint fills one place; of tied targets only the first is named.
+// A tensor of the checkpoint that fills one place. Of tied targets only the first is named.
 struct Fill {
   LoadTarget target;
   const TensorInfo* source;
 };
 
-// A master that is made from its weight, when that has been filled.
+// A master that is made from its weight after the weight has been filled.
 struct MasterFill {
   LoadTarget weight;
   LoadTarget master;
 };
 
-// Two tensors of the checkpoint that go to one place, and so must be equal there.
+// Two tensors of the checkpoint that go to one place, so they must be equal there.
 struct TieCheck {
   const StateTensor* first;
   const StateTensor* second;
@@ -50,12 +50,12 @@ struct LoadPlan {
   std::vector<Fill> fills;
   std::vector<MasterFill> masters;
   std::vector<TieCheck> ties;
-  std::vector<std::string> faults;  // each names tensor, found and expected
+  std::vector<std::string> faults;  // each names the tensor, what was found and what was expected
   LoadReport report;                // numbers and names
 };
 
-// `stored`, all tensors of the checkpoint as List gives them, of those of single ranks only this
-// rank's (FitRankTensors), and `into` must outlive the plan.
+// `stored` has all tensors of the checkpoint as List returns them. Of those of single ranks it has
+// only this rank's (FitRankTensors). `stored` and `into` must outlive the plan.
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A load whose large reads go another way than through its reader alone.
+// A load whose large reads may go another way than straight through its reader.
 #pragma once
 
 #include <span>
@@ -10,9 +10,10 @@
 
 namespace varve {
 
-// How a load reads what goes into its place as it is: by one call of Read for what lies on the
-// host, AgreeOnRounds, and a call of Read for each of these rounds for what goes to devices. The
-// first comes when nothing can be wrong with the target any more. All are of one checkpoint.
+// Reads what needs no conversion into its place in the target. A load makes these calls: one Read
+// for everything on the host, AgreeOnRounds, and one Read in each of these rounds for what goes to
+// devices. It makes the first call when nothing can be wrong with the target any more. All calls
+// are about one checkpoint.
 class RegionReader {
  public:
   RegionReader() = default;
@@ -22,12 +23,12 @@ class RegionReader {
 
   // As reader.ReadMany.
   virtual Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) = 0;
-  // The round of each piece of this load, and of those of others that read with it. This load calls
-  // Read for each round, also for those that have none of its pieces.
+  // Returns the round of each piece of this load, and of the loads that read with it. This load
+  // must call Read in each round, also in rounds without a piece of its own.
   virtual Result<Rounds> AgreeOnRounds(const RankPieces& mine) = 0;
 };
 
-// The way of LoadState.
+// How LoadState reads.
 class LoneReader : public RegionReader {
  public:
   Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {

@@ -12,7 +12,7 @@
 namespace varve {
 namespace {
 
-// The largest group that a replacement names by $n or $nn; $$ is a dollar.
+// Returns the largest group that a replacement names by $n or $nn. $$ is a dollar.
 size_t LargestGroup(std::string_view to) {
   static const std::regex group(R"(\$(\$|\d{1,2}))");
   size_t largest = 0;
@@ -90,8 +90,8 @@ Status NameMap::AddFile(const std::filesystem::path& path) {
   return Status::Ok();
 }
 
-// Of a pair only the name and its dotted prefixes can be the `from`, so few are looked up however
-// many pairs there are.
+// In a pair, only the name and its dotted prefixes can be the `from`. So only a few are looked up,
+// however many pairs there are.
 std::string NameMap::Apply(std::string_view name) const {
   const Pair* pair = nullptr;
   size_t matched = 0;

@@ -8,7 +8,8 @@
 namespace varve {
 namespace {
 
-// Of up to 8 bytes. Several pieces fit into the scratch, so that all cores have one to convert.
+// An element has up to 8 bytes. Several pieces fit into the scratch memory, so that all cores have
+// one to convert.
 constexpr int64_t kPieceElements = int64_t{2} << 20;
 
 }  // namespace

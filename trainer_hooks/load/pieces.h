@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs of a target's elements, short enough for memory that holds several. Stateless.
+// Pieces of a target's elements, short enough that memory for reading holds several. Stateless.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Piece {
   int64_t count = 0;
 };
 
-// All of a tensor in order, in pieces of at most 16 MiB, of whole chunks; a tensor of elements that
-// are no whole bytes is one piece, as regions must end on whole bytes.
+// Cuts a tensor into consecutive pieces of at most 16 MiB, of whole chunks. A tensor whose elements
+// are not whole bytes is one piece, because regions must end on whole bytes.
 std::vector<Piece> CutTarget(const StateTensor& tensor);
 
 inline size_t BytesOf(DType dtype, int64_t elements) {

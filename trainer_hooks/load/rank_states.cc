@@ -30,11 +30,11 @@ bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<To
   return stored && target && stored->world_size != target->world_size;
 }
 
-// What is nobody's in particular.
+// The error about a state that belongs to no rank in particular.
 Status Ownerless(const Topology& stored, const Topology& target, const std::string& names) {
   return Status::InvalidArgument(
       "saved by " + ToText(stored) + "; to be loaded by " + ToText(target) +
-      ": nobody in particular owns these states of single ranks: " + names);
+      ": these states of single ranks belong to no rank of the new job: " + names);
 }
 
 // splitmix64

@@ -19,19 +19,21 @@ struct Holder {
   std::span<const uint64_t> pieces;  // their bytes
 };
 
-// The last round that a rank has pieces of, and their bytes.
+// The last round in which a rank has pieces, and their bytes.
 struct LastRound {
   size_t number = 0;
   uint64_t bytes = 0;
 };
 
-// Bytes that another rank only claims are never added up beyond what fits.
+// True when the piece fits. It does not add bytes that another rank claims, because the sum could
+// overflow.
 bool HasRoom(const LastRound& last, const Holder& holder, size_t piece) {
   return last.bytes == 0 || (last.bytes <= holder.round_bytes &&
                              holder.pieces[piece] <= holder.round_bytes - last.bytes);
 }
 
-// The first round in which all who have a piece have room for it, behind what they have so far.
+// Returns the first round in which all ranks with the piece have room for it, behind their earlier
+// pieces.
 size_t PlacePiece(std::span<const Holder> holders, size_t piece, std::span<LastRound> last) {
   size_t number = 0;
   for (const Holder& holder : holders) {
@@ -98,7 +100,7 @@ Result<RankPieces> DecodePieces(std::span<const std::byte> bytes) {
   ByteReader from(bytes);
   bool is_whole = from.Take(&pieces.round_bytes);
   while (is_whole && !from.rest().empty()) is_whole = DecodeTensor(&from, &pieces);
-  // There is one way to write a list: names are in order, each once.
+  // There is only one way to write a list: names are in order, each once.
   if (is_whole && std::ranges::equal(EncodePieces(pieces), bytes)) return pieces;
   return Status::Corruption(
       "the list of a rank's pieces is damaged: " + std::to_string(bytes.size()) + " bytes");

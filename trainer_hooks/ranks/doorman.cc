@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Both begin with a magic and have the same size. Other magics on the way back: whoever sends back
-// what it gets is a stranger, too.
+// Both start with a magic and have the same size. A verdict has another magic than a hello, so a
+// program that echoes what it gets is recognised as a stranger.
 //
 //   offset  bytes  of a hello          of a verdict
 //        0      8  kHelloMagic         kVerdictMagic
@@ -49,7 +49,7 @@ Card MakeCard(uint64_t magic, const Seat& seat, uint32_t rank_or_verdict) {
 uint32_t RankOf(const Card& card) { return LoadLittle<uint32_t>(card.data() + 24); }
 uint32_t SizeOf(const Card& card) { return LoadLittle<uint32_t>(card.data() + 28); }
 
-// Whether magic and job are right.
+// True when magic and job are right.
 bool IsCard(const Card& card, uint64_t magic, const Seat& seat) {
   const Card right = MakeCard(magic, seat, 0);
   return std::equal(card.begin(), card.begin() + 24, right.begin());
@@ -57,7 +57,7 @@ bool IsCard(const Card& card, uint64_t magic, const Seat& seat) {
 
 Status ReadVerdict(const Card& card, const Seat& seat) {
   if (!IsCard(card, kVerdictMagic, seat)) {
-    return Status::Unavailable("what answers is no rank of this job");
+    return Status::Unavailable("the program that answers is no rank of this job");
   }
   switch (static_cast<Verdict>(RankOf(card))) {
     case Verdict::kWelcome:
@@ -114,7 +114,7 @@ class Doorman {
     return absent;
   }
 
-  // False: the deadline is over.
+  // Returns false when the deadline has passed.
   bool WaitAtDoor(Deadline deadline) const {
     std::vector<pollfd> fds{{.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
     Deadline wake_at = deadline;
@@ -145,7 +145,7 @@ class Doorman {
     });
   }
 
-  // Keeps the connection of a rank that is expected, and answers every rank of this job.
+  // Keeps the connection of an expected rank, and answers every rank of this job.
   void Judge(Visitor* visitor) {
     if (!IsCard(visitor->hello, kHelloMagic, seat_)) return;
     const Verdict verdict = VerdictOn(visitor->hello);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both ends of the beginning of a connection between two ranks: introducing oneself, and letting in
-// only who belongs to the group. See rendezvous.h.
+// Starts a connection between two ranks. One end introduces itself. The other lets in only members
+// of the group. See rendezvous.h.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -10,12 +10,12 @@
 
 namespace varve {
 
-// Connects and is let in. Tries again until the deadline, because the other may be late and its
-// port in other hands meanwhile; the error says what went wrong last.
+// Connects and is let in. It tries again until the deadline, because the other rank may be late and
+// another program may have its port meanwhile. The error is that of the last try.
 Result<Socket> Introduce(const Seat& seat, const Endpoint& to, Deadline deadline);
 
-// Lets in every rank above seat.rank that has no connection yet. kUnavailable names those that did
-// not come, and who was turned away last of those that know the job.
+// Lets in every rank above seat.rank that has no connection yet. kUnavailable names the ranks that
+// did not come, and the last one that knew the job but was turned away.
 Status LetIn(const Seat& seat, const Socket& listener, Deadline deadline, Connections* connections);
 
 }  // namespace varve

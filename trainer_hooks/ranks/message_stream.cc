@@ -10,7 +10,7 @@
 namespace varve {
 namespace {
 
-// Then it is another connection's turn.
+// After this many bytes it is another connection's turn.
 constexpr size_t kBytesAtOnce = size_t{4} * kPieceBytes;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::optional<PieceHead> DecodeHead(const HeadBytes& bytes) {
   head.message_bytes = LoadLittle<uint64_t>(bytes.data() + 24);
   const uint32_t longest = head.call.kind == kGoodbye ? kGoodbyeBytes : kPieceBytes;
   if (head.piece_bytes > longest || head.piece_bytes > head.message_bytes) return std::nullopt;
-  // Only an empty message has an empty piece: so each brings it nearer to its end.
+  // Only an empty message has an empty piece. So each piece brings a message nearer to its end.
   if (head.piece_bytes == 0 && head.message_bytes != 0) return std::nullopt;
   return head;
 }
@@ -121,7 +121,7 @@ void MessageReader::OnHead() {
   }
 }
 
-// Whether a piece fits behind what has come of the message.
+// True when the piece fits behind the bytes that have arrived of the message.
 bool MessageReader::GoesOn(const PieceHead& head) const {
   if (message_.empty()) return true;
   return head.message_bytes == head_.message_bytes &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One message of each call in each direction of a connection, cut into pieces. Between two pieces a
-// rank can say that it gives up, even when the message is long.
+// Each call sends one message in each direction of a connection, cut into pieces. Between two
+// pieces a rank can say that it gives up, even when the message is long.
 //
 //   connection: piece piece piece ...        piece: head (32 bytes), up to kPieceBytes of a message
 //
@@ -41,18 +41,18 @@ struct PieceHead {
 };
 using HeadBytes = std::array<std::byte, kHeadBytes>;
 HeadBytes Encode(const PieceHead& head);
-// nullopt: this is no head, or its sizes contradict themselves.
+// Returns nullopt when this is not a head, or its sizes contradict each other.
 std::optional<PieceHead> DecodeHead(const HeadBytes& bytes);
 
 class MessageWriter {
  public:
-  // The message stays the caller's until done(). Precondition: done().
+  // The caller keeps the message until done(). Precondition: done().
   void Begin(const Call& call, MessageView message);
   bool done() const { return head_sent_ == kHeadBytes && piece_.empty() && rest_.empty(); }
   bool broken() const { return broken_; }
-  // Sends what goes at once; the number of bytes.
+  // Sends as much as is possible without waiting. Returns the number of bytes.
   size_t Advance(const Socket& socket);
-  // Gives up the rest of the message, but for the piece that has begun.
+  // Gives up the rest of the message, except for the piece that has started.
   void CutShort();
 
  private:
@@ -63,11 +63,11 @@ class MessageWriter {
   HeadBytes head_;
   size_t head_sent_ = kHeadBytes;
   MessageView piece_;  // what is left of this piece
-  MessageView rest_;   // and behind it
+  MessageView rest_;   // the rest behind it
   bool broken_ = false;
 };
 
-// Memory is taken as bytes come, never because a head says how many will.
+// Takes memory as bytes come, never because a head promises many.
 class MessageReader {
  public:
   enum class State {
@@ -81,8 +81,8 @@ class MessageReader {
 
   void Begin(const Call& call);
   State state() const { return state_; }
-  // Also when the message is done: the other side may say goodbye. It reads no further than the
-  // head of the next message, so what comes of that waits in the socket.
+  // This is true also when the message is done, because the other side may say goodbye. It reads no
+  // further than the head of the next message, so the rest of that waits in the socket.
   bool wants_more() const { return !closed_ && !is_ahead_ && state_ <= State::kDone; }
   size_t Advance(const Socket& socket);
 
@@ -105,7 +105,7 @@ class MessageReader {
   HeadBytes head_bytes_;
   size_t head_received_ = 0;
   PieceHead head_;
-  Message message_;        // what has come of it, and room for the rest of the piece
+  Message message_;        // the bytes so far, and room for the rest of the piece
   size_t piece_left_ = 0;  // of the piece that head_ is of
   Message reason_;         // of a goodbye
   Status goodbye_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Ranks of an MPI job. An exchange is made of messages from one to one, so that it is known who has
-// not come, which no collective of MPI tells.
+// Ranks of an MPI job. An exchange is made of messages between pairs of ranks, so that it is known
+// which rank has not come. No collective of MPI tells that.
 #include "varve/mpi_ranks.h"
 
 #include <mpi.h>
@@ -24,10 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kShortestSleep{20}, kLongestSleep{1000};
 
-// Then MPI_Finalize could wait for ever.
+// In that case MPI_Finalize could wait for ever.
 std::atomic<bool> a_group_has_failed = false;
 
-// What a rank that gives up sends to all, at whatever time.
+// The message that a rank sends to all, at any time, when it gives up.
 struct Goodbye {
   static constexpr int kTag = 2;
   uint64_t call = 0;  // the number of the one it gave up in
@@ -44,7 +43,7 @@ class MpiGroup : public RankGroupBase {
         timeout_(timeout),
         mail_(std::make_unique<Mail>(size())) {}
 
-  // To be called once before all others.
+  // Must be called once before all others.
   Status Listen() {
     VARVE_RETURN_IF_ERROR(
         FromMpi("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN)));
@@ -59,7 +58,7 @@ class MpiGroup : public RankGroupBase {
 
   ~MpiGroup() override {
     if (has_failed_) {
-      // MPI may still read and write it.
+      // MPI may still read and write this memory.
       (void)mail_.release();
       return;
     }
@@ -114,7 +113,7 @@ class MpiGroup : public RankGroupBase {
   }
 
  private:
-  // MPI writes and reads it until the group goes.
+  // MPI reads and writes this until the group is destroyed.
   struct Mail {
     explicit Mail(int size) : received(size), has_come(size), requests(size, MPI_REQUEST_NULL) {}
     std::vector<Goodbye> received;
@@ -151,7 +150,7 @@ class MpiGroup : public RankGroupBase {
     }
   }
 
-  // What the others have made of this call.
+  // Returns how the call went on the other ranks.
   Status Verdict(const Call& call, const MpiTransfer& transfer) {
     int which = MPI_UNDEFINED, has_come = 0;
     VARVE_RETURN_IF_ERROR(FromMpi("MPI_Testany", MPI_Testany(size(), mail_->requests.data(), &which,

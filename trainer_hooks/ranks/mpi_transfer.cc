@@ -7,7 +7,7 @@
 namespace varve {
 namespace {
 
-// Messages travel in pieces: counts fit an int, and little is copied at a time.
+// Messages travel in pieces, so that counts fit an int and little is copied at a time.
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr int kMaxPiecesOnTheirWay = 8;
 
@@ -73,7 +73,7 @@ Result<bool> MpiTransfer::Advance() {
   return num_ended > 0;
 }
 
-// A rank gets pieces when it has come: so nobody who waits for it holds copies of them.
+// A rank gets pieces only after it has come. So a rank that waits for it holds no copies of them.
 Status MpiTransfer::SendPieces() {
   auto on_their_way = std::ranges::count_if(
       links_, [](const Link& link) { return link.is_sending && link.has_head; });
@@ -93,7 +93,7 @@ Status MpiTransfer::OnReceived(int from) {
   Link& link = links_[from];
   link.is_receiving = false;
   link.has_head = true;
-  // Of another call nothing is wanted.
+  // Bytes of another call are not wanted.
   const uint64_t left = link.head_in.bytes - link.message.size();
   if (left == 0 || link.head_in.call != call_) return Status::Ok();
   const auto bytes = static_cast<size_t>(std::min<uint64_t>(left, kPieceBytes));

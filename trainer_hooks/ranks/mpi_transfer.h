@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One exchange over MPI: a message to each rank and one from each, by calls that do not block. MPI
-// reads and writes only what is in a Transfer, never the caller's memory, because what is on its
-// way when an exchange fails cannot be called back: the Transfer must then live on.
+// reads and writes only memory of the MpiTransfer, never the caller's. Bytes that are on their way
+// when an exchange fails cannot be called back, so the MpiTransfer must then live on.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace varve {
 
-// kUnavailable with what MPI says, unless it is MPI_SUCCESS.
+// Returns ok for MPI_SUCCESS, and otherwise kUnavailable with MPI's text.
 Status FromMpi(const char* what, int code);
 
 class MpiTransfer {
@@ -29,17 +29,18 @@ class MpiTransfer {
   MpiTransfer(MPI_Comm comm, int rank, const Call& call, std::span<const MessageView> to_each);
 
   Status Begin();
-  // Moves what can be moved; false: nothing could.
+  // Moves what can be moved. Returns false when that is nothing.
   Result<bool> Advance();
 
-  // Ranks from which not all has come, or to which not all has gone.
+  // Returns the ranks from which a message has not arrived whole, or to which it has not been sent
+  // whole.
   std::vector<int> Waiting() const;
-  // The call that a rank is in; nullptr: it has not come.
+  // Returns the call that a rank is in, or nullptr when it has not come.
   const Call* CallOf(int rank) const;
   Message TakeMessage(int rank) { return std::move(links_[rank].message); }
 
  private:
-  // What goes before each message.
+  // The header in front of each message.
   struct Head {
     Call call;
     uint64_t bytes = 0;
@@ -50,7 +51,7 @@ class MpiTransfer {
     MessageView rest;              // of the message to the rank, behind `piece`
     std::vector<std::byte> piece;  // on its way
     bool is_sending = false;
-    Message message;  // what has come from the rank, and room for the next piece
+    Message message;  // the bytes from the rank so far, and room for the next piece
     bool is_receiving = false;
   };
 
@@ -62,8 +63,8 @@ class MpiTransfer {
 
   const MPI_Comm comm_;
   const Call call_;
-  std::vector<int> others_;            // from the next rank on, so that not all begin with rank 0
-  std::vector<Link> links_;            // by rank
+  std::vector<int> others_;  // from the next rank on, so that not all ranks start with rank 0
+  std::vector<Link> links_;  // by rank
   std::vector<MPI_Request> requests_;  // what comes from each rank, then what goes to each
 };
 

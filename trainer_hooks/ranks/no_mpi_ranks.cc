@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Instead of mpi_ranks.cc where there is no MPI to build with.
+// Replaces mpi_ranks.cc where MPI is not installed.
 #include "varve/mpi_ranks.h"
 
 namespace varve {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All collectives of a RankGroup made of one: each rank gives every rank a message and gets one
-// from every rank. Threads, sockets and MPI differ only in how they do that.
+// Makes all collectives of a RankGroup from one: each rank sends a message to every rank and gets
+// one from every rank. Threads, sockets and MPI differ only in how they do that.
 //
-// Thread rule: that of RankGroup.
+// Thread rule: as RankGroup.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +36,11 @@ struct Call {
   uint64_t number = 0;   // counts the calls of a group from 1
   bool operator==(const Call&) const = default;
 };
-// "broadcast from rank 2, its call 7". Also of a call that no rank of this version makes.
+// Returns "broadcast from rank 2, its call 7". It also takes a call that no rank of this version
+// makes.
 std::string Describe(const Call& call);
 
-// "rank 3", "ranks 0, 2, 5-9": the names of these ranks, which rise.
+// Returns "rank 3" or "ranks 0, 2, 5-9". `ranks` must rise. `names` are their numbers in messages.
 std::string RankList(const std::vector<int>& ranks, const std::vector<int>& names);
 
 class RankGroupBase : public RankGroup {
@@ -57,36 +58,38 @@ class RankGroupBase : public RankGroup {
   Result<std::unique_ptr<RankGroup>> Split(int color) final;
 
  protected:
-  // Fails with what is wrong and does not tell the others; size() messages either way. Ranks that
-  // make another call than `call` are an error (OtherCall).
+  // Exchanges messages. Success gives size() messages. After an error the result says what is
+  // wrong, and the other ranks are not told. It is an error when ranks make another call than
+  // `call` (OtherCall).
   virtual Result<std::vector<Message>> Exchange(const Call& call,
                                                 std::span<const MessageView> to_each) = 0;
-  // Tells the others, as far as possible, that this rank has given up and why, and in which call:
-  // who is still in an earlier one can finish that, for all have done their part of it. Called
-  // once.
+  // Tells the others, as far as possible, that this rank has given up, why, and in which call. A
+  // rank that is still in an earlier call can finish it, because all have done their part of it.
+  // Called once.
   virtual void GiveUp(const Status& why) = 0;
-  // The group of `members`, ranks of this group that rise. This rank is members[new_rank]; all
-  // others of this group call it at the same time, for the group that they will be in.
+  // Makes a group of `members`, which are ranks of this group and rise. This rank is
+  // members[new_rank]. All other ranks of this group call it at the same time, each for its own new
+  // group.
   virtual Result<std::unique_ptr<RankGroup>> Subgroup(int new_rank,
                                                       const std::vector<int>& members) = 0;
 
   const std::vector<int>& names() const { return names_; }
-  uint64_t num_calls() const { return num_calls_; }  // that have begun
+  uint64_t num_calls() const { return num_calls_; }  // calls that have started
   std::vector<int> NamesOf(const std::vector<int>& members) const;
-  // The messages of an exchange, for the group and for other ranks.
+  // Error messages of an exchange, for this group and for other ranks.
   Status Missing(const Call& call, const std::vector<int>& ranks, const std::string& how) const;
   Status OtherCall(const Call& call, int other, const Call& call_of_other) const;
   Status GaveUp(const Call& call, int other, const Status& why) const;
-  // On standard error.
+  // Says on standard error that it waits.
   void SayItWaits(const Call& call, const std::vector<int>& ranks,
                   std::chrono::milliseconds timeout) const;
 
  private:
-  // Exchange, or the error of earlier.
+  // Returns Exchange, or the error of an earlier call.
   Result<std::vector<Message>> Do(CallKind kind, int32_t argument,
                                   std::span<const MessageView> to_each);
   Status Fail(Status why);
-  // Fails a call before it begins.
+  // Fails a call before it starts.
   Status Refuse(Status why) {
     ++num_calls_;
     return Fail(std::move(why));

@@ -35,7 +35,8 @@ Status NameRank(const Status& status, const Seat& seat, int rank) {
                                            status.message() + " while the group was formed");
 }
 
-// Rank 0: where all others listen, as they say; and its own address, as they see it.
+// On rank 0: collects where all others say that they listen, and rank 0's own address as they see
+// it.
 Result<std::vector<Endpoint>> CollectEndpoints(const Seat& seat, const Connections& connections,
                                                Deadline deadline) {
   std::vector<Endpoint> endpoints(seat.size());
@@ -71,7 +72,8 @@ Result<Mesh> MeetAsFirst(const Seat& seat, const Endpoint& rank_0, Deadline dead
 Result<Mesh> MeetAsOther(const Seat& seat, const Endpoint& rank_0, Deadline deadline) {
   Connections connections(seat.size());
   VARVE_ASSIGN_OR_RETURN(connections[0], Introduce(seat, rank_0, deadline));
-  // Where rank 0 is reached from: so on the loopback only if that is where the group is.
+  // Listens at the address that reaches rank 0. So it listens on the loopback only if the group is
+  // there.
   VARVE_ASSIGN_OR_RETURN(const Endpoint mine, LocalEndpoint(connections[0]));
   VARVE_ASSIGN_OR_RETURN(const Socket listener, Listen({mine.host, 0}));
   VARVE_ASSIGN_OR_RETURN(const Endpoint listens_at, LocalEndpoint(listener));
@@ -95,8 +97,8 @@ Result<Mesh> Meet(const Seat& seat, const Endpoint& rank_0, Deadline deadline) {
   return seat.rank == 0 ? MeetAsFirst(seat, rank_0, deadline) : MeetAsOther(seat, rank_0, deadline);
 }
 
-// Nobody waits in a circle: who waits to be let in waits only for a lower rank, which lets in after
-// it has been let in itself.
+// No ranks wait in a circle. A rank that waits to be let in waits only for a lower rank, and that
+// one lets others in after it has been let in itself.
 Status ConnectAll(const Seat& seat, const Socket& listener, const std::vector<Endpoint>& endpoints,
                   Deadline deadline, Connections* connections) {
   for (int r = 0; r < seat.rank; ++r) {

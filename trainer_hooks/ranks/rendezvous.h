@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How processes become a group: each connects to rank 0, which tells all where the others listen;
-// then each connects to those below it and is found by those above it.
+// Forms a group of processes. Each process connects to rank 0, which tells all where the others
+// listen. Then each connects to the ranks below it, and the ranks above it connect to it.
 //
-// Every connection begins with a hello of whoever opened it (64 bytes: magic, digest of the job,
-// rank, size) and a verdict (64 bytes: magic, verdict, size). Who sends anything else, or nothing,
-// is a stranger: it is turned away, and cannot hold up the group, nor make it take memory.
+// On every connection the side that opened it first sends a hello (64 bytes: magic, digest of the
+// job, rank, size). The answer is a verdict (64 bytes: magic, verdict, size). A process that sends
+// anything else, or nothing, is a stranger. It is turned away, and can neither delay the group nor
+// make it use memory.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -26,7 +27,7 @@ struct Seat {
   int size() const { return static_cast<int>(names.size()); }
 };
 
-// By rank; that of the rank itself stays invalid.
+// By rank. The rank's own entry stays invalid.
 using Connections = std::vector<Socket>;
 
 struct Mesh {
@@ -34,11 +35,10 @@ struct Mesh {
   std::vector<std::string> hosts;  // of the ranks, as the others reach them
 };
 
-// The whole of it, by the address of rank 0.
+// Does all of it, with the address of rank 0.
 Result<Mesh> Meet(const Seat& seat, const Endpoint& rank_0, Deadline deadline);
 
-// Only the second half: `listener` listens at endpoints[rank]. Connections that are there already
-// stay.
+// Does only the second half. `listener` listens at endpoints[rank]. Existing connections stay.
 Status ConnectAll(const Seat& seat, const Socket& listener, const std::vector<Endpoint>& endpoints,
                   Deadline deadline, Connections* connections);
 

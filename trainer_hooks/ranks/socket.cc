@@ -23,7 +23,7 @@ bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 void SetOption(const Socket& socket, int level, int option) {
   const int on = 1;
-  // Only makes it faster, or a port free sooner.
+  // A failure is harmless: the options only make the socket faster, or free its port sooner.
   (void)setsockopt(socket.fd(), level, option, &on, sizeof(on));
 }
 
@@ -32,7 +32,7 @@ Moved FromReturn(ssize_t result) {
   return {.closed = !WouldBlock(errno)};
 }
 
-// The milliseconds that poll waits: not less than are left, at least 0.
+// The milliseconds for poll: at least as many as are left, and at least 0.
 int PollTimeout(Deadline deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TCP sockets that never block: what waits has a deadline. No call raises SIGPIPE, and no child
-// process inherits a socket.
+// TCP sockets that never block. Functions that wait have a deadline. No call raises SIGPIPE, and no
+// child process inherits a socket.
 //
 // Thread rule: one thread at a time for each socket.
 #pragma once
@@ -22,7 +22,7 @@ namespace varve {
 using Deadline = std::chrono::steady_clock::time_point;
 
 struct Endpoint {
-  std::string host;  // a name, or an address in figures
+  std::string host;  // a name or a numeric address
   uint16_t port = 0;
 };
 // "127.0.0.1:29500"
@@ -30,7 +30,7 @@ std::string ToString(const Endpoint& endpoint);
 
 class Socket {
  public:
-  Socket() = default;  // none
+  Socket() = default;  // no socket
   explicit Socket(int fd) : fd_(fd) {}
   ~Socket();
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -49,32 +49,33 @@ class Socket {
 // How a step of sending or receiving ended.
 struct Moved {
   size_t bytes = 0;
-  bool closed = false;  // by the other side, or broken; no more will move
+  bool closed = false;  // the other side closed it, or it broke. No more bytes will move
 };
-// As much as goes at once, perhaps nothing. Precondition: there is something to move.
+// Receives what is there without waiting, perhaps nothing. Precondition: `into` is not empty.
 Moved ReceiveSome(const Socket& socket, std::span<std::byte> into);
-// Two parts, as if they were one.
+// Sends two parts as if they were one.
 Moved SendSome(const Socket& socket, std::span<const std::byte> first,
                std::span<const std::byte> second);
 
-// The other side sees the end behind what was sent; receiving goes on.
+// Tells the other side that no more bytes come after those that were sent. Receiving continues.
 void EndSending(const Socket& socket);
 
-// All of it, or kUnavailable says "is gone" or "did not answer in time".
+// Receives or sends all bytes. kUnavailable says "is gone" or "did not answer in time".
 Status ReceiveAll(const Socket& socket, std::span<std::byte> into, Deadline deadline);
 Status SendAll(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
 
-// poll(2) until the deadline, whatever signals come. False: in time nothing happened.
+// Runs poll(2) until the deadline, whatever signals come. Returns false when nothing happened in
+// time.
 bool Poll(std::span<pollfd> fds, Deadline deadline);
 
-// A listening socket; port 0 takes a free one. kIOError says why not.
+// Returns a listening socket. Port 0 takes a free port. kIOError says why it failed.
 Result<Socket> Listen(const Endpoint& at);
-// An invalid socket when nobody is waiting; kIOError when there can be no more sockets.
+// Returns an invalid socket when nobody is waiting. kIOError: no more sockets can be opened.
 Result<Socket> Accept(const Socket& listener);
-// kUnavailable says why not.
+// kUnavailable says why it failed.
 Result<Socket> Connect(const Endpoint& to, Deadline deadline);
 
-// The addresses of a connection, in figures.
+// Return the numeric addresses of a connection.
 Result<Endpoint> LocalEndpoint(const Socket& socket);
 Result<Endpoint> RemoteEndpoint(const Socket& socket);
 

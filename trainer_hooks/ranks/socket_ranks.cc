@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // Ranks that are processes, with a connection between each two. An exchange sends and receives on
-// all of them at once, whichever is ready, so that no two ranks wait for each other however long
+// all connections at once, whichever is ready. So no two ranks wait for each other, however long
 // messages are.
 #include <algorithm>
 #include <array>
@@ -21,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank that gives up tries to say so, and when it goes stays for the others to hear it.
+// How long a rank that gives up tries to say so, and how long it stays before it closes so that the
+// others can hear it.
 constexpr std::chrono::seconds kGoodbyePatience{5};
 
 struct Peer {
@@ -30,7 +30,7 @@ struct Peer {
   MessageReader reader;
 
   bool is_done() const { return writer.done() && reader.state() == MessageReader::State::kDone; }
-  // It has not got or not given its message, and never will.
+  // It has not received or not sent its message, and never will.
   bool is_gone() const {
     if (reader.state() == MessageReader::State::kGone) return true;
     return !writer.done() && writer.broken() && !reader.wants_more();
@@ -55,7 +55,7 @@ class SocketGroup : public RankGroupBase {
     if (has_given_up_) AwaitOthersLeaving();
   }
 
-  // No descriptor changes before the group goes. One that gives up ends its side of the
+  // No descriptor changes before the group is destroyed. A rank that gives up ends its side of the
   // connections.
   std::vector<int> gone() const override {
     std::vector<pollfd> fds;
@@ -146,8 +146,8 @@ class SocketGroup : public RankGroupBase {
     }
   }
 
-  // What the others have made of this call. Those who say why are believed before those who are
-  // just gone, because giving up comes before leaving.
+  // Returns how the call went on the other ranks. A rank that says why it fails is believed before
+  // one that is just gone, because giving up comes before leaving.
   Status Verdict(const Call& call) const {
     std::vector<int> gone;
     for (int r = 0; r < size(); ++r) {
@@ -162,7 +162,7 @@ class SocketGroup : public RankGroupBase {
         return OtherCall(call, r, reader.other_call());
       }
       if (reader.state() == MessageReader::State::kMalformed) {
-        return Missing(call, {r}, "sends what is no message of this version");
+        return Missing(call, {r}, "sends something that is no message of this version");
       }
     }
     if (gone.empty()) return Status::Ok();
@@ -179,7 +179,7 @@ class SocketGroup : public RankGroupBase {
     return waiting;
   }
 
-  // Waits until something can move and moves it. Whether anything did.
+  // Waits until something can move and moves it. Returns whether anything moved.
   bool MoveSome(Deadline deadline) {
     std::vector<pollfd> fds;
     for (const Peer& peer : peers_) {
@@ -196,7 +196,7 @@ class SocketGroup : public RankGroupBase {
     return moved > 0;
   }
 
-  // Sends what has begun, to whoever takes it.
+  // Sends the rest of what has started, to all ranks that take it.
   void Flush(Deadline deadline) {
     while (true) {
       std::vector<pollfd> fds;
@@ -210,8 +210,9 @@ class SocketGroup : public RankGroupBase {
     }
   }
 
-  // Closing a connection with something unread would take back what the other side has not yet
-  // read, the goodbye among it. So whatever still comes is read, until the other side gives up too.
+  // Closing a connection with unread bytes would discard what the other side has not yet read,
+  // including the goodbye. So this reads everything that still comes, until the other side gives up
+  // too.
   void AwaitOthersLeaving() {
     const Deadline deadline = Clock::now() + kGoodbyePatience;
     std::array<std::byte, 4096> unread;

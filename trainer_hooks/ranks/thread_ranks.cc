@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Ranks that are threads of one process. Each puts its messages on a board that all share, waits
-// until all have done so, and copies what is for it from where the others have it.
+// Ranks that are threads of one process. Each puts its messages on a shared board, waits until all
+// have done so, and copies its messages from the other ranks' memory.
 #include <cassert>
 #include <condition_variable>
 #include <map>
@@ -14,8 +13,8 @@
 namespace varve {
 namespace {
 
-// What one rank has put on the board. Nobody changes it between the arrival of the last and the
-// departure of the last, so it is read without the lock then.
+// The message of one rank on the board. Nobody changes it between the last arrival and the last
+// departure, so it is read without the lock then.
 struct Place {
   bool has_come = false;
   bool has_left = false;  // for ever
@@ -28,14 +27,15 @@ struct Board {
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Guarded by the mutex, but for what is said at Place.
+  // Guarded by the mutex, except for what Place says.
   std::vector<Place> places;
   int num_come = 0;
   int num_done = 0;      // have copied what is for them
   uint64_t round = 0;    // rises when all are done
   int who_gave_up = -1;  // the first
   Status why;
-  // Groups that are being split off, by their first member, with the number of those still to come.
+  // Groups that are being split off, by their first member, with the number of members still to
+  // come.
   std::map<int, std::pair<std::shared_ptr<Board>, size_t>> subgroups;
 };
 
@@ -91,7 +91,7 @@ class ThreadGroup : public RankGroupBase {
   }
 
  private:
-  // Returns when all have come. Whoever does not wait for that takes its messages down again.
+  // Returns when all have come. A rank that stops waiting takes its messages off the board again.
   Status Come(const Call& call, std::span<const MessageView> to_each) {
     std::unique_lock lock(board_->mutex);
     Place& mine = board_->places[rank()];
@@ -127,7 +127,8 @@ class ThreadGroup : public RankGroupBase {
     }
   }
 
-  // Those who have not come; with `left`, only those who never will. Under the lock.
+  // Returns the ranks that have not come, or with `left` only those that never will. Call it under
+  // the lock.
   std::vector<int> Absent(bool left) const {
     std::vector<int> absent;
     for (int r = 0; r < size(); ++r) {
@@ -149,8 +150,8 @@ class ThreadGroup : public RankGroupBase {
     return received;
   }
 
-  // Returns when nobody looks at the caller's messages any more. All are copying, so none can fail
-  // to.
+  // Returns when no rank reads the caller's messages any more. All are copying, so none can fail to
+  // finish.
   void Depart() {
     std::unique_lock lock(board_->mutex);
     const uint64_t round = board_->round;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "rank_";
 
-// At least five digits, so that ranks sort as numbers do.
+// The number has at least five digits, so that ranks sort as numbers do.
 std::string RankPrefix(uint32_t rank) {
   char text[32];
   std::snprintf(text, sizeof(text), "%s%05u/", kPrefix.data(), rank);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Under which name an item of a training state is stored. An item of the whole job keeps its name,
-// that of a rank gets the rank in front: "rank_00003/NAME". Functions are stateless.
+// The name under which an item of a training state is stored. An item of the whole job keeps its
+// name. An item of a rank gets the rank in front: "rank_00003/NAME". Functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct ItemName {
   bool operator==(const ItemName&) const = default;
 };
 
-// kInvalidArgument: no legal name, alone or with its rank, or a name of the whole job that would be
-// read as that of a rank.
+// kInvalidArgument: the name is not legal, alone or with its rank, or it is a name of the whole job
+// that would be read as one of a rank.
 Result<std::string> EncodeItemName(const ItemName& item);
-// The reverse. What EncodeItemName cannot have made is a name of the whole job.
+// The reverse. A name that EncodeItemName cannot have made belongs to the whole job.
 ItemName DecodeItemName(std::string_view stored);
 
 }  // namespace varve

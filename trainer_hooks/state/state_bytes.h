@@ -7,7 +7,8 @@
 
 namespace varve {
 
-// Bytes of all tensors, those that are tied once. Sizes that are out of range count as nothing.
+// Returns the bytes of all tensors. Tied tensors count once, and sizes that are out of range count
+// as nothing.
 uint64_t StateBytes(const TrainingState& state);
 
 }  // namespace varve

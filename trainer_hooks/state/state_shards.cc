@@ -14,7 +14,7 @@ namespace {
 
 using Entries = std::vector<size_t>;  // of a state, in its order
 
-// The names that are there more than once, by name.
+// Returns the names that occur more than once, by name.
 std::vector<Entries> FindRepeated(std::span<const StateTensor> tensors) {
   Entries order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -29,7 +29,7 @@ std::vector<Entries> FindRepeated(std::span<const StateTensor> tensors) {
   return repeated;
 }
 
-// What must be the same of all shards of a tensor; empty: it is.
+// Finds a difference that shards of one tensor must not have. Empty = there is none.
 std::string FindDifference(const StateTensor& a, const StateTensor& b) {
   const auto differ = [](std::string_view what, std::string_view one, std::string_view other) {
     return std::string(what) + " " + std::string(one) + " and " + std::string(other);
@@ -44,7 +44,7 @@ std::string FindDifference(const StateTensor& a, const StateTensor& b) {
   return differ("masters", "\"" + a.derived_from + "\"", "\"" + b.derived_from + "\"");
 }
 
-// Two of them that hold the same elements, or are equal; empty: there are none.
+// Finds two layouts that hold the same elements, or are equal. Empty = there are none.
 std::string FindOverlap(const std::vector<ShardLayout>& layouts) {
   const auto text = [&](size_t i, size_t k) {
     return ToString(layouts[i]) + " and " + ToString(layouts[k]);
@@ -64,7 +64,8 @@ std::string FindOverlap(const std::vector<ShardLayout>& layouts) {
   return "shards that cannot be told";  // CountDisjoint and Overlap agree, so never
 }
 
-// Empty: they are shards of one tensor. A layout that is none is another fault.
+// Finds why these are not shards of one tensor. Empty = they are. An invalid layout is another
+// fault.
 std::string FindFault(std::span<const StateTensor> tensors, const Entries& entries) {
   const std::string twice = "tensor " + tensors[entries[0]].name + " is in the state twice";
   std::vector<ShardLayout> layouts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several entries of one name in a state: the shards of one tensor that a rank holds. They have
-// layouts of one global tensor with no element in common. Functions are stateless.
+// Several entries of one name in a state are the shards of one tensor that a rank holds. Their
+// layouts are of one global tensor and have no element in common. Functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace varve {
 
-// What is wrong with entries of one name, one text a name; each names the tensor, and the two
-// entries that do not go together.
+// Returns what is wrong with entries of one name, one text a name. Each names the tensor and the
+// two entries that do not fit together.
 std::vector<std::string> FindShardNameFaults(std::span<const StateTensor> tensors);
 
-// The number of each entry among those of its name, by their layouts: so neither the order of the
-// state nor another tensor changes it, and entries of two names that are cut alike are numbered
-// alike. 0 for a name that is there once. Precondition: no faults.
+// Returns the number of each entry among those of its name. It follows from their layouts, so
+// neither the order of the state nor another tensor changes it. Entries of two names that are cut
+// alike get equal numbers. A name with one entry gets 0. Precondition: there are no faults.
 std::vector<uint32_t> NumberShards(std::span<const StateTensor> tensors);
 
 }  // namespace varve

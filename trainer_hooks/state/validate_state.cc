@@ -23,7 +23,7 @@ Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* device
 
 namespace {
 
-// What is wrong with a state: all of it, so that it is mended at once.
+// Collects everything that is wrong with a state, so that it can be mended at once.
 class Faults {
  public:
   void Add(const Status& status) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a state must be, to be saved or loaded. Stateless.
+// The conditions on a state that is to be saved or loaded. Stateless.
 #pragma once
 
 #include "varve/device_tensor_source.h"
@@ -8,10 +8,10 @@
 
 namespace varve {
 
-// kInvalidArgument names what is wrong with a state that is to be saved, or loaded, in memory of
-// the host and of `devices`, which may be null.
+// kInvalidArgument names what is wrong with a state that is to be saved or loaded. Its memory is
+// the host's or that of `devices`, which may be null.
 Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices);
-// Of one tensor: where its data lies.
+// Checks where the data of one tensor lies.
 Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices);
 
 }  // namespace varve

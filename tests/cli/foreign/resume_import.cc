@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// resume_import STORE STEP [--no-load-optim]: a trainer that knows nothing of formats. It resumes
-// the newest step of main with all that this holds, and saves it as STEP: global_step is STEP, the
-// first byte of each tensor has changed, and the rest is as it was restored. With the flag it has
-// no optimizer, and asks for none. It prints how many tensors it has.
+// resume_import STORE STEP [--no-load-optim]: a trainer that knows nothing about formats. It
+// resumes the newest step of main with all that it holds, and saves it as STEP: global_step is
+// STEP, the first byte of each tensor has changed, and the rest is as it was restored. With the
+// flag it has no optimizer, and asks for none. It prints how many tensors it has.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

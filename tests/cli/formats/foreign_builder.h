@@ -41,7 +41,7 @@ inline std::string CkptFile(uint32_t count, std::string_view entries) {
   return "CKPT" + LittleEndian(uint32_t{1}) + LittleEndian(count) + std::string(entries);
 }
 
-// The 1,024 bytes of a header that begins with these integers.
+// Returns the 1,024 bytes of a header that starts with these integers.
 inline std::string LlmcHeaderText(const std::vector<int32_t>& ints) {
   std::string bytes;
   for (const int32_t value : ints) bytes += LittleEndian(value);
@@ -59,7 +59,7 @@ inline int32_t FloatBits(float value) {
   return bits;
 }
 
-// The parser that a test is about; ok when it takes the file.
+// The parser under test. Returns ok when it accepts the file.
 using TryParse = std::function<Status(std::span<const std::byte>)>;
 
 // Calls `visit` with each shorter file and its verdict. The bytes are in an allocation of just that

@@ -24,7 +24,8 @@ std::string Gpt2File(int32_t version = 3) {
          std::string(kGpt2Parameters * (version == 3 ? 4 : 2), 'x');
 }
 
-// block 4, vocabulary 5, 2 layers, 4 heads of which 2 for keys, width 4; the MLP is `ffn` wide.
+// It has block 4, vocabulary 5, 2 layers, 4 heads of which 2 for keys, and width 4. The MLP is
+// `ffn` wide.
 std::string Llama3File(int32_t multiplier, int64_t ffn, int32_t version = 5) {
   const int64_t parameters = 2 * 5 * 4 + 2 * (4 + 8 * 4 + 4 * 4 + 4 + 3 * ffn * 4) + 4;
   return LlmcHeaderText({kLlama3, version, 4, 5, 2, 4, 2, 4, multiplier, 8, 0, 0, 1, 4, 3, 1}) +
@@ -74,7 +75,7 @@ TEST(LlmcModelTest, NamesLlama3ByLayer) {
   EXPECT_EQ(model->tensors[16].name, "lm_head.weight");
 }
 
-// Of GPT-2 124M and LLaMA-3 8B, whose sizes are known; only their headers are made here.
+// The sizes of GPT-2 124M and LLaMA-3 8B are known. Only their headers are made here.
 TEST(LlmcModelTest, KnowsTheSizesOfRealFiles) {
   EXPECT_THAT(ErrorOf(LlmcHeaderText({kGpt2, 3, 1024, 50257, 12, 12, 768, 50304})),
               HasSubstr("at byte 1024: the file ends; its header needs 497904640 bytes"));
@@ -87,7 +88,7 @@ TEST(LlmcModelTest, KnowsTheSizesOfRealFiles) {
 }
 
 TEST(LlmcModelTest, ReadsTheFactorAsFloatBitsAndAsAnInteger) {
-  // 2·(4·4)/3 = 10; 10·1.3 = 13, rounded up to 16.
+  // 2·(4·4)/3 = 10, and 10·1.3 = 13, rounded up to 16.
   EXPECT_TRUE(ParseLlmcModel(BytesOf(Llama3File(FloatBits(1.3f), 16))).ok());
   EXPECT_THAT(ErrorOf(Llama3File(FloatBits(1.3f), 24)),
               HasSubstr("bytes after the last parameter"));
@@ -142,8 +143,8 @@ TEST(LlmcModelTest, RejectsEveryTruncationWithItsOffset) {
   }
 }
 
-// What docs/foreign_formats.md says of plain llm.c: only a part that is as long as a narrower model
-// is taken for one.
+// docs/foreign_formats.md says this about plain llm.c: only a part that is as long as a narrower
+// model is taken for one.
 TEST(LlmcModelTest, TakesATruncationOfPlainLlmcOnlyForANarrowerModel) {
   const std::string file = Llama3File(1, 24);
   const size_t narrower = Llama3File(1, 16).size();

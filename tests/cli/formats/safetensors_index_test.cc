@@ -38,7 +38,7 @@ TEST(SafetensorsIndexTest, RejectsFilesElsewhere) {
                            "\"a\\u0000\"", "1", "null"}) {
     const std::string text = "{\"weight_map\":{\"a\":" + std::string(name) + "}}";
     EXPECT_THAT(ParseSafetensorsIndex(text).status().message(),
-                HasSubstr("tensor \"a\" no name of a file beside the index"))
+                HasSubstr("tensor \"a\" a name that is no file in the folder of the index"))
         << name;
   }
 }

@@ -89,9 +89,9 @@ TEST(SafetensorsTest, RejectsAHeaderLongerThanTheFile) {
 }
 
 TEST(SafetensorsTest, RejectsAHeaderThatIsNoObject) {
-  EXPECT_THAT(ErrorOf("[]"), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(ErrorOf(" {}"), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(ErrorOf(""), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(ErrorOf("[]"), HasSubstr("does not start with '{'"));
+  EXPECT_THAT(ErrorOf(" {}"), HasSubstr("does not start with '{'"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("does not start with '{'"));
 }
 
 TEST(SafetensorsTest, RejectsTextThatIsNotJson) {
@@ -177,21 +177,21 @@ TEST(SafetensorsTest, RejectsASizeThatIsNotThatOfTheShape) {
 TEST(SafetensorsTest, RejectsAnOverlap) {
   const std::string header = R"({"x":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},)"
                              R"("y":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
-  EXPECT_THAT(ErrorOf(header), HasSubstr("\"y\" begins at byte 4 of the data, inside the tensor "
+  EXPECT_THAT(ErrorOf(header), HasSubstr("\"y\" starts at byte 4 of the data, inside the tensor "
                                          "before it, which ends at 6"));
 }
 
 TEST(SafetensorsTest, RejectsAnEmptyTensorInsideAnother) {
   const std::string header = R"({"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)"
                              R"("y":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})";
-  EXPECT_THAT(ErrorOf(header), HasSubstr("\"y\" begins at byte 4"));
+  EXPECT_THAT(ErrorOf(header), HasSubstr("\"y\" starts at byte 4"));
 }
 
 TEST(SafetensorsTest, RejectsAHole) {
   const std::string header = R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                              R"("y":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
   EXPECT_THAT(ErrorOf(header),
-              HasSubstr("\"y\" begins at byte 4 of the data, after a hole, which ends at 2"));
+              HasSubstr("\"y\" starts at byte 4 of the data, after a hole, which ends at 2"));
   EXPECT_THAT(ErrorOf(OneTensor("\"U8\"", "[4]", "[4,8]")), HasSubstr("after a hole"));
 }
 

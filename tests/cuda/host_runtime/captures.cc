@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Captures of streams, and whom they forbid what. CUDA does not list the calls that may be unsafe
-// while a stream is capturing; here it is all that take or give back something, wait or ask.
+// Captures of streams, and the calls that they forbid. CUDA does not list the calls that may be
+// unsafe while a stream is capturing. Here it is all calls that allocate, free, wait or ask.
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -33,7 +33,7 @@ constexpr std::string_view kMayBeUnsafe[] = {"cudaEventCreate",
                                              "cudaStreamQuery",
                                              "cudaStreamSynchronize"};
 
-// As the documentation of cudaThreadExchangeStreamCaptureMode has it.
+// Follows the documentation of cudaThreadExchangeStreamCaptureMode.
 bool IsForbiddenBy(const Stream& stream) {
   if (stream.capture == cudaStreamCaptureStatusNone) return false;
   if (capture_mode == cudaStreamCaptureModeRelaxed) return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands in for CUDA's header of this name: what cuda/ uses of it, with its names, values and
-// signatures, so that the host's side of cuda/ is built and tested where there is no toolkit.
-// host_runtime.h says what the functions do.
+// Stands in for CUDA's header of this name. It has what cuda/ uses of it, with CUDA's names, values
+// and signatures. So the host's side of cuda/ is built and tested without a toolkit. host_runtime.h
+// says what the functions do.
 #pragma once
 
 #include <cstddef>

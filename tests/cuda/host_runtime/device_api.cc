@@ -93,7 +93,7 @@ cudaError_t cudaGetDevice(int* device) {
   });
 }
 
-// Also to a device that is lost: what is called on it then fails.
+// This works also for a lost device. Calls on it fail then.
 cudaError_t cudaSetDevice(int device) {
   return Call("cudaSetDevice", [&](Machine& machine, Lock&) {
     if (machine.devices.empty()) return cudaErrorNoDevice;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA runtime on the CPU, for tests of the host's side of cuda/. A stream is a thread with a
-// queue; memory of a device is the host's, but copies check what lies where; kernels are functions
-// that tests, or launch_emulated.cc, enqueue. Where CUDA leaves something open, this does what
-// is hardest on the code under test:
+// queue. Memory of a device is the host's, but copies check what lies where. Kernels are functions
+// that tests, or launch_emulated.cc, enqueue. Where CUDA leaves something open, this does what is
+// hardest on the code under test:
 //
-//   - nothing waits for more than CUDA's documentation says, and TSan sees no more order than that
-//     (order.h): a wait that is missing is a race, or, where it matters, old bytes;
-//   - work is held up at random;
+//   - Nothing waits for more than CUDA's documentation says, and TSan sees no more order than that
+//     (order.h). A missing wait is a race, or, where it matters, old bytes.
+//   - Work is delayed at random.
 //   - cudaMemcpy from pageable memory, cudaMemcpy within a device and cudaMemset may return before
-//     they are done, as CUDA's do, and streams that are non-blocking do not wait for them;
-//   - memory is full of junk when it is allocated;
-//   - a kernel or a memset wants the stream's device to be the current one, as CUDA's;
-//   - all calls but those that enqueue or look may be unsafe while a stream is capturing: a thread
-//     to which a capture forbids such calls breaks it by one (captures.cc);
-//   - any call makes a context of the thread's current device, but those that only look.
+//     they are done, as CUDA's do. Non-blocking streams do not wait for them.
+//   - Memory is full of junk when it is allocated.
+//   - A kernel or a memset needs the stream's device to be the current one, as in CUDA.
+//   - All calls except those that enqueue or look may be unsafe while a stream is capturing. A call
+//     on a thread to which a capture forbids them breaks the capture (captures.cc).
+//   - Any call except those that only look makes a context of the thread's current device.
 //
-// All streams are cudaStreamNonBlocking; that of nullptr is one of the current device, which
+// All streams are cudaStreamNonBlocking. The stream nullptr is one of the current device, which
 // orders nothing but itself. A stream that is capturing takes no work.
 //
-// Thread rule: any thread, but Reset and SetDevices, during which nothing else may be called.
+// Thread rule: any thread. No other call may run during Reset and SetDevices.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,54 +36,57 @@ namespace varve::testing {
 
 inline constexpr int kProcessors = 4;  // of each device
 
-// As at the beginning of the process: work that waits is dropped, all is freed, no device is lost,
-// no call fails, none has been counted.
+// Restores the start of the process: waiting work is dropped, everything is freed, no device is
+// lost, no call fails, and none has been counted.
 void Reset();
 
 void SetDevices(int count);            // 2 unless said otherwise
-void SetDeviceMemory(uint64_t bytes);  // of each; 1 GiB unless said otherwise
-// How long work is held up: at random, up to `max`; the same for the same seed, stream by stream.
+void SetDeviceMemory(uint64_t bytes);  // of each device, 1 GiB by default
+// Delays work at random, up to `max`. The delays of each stream follow from the seed.
 void SetDelay(std::chrono::microseconds max, uint64_t seed);
 
-// From now on cudaMalloc takes memory from one block of so many bytes, each next to the one before
-// where sizes are multiples of 256, as CUDA's may lie; none of it is used twice. Once in a test.
+// From now on cudaMalloc takes memory from one block of so many bytes. If sizes are multiples of
+// 256, allocations lie next to each other, as CUDA's may. No byte is used twice. Call it once in a
+// test.
 void PlaceSideBySide(uint64_t bytes);
 
 // The call of this function (cudaMalloc, LaunchDigests ...) after the next `after` ones fails, and
-// does nothing. Of those that threads make whose current device is `device`. cudaSuccess: none
-// will, whatever was said before.
+// does nothing. Only calls of threads whose current device is `device` count. cudaSuccess cancels
+// an earlier fault.
 inline constexpr int kAnyDevice = -1;
 void FailCall(std::string_view function, cudaError_t error, int after = 0, int device = kAnyDevice);
 int NumCalls(std::string_view function);
 
-// The device begins none of its work as long as it is held.
+// While the device is held, it starts none of its work.
 void HoldDevice(int device, bool is_held);
 
 // Waits until no stream has work, which is no order for TSan, as CUDA gives none by it.
 void AwaitIdle();
 
-// From now on the device drops its work, and every call that concerns it fails with `error`, also
-// those that wait; they return when nothing of what they wait for runs any more. What frees, frees.
+// From now on the device drops its work, and every call about it fails with `error`. Calls that
+// wait fail, too, and return when nothing that they wait for runs any more. Calls that free memory
+// still free it.
 void LoseDevice(int device, cudaError_t error = cudaErrorLaunchFailure);
 
-// The devices of which there is a context, which takes half a gigabyte of theirs.
+// Returns the devices that have a context. On a real device it takes half a gigabyte.
 std::vector<int> Contexts();
 
-// What has been allocated, registered or created, and not given back; "cudaMalloc: 300 bytes of
-// device 1".
+// Returns what was allocated, registered or created and not given back, such as "cudaMalloc: 300
+// bytes of device 1".
 std::vector<std::string> Leaks();
 
 // A kernel. It must not call CUDA.
 cudaError_t Enqueue(cudaStream_t stream, std::function<void()> work);
-// The same, as the function `name` of cuda/launch.h.
+// The same, under the name of a function of cuda/launch.h.
 cudaError_t Launch(std::string_view name, cudaStream_t stream, std::function<void()> work);
 // Within one: whether kernels of the device that runs it may touch this memory. If not, the
 // device is lost, as by an illegal address.
 bool MayTouch(const void* memory, size_t size);
 
-// How LaunchDigests and LaunchCopies of cuda/launch.h compute: by the kernels, thread by thread, as
-// they do unless said otherwise; or the same by the codec and memcpy, for what is too large (30
-// MB/s under ASan), and always under TSan, which cannot follow the threads of kernels.
+// How LaunchDigests and LaunchCopies of cuda/launch.h compute. By default the kernels run, thread
+// by thread. With kReference the codec and memcpy compute the same. That is for large inputs
+// (kernels reach 30 MB/s under ASan), and always under TSan, which cannot follow the threads of
+// kernels.
 enum class Kernels { kEmulated, kReference };
 void UseKernels(Kernels kernels);
 Kernels UsedKernels();

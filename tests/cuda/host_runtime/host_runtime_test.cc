@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 using Bytes = std::vector<char>;
 
-// What is on the device now, read in the stream's order.
+// Returns what is on the device now, read in the stream's order.
 Bytes ReadBack(const char* memory, size_t size, cudaStream_t stream) {
   Bytes bytes(size);
   EXPECT_CUDA(cudaMemcpyAsync(bytes.data(), memory, size, cudaMemcpyDeviceToHost, stream));
@@ -182,7 +182,7 @@ TEST_F(HostRuntimeTest, CallsMakeAContextUnlessTheyOnlyLook) {
   EXPECT_CUDA(cudaSetDevice(3));
   EXPECT_THAT(Contexts(), ElementsAre(3));
   cudaEvent_t const event = NewEvent();
-  std::jthread{[event] { EXPECT_CUDA(cudaEventQuery(event)); }};  // which begins on device 0
+  std::jthread{[event] { EXPECT_CUDA(cudaEventQuery(event)); }};  // which starts on device 0
   EXPECT_THAT(Contexts(), ElementsAre(0, 3));
 }
 
@@ -372,7 +372,7 @@ TEST_F(HostRuntimeTest, NoDevices) {
 // A wait that is missing is a race, however late the reader comes.
 class HostRuntimeDeathTest : public HostRuntimeTest {
  protected:
-  // In a process of its own; TSan's exit code.
+  // Runs it in a process of its own. Expects TSan's exit code.
   template <typename Run>
   void ExpectRace(const Run& run) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of cuda/launch.h as work of a stream of the host's runtime: thread by thread, as
-// emulation.h runs them, or what they compute, by the codec and memcpy.
+// The kernels of cuda/launch.h as work of a stream of the host's runtime. They run thread by
+// thread, as emulation.h does it, or the codec and memcpy compute the same.
 #include "tests/cuda/host_runtime/order.h"
 #ifndef VARVE_TSAN  // which knows no coroutines
 // clang-format off

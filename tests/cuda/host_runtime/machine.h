@@ -31,7 +31,7 @@ using Lock = std::unique_lock<std::mutex>;
 struct Work {
   std::function<void()> run;
   // For Publish and Observe: what the host had done when it enqueued this, and what the stream had
-  // done when it was through with it.
+  // done when it finished it.
   uint64_t enqueued_edge = 0;
   uint64_t done_edge = 0;
   bool is_done = false;
@@ -46,7 +46,7 @@ struct Stream {
   std::thread::id captured_by;
   bool is_closed = false;  // ends when its work is done
   std::deque<WorkPointer> queue;
-  WorkPointer last;  // enqueued; null: none yet
+  WorkPointer last;  // the last that was enqueued. Null: none yet
   std::mt19937_64 random;
 };
 using StreamPointer = std::shared_ptr<Stream>;
@@ -96,7 +96,7 @@ struct Machine {
   cudaError_t FindEvent(cudaEvent_t handle, Event** event);
   StreamPointer StartStream(int device);
   WorkPointer Enqueue(Stream* stream, std::function<void()> run);
-  // Wait, the lock being free meanwhile, and observe.
+  // Waits without the lock, then observes.
   void Await(const WorkPointer& work, Lock* lock);
   // Waits only.
   void AwaitDevice(int device, Lock* lock);
@@ -106,21 +106,23 @@ struct Machine {
     return reinterpret_cast<Handle>(next_handle += 16);  // never used twice
   }
 
-  // memory.cc. False: it lies partly in one. Memory that is in none has the type Unregistered.
+  // In memory.cc. Returns false when the memory lies only partly in a range. Memory that is in no
+  // range has the type Unregistered.
   bool FindRange(const void* memory, size_t size, Range* range) const;
   cudaError_t Allocate(std::string_view function, cudaMemoryType type, size_t size, void** memory);
-  // What `function` has made.
+  // Frees what `function` has made.
   cudaError_t Free(std::string_view function, void* memory);
   void MakeArena(size_t size);
   std::byte* Place(cudaMemoryType type, size_t size);
   void Unplace(std::byte* memory);
   void FreeAll();
 
-  // captures.cc. What may be unsafe while a stream is capturing: where a capture forbids that to
-  // this thread, it is invalidated, and the error is cudaErrorStreamCaptureUnsupported.
+  // In captures.cc. Does what may be unsafe while a stream is capturing. If a capture forbids that
+  // to this thread, the capture is invalidated, and the error is cudaErrorStreamCaptureUnsupported.
   cudaError_t DoUnsafe();
 
-  // device_api.cc. Of the current device, as any call does that not only looks.
+  // In device_api.cc. Makes a context of the current device, as every call does that does more than
+  // look.
   void MakeContext(std::string_view function);
 
   cudaError_t LostDevice(int device) const { return devices[static_cast<size_t>(device)].lost; }
@@ -144,7 +146,7 @@ struct Machine {
   std::vector<StreamPointer> running;  // also without a handle
   std::map<cudaEvent_t, Event> events;
   std::map<cudaGraph_t, int> graphs;         // and their device
-  std::map<const std::byte*, Range> ranges;  // by their begin
+  std::map<const std::byte*, Range> ranges;  // by their start
   Arena arena;
 
   std::map<std::string, int, std::less<>> calls;
@@ -156,22 +158,22 @@ struct Machine {
   std::chrono::microseconds Delay(Stream* stream) const;
 };
 
-// Of this thread.
+// The current device of this thread.
 inline thread_local int current_device = 0;
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local bool is_stream = false;
 inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-// Counts the call of a function of CUDA; the fault that is due.
+// Counts the call of a function of CUDA. Returns the fault that is due.
 cudaError_t CountCall(Machine* machine, std::string_view function);
 
-// What it drops from now on; the first error stays.
+// The device drops its work from now on. The first error stays.
 void LoseDevice(Machine* machine, int device, cudaError_t error);
 
-// Whether a call of this function may be unsafe while a stream is capturing.
+// True when a call of this function may be unsafe while a stream is capturing.
 bool MayBeUnsafe(std::string_view function);
 
-// What all functions of CUDA have in common. `body` gets the machine and the lock.
+// What all functions of CUDA do alike. `body` gets the machine and the lock.
 template <typename Body>
 cudaError_t Call(std::string_view function, const Body& body) {
   const Unseen unseen;
@@ -185,7 +187,7 @@ cudaError_t Call(std::string_view function, const Body& body) {
   return error;
 }
 
-// One that concerns the current device.
+// The same for a function that is about the current device.
 template <typename Body>
 cudaError_t CallOnDevice(std::string_view function, const Body& body) {
   return Call(function, [&](Machine& machine, Lock& lock) {

@@ -73,7 +73,7 @@ bool IsPageable(const Copy& copy) {
   return copy.to_type == cudaMemoryTypeUnregistered || copy.from_type == cudaMemoryTypeUnregistered;
 }
 
-// As little as CUDA may.
+// Waits as rarely as CUDA may.
 bool MustWait(const Copy& copy, bool is_async) {
   if (!IsOnDevice(copy.from_type) && !IsOnDevice(copy.to_type)) return true;
   if (copy.to_type == cudaMemoryTypeUnregistered) return true;
@@ -201,7 +201,7 @@ cudaError_t cudaMallocManaged(void** memory, size_t size, unsigned /*flags*/) {
   });
 }
 
-// As CUDA's it waits for all work of the device; nobody should count on that, so TSan is not told.
+// As CUDA's, it waits for all work of the device. Nobody should rely on that, so TSan is not told.
 cudaError_t cudaFree(void* memory) {
   return Call("cudaFree", [&](Machine& machine, Lock& lock) {
     if (memory == nullptr) return cudaSuccess;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL between threads of one process, each with a device of the host's runtime, and only as cuda/
-// uses it: communicators that do not block, and bytes. Where NCCL leaves something open, this does
-// what is hardest on the code under test:
+// NCCL between threads of one process, each with a device of the host's runtime. It has only what
+// cuda/ uses: communicators that do not block, and bytes. Where NCCL leaves something open, this
+// does what is hardest on the code under test:
 //
-//   - nothing is launched before the caller has asked twice how it goes;
-//   - a rank sends until the other has received, and waits for ever for one that does not come;
-//   - a communicator is finalized when all ranks have finalized or aborted it.
+//   - Nothing is launched before the caller has asked twice for the state.
+//   - A rank sends until the other has received, and waits for ever for one that does not come.
+//   - A communicator is finalized when all ranks have finalized or aborted it.
 //
 // FailCall makes the functions fail by their names, and launches by "NcclKernel".
 #include <nccl.h>
@@ -24,7 +24,7 @@
 namespace varve::testing::runtime {
 namespace {
 
-// One way, as one rank sees it.
+// One direction, as one rank sees it.
 struct Part {
   bool is_send = false;
   int peer = 0;
@@ -69,7 +69,7 @@ struct Nccl {
   std::map<ncclComm_t, CommPointer> comms;
 };
 
-// What a thread has called between ncclGroupStart and ncclGroupEnd; one communicator at most.
+// What a thread has called between ncclGroupStart and ncclGroupEnd, for one communicator at most.
 struct Group {
   int depth = 0;
   CommPointer comm;
@@ -91,7 +91,7 @@ ncclResult_t CallNccl(const char* function, const Body& body) {
   return result;
 }
 
-// One that concerns a communicator.
+// The same for a function that is about a communicator.
 template <typename Body>
 ncclResult_t CallOnComm(const char* function, ncclComm_t handle, const Body& body) {
   return CallNccl(function, [&](Nccl& nccl) {
@@ -100,7 +100,7 @@ ncclResult_t CallOnComm(const char* function, ncclComm_t handle, const Body& bod
   });
 }
 
-// Under the mutex. Whether there was something to receive.
+// Call it under the mutex. Returns whether there was something to receive.
 bool Receive(Clique* clique, int rank, Part* part) {
   std::deque<Part*>& sent = clique->sent[{part->peer, rank}];
   if (sent.empty()) return false;
@@ -271,7 +271,7 @@ ncclResult_t ncclGroupStart() {
   });
 }
 
-// Whatever comes of it, the thread is out of the group.
+// Even after an error, the thread is out of the group.
 ncclResult_t ncclGroupEnd() {
   const Group ended = std::exchange(group, {});
   return CallNccl("ncclGroupEnd", [&](Nccl&) {

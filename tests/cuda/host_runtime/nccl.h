@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands in for NCCL's header of this name, as cuda_runtime_api.h does for CUDA's: what cuda/ uses
-// of it. nccl.cc says what the functions do.
+// Stands in for NCCL's header of this name, as cuda_runtime_api.h does for CUDA's. It has what
+// cuda/ uses. nccl.cc says what the functions do.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What TSan sees of the runtime. Its locks would order much that CUDA does not: a stream that takes
-// its next work from a queue would be ordered before whoever locks the queue next, and a wait that
-// the code under test forgot would stay hidden. So TSan is told to look away while the runtime is
-// at work (Unseen), and each order that CUDA gives is said by name: Publish on one side, Observe on
-// the other. What kernels, copies and tests do is Seen. Without TSan all of this is nothing.
+// What TSan sees of the runtime. The locks of the runtime would order much that CUDA does not. For
+// example, a stream that takes its next work from a queue would be ordered before the next thread
+// that locks the queue. A wait that the code under test forgot would then stay hidden. So TSan
+// ignores the runtime's own work (Unseen), and each order that CUDA gives is declared: Publish on
+// one side, Observe on the other. What kernels, copies and tests do is Seen. Without TSan all of
+// this does nothing.
 #pragma once
 
 #if defined(__has_feature)
@@ -60,7 +61,7 @@ class Visibility {
   const bool before_;
 };
 
-// Of this thread, until the end of the scope; they nest.
+// Applies to this thread until the end of the scope. Scopes nest.
 struct Unseen : Visibility {
   Unseen() : Visibility(true) {}
 };
@@ -68,7 +69,7 @@ struct Seen : Visibility {
   Seen() : Visibility(false) {}
 };
 
-// What this thread has done comes before what those do who observe `edge` later.
+// What this thread has done comes before what a thread does that observes `edge` later.
 inline void Publish([[maybe_unused]] void* edge) {
 #ifdef VARVE_TSAN
   const Seen seen;

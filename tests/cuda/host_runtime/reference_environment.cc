@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linked into a test: kernels are computed by the codec and memcpy, in half the time of those that
-// are emulated; device_digest_test.cc and batch_kernel_test.cc run these.
+// Linked into a test, this makes the codec and memcpy compute what kernels would, in half the time
+// of emulated kernels. device_digest_test.cc and batch_kernel_test.cc run the kernels.
 #include <gtest/gtest.h>
 
 #include "tests/cuda/host_runtime/host_runtime.h"

@@ -49,7 +49,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return MakeStream("cudaStreamCreateWithPriority", stream, flags);
 }
 
-// What is enqueued is still done; nobody waits for it.
+// The enqueued work is still done. Nobody waits for it.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return Call("cudaStreamDestroy", [&](Machine& machine, Lock&) {
     const auto found = machine.streams.find(handle);
@@ -82,7 +82,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   });
 }
 
-// The event as it is recorded now; one that never was is not waited for.
+// Waits for the event as it is recorded now. It does not wait for an event that was never recorded.
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned /*flags*/) {
   return Call("cudaStreamWaitEvent", [&](Machine& machine, Lock&) {
     StreamPointer stream;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams as threads. A stream's work runs one after the other and Seen; all around it is Unseen.
+// Streams as threads. A stream's work runs one after the other and is Seen. Everything around it is
+// Unseen.
 #include <thread>
 #include <utility>
 

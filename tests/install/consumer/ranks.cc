@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That varve::mpi and varve::nccl bring all that they are linked with. Not run: it may be without
-// mpirun.
+// Links varve::mpi and varve::nccl, to show that they bring everything they need. It is not run,
+// because mpirun may be missing.
 #include <varve/mpi_ranks.h>
 #include <varve/nccl_ranks.h>
 

@@ -22,7 +22,7 @@ class CursorTest : public InternalsTest {
     }
   }
   static std::string Value(uint64_t i) { return "value of " + std::to_string(i); }
-  // By a cursor and alone.
+  // Finds the key by a cursor and by itself.
   void ExpectFinds(Cursor* cursor, uint64_t i) {
     const auto found = cursor->Find(EncodeNumber(i));
     ASSERT_TRUE(found.ok()) << found.status().ToString();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reclaim knows without reading counts is what the counts say, and costs what has changed.
+// What a reclaim knows without reading counts must equal what the counts say, and its cost must
+// depend on what has changed.
 #include "store/db/dead_space.h"
 
 #include <rocksdb/convenience.h>
@@ -73,7 +74,7 @@ class DeadSpaceTest : public InternalsTest {
     EXPECT_EQ(found, dead.size()) << when;
   }
 
-  // Files may be merged meanwhile: that changes no count.
+  // Files may be merged meanwhile, which changes no count.
   void ExpectAsCounted(const std::string& when) {
     const auto dead = FindDead();
     uint64_t bytes = 0;
@@ -133,14 +134,14 @@ TEST_F(DeadSpaceTest, OpeningDoesNotReadAllSaves) {
   store_ = Store::Open(path()).value();
   const uint64_t bytes = rocksdb::get_perf_context()->iter_read_bytes;
   rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);
-  EXPECT_LE(bytes, 400 * (files + 2));  // a look a file; the records of saves are some 12,000
+  EXPECT_LE(bytes, 400 * (files + 2));  // a look a file. The records of saves are about 12,000
   EXPECT_EQ(impl()->num_saves_visited_for_test(), 0u);
   VARVE_ASSERT_OK(Save(81, {RandomTensor("t", DType::kU8, {3000}, 81)}).status());
   EXPECT_EQ(impl()->num_saves_visited_for_test(), 0u);
   ExpectAsCounted("after opening");
 }
 
-// What commits change while the records of saves are read counts, and so does what they undo.
+// Changes of commits during the read of the save records count, and so do changes that undo them.
 TEST_F(DeadSpaceTest, CommitsCountWhileItIsLearned) {
   const TestTensor a = RandomTensor("a", DType::kU8, {3000}, 1);
   const TestTensor b = RandomTensor("b", DType::kU8, {3000}, 2);
@@ -169,7 +170,7 @@ TEST_F(DeadSpaceTest, CommitsCountWhileItIsLearned) {
   EXPECT_FALSE(space.is_known());
 }
 
-// A save in several files, of which one dies in part and another as a whole.
+// A save lies in several files. One of them dies in part and another as a whole.
 TEST_F(DeadSpaceTest, ASaveInSeveralFilesIsCountedByFile) {
   std::vector<TestTensor> state;
   for (int i = 0; i < 12; ++i) {
@@ -238,7 +239,7 @@ TEST_F(DeadSpaceTest, ADropVisitsWhatItChanges) {
   EXPECT_EQ(visited[2], visited[0]);
 }
 
-// What dies while a file is rewritten, and what comes meanwhile.
+// Chunks die and come while a file is rewritten.
 class BesideTest : public InternalsTest {
  protected:
   void SetUp() override {

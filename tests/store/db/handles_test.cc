@@ -214,7 +214,7 @@ TEST_F(HandlesTest, NewSavesGoOnAfterABlockOfThem) {
   }
 }
 
-// Beside a writer, what is missing is looked for once more; nobody has to catch up first.
+// Beside a writer, a read looks once more for what is missing. The caller need not catch up first.
 TEST_F(HandlesTest, ReaderFindsWhatWasCommittedAfterItOpened) {
   const TestTensor a = RandomTensor("t", DType::kU8, {100000}, 1);
   auto beside = Store::OpenForReading(path()).value();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A manifest that has lost its end is damage, not an earlier state; and nothing else is taken for
+// A manifest that has lost its end is damage, not an earlier state. Nothing else is mistaken for
 // that.
 #include "store/db/manifest_note.h"
 

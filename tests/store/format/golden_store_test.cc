@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stores as files (tests/golden): what the code of one day wrote must be read and written on by all
-// later code. A change of the format adds one here; VARVE_WRITE_GOLDEN=1 makes the newest anew.
+// later code. A change of the format adds one here. VARVE_WRITE_GOLDEN=1 makes the newest anew.
 //   store         format version 1 as it was first
 //   store_planes  saves know the planes of their frames
 //   store_roles   tensors know their role, and whose storage they shared
@@ -41,7 +41,7 @@ std::vector<TestTensor> GoldenStep(int step) {
   return {master, model, zeros, scalar, noise};
 }
 
-// Of "zeros", [200].
+// The layouts of "zeros", whose shape is [200].
 std::vector<ShardLayout> GoldenShards() {
   ShardLayout first = ShardLayout::Whole({200}), second = first, flat = first;
   first.axes[0] = {{150, 10}, {0, 90}, {.length = 3, .is_padding = true}};

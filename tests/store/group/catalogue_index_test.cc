@@ -67,7 +67,7 @@ class CatalogueIndexTest : public ::testing::Test {
   CataloguePlaceOnDisk place() const { return {folder_.path(), kSeed, 5}; }
   fs::path File(const std::string& name) const { return CataloguesFolder(folder_.path()) / name; }
 
-  // What the log says of an attempt with these parts.
+  // Returns what the log says about an attempt with these parts.
   static GroupAttempt Attempt(const std::map<uint32_t, GroupPart>& parts, const Digest& catalogue) {
     GroupAttempt attempt{.committed = true, .catalogue = catalogue};
     std::vector<MemberId> members;
@@ -79,7 +79,7 @@ class CatalogueIndexTest : public ::testing::Test {
     return attempt;
   }
 
-  // Of the two calls that make up one save.
+  // Makes both calls of one save.
   GroupAttempt Write(const Catalogue& catalogue, uint32_t num_ranks, const CatalogueCut& cut = {}) {
     const auto parts = MakeParts(num_ranks);
     const auto digest = WriteIndexedCatalogue(place(), catalogue, parts, cut);
@@ -190,7 +190,7 @@ TEST_F(CatalogueIndexTest, APrefixReadsItsSections) {
         found.insert(found.end(), section.begin(), section.end());
       }
       EXPECT_TRUE(found == expected) << prefix;
-      if (cut.section_bytes == 0) {  // a section a tensor; the one before may end with the prefix
+      if (cut.section_bytes == 0) {  // a section a tensor. The one before may end with the prefix
         EXPECT_LE(reader->num_sections_read(), expected.size() / 3 + 1) << prefix;
       }
     }

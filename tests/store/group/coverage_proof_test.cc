@@ -15,7 +15,8 @@ CatalogueShard Rows(const std::string& name, uint32_t rank, int64_t begin, int64
   return {.name = name, .rank = rank, .shape = layout.LocalShape(), .layout = Canonical(layout)};
 }
 
-// "a" in two parts, each held twice; "b" whole on two ranks; "own" on each rank, without layouts.
+// "a" has two parts, each held twice. "b" is whole on two ranks. "own" is on each rank, without
+// layouts.
 Catalogue FourRanks() {
   Catalogue catalogue;
   for (uint32_t rank = 0; rank < 4; ++rank) {

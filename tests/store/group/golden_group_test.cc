@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Groups as files (tests/golden): what the code of one day wrote must be read and written on by all
-// later code. A change of the format adds one here; VARVE_WRITE_GOLDEN=1 makes the newest anew.
+// later code. A change of the format adds one here. VARVE_WRITE_GOLDEN=1 makes the newest anew.
 //   group  version 1 as it was first: one file a catalogue,
 //          parts of all ranks in snapshots (kind 16)
 //          and in commits (kind 5)
 //   group_crews  version 2: parts of committed steps are in the indices of their catalogues
 //   group_slots  version 3: parts of open ones are in slots, snapshots are files
-// In each: three ranks; a snapshot, and saves before and after it; a tag, metrics, a fork, a drop.
+// Each has three ranks, a snapshot, saves before and after it, a tag, metrics, a fork and a drop.
 #include <cstdlib>
 #include <thread>
 
@@ -212,7 +212,8 @@ TEST_P(GoldenGroupTest, IsReadAndWrittenOn) {
   EXPECT_THAT(store->Check({.read_data = true})->errors, IsEmpty());
 }
 
-// Ranks of this day in a job that a program of version 1 has started, which may be beside others.
+// Current ranks in a job that a program of version 1 has started. Ranks of that program may take
+// part.
 TEST_P(GoldenGroupTest, AnEpochOfAnOlderProgramIsWrittenOnInItsForm) {
   uint64_t epoch = 0;
   {

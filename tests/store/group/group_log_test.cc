@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The log: who gets a number when several want it, what happens to those who do not know whether
-// they got it, and that snapshots keep it short without losing anything.
+// Tests the log: which process gets a number when several want it, what happens to those that do
+// not know whether they got it, and that snapshots keep it short without losing anything.
 #include "store/group/group_log.h"
 
 #include <sys/wait.h>
@@ -86,7 +86,8 @@ TEST_F(GroupLogTest, DebrisOfACreateIsNoRecordAndGoes) {
   EXPECT_EQ(NumFiles(), 0u);
 }
 
-// Appends `n` members with ids from `first` on; what the state does not show counts as failed.
+// Appends `n` members with ids from `first` on. A member that the state does not show counts as
+// failed.
 int AppendMembers(GroupLog* log, MemberId first, uint64_t n) {
   int failed = 0;
   for (MemberId id = first; id < first + n; ++id) {
@@ -162,7 +163,7 @@ TEST_F(GroupLogTest, AMissingRecordIsNoticed) {
   EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "gaps"));
 }
 
-// Whoever appends it would make the log unreadable for everybody.
+// A process that appends it would make the log unreadable for everybody.
 TEST_F(GroupLogTest, ARecordThatCannotBeReadIsNotWritten) {
   GroupLog log = MakeLog();
   AppendEpochs(&log, 1);
@@ -258,7 +259,7 @@ TEST_F(GroupLogTest, ADamagedSnapshotIsNamed) {
   EXPECT_EQ(EpochOf(other), GroupLog::kSnapshotInterval + 2);
 }
 
-// What a process leaves that was killed between a snapshot's file and its record.
+// A process leaves this if it is killed between a snapshot's file and its record.
 TEST_F(GroupLogTest, FilesOfSnapshotsThatWereNotTakenGo) {
   GroupLog log = MakeLog();
   AppendEpochs(&log, 3);
@@ -306,7 +307,7 @@ TEST_F(GroupLogTest, OneWhoSleptAppendsNothingToThePast) {
   VARVE_ASSERT_OK(sleeper.Refresh());
   AppendEpochs(&log, 4 * GroupLog::kSnapshotInterval);
   const uint64_t epochs = EpochOf(log);
-  // What a process does that was stopped between its look at the log and its link.
+  // A process does this if it is stopped between its look at the log and its link.
   const GroupRecord late{{}, EpochRecord{4, 99, 9}};
   EXPECT_EQ(MakeRecordLog()->Create(4, EncodeGroupRecord(kSeed, 4, late)).value(),
             CreateOutcome::kOk);

@@ -131,7 +131,7 @@ TEST(GroupRecordTest, SnapshotsAreChecked) {
   EXPECT_THAT(decode(bad), FailsWith(StatusCode::kCorruption, "a pin names attempt 4"));
 }
 
-// Of a group in which 64 ranks have saved each step: what ranks have in common is there once.
+// A group in which 64 ranks have saved each step. What ranks have in common is stored once.
 GroupState ManySteps(uint64_t num_steps, uint32_t num_ranks) {
   GroupState state;
   state.version = 2;
@@ -146,7 +146,7 @@ GroupState ManySteps(uint64_t num_steps, uint32_t num_ranks) {
     state.ranks[rank] = rank + 1;
   }
   const GroupCrew crew{std::make_shared<const std::vector<MemberId>>(members)};
-  // As a job that was restarted on one other host meanwhile.
+  // The job was restarted on another host meanwhile.
   members.back() = 1;
   const GroupCrew other{std::make_shared<const std::vector<MemberId>>(members)};
   for (uint64_t step = 1; step <= num_steps; ++step) {

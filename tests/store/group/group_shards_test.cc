@@ -20,7 +20,7 @@ using ::testing::SizeIs;
 
 constexpr size_t kFloat = 4;
 
-// Columns in equal parts; the last one has padding behind it.
+// Columns in equal parts. The last one has padding behind it.
 std::vector<ShardLayout> Columns(const std::vector<int64_t>& shape, int64_t parts) {
   std::vector<ShardLayout> layouts;
   const int64_t each = (shape[1] + parts - 1) / parts;
@@ -111,7 +111,7 @@ TEST_F(GroupShardsTest, AnyNumberOfRanksReadsItsOwnParts) {
   }
 }
 
-// Steps 2 and 3 have the same elements, which differ from those of step 1 in two places; step 3 is
+// Steps 2 and 3 have the same elements, which differ from those of step 1 in two places. Step 3 is
 // cut for other ranks.
 TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
   const TestTensor before = NormalTensor("w", {60, 101}, 1);

@@ -111,7 +111,7 @@ TEST(GroupStateTest, ACommitWithAnIndexKeepsTotalsAndMembersOnly) {
   EXPECT_FALSE(group.state.IsInUse(kMembers[2]));
 }
 
-// What slots have said is in the index; the log knows the members of now, and the sums.
+// The index has what the slots have said. The log knows the current members and the sums.
 TEST(GroupStateTest, ACommitOfGatheredPartsTakesTheMembersOfNow) {
   Group group;
   group.Start(2);
@@ -144,7 +144,7 @@ TEST(GroupStateTest, GatheredPartsAreOfAllRanks) {
   }
 }
 
-// Rank 0 looks again after each append; another rank may have joined and given up before that.
+// Rank 0 looks again after each append. Another rank may have joined and given up before that.
 TEST(GroupStateTest, RankZeroBeginsAnAttemptOnce) {
   Group group;
   group.Start(2);
@@ -198,7 +198,7 @@ TEST(GroupStateTest, ANewEpochEndsWhatWasOpenAndMutesOldRanks) {
   EXPECT_EQ(after, before);
 }
 
-// A rank was started again within the epoch; its older process is still there, in a member of its
+// A rank was started again within the epoch. Its older process is still there, in a member of its
 // own.
 TEST(GroupStateTest, OfTwoInstancesOfARankTheNewerCounts) {
   Group group;
@@ -429,7 +429,7 @@ TEST_P(GroupStatePropertyTest, AnyPrefixIsSoundAndOutcomesAreForEver) {
     if (record.author.epoch != 0 && record.author.epoch != before.epoch) {
       GroupState after = state;
       after.next = before.next;
-      GroupState idle = before;  // but for pins that expire meanwhile
+      GroupState idle = before;  // except for pins that expire meanwhile
       idle.Apply({{}, UnpinRecord{1000}});
       idle.next = before.next;
       ASSERT_EQ(after, idle) << "a record of epoch " << record.author.epoch << " had an effect";

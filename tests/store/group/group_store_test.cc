@@ -23,7 +23,8 @@ using ::testing::UnorderedElementsAre;
 constexpr auto kTimeout = std::chrono::milliseconds(20000);
 constexpr auto kShort = std::chrono::milliseconds(200);
 
-// What rank `rank` saves at a step: a tensor that all ranks have a shard of, and one of its own.
+// Returns what rank `rank` saves at a step: a tensor of which all ranks have a shard, and one of
+// its own.
 std::vector<TestTensor> ContentOf(uint32_t rank, uint64_t step) {
   return {NormalTensor("shared", {40 + rank, 5}, 100 * step + rank),
           RandomTensor("of rank " + std::to_string(rank), DType::kU8, {1000}, rank)};
@@ -78,7 +79,7 @@ class GroupStoreTest : public ::testing::Test {
     return writer->Commit();
   }
 
-  // All ranks save; what each of them got.
+  // All ranks save. Returns the results.
   std::vector<Status> Save(uint64_t step, const SaveOptions& options = {}) {
     std::vector<Status> statuses(ranks_.size());
     std::vector<std::jthread> threads;
@@ -202,7 +203,7 @@ TEST_F(GroupStoreTest, MembersShareWithTheirParents) {
   SaveAll(10);
   const uint64_t chunks = ranks_[0]->Stats().value().num_chunks;
   SaveAll(20);
-  // Of each rank one tensor changes and one does not.
+  // One tensor of each rank changes and one does not.
   EXPECT_EQ(ranks_[0]->Stats().value().num_chunks, chunks + 2);
 }
 
@@ -274,7 +275,7 @@ TEST_F(GroupStoreTest, WhatARankThatIsGoneHasSavedCounts) {
   for (const auto& rank : ranks_) {
     static_cast<GroupStore&>(*rank).SetGone([] { return std::vector<uint32_t>{1}; });
   }
-  // Rank 1 saves first: rank 0 is not held up by what is there.
+  // Rank 1 saves first. Existing files do not delay rank 0.
   std::jthread other([&] { VARVE_EXPECT_OK(SaveRank(ranks_[1].get(), 1, 10).status()); });
   auto* const first = static_cast<GroupStore*>(ranks_[0].get());
   auto writer = ranks_[0]->Begin(10);
@@ -303,7 +304,7 @@ TEST_F(GroupStoreTest, WhoWaitsLongSaysForWhom) {
                            "gives up after 200 ms"));
 }
 
-// One that tries again takes up the attempt that the others know.
+// A rank that tries again takes up the attempt that the others know.
 TEST_F(GroupStoreTest, ARankTriesItsPartAgainInTheSameAttempt) {
   Start(2);
   auto* const second = static_cast<GroupStore*>(ranks_[1].get());
@@ -325,7 +326,7 @@ TEST_F(GroupStoreTest, ARankTriesItsPartAgainInTheSameAttempt) {
 TEST_F(GroupStoreTest, WhoeverTriesNoMoreEndsTheSaveOfAll) {
   Start(2, std::chrono::hours(10));
   for (const auto& rank : ranks_) static_cast<GroupStore&>(*rank).SetTriesAgain();
-  for (const uint32_t failing : {0u, 1u}) {  // it has not come to begin the save
+  for (const uint32_t failing : {0u, 1u}) {  // it has not come to start the save
     std::jthread other([&] {
       const Status status = SaveRank(ranks_[1 - failing].get(), 1 - failing, 10).status();
       EXPECT_THAT(status, FailsWith(StatusCode::kIOError,
@@ -393,7 +394,7 @@ TEST_F(GroupStoreTest, RanksOfAnEarlierEpochChangeNothing) {
   ExpectHolds(*old[1], 20, 1);  // but it may read
 }
 
-// It had begun a save, slept through a restart, and goes on.
+// The rank had started a save, slept through a restart, and goes on.
 TEST_F(GroupStoreTest, ASaveOfAnEarlierEpochIsNeverSeen) {
   Start(1);
   auto writer = ranks_[0]->Begin(10);
@@ -425,7 +426,7 @@ TEST_F(GroupStoreTest, DropsReachAllMembers) {
   Start(2);
   for (uint64_t step = 1; step <= 4; ++step) SaveAll(step);
   const std::vector<CheckpointId> ids{{"main", 1}, {"main", 3}};
-  {  // by a command, beside the ranks
+  {  // by a command, at the same time as the ranks
     const auto root = Store::Open(path());
     VARVE_ASSERT_OK(root.status());
     EXPECT_GT((*root)->BytesFreedByDrop(ids).value(), 0u);
@@ -618,7 +619,7 @@ TEST_F(GroupStoreTest, AMemberThatCannotBeOpenedIsAnError) {
   const auto joined = Group::Join(path(), {.rank = 0, .epoch = epoch, .timeout = kTimeout});
   EXPECT_THAT(joined, FailsWith(StatusCode::kCorruption, member.string()));
   EXPECT_EQ(Names("members").size(), 1u);
-  // What the message says: out of the way, or mended.
+  // Does what the message says: moves it away, or mends it.
   fs::rename(member, folder_.path() / "member");
   Start(1);
   EXPECT_EQ(Names("members").size(), 1u);

@@ -29,7 +29,7 @@ class PinKeeperTest : public ::testing::Test {
       return std::optional(record);
     }));
   }
-  // As ranks that go on saving.
+  // Appends as ranks do that go on saving.
   void AppendMany(uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) Append({{}, UntagRecord{"main", "none"}});
   }

@@ -94,7 +94,7 @@ class CountingLog : public RecordLog {
   Files* const files_;
 };
 
-// The ranks of a job, of which one after the other does what it can; none ever waits.
+// The ranks of a job. One after the other does what it can, and none ever waits.
 class Job {
  public:
   explicit Job(uint32_t num_ranks) {
@@ -184,7 +184,7 @@ TEST(SaveOperationsTest, ManySavesStayBounded) {
   EXPECT_LE(job.files()->named.size(), kRanks + 3);
 }
 
-// In a large group no rank looks again and again at first, and they do not look all at once.
+// In a large group, ranks pause before the first look, and do not look all at once.
 TEST(SaveOperationsTest, ManyWhoWaitLookOneAfterTheOther) {
   constexpr uint32_t kRanks = 256;
   constexpr uint64_t kRanksPerMs = 16;

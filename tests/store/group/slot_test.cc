@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which slots count: those of this very attempt, by the ranks' processes of now.
+// Tests which slots count: those of this very attempt, by the current processes of the ranks.
 #include "store/group/slot.h"
 
 #include <fstream>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs that follow one another over one log, whose ranks are killed, or stopped between any two of
-// their looks at the log and woken up when another job has begun, or another process goes on as the
-// same rank. No rank may report a save as durable unless the log has committed the attempt that its
-// own job began, with the part that this very process prepared; and none may report one as failed
-// that is there.
+// Jobs that follow one another over one log. Their ranks are killed, or stopped between any two of
+// their looks at the log. A stopped rank is woken up when another job has started, or another
+// process goes on as the same rank. No rank may report a save as durable unless the log has
+// committed the attempt that its own job started, with the part that this very process prepared.
+// None may report one as failed that is committed.
 //
-// Nothing here takes time or depends on it: ranks take turns on one thread, each for as many
-// operations on the log as the seed says, and a wait is a turn given up. VARVE_FULL_SIZE=1,
-// which scripts/must_show sets, runs 5,000 rounds.
+// Nothing here takes time or depends on it. Ranks take turns on one thread, each for as many
+// operations on the log as the seed says. A wait gives up the turn. With VARVE_FULL_SIZE=1, which
+// scripts/must_show sets, it runs 5,000 rounds.
 #include <ucontext.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -72,7 +72,7 @@ class Turns {
   bool waits() const { return waits_; }
   void Kill() { is_killed_ = true; }
 
-  // Of what it does.
+  // Describes what it does.
   void BeforeOperation() {
     if (left_-- <= 0) Yield();
   }
@@ -195,7 +195,7 @@ struct Claim {
 // What the log says of an attempt that was committed.
 struct Committed {
   CheckpointId id;
-  uint64_t epoch = 0;             // of whoever began it
+  uint64_t epoch = 0;             // epoch of the rank that started it
   std::vector<MemberId> members;  // by rank
   bool is_dropped = false;        // since
 };
@@ -308,7 +308,7 @@ class Round {
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) StartRank(rank);
   }
 
-  // Of a rank whose first process is stopped: the system holds it for dead.
+  // For a rank whose first process is stopped. The system takes it for dead.
   void StartSecondProcess() {
     for (const auto& rank : ranks_) {
       if (rank->author.epoch != epoch_ || rank->turns.state() != Turns::State::kRuns) continue;
@@ -339,7 +339,7 @@ class Round {
         const Turns& turns_of = rank->turns;
         if (turns_of.state() == Turns::State::kStopped) stopped.push_back(rank.get());
         if (turns_of.state() != Turns::State::kRuns) continue;
-        // Whoever waits would look at the same log again.
+        // A rank that waits would look at the same log again.
         const bool sees_nothing_new = turns_of.waits() && rank->seen == records_.size();
         (sees_nothing_new ? wait : run).push_back(rank.get());
       }
@@ -369,7 +369,7 @@ class Round {
     rank->turns.Start([this, rank] { Train(rank); });
   }
 
-  // As member.cc does it. False: its epoch is over.
+  // Joins as member.cc does. Returns false when its epoch is over.
   static bool Join(const Rank& rank) {
     const Status owns =
         rank.log->Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
@@ -390,7 +390,7 @@ class Round {
         .ok();
   }
 
-  // As group_writer.cc does it.
+  // Saves as group_writer.cc does.
   Status Save(const Rank& rank, AttemptsTaken* taken, Claim* claim) {
     RankSave save(rank.log.get(), rank.author, {.timeout = kForEver, .says_so_after = kForEver},
                   taken, claim->id);
@@ -419,7 +419,7 @@ class Round {
     for (const uint64_t step : kSteps) {
       Claim claim{.author = rank->author, .id = {"main", step}, .status = {}};
       claim.status = Save(*rank, &taken, &claim);
-      if (rank->turns.is_killed()) return;  // nobody hears of it
+      if (rank->turns.is_killed()) return;  // nobody is told
       claims_.push_back(claim);
     }
   }

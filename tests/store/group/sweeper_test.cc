@@ -35,7 +35,7 @@ TEST(SweeperTest, AnErrorEndsTheWorkUntilItIsAskedForAgain) {
   EXPECT_EQ(rounds, 4);
 }
 
-// What was asked for last is begun; endless work keeps nobody.
+// One round starts for the last request. Endless work delays nobody.
 TEST(SweeperTest, ItsEndIsSoon) {
   std::atomic<int> rounds = 0;
   {

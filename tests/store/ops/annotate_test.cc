@@ -66,7 +66,7 @@ TEST_F(AnnotateTest, RefusesWhatNamesNothing) {
               FailsWith(StatusCode::kFailedPrecondition, "for reading only"));
 }
 
-// What is remembered of tags by step follows every change of them, here and beside the writer.
+// The remembered tags of a step follow every change, here and beside the writer.
 TEST_F(AnnotateTest, TagsOfAnOpenedStepAreThoseOfNow) {
   const auto reader = Store::OpenForReading(path()).value();
   const auto expect_tags = [&](uint64_t step, const std::vector<std::string>& tags) {

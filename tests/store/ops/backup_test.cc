@@ -99,7 +99,7 @@ TEST_F(BackupTest, RefusesFoldersOfOthers) {
   EXPECT_THAT(BackUp(path(), copy()), FailsWith(StatusCode::kCorruption, "BACKUP"));
 }
 
-// What a crash may leave: debris of a backup that did not finish.
+// A crash may leave such debris of a backup that did not finish.
 TEST_F(BackupTest, GoesOnAfterACrash) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   VARVE_ASSERT_OK(BackUp(path(), copy()).status());
@@ -140,7 +140,7 @@ TEST_F(BackupTest, DamageDoesNotReplaceAGoodCopy) {
   ExpectCopyHolds({1});
 }
 
-// A copy that is called verified is not made of what is damaged already; an earlier one stays.
+// A verified copy does not contain a file that was damaged before. An earlier copy stays.
 TEST_F(BackupTest, ADamagedChunkIsNotCopied) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   VARVE_ASSERT_OK(BackUp(path(), copy()).status());
@@ -168,7 +168,7 @@ TEST_F(BackupTest, ADamagedChunkIsNotCopied) {
               FailsWith(StatusCode::kCorruption, damaged));
 }
 
-// Neither a first write that failed nor a crash in the middle of it is in the way of the next.
+// Neither a first write that failed nor a crash in the middle of it prevents the next backup.
 TEST_F(BackupTest, GoesOnAfterAMarkerThatWasNotWritten) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   fs::create_directory(copy());
@@ -187,7 +187,7 @@ TEST_F(BackupTest, CopiesMoreFilesThanItMayOpen) {
     }
     return fs::path();
   }();
-  // No manifest names these; the copy does without them in the end.
+  // No manifest names these. In the end the copy does not have them.
   for (int i = 0; i < 200; ++i) {
     fs::copy(table, path() / "db" / (std::to_string(900000 + i) + ".sst"));
   }

@@ -31,7 +31,7 @@ TestTensor Rounded(const TestTensor& master, std::string name) {
 
 class BranchTest : public testing::StoreTest {
  protected:
-  // What step `step` holds: a part that changes and one that does not, and a derived tensor.
+  // Returns what step `step` holds: a part that changes, one that does not, and a derived tensor.
   static std::vector<TestTensor> State(uint64_t step) {
     const TestTensor master = NormalTensor("master", {300000}, step);
     return {master, Rounded(master, "model"), RandomTensor("frozen", DType::kF32, {70000}, 1)};
@@ -169,7 +169,7 @@ TEST_F(BranchTest, SavingAnExistingStepMayForkIt) {
   EXPECT_EQ((*store_->OpenCheckpoint("main", 20))->info().parent, (CheckpointId{"main~1", 30}));
 }
 
-// What other threads commit while a rewind copies records: were the commit mutex held, the first of
+// Other threads commit while a rewind copies records. If the commit mutex were held, the first of
 // them would wait for ever.
 class BesideRewindTest : public BranchTest {
  protected:
@@ -273,7 +273,7 @@ TEST_F(BesideRewindTest, ASaveThatForksWhatMovesIsRefused) {
   EXPECT_THAT(StepsOf("main~1"), ElementsAre(30, 40));
 }
 
-// Of what moves only tags and the records of runs are held.
+// Of the records that move, memory holds only tags and the records of runs.
 TEST_F(BranchTest, ARewindHoldsNoRecords) {
   std::vector<TestTensor> state;
   for (int i = 0; i < 20; ++i) {

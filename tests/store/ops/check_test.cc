@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a check must find: one thing is changed behind the store's back, and one error names it.
+// Tests what a check must find: one thing is changed behind the store's back, and one error names
+// it.
 #include <rocksdb/perf_context.h>
 #include <rocksdb/perf_level.h>
 
@@ -196,7 +197,7 @@ TEST_F(CheckTest, UnknownPlanesAreNoError) {
   ExpectSound();
 }
 
-// What a record says costs neither time nor memory beyond what is there.
+// A false count costs no time or memory beyond what is on disk.
 TEST_F(CheckTest, CountsThatNothingOnDiskHolds) {
   SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(1))).value();
   const SaveRecord sound = record;

@@ -88,7 +88,8 @@ TEST_F(CopyTest, CarriesEverythingOfACheckpoint) {
   EXPECT_EQ(*to->ReadBytes("loader"), *from->ReadBytes("loader"));
 }
 
-// With one seed both stores have the same digests, and a chunk that is there is never read here.
+// With one seed both stores have the same digests, so a chunk that the target has is never read
+// from the source.
 TEST_F(CopyTest, ReadsNothingThatAStoreOfTheSameSeedHas) {
   Reset({.digest_seed = 5});
   OpenOther({.digest_seed = 5});

@@ -93,7 +93,7 @@ TEST_F(HistoryTest, DiffSortsTensorsByWhatBecameOfThem) {
   EXPECT_THAT(store_->Diff({"main", 1}, {"main", 9}), FailsWith(StatusCode::kNotFound, "step 9"));
 }
 
-// Numbers have gaps; some are there only before, or only after.
+// Numbers have gaps. Some exist only before, or only after.
 TEST_F(HistoryTest, ShardsAreComparedWithThoseOfTheirNumber) {
   const auto save = [&](uint64_t step, const std::map<uint32_t, float>& shards) {
     std::vector<TestTensor> tensors;
@@ -145,7 +145,7 @@ TEST_F(HistoryTest, DiffComparesValues) {
   EXPECT_EQ(diff->changed[0].values->num_elements, 2);
   EXPECT_EQ(diff->changed[0].values->changed_elements, 1);
   EXPECT_EQ(diff->changed[0].values->max_abs, 1);
-  EXPECT_EQ(diff->changed[1].values->changed_elements, 1);  // NaN for 1; NaN and infinity stay
+  EXPECT_EQ(diff->changed[1].values->changed_elements, 1);  // NaN for 1. NaN and infinity stay
   EXPECT_EQ(diff->changed[1].values->max_abs, INFINITY);
   EXPECT_EQ(diff->changed[2].values->num_elements, values.size());
   EXPECT_EQ(diff->changed[2].values->changed_elements, 2);

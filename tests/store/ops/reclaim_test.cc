@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which files reclaiming and merging touch, and what a save in progress may rely on meanwhile.
+// Tests which files reclaiming and merging touch, and what a save in progress may rely on
+// meanwhile.
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -36,8 +37,8 @@ TEST_F(ReclaimTest, MergesGiveWay) {
 
 TestTensor Small(uint64_t seed) { return RandomTensor("t", DType::kU8, {3000}, seed); }
 
-// A save that begins first and commits long after its neighbours, when those would have been
-// merged: a file that lies within the range of another cannot be deleted as a whole.
+// A save starts first and commits long after its neighbours, when those would have been merged. A
+// file that lies within the range of another cannot be deleted as a whole.
 class LateSaveTest : public InternalsTest {
  protected:
   void SetUp() override {
@@ -107,7 +108,7 @@ class HeldSave {
   SaveTensors tensors_;
 };
 
-// What the commit of a HeldSave does with the counts.
+// Does to the counts what the commit of a HeldSave does.
 Status CountAgain(const HeldSave& save, ReferenceCounts* counts) {
   for (const ChunkRef& ref : save.refs()) VARVE_RETURN_IF_ERROR(counts->AddChunk(ref));
   return Status::Ok();
@@ -180,8 +181,8 @@ TEST_F(ReclaimTest, EverythingThatWasKeptForDeltasGoes) {
   EXPECT_TRUE(FilesOf(Family::kChunks).empty());
 }
 
-// Many small files or few large ones: that is up to how fast the background merges. What a drop
-// leaves is not.
+// The speed of background merging decides whether there are many small files or few large ones. It
+// must not decide what a drop leaves.
 class MergedOrNotTest : public InternalsTest {
  protected:
   // Saves steps as if the background never came to merge their files: what lies behind the save of

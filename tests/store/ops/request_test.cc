@@ -83,7 +83,7 @@ TEST_F(RequestTest, ErrorsComeBack) {
               FailsWith(StatusCode::kNotFound, "none"));
 }
 
-// What waits when nobody is there is applied by the next writer, oldest first.
+// Requests that wait when there is no writer are applied by the next writer, oldest first.
 TEST_F(RequestTest, TheNextWriterAppliesWhatWaits) {
   store_.reset();
   const Inbox inbox(path());
@@ -95,11 +95,12 @@ TEST_F(RequestTest, TheNextWriterAppliesWhatWaits) {
       Submit(path(), SetMetricsRequest{{"main", 1}, {{"x", 1}}});  // after the others
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(*store_->FindTag("main", "moving"), 3);
-  // Of one that nobody waits for, an error is kept for an hour.
+  // The error of a request that nobody waits for is kept for an hour.
   EXPECT_THAT(InboxFiles(), ElementsAre(*refused + ".answer"));
 }
 
-// A writer that died after it had begun: it is applied again, and what has happened is no error.
+// A writer died after it had started a request. The request is applied again, and what has happened
+// already is no error.
 TEST_F(RequestTest, AStartedDropIsFinished) {
   const CheckpointId first{"main", 1};
   VARVE_ASSERT_OK(store_->Drop(std::span(&first, 1)).status());
@@ -115,8 +116,8 @@ TEST_F(RequestTest, AStartedDropIsFinished) {
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 1);
 }
 
-// A request that cannot be read stays; what came after it is applied nevertheless, with and without
-// a writer. Reading from the start of a process's memory is an I/O error for everyone, root too.
+// A request that cannot be read stays. Later requests are applied nevertheless, with and without a
+// writer. Reading from the start of a process's memory is an I/O error for everyone, root too.
 TEST_F(RequestTest, OneThatCannotBeReadHoldsUpNoOther) {
   fs::create_directories(path() / "inbox");
   fs::create_symlink("/proc/self/mem", path() / "inbox" / "0.request");
@@ -150,7 +151,7 @@ void ExpectRoundTrip(const Request& request) {
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(EncodeRequest(*decoded), bytes);
   EXPECT_EQ(decoded->request.index(), request.index());
-  for (size_t cut = 0; cut < bytes.size(); ++cut) {  // must not crash; most cuts are refused
+  for (size_t cut = 0; cut < bytes.size(); ++cut) {  // must not crash. Most cuts are refused
     DecodeRequest(bytes.substr(0, cut)).status().IgnoreError();
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Retention against a model that shares no code with it: which steps stay is asked step by step,
-// and which bytes come back by following every reference from every step that stays.
+// Tests retention against a model that shares no code with it. The model decides step by step which
+// steps stay. It finds the bytes that come back by following every reference from every step that
+// stays.
 #include <cmath>
 #include <cstdlib>
 
@@ -157,7 +158,7 @@ class RetentionModelTest : public testing::InternalsTest {
     return bytes;
   }
 
-  // Of frames that die, by a forecast whose queues lie on the disk.
+  // Returns the bytes of frames that die, by a forecast whose queues lie on the disk.
   uint64_t BytesFoundInLittleMemory(const std::vector<CheckpointId>& ids) {
     DropForecaster forecaster(database(), {}, /*max_in_memory=*/2);
     const RunId run = impl()->FindRun("main")->id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A malformed or missing record of the newest step: later saves go on and say so, and the step can
-// be dropped. Nothing that another step needs goes with it.
+// A record of the newest step is malformed or missing. Later saves go on and say so, and the step
+// can be dropped. Nothing that another step needs is lost with it.
 #include "tests/store/internals.h"
 
 namespace varve::testing {
@@ -96,12 +96,12 @@ TEST_F(DamagedParentTest, ASharedListStays) {
   ExpectDrops("tensor other of step 2");
 }
 
-// A record that counts references. What it counts is shared as before, by steps that name it, and
-// kept when they go.
+// A damaged record that counts references. What it counts is shared as before by steps that name
+// it, and stays when they are dropped.
 class DamagedCountsTest : public DamagedParentTest {
  protected:
-  // Saves, drops and reclaims go on and say what they could not read; what other steps hold stays,
-  // and so it is after the store has been opened again.
+  // Saves, drops and reclaims go on and say what they could not read. What other steps hold stays.
+  // This holds also after the store has been opened again.
   void ExpectGoesOn(const std::string& warning) {
     for (const bool opened_again : {false, true}) {
       if (opened_again) Reopen();
@@ -237,8 +237,8 @@ TEST_F(DamagedCountsTest, MalformedEdges) {
   ExpectHolds(1, {weights_, other_});
 }
 
-// A chunk whose count is not known may be dead, and its base gone: what the index says of it is not
-// believed.
+// A chunk with an unknown count may be dead, and its base gone. So the index is not believed about
+// it.
 TEST_F(DamagedCountsTest, NothingElseIsSharedWithIt) {
   Change(Family::kCounts, keys::Counts(2, Counted::kChunk, 0), "odd");
   TestTensor other_name = changed_;

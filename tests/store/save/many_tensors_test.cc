@@ -18,8 +18,8 @@ using ::testing::IsEmpty;
 // VARVE_FULL_SIZE=1 is set by scripts/must_show.
 bool IsFullSize() { return std::getenv("VARVE_FULL_SIZE") != nullptr; }
 
-// One of each way in which a chunk is kept, in turn: literal, constant, stored, equal to another of
-// the save, without elements, and of several chunks beside small ones.
+// Returns, in turn, a tensor for each way in which a chunk is kept: literal, constant, stored,
+// equal to another of the save, without elements, and of several chunks beside small ones.
 TestTensor TensorOf(size_t i) {
   const std::string name = "t" + std::to_string(i * 7919 % 10007);
   const auto seed = static_cast<uint64_t>(i);
@@ -83,7 +83,7 @@ TEST_F(ManyTensorsTest, InAnyOrderAndWithHolesAreComparedWithTheirParents) {
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->new_bytes, 5000u);
   ExpectHolds(2, tensors);
-  // In the place of a step that names what goes.
+  // Replaces a step that names the first tensors.
   tensors.erase(tensors.begin(), tensors.begin() + 100);
   VARVE_ASSERT_OK(Save(2, tensors, {.on_existing = OnExisting::kReplace}).status());
   ExpectHolds(2, tensors);
@@ -172,7 +172,7 @@ TEST_F(ManyTensorsTest, WhatASourceKnowsToBeUnchangedIsNotReadAgain) {
   EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, writer->root());
 }
 
-// Whether the record of a save may be believed is known from some of its lists.
+// Some of the lists of a save are enough to decide whether its record may be believed.
 TEST_F(ManyTensorsTest, ASaveOfManyListsIsNotWalked) {
   const size_t n = 70000;  // more than are believed without a look
   std::vector<uint32_t> values(n);

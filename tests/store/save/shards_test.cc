@@ -14,7 +14,7 @@ using ::testing::SizeIs;
 
 class ShardsTest : public StoreTest {
  protected:
-  // Saves `tensor` in these shards, cut out of it; padding gets 0xAA.
+  // Saves `tensor` in these shards, which are cut out of it. Padding gets 0xAA.
   Status SaveShards(uint64_t step, const TestTensor& tensor,
                     const std::vector<ShardLayout>& layouts) {
     std::vector<std::vector<std::byte>> shards;
@@ -64,7 +64,7 @@ class ShardsTest : public StoreTest {
   }
 };
 
-// Splits one axis evenly; the last parts may be shorter or empty.
+// Splits one axis evenly. The last parts may be shorter or empty.
 std::vector<ShardLayout> SplitAxis(const std::vector<int64_t>& shape, size_t axis, int64_t parts) {
   std::vector<ShardLayout> layouts;
   const int64_t each = (shape[axis] + parts - 1) / parts;
@@ -241,7 +241,7 @@ TEST_F(ShardsTest, ReadsSayWhatIsWrong) {
   out.resize(95);
   request = {.name = "w", .out = out, .region = &whole};
   EXPECT_THAT(reader->ReadMany({&request, 1}),
-              FailsWith(StatusCode::kInvalidArgument, "95 bytes, the read 96"));
+              FailsWith(StatusCode::kInvalidArgument, "95 bytes, expected 96"));
 }
 
 TEST_F(ShardsTest, OfOneShardOnlyItsPartIsWritten) {
@@ -324,7 +324,7 @@ TEST_F(ShardsTest, RegionsThatDoNotFitAreRefused) {
   VARVE_ASSERT_OK(Save(2, {plain, nibbles}).status());
 
   constexpr int64_t kHuge = int64_t{1} << 61;
-  const auto padded = [](int64_t length) {  // 8 bytes of it overflow to what a buffer has
+  const auto padded = [](int64_t length) {  // 8 bytes of it overflow to the size of a buffer
     ShardLayout layout = ShardLayout::Whole(std::vector<int64_t>{4, 3});
     layout.axes[0] = {{.length = length, .is_padding = true}};
     layout.axes[1] = {{0, 1}};

@@ -104,7 +104,8 @@ TEST_F(SharingTest, DerivedTensorIsReadWithItsSourceWholeOrInPart) {
   const TestTensor model = RoundedCopy(master, "model");
   VARVE_ASSERT_OK(Save(1, {model, master}).status());
   const auto reader = store_->OpenCheckpoint("main", 1).value();
-  // The first chunk of both; the second of both, but only a part of the source's; the third of one.
+  // Reads the first chunk of both, the second of both, but only a part of the source's, and the
+  // third of one.
   const std::vector<Range> model_part = {{0, 2 * 262144}};
   const std::vector<Range> master_part = {{0, 262144 + 100}};
   const std::vector<Range> model_rest = {{2 * 262144, n}};
@@ -149,7 +150,7 @@ TEST_F(SharingTest, BasesLiveAsLongAsTheirDeltas) {
   for (size_t i = 0; i < walk.size(); ++i) VARVE_ASSERT_OK(Save(i, {walk[i]}).status());
   EXPECT_TRUE(HasDeltas());
   for (size_t i = 0; i < walk.size(); ++i) ExpectHolds(i, {walk[i]});
-  // From the front, so that only references of frames keep the bases.
+  // Goes from the front, so that only references of frames keep the bases.
   for (size_t i = 0; i + 1 < walk.size(); ++i) {
     VARVE_ASSERT_OK(DropSteps({i}));
     ExpectHolds(walk.size() - 1, {walk.back()});

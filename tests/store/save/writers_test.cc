@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writers that give up, meet, or race; and readers beside them.
+// Tests writers that give up, meet, or race, and readers beside them.
 #include <thread>
 
 #include "tests/store/store_fixture.h"

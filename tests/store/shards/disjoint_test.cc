@@ -38,8 +38,8 @@ class RandomCuts {
 
   int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
 
-  // A tensor that was cut some times at random, so that the parts are whole together; of these some
-  // are then changed, left out or there twice. Flat ranges and padding among them.
+  // Cuts a tensor at random several times, so that the parts are whole together. Some parts are
+  // then changed, left out or duplicated. Flat ranges and padding are among them.
   Layouts Make() {
     std::vector<int64_t> shape;
     for (int64_t axes = Below(4); axes > 0; --axes)

@@ -72,7 +72,7 @@ TEST_F(ShardFaultsTest, AllHolesAndOverlapsOfATensorAreTold) {
   EXPECT_THAT(texts, ::testing::Contains(HasSubstr("no rank holds [401:701, 299:300]")));
 }
 
-// A slice of ZeRO that is one element short, and one that begins one too early.
+// One slice of ZeRO is an element short, and another starts one element too early.
 TEST_F(ShardFaultsTest, FlatRangesAreFoundToTheElement) {
   AddFlat(0, 100'000);
   AddFlat(100'001, 200'000);

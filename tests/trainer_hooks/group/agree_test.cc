@@ -12,7 +12,7 @@
 namespace varve::testing {
 namespace {
 
-// Rank 0 of two, of which the other sends what it is told to.
+// Rank 0 of two. The other rank sends what the test tells it to.
 class ScriptedRanks : public RankGroup {
  public:
   explicit ScriptedRanks(std::string sent) : sent_(std::move(sent)) {}
@@ -84,7 +84,7 @@ std::vector<TensorInfo> StoredTensors() {
   return stored;
 }
 
-// What a rank does with the list of another.
+// Does what a rank does with the list of another.
 void UseList(const std::string& bytes) {
   const Result<std::vector<HeldTensor>> list = DecodeHeld(bytes);
   if (!list.ok()) return;

@@ -29,7 +29,7 @@ ShardLayout Rows(int64_t parts, int64_t rank) {
 
 std::vector<std::byte> Global(uint64_t step) { return NormalTensor("w", kShape, step).bytes; }
 
-// What rank `rank` of `parts` holds at a step.
+// Returns what rank `rank` of `parts` holds at a step.
 TestTrainer RankAt(int parts, int rank, uint64_t step) {
   const ShardLayout layout = Rows(parts, rank);
   TestTrainer trainer;
@@ -260,7 +260,8 @@ TEST_F(GroupCheckpointerTest, ARootIsOpenedWithRanks) {
               FailsWith(StatusCode::kFailedPrecondition, "open it with OpenGroupCheckpointer"));
 }
 
-// It alone has to hurry, and changes its codec: no rank begins another attempt for that.
+// Only this rank has to hurry, and changes its compression. No rank starts another attempt for
+// that.
 TEST_F(GroupCheckpointerTest, ADeadlineOfOneRankIsItsOwnMatter) {
   const CheckpointerOptions options{.timeout = std::chrono::seconds(60)};
   Run(
@@ -282,7 +283,7 @@ TEST_F(GroupCheckpointerTest, ADeadlineOfOneRankIsItsOwnMatter) {
   EXPECT_EQ(store->ListCheckpoints("main").value().size(), 2u);
 }
 
-// One rank is slow: the save before is still under way there, and only there.
+// One rank is slow. The earlier save is still under way there, and only there.
 TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;
   std::latch skipped(3);

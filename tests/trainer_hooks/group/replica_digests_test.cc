@@ -16,7 +16,7 @@ constexpr int64_t kRows = 1000, kColumns = 400;
 
 class ReplicaDigestsTest : public ::testing::Test {
  protected:
-  // One tensor with the values 0, 1, ...; and the same with its columns one behind the other.
+  // Returns one tensor with the values 0, 1, ... The next has its columns one behind the other.
   StateTensor Dense() {
     return {.name = "w", .dtype = DType::kI64, .shape = kShape, .data = dense_.data()};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other of their replicas: whatever goes wrong, all of them have the same
+// What ranks tell each other about their replicas. Whatever goes wrong, all of them have the same
 // outcome and can go on together.
 #include <memory>
 #include <string>
@@ -104,7 +104,8 @@ std::vector<std::string> NamesOf(const TrainingState& part) {
   return names;
 }
 
-// Also when they were not in the list in between, as a trainer may save its optimizer seldom.
+// They stay even if they were not in the list in between, because a trainer may save its optimizer
+// seldom.
 TEST(ReplicaKeeperTest, TensorsStayWithTheRankThatSavedThemBefore) {
   OnRanks(2, [](int, RankGroup* group) {
     ReplicaKeeper keeper(group, {}, nullptr, 1);

@@ -37,7 +37,7 @@ ShardLayout Rows(const ShardLayout& layout, int64_t tp, int64_t rank) {
   return SplitEvenly(layout, 0, {rank, tp}).value();
 }
 
-// What each rank saves, by name, as text: "[0, 5)".
+// Returns what each rank saves, by name, as text: "[0, 5)".
 std::map<std::string, std::string> Writes(const Lists& held, const ReplicaPlan& plan, size_t rank) {
   std::map<std::string, std::string> writes;
   for (size_t i = 0; i < held[rank].size(); ++i) {
@@ -235,8 +235,8 @@ TEST(ReplicaPlanTest, WholeMastersAndTheirWeightsGoTogether) {
 }
 
 TEST(ReplicaPlanTest, TwoDataParallelGroupsOfTwoTensorParallelRanks) {
-  // Ranks: tp fastest. The replicas of a shard are those of the other dp rank of the same tp rank;
-  // norms are replicas on all four.
+  // In ranks, tp is fastest. The replicas of a shard are those of the other dp rank of the same tp
+  // rank. Norms are replicas on all four.
   Lists held(4);
   const ShardLayout weight = ShardLayout::Whole({8, 6}), norm = ShardLayout::Whole({6});
   for (int64_t rank = 0; rank < 4; ++rank) {
@@ -313,7 +313,7 @@ TEST(ReplicaPlanTest, RulesDecideWhoSaves) {
   ASSERT_EQ(plan.groups.size(), 1u);
 }
 
-// Of 2^31 elements in FP32, elements * bytes are 2^64.
+// With 2^31 elements in FP32, elements * bytes are 2^64.
 TEST(ReplicaPlanTest, TensorsOfAnySizeAreSpread) {
   const ShardLayout huge = ShardLayout::Whole({int64_t{1} << 31});
   Lists held(2, {Held("a", huge), Held("b", huge)});

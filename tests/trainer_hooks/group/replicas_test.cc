@@ -347,7 +347,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
       {.replicas = {{"b*", ReplicaPolicy::kTakeLowest}}});
 }
 
-// A vocabulary of 5 rows, padded to 6, of which all ranks have a replica.
+// A vocabulary of 5 rows, padded to 6. All ranks have a replica.
 TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
@@ -380,7 +380,7 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
       {.replicas = {{"wte", ReplicaPolicy::kTakeLowest}}});
 }
 
-// By rule padding does not count; elements do, in dense tensors and in strided ones.
+// By rule padding does not count. Elements do, in dense tensors and in strided ones.
 TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
@@ -454,13 +454,14 @@ TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {
   EXPECT_TRUE(reader->Find("rank_00002/bn").ok());
   EXPECT_EQ(reader->Find("bn").status().code(), StatusCode::kNotFound);
 
-  // On two ranks nobody in particular owns them.
+  // On two ranks they belong to no rank.
   Run(2, [&](int, AsyncCheckpointer* checkpointer) {
     TestTrainer into = WithDifferent(0, 77);
     into.state.topology = RanksOf(2);
-    EXPECT_THAT(checkpointer->Restore("2", {}, &into.state),
-                FailsWith(StatusCode::kInvalidArgument,
-                          "nobody in particular owns these states of single ranks: tensor bn"));
+    EXPECT_THAT(
+        checkpointer->Restore("2", {}, &into.state),
+        FailsWith(StatusCode::kInvalidArgument,
+                  "these states of single ranks belong to no rank of the new job: tensor bn"));
     const std::vector<std::byte> before = into.Bytes("bn");
     const auto report = checkpointer->Restore("2", {.rank_states = RankStates::kDrop}, &into.state);
     ASSERT_TRUE(report.ok()) << report.status().ToString();

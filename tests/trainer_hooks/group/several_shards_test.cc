@@ -30,7 +30,7 @@ ShardLayout Rows(int64_t begin, int64_t length) {
   return layout;
 }
 
-// Blocks of 24 / parts rows; rank `rank` of `ranks` has each `ranks`-th of them.
+// Cuts blocks of 24 / parts rows. Rank `rank` of `ranks` has every `ranks`-th block.
 std::vector<ShardLayout> Blocks(int64_t parts, int ranks, int rank) {
   std::vector<ShardLayout> blocks;
   for (int64_t i = rank; i < parts; i += ranks) blocks.push_back(Rows(i * 24 / parts, 24 / parts));

@@ -13,7 +13,7 @@ using testing::TextsOf;
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 
-// What the ranks hold of one tensor of a buffer.
+// Returns what the ranks hold of one tensor of a buffer.
 testing::MakeLayout SliceOf(const FlatBuffer& buffer, std::span<const int64_t> sizes,
                             size_t index) {
   return [&buffer, sizes, index](RankOf group) {
@@ -65,8 +65,8 @@ TEST(FusePaddedTest, DegreesChange) {
   }
 }
 
-// From the last to the first: 70 at 0, 1 at 128 (70 aligned), 100 at 192; the bucket of at least
-// 200 ends at 292, padded to 384. Then 10 in one of 128.
+// The order is from the last to the first: 70 at 0, 1 at 128 (70 aligned), 100 at 192. The bucket
+// of at least 200 ends at 292, padded to 384. Then comes 10 in a bucket of 128.
 TEST(FuseInBucketsTest, RealOffsets) {
   const std::vector<int64_t> sizes{10, 100, 1, 70};
   const FlatBuffer buffer = *FuseInBuckets(sizes, 200, 2);

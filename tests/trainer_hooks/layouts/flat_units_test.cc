@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flat buffers of DeepSpeed and of FSDP1 beside the same, built element by element.
+// Compares flat buffers of DeepSpeed and of FSDP1 with the same buffers, built element by element.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
 namespace varve {
@@ -12,7 +12,7 @@ using testing::PlacesOf;
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 
-// An element of a buffer: of which tensor, and which of it; tensor -1 is padding.
+// An element of a buffer: its tensor and its place in the tensor. Tensor -1 is padding.
 struct Element {
   int64_t tensor = -1;
   int64_t place = 0;

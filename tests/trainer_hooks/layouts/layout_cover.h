@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of the layouts of all ranks together.
+// Conditions on the layouts of all ranks together.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ inline std::vector<ShardLayout> LayoutsOf(int64_t ranks, const MakeLayout& make)
   return layouts;
 }
 
-// As people read them.
+// Returns the layouts as people read them.
 inline std::vector<std::string> TextsOf(int64_t ranks, const MakeLayout& make) {
   std::vector<std::string> texts;
   for (const ShardLayout& layout : LayoutsOf(ranks, make)) texts.push_back(ToString(layout));
@@ -55,8 +55,8 @@ inline void ExpectCoversOnce(int64_t ranks, const MakeLayout& make) {
   ExpectCoversOnce(LayoutsOf(ranks, make));
 }
 
-// What the ranks of `sources` hold becomes, rank by rank, what those of `targets` hold. Elements
-// are their own global indices, padding stays as the target has it.
+// Expects that a reshard gives each rank of `targets` what it should hold. Elements are their own
+// global indices, and padding stays as the target has it.
 inline void ExpectReshards(const std::vector<ShardLayout>& sources,
                            const std::vector<ShardLayout>& targets) {
   for (const ShardLayout& target : targets) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Placements beside torch.chunk, done on lists of indices.
+// Compares placements with torch.chunk on lists of indices.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
 namespace varve {
@@ -11,7 +11,8 @@ using testing::PlacesOf;
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 
-// torch.chunk of a list: pieces as long as the first, the last ones shorter or missing.
+// torch.chunk of a list. All pieces are as long as the first, but the last ones may be shorter or
+// missing.
 std::vector<int64_t> Chunk(const std::vector<int64_t>& indices, RankOf group) {
   const auto size = static_cast<int64_t>(indices.size());
   const int64_t each = (size + group.ranks - 1) / group.ranks;

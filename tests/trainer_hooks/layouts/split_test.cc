@@ -22,7 +22,7 @@ TEST(SplitEvenlyTest, RowsAndColumns) {
   ExpectCoversOnce(2, [&](RankOf tp) { return SplitEvenly(weight, 1, tp); });
 }
 
-// FSDP on top of tensor parallelism; experts and their rows.
+// Tests FSDP on top of tensor parallelism, and experts and their rows.
 TEST(SplitEvenlyTest, CutsWhatIsCutAlready) {
   const auto twice = [](RankOf tp, RankOf fsdp) {
     return SplitChunks(*SplitFused(ShardLayout::Whole({12, 5}), 0, std::vector<int64_t>{8, 4}, tp),
@@ -91,7 +91,7 @@ TEST(SplitPaddedTest, RanksWithPaddingOnly) {
   ExpectCoversOnce(layouts);
 }
 
-// The same words with the padding of each tp; tp 1 has none.
+// The words are the same, with the padding of each tp. tp 1 has none.
 TEST(SplitPaddedTest, PaddingChangesWithTp) {
   const auto ranks_of = [](int64_t tp) {
     return LayoutsOf(tp, [](RankOf rank) {
@@ -115,7 +115,7 @@ TEST(SplitPaddedTest, SaysWhatDoesNotFit) {
               FailsWith(kInvalid, "shard: "));
 }
 
-// As torch.chunk: 10 in 4 is 3 + 3 + 3 + 1, 5 in 4 is 2 + 2 + 1 + 0.
+// torch.chunk does the same: 10 in 4 is 3 + 3 + 3 + 1, 5 in 4 is 2 + 2 + 1 + 0.
 TEST(SplitChunksTest, UnevenAndEmpty) {
   EXPECT_THAT(TextsOf(4,
                       [](RankOf group) {

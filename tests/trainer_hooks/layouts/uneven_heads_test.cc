@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Heads that tensor parallelism does not divide, beside the same done head by head.
+// Cuts heads that tensor parallelism does not divide, and compares with the same done head by head.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
 namespace varve {
@@ -19,7 +19,7 @@ struct Head {
   bool operator==(const Head&) const = default;
 };
 
-// Those heads of all that `has` says, in an order.
+// Returns those heads of all that `has` accepts, in an order.
 std::vector<Head> Ordered(const AttentionHeads& heads, QkvOrder order,
                           const std::function<bool(const Head&)>& has) {
   std::vector<Head> all;

@@ -164,7 +164,7 @@ TEST(ConvertTest, AgreesWithTheProcessor) {
   }
 }
 
-// FP32 to 16 bits is the codec's, with vectors; from F64 it is ours.
+// The codec converts FP32 to 16 bits, with vectors. From F64 it is our own code.
 TEST(ConvertTest, AgreesWithTheRoundedCopiesOfTheStore) {
   std::mt19937 random(2);
   for (int i = 0; i < 200'000; ++i) {

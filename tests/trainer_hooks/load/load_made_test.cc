@@ -101,7 +101,7 @@ TEST_F(LoadMadeTest, OneNameOfTiedTensorsIsEnough) {
   }
 }
 
-// What counts is what the target gets.
+// Only the bytes that the target gets are compared.
 TEST_F(LoadMadeTest, CopiesAreComparedAsTheyAreLoaded) {
   TestTrainer saved = Embedding(1, true);
   saved.Remove("head");
@@ -162,7 +162,7 @@ TEST_F(LoadMadeTest, LargeTensorsAreConvertedInPieces) {
   }
 }
 
-// Columns of a matrix with gaps between; nothing else of it changes.
+// The target is columns of a matrix with gaps between. The gaps do not change.
 TEST_F(LoadMadeTest, StridedTargetsAreFilledInPlace) {
   TestTrainer saved;
   saved.Add({.name = "t", .shape = {3, 2}}, BytesOf<float>({1, 2, 3, 4, 5, 6}));
@@ -203,7 +203,7 @@ TEST_F(LoadMadeTest, WeightsAreMadeFromMasters) {
   EXPECT_THAT(report->missing, IsEmpty());
 }
 
-// The masters themselves need not be in the target; they were used, so they are not unexpected.
+// The masters need not be in the target. They were used, so they are not unexpected.
 TEST_F(LoadMadeTest, WeightsAreMadeFromMastersThatAreNotLoaded) {
   const TestTrainer original = MixedPrecisionTrainer(1);
   TestTrainer saved = MixedPrecisionTrainer(1);
@@ -251,7 +251,7 @@ TEST_F(LoadMadeTest, PartnerMustHaveTheShape) {
                 "master.v, which is I32 [4]");
 }
 
-// Tied weights have one master or two; both are filled, from strided memory, too.
+// Tied weights have one master or two. Both are filled, from strided memory, too.
 TEST_F(LoadMadeTest, MastersOfTiedAndStridedWeightsFollow) {
   TestTrainer saved;
   saved.Add({.name = "w", .dtype = DType::kBF16, .shape = {2, 3}},

@@ -121,7 +121,7 @@ TEST_F(LoadPartsTest, AdaptersOnly) {
   EXPECT_EQ(SameTensors(MixedPrecisionTrainer(2), into).size(), 14u);
 }
 
-// What the globs leave out may be in one of the two alone.
+// A tensor that the globs leave out may be in only one of the two.
 TEST_F(LoadPartsTest, LeftOutIsNeitherMissingNorUnexpected) {
   TestTrainer saved = MixedPrecisionTrainer(1);
   saved.Remove("model.bias");

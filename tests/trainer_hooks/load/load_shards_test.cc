@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// One axis in equal parts.
+// Returns one of equal parts of an axis.
 ShardLayout Part(const std::vector<int64_t>& shape, size_t axis, int64_t parts, int64_t rank) {
   ShardLayout layout = ShardLayout::Whole(shape);
   const int64_t each = shape[axis] / parts;
@@ -45,7 +45,7 @@ class LoadShardsTest : public StateTest {
     return all;
   }
 
-  // One checkpoint of what all these ranks hold.
+  // Saves what all these ranks hold in one checkpoint.
   void SaveRanks(uint64_t step, const std::vector<TestTrainer>& ranks,
                  const std::optional<Topology>& topology = {}) {
     auto writer = store_->Begin(step).value();
@@ -108,8 +108,8 @@ TEST_F(LoadShardsTest, WholeTensorsAreCutForTheirTargets) {
   EXPECT_EQ(into.Bytes("w"), expected.Bytes("w"));
 }
 
-// ZeRO's slice of a master beside the whole weight: without the optimizer's state it is made from
-// the weight, as it is when the checkpoint has none.
+// The target has ZeRO's slice of a master and the whole weight. Without the optimizer's state the
+// master is made from the weight, also when the checkpoint has no master.
 TEST_F(LoadShardsTest, MastersOfUnlikeCutsAreMadeFromWeights) {
   std::vector<std::byte> weight(240);
   Convert(DType::kF32, global_, DType::kBF16, weight);

@@ -85,7 +85,7 @@ TEST_F(LoadTest, ListsAllFaultsAtOnce) {
   EXPECT_EQ(into.memory, before);
   EXPECT_EQ(into.state.trainer.global_step, 2);
   EXPECT_EQ(into.state.items[0].value, BytesOf(std::vector<uint64_t>{2}));
-  // One fault is no reason to hide another of the same tensor.
+  // One fault must not hide another of the same tensor.
   into.Get("exp_avg.wte").shape = {32};
   ExpectRefused(5, &into,
                 "tensor exp_avg.wte: shape [8, 4], expected [32]\n"
@@ -166,7 +166,7 @@ TEST_F(LoadTest, EmptyTensorsAndScalarsLoad) {
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->num_tensors, 3u);
   EXPECT_EQ(into.Bytes("scalar"), saved.Bytes("scalar"));
-  // Without bytes there is nothing to share.
+  // A tensor without bytes has nothing to share.
   into.state.tensors.push_back({.name = "empty.new", .shape = {0, 3}});
   ExpectRefused(5, &into, "tensor empty.new: missing", {.convert_dtype = true});
 }

@@ -35,7 +35,7 @@ TEST(RoundsTest, APieceIsInOneRoundWhateverElseRanksHave) {
                           Pair("z", ElementsAre(2))));
 }
 
-// As the stages of a pipeline: none waits for another.
+// These are like the stages of a pipeline: none waits for another.
 TEST(RoundsTest, RanksThatShareNothingHaveTheirRoundsAtOnce) {
   const Ranks ranks = {{.round_bytes = 10, .tensors = {{"a", {9, 9, 9}}}},
                        {.round_bytes = 10, .tensors = {{"b", {9, 9}}}}};
@@ -151,7 +151,7 @@ TEST(RoundsTest, NamesOutOfOrderOrTwiceAreDamage) {
   EXPECT_THAT(DecodePieces(join(a, a)), FailsWith(StatusCode::kCorruption, "58 bytes"));
 }
 
-// Of bytes that follow, or of pieces.
+// The lengths are of bytes that follow, or of pieces.
 TEST(RoundsTest, LengthsThatAreOnlyClaimedAreDamage) {
   const std::vector<std::byte> list = EncodePieces({.tensors = {{"a", {1}}}});
   for (const size_t at : {8, 17}) {

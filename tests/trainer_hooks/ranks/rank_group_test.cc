@@ -18,8 +18,8 @@ TEST_P(RankGroupTest, Conforms) {
   RunScript(kind, size, script);
 }
 
-// Only what means something: a script that needs more ranks, or ranks that can be killed, is no
-// case.
+// Returns only cases that make sense. A script that needs more ranks, or ranks that can be killed,
+// is left out.
 std::vector<std::tuple<RankKind, int, std::string>> Cases() {
   std::vector<std::tuple<RankKind, int, std::string>> cases;
   for (const RankKind kind : {RankKind::kThreads, RankKind::kProcesses}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank that is a process. Each script of the conformance suite is a test, for which a group is
-// made from the environment: of sockets or, with VARVE_TEST_RANKS=mpi, of MPI. In
-// $VARVE_TEST_FOLDER the ranks share a folder for each script.
+// One rank that is a process. Each script of the conformance suite is a test. Its group is made
+// from the environment: of sockets or, with VARVE_TEST_RANKS=mpi, of MPI. In $VARVE_TEST_FOLDER the
+// ranks share a folder for each script.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #ifdef VARVE_TEST_WITH_MPI
@@ -23,7 +23,7 @@ bool IsOverMpi() {
   return kind != nullptr && std::string(kind) == "mpi";
 }
 
-// As long as it lives MPI can be used, also by groups that come after one that has failed.
+// While it lives MPI can be used, also by groups that come after a failed one.
 class MpiSession {
  public:
   MpiSession() {

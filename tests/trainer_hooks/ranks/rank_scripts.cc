@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 namespace fs = std::filesystem;
 
-// What rank `from` sends to rank `to` in a round: as a function, so that both know it. No two words
-// of two messages are likely to be equal.
+// Returns what rank `from` sends to rank `to` in a round. It is a function, so that both know it.
+// No two words of two messages are likely to be equal.
 Bytes Content(size_t size, int from, int to, int round) {
   constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;
   constexpr size_t kMaxWords = 1 << 15;  // then it repeats itself: sanitizers are slow
@@ -164,7 +164,7 @@ void AllCallsAreBarriers(RankGroup* group, const fs::path& folder) {
   }
 }
 
-// The parts talk at the same time, and beside the whole.
+// The parts talk at the same time as each other and as the whole.
 void SplitsAndSplitsAgain(RankGroup* group, const fs::path&) {
   const int color = group->rank() % 2;
   auto part = group->Split(color);
@@ -246,7 +246,8 @@ void OneLeaves(RankGroup* group, const fs::path&) {
   }
 }
 
-// Who finishes and leaves first does not disturb the others, who have still to hear of one another.
+// A rank that finishes and leaves first does not disturb the others, which still have to hear from
+// one another.
 void AllLeaveAtOnce(RankGroup* group, const fs::path&) {
   const auto all = group->AllGather(Content(300'000, group->rank(), 0, 0));
   EXPECT_TRUE(all.ok()) << all.status().ToString();
@@ -295,7 +296,7 @@ void LengthsOfReduceDiffer(RankGroup* group, const fs::path&) {
   ExpectFailed(group, status);
 }
 
-// One that cannot even begin a call still tells the others.
+// A rank that cannot even start a call still tells the others.
 void TooManyMessages(RankGroup* group, const fs::path&) {
   const int extra = group->rank() == 0 ? 1 : 0;
   const std::vector<std::span<const std::byte>> out(group->size() + extra);

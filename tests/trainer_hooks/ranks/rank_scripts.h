@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The conformance suite of RankGroup: what one rank does and expects, whatever the ranks are. Each
-// script is run on every rank of a new group; threads, processes and MPI differ only in how that is
-// done (rank_launcher.h, rank_process.cc).
+// script is run on every rank of a new group. Threads, processes and MPI differ only in how they
+// run it (rank_launcher.h, rank_process.cc).
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct RankScript {
   }
 };
 
-// By name.
+// Returns the scripts by name.
 const std::map<std::string, RankScript>& RankScripts();
 
 }  // namespace varve::testing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only ranks over sockets have: an environment, a port to which strangers come, and peers that
-// may send anything. The ranks are threads here, each with a group of its own.
+// Tests what only ranks over sockets have: an environment, a port to which strangers come, and
+// peers that may send anything. The ranks are threads here, each with a group of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -54,7 +54,7 @@ void JoinAll(std::vector<std::thread> threads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// As soon as somebody listens there.
+// Connects as soon as something listens there.
 Socket ConnectTo(uint16_t port) {
   while (true) {
     auto socket = Connect({"127.0.0.1", port}, In(std::chrono::seconds(10)));
@@ -102,8 +102,8 @@ TEST(SocketRanksTest, StrangersDoNotDisturb) {
   JoinAll(std::move(others));
 }
 
-// More than may wait at the door: then the oldest goes, and whoever belongs to the group tries
-// again.
+// There are more strangers than may wait at the door. Then the oldest is turned away, and a member
+// of the group tries again.
 TEST(SocketRanksTest, ManySilentStrangersDoNotDisturb) {
   const uint16_t port = FreePort();
   std::thread first([=] { FormAndTalk(Options(0, 3, port)); });
@@ -203,8 +203,8 @@ std::vector<Socket> JoinRankZero(int size, uint16_t port) {
   return sockets;
 }
 
-// A rank of the right job that then sends `bytes` instead of a message, and no more. What rank 0
-// says.
+// Makes a rank of the right job that then sends only `bytes` instead of a message. Returns what
+// rank 0 says.
 Status RankZeroBeside(const std::vector<std::byte>& bytes) {
   const uint16_t port = FreePort();
   Status status;
@@ -261,7 +261,7 @@ uint64_t PeakBytes() {
 TEST(SocketRanksTest, LengthThatIsOnlyClaimedTakesNoMemory) {
   const uint64_t before = PeakBytes();
   const Call barrier{CallKind::kBarrier, 0, 1};
-  // One piece of 2^60 bytes, then the connection is closed.
+  // Sends one piece of 2^60 bytes, then closes the connection.
   const Status status = RankZeroBeside(HeadAnd({barrier, 1000, uint64_t{1} << 60}, 1000));
   EXPECT_THAT(status.message(), HasSubstr("rank 1 is gone"));
   EXPECT_LT(PeakBytes() - before, uint64_t{64} << 20);

@@ -380,7 +380,8 @@ TEST_F(AsyncCheckpointerTest, AnIOErrorIsTriedAgain) {
   TestTensor* const t = state.Add(NormalTensor("t", {1'000'000}, 1));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
   VARVE_ASSERT_OK(ckpt_->Wait());
-  // Until the pause was long enough for the first attempt to fail, on a machine of whatever load.
+  // Repeats until the pause was long enough for the first attempt to fail, whatever the load of the
+  // machine.
   uint64_t step = 2;
   for (auto pause = std::chrono::milliseconds(500);; pause *= 3, ++step) {
     t->bytes[step] ^= std::byte{1};
@@ -523,8 +524,8 @@ TEST_F(AsyncCheckpointerTest, TheWholeTrainerStateComesBack) {
   }
 }
 
-// As in the llama3 example of InfiniTrain (seeds.md, section 6): tables of which a step touches few
-// rows, a body of which it touches all, and Adam; four checkpoints.
+// This follows the llama3 example of InfiniTrain (seeds.md, section 6): tables of which a step
+// touches few rows, a body of which it touches all, Adam, and four checkpoints.
 TEST_F(AsyncCheckpointerTest, UnchangedChunksAreSharedAcrossSteps) {
   Open();
   constexpr int64_t kRows = 8'000, kWidth = 128, kBody = 200'000;

@@ -59,7 +59,7 @@ TEST_F(SaveWithoutMemoryTest, ABeginIsAnErrorAndNoException) {
   VARVE_EXPECT_OK(ckpt->Close());
 }
 
-// What is placed element by element is read into memory of its own.
+// A target that is placed element by element is read into memory of its own.
 TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
   const TestTensor tensor = NormalTensor("w", {900, 1000}, 1);
   VARVE_ASSERT_OK(Save(1, {tensor}).status());

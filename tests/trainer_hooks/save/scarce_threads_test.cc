@@ -16,7 +16,7 @@ thread_local int threads_left = INT_MAX;
 
 }  // namespace
 
-// In place of the C library's: this program's own is found first.
+// Replaces the C library's function, because this program's own is found first.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*run)(void*), void* argument) noexcept {
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);

@@ -159,8 +159,8 @@ TEST_F(StageTest, TiedTensorsAreStagedOnceAndDivergedOnesApart) {
   EXPECT_EQ(Commit(stage.get()).value().new_bytes, 2'000'000u);
   EXPECT_EQ(store_->OpenCheckpoint("main", 1).value()->Find("lm_head").value().alias_of, "wte");
 
-  // The same tie, with one name gone from the step before: its chunks have nothing to be compared
-  // with.
+  // The same tie, but the step before lacks one of the names. So its chunks have nothing to be
+  // compared with.
   auto step2 = Save(2, {*wte});
   VARVE_ASSERT_OK(step2.status());
   VARVE_ASSERT_OK(Commit(Copy(3, &state).get()).status());
@@ -188,7 +188,7 @@ TEST_F(StageTest, ADerivedCopyWhoseMasterDidNotChangeIsStoredForItself) {
   ExpectHolds(2, state.Snapshot());
 }
 
-// What the trainer finds when it comes late to a save that has failed.
+// The trainer finds this when it comes late to a save that has failed.
 TEST_F(StageTest, WhatIsOverIsNeitherReadNorWaitedFor) {
   TestState state;
   state.Add(NormalTensor("t", {3'000'000}, 1));

@@ -32,7 +32,7 @@ TEST(ItemNameTest, RefusesWhatTheStoreWould) {
               FailsWith(StatusCode::kInvalidArgument, "item name"));
 }
 
-// Whoever writes a store by hand may use any name.
+// A program that writes a store by hand may use any name.
 TEST(ItemNameTest, WhatNoRankHasMadeIsOfTheJob) {
   for (const char* stored :
        {"rank_3/x", "rank_000003/x", "rank_00003", "rank_00003/", "rank_-0001/x",
