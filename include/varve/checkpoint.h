@@ -128,20 +128,63 @@ Status ValidateTag(std::string_view tag);
 // A run is a name without '@', ':' or white space.
 Status ValidateRun(std::string_view run);
 
-// One read of ReadMany: a tensor, or a slice of it, into the caller's buffer.
-struct ReadRequest {
-  std::string_view name;
-  std::span<std::byte> out;        // exactly the bytes of what is read, row-major
-  std::span<const Range> slice{};  // one range an axis; empty = the whole tensor
-  // Of one shard's local tensor; kAllShards: of the global tensor. A tensor that was saved without
-  // layouts is its shard 0.
-  uint32_t shard = kAllShards;
-  // Instead of a slice: what this layout holds of the global tensor, put together from the shards
-  // that have it, whatever their layouts. Padding gets `padding`, one element (empty: zeros); or,
-  // when a shard of this very layout is stored, what was saved there. With a `shard`, only what
-  // that one holds of it is written, and nothing else of `out` is touched.
-  const ShardLayout* region = nullptr;
-  std::span<const std::byte> padding{};
+// One read of ReadMany, made by one of three functions: of a tensor, of a shard, or of a region. It
+// copies nothing: name, slice, layout, padding and buffer must stay until the read returns. `out`
+// is exactly the bytes of what is read, row-major. kInvalidArgument comes from the read.
+class ReadRequest {
+ public:
+  // Reads the global tensor. `slice` has one range an axis, or none for the whole tensor. A tensor
+  // that was saved without layouts is its shard 0.
+  static ReadRequest Tensor(std::string_view name, std::span<std::byte> out,
+                            std::span<const Range> slice = {}) {
+    return {name, kAllShards, out, slice, nullptr, {}};
+  }
+
+  // Reads the local tensor of one shard. `number` is TensorInfo::shard, so kAllShards reads as
+  // Tensor does.
+  static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
+                           std::span<const Range> slice = {}) {
+    return {name, number, out, slice, nullptr, {}};
+  }
+  // Reads into `out`, the buffer of a region, what one shard holds of the region. All other bytes
+  // of `out` stay as they are. kInvalidArgument: the shard is of another global shape.
+  static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
+                           const ShardLayout& region) {
+    return {name, number, out, {}, &region, {}};
+  }
+  static ReadRequest Shard(std::string_view, uint32_t, std::span<std::byte>,
+                           const ShardLayout&&) = delete;  // the layout would be gone
+
+  // Reads what `layout` holds of the global tensor, put together from the shards that have it,
+  // whatever their layouts. Padding gets `padding`, which is one element, or zeros when that is
+  // empty. When a shard of this very layout is stored, padding gets what was saved there.
+  static ReadRequest Region(std::string_view name, const ShardLayout& layout,
+                            std::span<std::byte> out, std::span<const std::byte> padding = {}) {
+    return {name, kAllShards, out, {}, &layout, padding};
+  }
+  static ReadRequest Region(std::string_view, const ShardLayout&&, std::span<std::byte>,
+                            std::span<const std::byte> = {}) = delete;  // the layout would be gone
+
+  // For those who make a CheckpointReader of their own.
+  std::string_view name() const { return name_; }
+  uint32_t shard() const { return shard_; }  // kAllShards: the global tensor
+  std::span<std::byte> out() const { return out_; }
+  std::span<const Range> slice() const { return slice_; }  // empty with a region
+  const ShardLayout* region() const { return region_; }    // null: there is none
+  std::span<const std::byte> padding() const { return padding_; }
+
+ private:
+  ReadRequest(std::string_view name, uint32_t shard, std::span<std::byte> out,
+              std::span<const Range> slice, const ShardLayout* region,
+              std::span<const std::byte> padding)
+      : name_(name), shard_(shard), out_(out), slice_(slice), region_(region), padding_(padding) {}
+
+  std::string_view name_;
+  uint32_t shard_;
+  std::span<std::byte> out_;
+  std::span<const Range> slice_;
+  const ShardLayout* region_;
+  std::span<const std::byte> padding_;
 };
 
 // Reads one checkpoint. Made by Store::OpenCheckpoint.
@@ -159,7 +202,8 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // As `shard` of ReadRequest says. kNotFound names the tensor and the step.
+  // The global tensor of a name, or one of its shards. A tensor that was saved without layouts is
+  // its shard 0. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor; `out` must be exactly logical_bytes long (kInvalidArgument says both
