@@ -3,6 +3,8 @@
 // Shards of global tensors in one store: saved as ranks hold them, read as anybody wants them.
 #include <array>
 #include <random>
+#include <type_traits>
+#include <utility>
 
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
@@ -12,6 +14,16 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+// A layout that is gone before the read does not compile, and nothing else makes a request.
+template <typename Layout>
+concept IsTaken = requires(Layout&& layout, std::span<std::byte> out) {
+  ReadRequest::Region("w", std::forward<Layout>(layout), out);
+  ReadRequest::Shard("w", 0, out, std::forward<Layout>(layout));
+};
+static_assert(IsTaken<const ShardLayout&> && IsTaken<ShardLayout&>);
+static_assert(!IsTaken<ShardLayout> && !IsTaken<const ShardLayout>);
+static_assert(!std::is_aggregate_v<ReadRequest> && !std::is_default_constructible_v<ReadRequest>);
 
 class ShardsTest : public StoreTest {
  protected:
