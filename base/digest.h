@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The digest of a chunk: XXH3-128 of its raw bytes, seeded with the store's random seed. It is the
-// content address for sharing and the end-to-end check on every read. Functions are stateless.
+// Digests (varve/digest.h), also of bytes that never lie in one piece.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <string>
+
+#include "varve/digest.h"
 
 namespace varve {
 
-struct Digest {
-  uint64_t lo = 0;
-  uint64_t hi = 0;
-  auto operator<=>(const Digest&) const = default;
+// Equal to ComputeDigest of all that was added, one behind the other. Thread rule: one thread at a
+// time.
+class DigestStream {
+ public:
+  explicit DigestStream(uint64_t seed);
+  ~DigestStream();
+  DigestStream(const DigestStream&) = delete;
+  DigestStream& operator=(const DigestStream&) = delete;
+
+  void Add(std::span<const std::byte> data);
+  // The digest of all that was added so far.
+  Digest Get() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
 };
-
-Digest ComputeDigest(uint64_t seed, std::span<const std::byte> data);
-
-// 32 hexadecimal digits, high half first, as xxhsum -H2 prints it.
-std::string ToHex(const Digest& digest);
 
 }  // namespace varve

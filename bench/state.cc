@@ -187,7 +187,7 @@ void Restore(const Store& store, uint64_t step, State* out) {
   const auto reader = Must(store.OpenCheckpoint("main", step));
   std::vector<ReadRequest> requests;
   for (const StateTensor& tensor : out->tensors) {
-    requests.push_back({.name = tensor.name, .out = tensor.data});
+    requests.push_back(ReadRequest::Tensor(tensor.name, tensor.data));
   }
   Require(reader->ReadMany(requests));
 }

@@ -60,10 +60,8 @@ Status TensorStream::Finish() {
   const std::span<std::byte> buffer(buffer_);
   std::vector<ReadRequest> requests;
   for (const Piece& piece : pieces_) {
-    requests.push_back({.name = piece.name,
-                        .out = buffer.subspan(piece.offset, piece.bytes),
-                        .slice = piece.ranges,
-                        .shard = piece.shard});
+    const auto out = buffer.subspan(piece.offset, piece.bytes);
+    requests.push_back(ReadRequest::Shard(piece.name, piece.shard, out, piece.ranges));
   }
   VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
   for (const Text& text : texts_) {

@@ -68,6 +68,8 @@ class LayeringTest(unittest.TestCase):
         ("cli/print.cc", '"cli/verbs/show.h"', "goes up: cli/verbs lies above cli"),
         ("cli/verbs/show.cc", '"cli/main.cc"', "goes up: cli/main.cc lies above"),
         ("cuda/digest.cc", '"trainer_hooks/x.h"', "goes up"),
+        ("include/varve/store.h", '"varve/load.h"', "is of the hooks"),
+        ("store/open.cc", '"varve/hooks.h"', "is of the hooks"),
     ]
     GOOD = [
         ("codec/entropy/zstd_stream.cc", "<zstd.h>"),
@@ -84,6 +86,10 @@ class LayeringTest(unittest.TestCase):
         ("trainer_hooks/trainer_hooks.cc", '"trainer_hooks/group/agree.h"'),
         ("cli/main.cc", '"cli/manual/manual.h"'),
         ("include/varve/cuda.h", "<cuda_runtime.h>"),
+        ("include/varve/hooks.h", '"varve/load.h"'),
+        ("include/varve/varve.h", '"varve/hooks.h"'),
+        ("include/varve/load.h", '"varve/store.h"'),
+        ("trainer_hooks/load/load.cc", '"varve/load.h"'),
     ]
 
     def test_finds_each_fault(self):
@@ -108,6 +114,18 @@ class LayeringTest(unittest.TestCase):
         faults = faults_of("codec/frame.h", '"frame.h"')
         self.assertEqual(len(faults), 1)
         self.assertIn("full path", faults[0])
+
+    def test_finds_what_the_umbrella_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            headers = pathlib.Path(folder, "include/varve")
+            headers.mkdir(parents=True)
+            (headers / "varve.h").write_text('#include "varve/store.h"\n')
+            (headers / "store.h").write_text('#include "varve/status.h"\n')
+            for name in ("status", "step", "cuda"):
+                (headers / f"{name}.h").write_text("")
+            self.assertEqual(
+                layering_test.missing_in_umbrella(pathlib.Path(folder)), ["include/varve/step.h"]
+            )
 
     def test_finds_circles(self):
         with tempfile.TemporaryDirectory() as folder:

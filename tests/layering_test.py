@@ -54,6 +54,29 @@ FOLDERS_BELOW = {
     "cli": {"include/varve", "base", "codec", "store"},
     "examples": {"include/varve"},
 }
+# The public headers of the hooks. A user of a store alone gets none of them.
+HOOKS = {
+    f"include/varve/{name}.h"
+    for name in (
+        "async_checkpointer",
+        "cuda",
+        "device_tensor_source",
+        "flags",
+        "global_names",
+        "group_checkpointer",
+        "hooks",
+        "layouts",
+        "load",
+        "mpi_ranks",
+        "nccl_ranks",
+        "rank_group",
+        "trainer_hooks",
+        "training_state",
+    )
+}
+MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "examples"}
+# All that varve.h does not bring: what needs libraries of others.
+APART = {f"include/varve/{name}.h" for name in ("cuda", "mpi_ranks", "nccl_ranks", "varve")}
 FLOORS = [room for rooms in ROOMS.values() for room in rooms]
 OTHER_FOLDERS = {"tests", "bench"}
 
@@ -136,6 +159,9 @@ def faults_of_include(path, target, quoted, root):
                 yield f"goes up: {room_of(included)} lies above {room_of(path)}"
         elif below not in FOLDERS_BELOW[folder]:
             yield f"goes up: {folder} may include {sorted(FOLDERS_BELOW[folder])}"
+        brings_hooks = path in HOOKS or path == "include/varve/varve.h"
+        if included in HOOKS and not brings_hooks and folder not in MAY_INCLUDE_HOOKS:
+            yield "is of the hooks, which what is a store's may not need"
     elif target.split("/")[0] in OTHER_FOLDERS or (
         target.endswith("_generated.h") and folder == "include/varve"
     ):
@@ -174,6 +200,23 @@ def check(root):
                 for fault in faults_of_include(path, target, quoted, root)
             ]
     return rooms, faults
+
+
+def missing_in_umbrella(root):
+    """The public headers that varve/varve.h does not bring."""
+    seen, todo = set(), ["include/varve/varve.h"]
+    while todo:
+        path = todo.pop()
+        if path in seen or not (root / path).exists():
+            continue
+        seen.add(path)
+        todo += [
+            included
+            for _, target, quoted in includes_of(root, path)
+            if (included := ours(target, quoted)) is not None
+        ]
+    headers = {path for path in sources(root) if path.startswith("include/varve/")}
+    return sorted(headers - seen - APART) if seen else []
 
 
 def find_circles(root):
@@ -244,6 +287,7 @@ def main():
     circles = find_circles(root)
     for number, room in enumerate(FLOORS, 1):
         print(f"{number:3} {room:24} {rooms[room]:4} files")
+    faults += [f"{path} is not brought by varve/varve.h" for path in missing_in_umbrella(root)]
     for fault in faults:
         print(fault)
     for a, b in circles:

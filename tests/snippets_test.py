@@ -53,6 +53,22 @@ NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"
 
 # An asterisk before a call: the value of a Result that nobody has asked whether it is one.
 UNASKED = re.compile(r"(?:^|[=(,!]|return)\s*\*\s*(?:varve::|\w+(?:->|\.))[\w:]*\w+\(")
+# The value of a Result of a call that nobody has asked: in `f().value()` and `f()->g()`.
+UNASKED_CALL = re.compile(r"(?<!\.value\()\)\s*(?:\.value\(\)|->)")
+# A name that holds a Result. What is asked has a line "if (!name.ok())", or is returned.
+HELD = re.compile(
+    r"^\s*(?:const )?(?:auto|varve::Result<.*>|varve::Status) (\w+) =\s*([^\s(]+)\(", re.M
+)
+NO_RESULT = {"varve::ShardLayout::Whole"}
+
+
+def dropped_statuses(text):
+    """The names in a snippet that hold a Result or a Status which it drops."""
+    return [
+        name
+        for name, call in HELD.findall(text)
+        if call not in NO_RESULT and not re.search(rf"!{name}\.ok\(\)|return {name}\b", text)
+    ]
 
 
 def markdown_snippets(path):
@@ -174,8 +190,33 @@ class SnippetsTest(unittest.TestCase):
         for place, first, text in all_snippets():
             for number, line in enumerate(text.splitlines()):
                 self.assertIsNone(UNASKED.search(line), f"{place}:{first + number}: {line}")
+                self.assertIsNone(UNASKED_CALL.search(line), f"{place}:{first + number}: {line}")
 
-    def test_both_can_fail(self):
+    def test_no_status_is_dropped(self):
+        for place, first, text in all_snippets():
+            self.assertEqual(dropped_statuses(text), [], f"{place}:{first}")
+
+    def test_snippets_of_headers_are_found_word_for_word(self):
+        with tempfile.TemporaryDirectory() as folder:
+            header = pathlib.Path(folder, "x.h")
+            header.write_text(
+                "// A header.\n//\n//   hooks->Begin();\n//\n//     Indented(1);\n// Prose; not code.\n"
+                "  //   store->No();\n//   a table\n"
+            )
+            self.assertEqual(
+                list(header_snippets(header)),
+                [(3, "hooks->Begin();\n\n  Indented(1);\n"), (7, "store->No();\na table\n")],
+            )
+        for header in (
+            "store.h",
+            "checkpoint.h",
+            "async_checkpointer.h",
+            "trainer_hooks.h",
+            "step.h",
+        ):
+            self.assertTrue(list(header_snippets(HEADERS / header)), header)
+
+    def test_all_can_fail(self):
         self.assertNotEqual(
             self.compile(PRELUDE + wrapped("x", 1, "writer->Commit();\n", 0)).returncode, 0
         )
@@ -190,6 +231,17 @@ class SnippetsTest(unittest.TestCase):
             self.assertIsNotNone(UNASKED.search(line), line)
         for line in ("auto x = a * b(c);", "int* p = &store->x();", "Use(*reader, {});"):
             self.assertIsNone(UNASKED.search(line), line)
+        for line in ("auto x = Load().value();", "store->Begin(1)->Commit();"):
+            self.assertIsNotNone(UNASKED_CALL.search(line), line)
+        self.assertIsNone(UNASKED_CALL.search("(void)store->Begin(1);"))
+        for text in ("auto x = writer->Commit();\n", "const varve::Status s = f(a);\n"):
+            self.assertEqual(len(dropped_statuses(text)), 1, text)
+        for text in (
+            "auto x = f(a);\nif (!x.ok()) return x.status();\n",
+            "auto x = f(a);\nreturn x;\n",
+            "const auto all = varve::ShardLayout::Whole({8});\n",
+        ):
+            self.assertEqual(dropped_statuses(text), [], text)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class Ranks {
 void ReadRow(const Store& store, const ShardLayout& row, uint64_t step) {
   std::array<std::byte, kColumns * 4> out, expected;
   FillNoise(Mix(step, 0), expected);
-  const ReadRequest request{.name = "weight", .out = out, .region = &row};
+  const ReadRequest request = ReadRequest::Region("weight", row, out);
   Require(Must(store.OpenCheckpoint("main", step))->ReadMany({&request, 1}));
   if (out != expected) Fail("a row is not restored as it was saved");
 }

@@ -49,7 +49,7 @@ void TinyState::RequireRestores(const Store& store, uint64_t step) const {
   std::vector<ReadRequest> requests;
   for (uint64_t t = 0; t < num_tensors_; ++t) {
     const auto out = std::span(found).subspan(t * kTensorBytes, kTensorBytes);
-    requests.push_back({.name = names[t], .out = out});
+    requests.push_back(ReadRequest::Tensor(names[t], out));
   }
   Require(reader->ReadMany(requests));
   if (found != bytes_) Fail("step " + std::to_string(step) + " is not restored as it was saved");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A consistent copy of a store, taken beside a live writer without its help.
+// A consistent copy of a store, taken while a writer may be at work and without its help.
 //
 //   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
 //   if (!report.ok()) return report.status();
@@ -18,8 +18,8 @@
 namespace varve {
 
 struct BackupOptions {
-  // Also read and decode every chunk of the copy. Its structure and every copied file are verified
-  // always.
+  // True: also reads and decodes every chunk of the copy. Its structure and every copied file are
+  // verified always.
   bool read_data = false;
   Progress progress;  // in bytes of files
 };
@@ -34,10 +34,12 @@ struct BackupReport {
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
 // earlier copy up to date. Takes no lock on the store and writes nothing to it. Until the last
-// moment an earlier copy stays as it was; then one rename makes it the new one, so a crash leaves
-// either. kNotFound: no store. kFailedPrecondition: `destination` holds something else, the copy of
-// another store, or a copy that was written to since (its steps would be lost). kLocked: it is in
-// use. kCorruption: the copy did not pass its check, and the earlier one stays.
+// moment an earlier copy stays as it was. Then one rename makes it the new one, so a crash leaves
+// either. Thread rule: any thread, and one call at a time for a destination.
+//
+// kNotFound: there is no store. kFailedPrecondition: `destination` holds something else, the copy
+// of another store, or a copy that was written to since (its steps would be lost). kLocked: the
+// destination is in use. kCorruption: the copy did not pass its check, and the earlier one stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

@@ -47,7 +47,7 @@ struct CheckpointInfo {
   uint64_t new_bytes = 0;      // raw bytes of chunks that were not in the store before
   uint64_t stored_bytes = 0;   // encoded bytes of those
   std::map<std::string, double> metrics;
-  std::vector<std::string> tags;
+  std::vector<std::string> tags;  // by name
 };
 
 // Bytes of chunks, by how their frames predict them ("raw", "keyframe", "delta", "scaled delta").
@@ -58,9 +58,9 @@ struct CodecUse {
   uint64_t stored_bytes = 0;
 };
 
-// The same bytes by the coder of each plane ("raw", "zstd", "sparse", ...). What frames hold beside
-// planes is "header"; "unknown" is the whole of frames that a varve has stored which did not count
-// coders. All rows together are all bytes of the frames.
+// The same bytes by the coder of each plane ("raw", "zstd", "sparse", ...). "header" is what frames
+// hold besides planes. "unknown" is the whole of each frame from a varve that did not count coders.
+// All rows together are all bytes of the frames.
 struct CoderUse {
   std::string coder;
   uint64_t num_planes = 0;
@@ -68,6 +68,7 @@ struct CoderUse {
   uint64_t stored_bytes = 0;
 };
 
+// What a Commit saved, and what it cost. Bytes are counted as in CheckpointInfo.
 struct SaveReport {
   CheckpointId id;
   uint64_t num_tensors = 0;
@@ -77,8 +78,8 @@ struct SaveReport {
   std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
   std::vector<CodecUse> by_codec;           // of the chunks that it wrote
   std::vector<CoderUse> by_coder;           // of the same
-  // What could not be read of the step that the save was compared with: stored anew, so that this
-  // step is whole all the same.
+  // What could not be read of the step that the save was compared with. It was stored anew, so this
+  // step is whole.
   std::vector<std::string> warnings{};
 };
 
@@ -94,19 +95,20 @@ class CheckpointWriter {
   // Adds a tensor. Name, shape and strides are copied. `view.data` must stay valid *and unchanged*
   // until Commit or Abandon returns: varve reads it straight from there, on its own threads, and
   // makes no second copy of the state. kInvalidArgument: bad name, dtype, shape or strides, or a
-  // (name, shard) that this checkpoint has already; the writer stays usable. Any other error is
-  // the save's own (disk full, say); only Abandon is left then.
+  // (name, shard) that this checkpoint has already. The writer stays usable then. Any other error
+  // is the save's own (disk full, say), after which only Abandon is left.
   virtual Status Put(const TensorView& view) = 0;
 
-  // Adds an opaque item (data-loader state, a pickled object) of up to 64 MiB. Copied.
+  // Adds an opaque item (data-loader state, a pickled object) of up to 64 MiB. The bytes are
+  // copied.
   virtual Status PutBytes(std::string_view name, std::span<const std::byte> value) = 0;
 
-  // Stored and returned as given. Calling again replaces.
+  // Both are stored and returned as given. Calling again replaces.
   virtual Status SetTrainerProgress(const TrainerProgress& state) = 0;
   virtual Status SetTopology(const Topology& topology) = 0;
 
-  // A metric of this step (`best:loss` looks here), finite or not; and a tag that will name this
-  // step, moved here from any other step of the run. kInvalidArgument: see ValidateTag.
+  // SetMetric sets a metric of this step, finite or not, which `best:loss` looks at. AddTag makes a
+  // tag name this step, and no other step of its run any more. kInvalidArgument: see ValidateTag.
   virtual Status SetMetric(std::string_view name, double value) = 0;
   virtual Status AddTag(std::string_view tag) = 0;
 
@@ -115,7 +117,7 @@ class CheckpointWriter {
   // abandoned. kAlreadyExists when another writer committed the same step meanwhile.
   virtual Result<SaveReport> Commit() = 0;
 
-  // Gives up; removes what was written. Harmless after Commit or a second time.
+  // Gives up and removes what was written. Harmless after Commit or a second time.
   virtual void Abandon() = 0;
 
  protected:
@@ -128,25 +130,68 @@ Status ValidateTag(std::string_view tag);
 // A run is a name without '@', ':' or white space.
 Status ValidateRun(std::string_view run);
 
-// One read of ReadMany: a tensor, or a slice of it, into the caller's buffer.
-struct ReadRequest {
-  std::string_view name;
-  std::span<std::byte> out;        // exactly the bytes of what is read, row-major
-  std::span<const Range> slice{};  // one range an axis; empty = the whole tensor
-  // Of one shard's local tensor; kAllShards: of the global tensor. A tensor that was saved without
-  // layouts is its shard 0.
-  uint32_t shard = kAllShards;
-  // Instead of a slice: what this layout holds of the global tensor, put together from the shards
-  // that have it, whatever their layouts. Padding gets `padding`, one element (empty: zeros); or,
-  // when a shard of this very layout is stored, what was saved there. With a `shard`, only what
-  // that one holds of it is written, and nothing else of `out` is touched.
-  const ShardLayout* region = nullptr;
-  std::span<const std::byte> padding{};
+// One read of ReadMany, made by one of three functions: of a tensor, of a shard, or of a region. It
+// copies nothing: name, slice, layout, padding and buffer must stay until the read returns. `out`
+// is exactly the bytes of what is read, row-major. kInvalidArgument comes from the read.
+class ReadRequest {
+ public:
+  // Reads the global tensor. `slice` has one range an axis, or none for the whole tensor. A tensor
+  // that was saved without layouts is its shard 0.
+  static ReadRequest Tensor(std::string_view name, std::span<std::byte> out,
+                            std::span<const Range> slice = {}) {
+    return {name, kAllShards, out, slice, nullptr, {}};
+  }
+
+  // Reads the local tensor of one shard. `number` is TensorInfo::shard, so kAllShards reads as
+  // Tensor does.
+  static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
+                           std::span<const Range> slice = {}) {
+    return {name, number, out, slice, nullptr, {}};
+  }
+  // Reads into `out`, the buffer of a region, what one shard holds of the region. All other bytes
+  // of `out` stay as they are. kInvalidArgument: the shard is of another global shape.
+  static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
+                           const ShardLayout& region) {
+    return {name, number, out, {}, &region, {}};
+  }
+  static ReadRequest Shard(std::string_view, uint32_t, std::span<std::byte>,
+                           const ShardLayout&&) = delete;  // the layout would be gone
+
+  // Reads what `layout` holds of the global tensor, put together from the shards that have it,
+  // whatever their layouts. Padding gets `padding`, which is one element, or zeros when that is
+  // empty. When a shard of this very layout is stored, padding gets what was saved there.
+  static ReadRequest Region(std::string_view name, const ShardLayout& layout,
+                            std::span<std::byte> out, std::span<const std::byte> padding = {}) {
+    return {name, kAllShards, out, {}, &layout, padding};
+  }
+  static ReadRequest Region(std::string_view, const ShardLayout&&, std::span<std::byte>,
+                            std::span<const std::byte> = {}) = delete;  // the layout would be gone
+
+  // For those who make a CheckpointReader of their own.
+  std::string_view name() const { return name_; }
+  uint32_t shard() const { return shard_; }  // kAllShards: the global tensor
+  std::span<std::byte> out() const { return out_; }
+  std::span<const Range> slice() const { return slice_; }  // empty with a region
+  const ShardLayout* region() const { return region_; }    // null: there is none
+  std::span<const std::byte> padding() const { return padding_; }
+
+ private:
+  ReadRequest(std::string_view name, uint32_t shard, std::span<std::byte> out,
+              std::span<const Range> slice, const ShardLayout* region,
+              std::span<const std::byte> padding)
+      : name_(name), shard_(shard), out_(out), slice_(slice), region_(region), padding_(padding) {}
+
+  std::string_view name_;
+  uint32_t shard_;
+  std::span<std::byte> out_;
+  std::span<const Range> slice_;
+  const ShardLayout* region_;
+  std::span<const std::byte> padding_;
 };
 
 // Reads one checkpoint. Made by Store::OpenCheckpoint.
-// Thread rule: any number of threads. The store must outlive the reader. A step that is dropped by
-// another process while it is read gives kNotFound, never wrong bytes.
+// Thread rule: any number of threads. The store must outlive the reader. When another process drops
+// the step while it is read, calls give kNotFound, never wrong bytes.
 class CheckpointReader {
  public:
   CheckpointReader(const CheckpointReader&) = delete;
@@ -159,26 +204,30 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // As `shard` of ReadRequest says. kNotFound names the tensor and the step.
+  // The global tensor of a name, or one of its shards. A tensor that was saved without layouts is
+  // its shard 0. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
-  // Reads a whole tensor; `out` must be exactly logical_bytes long (kInvalidArgument says both
-  // sizes). Every chunk's digest is verified; kCorruption names run, step, tensor and chunk. The
+  // Reads a whole tensor. `out` must be exactly logical_bytes long (kInvalidArgument says both
+  // sizes). Every chunk's digest is verified. kCorruption names run, step, tensor and chunk. The
   // contents of `out` are unspecified after an error.
   virtual Status Read(std::string_view name, std::span<std::byte> out) const = 0;
-  // Reads the slice given by one range an axis; touches only the chunks that overlap it. Slices of
-  // sub-byte types must begin and end on whole bytes.
+  // Reads the slice given by one range an axis, row-major, and touches only the chunks that overlap
+  // it. Slices of sub-byte types must begin and end on whole bytes. Errors as Read, and
+  // kInvalidArgument: a range lies outside of its axis.
   virtual Status ReadSlice(std::string_view name, std::span<const Range> slice,
                            std::span<std::byte> out) const = 0;
-  // Reads many tensors, slices and regions in parallel. The first error wins. kCorruption names a
-  // tensor whose shards do not hold all of a region, or hold parts of it twice: never zeros.
+  // Reads many tensors, shards and regions in parallel. The first error wins. kCorruption names a
+  // tensor whose shards do not hold all of a region, or hold parts of it twice. Such holes are
+  // never filled with zeros.
   virtual Status ReadMany(std::span<const ReadRequest> requests) const = 0;
 
-  // Names of the opaque items, ordered; and one item.
+  // ListBytes gives the names of the opaque items, ordered. ReadBytes gives one item. kNotFound:
+  // there is no such item.
   virtual Result<std::vector<std::string>> ListBytes() const = 0;
   virtual Result<std::vector<std::byte>> ReadBytes(std::string_view name) const = 0;
 
-  // What SetTrainerProgress and SetTopology stored; nullopt when the save set none.
+  // Both give what the save set, and nullopt when it set none.
   virtual Result<std::optional<TrainerProgress>> ReadTrainerProgress() const = 0;
   virtual Result<std::optional<Topology>> ReadTopology() const = 0;
 

@@ -19,9 +19,9 @@
 // than the given ones and its own, and none synchronizes a device.
 //
 // The device digests its tensors, and only chunks that differ from the step before leave it. While
-// the trainer works they are copied to the host from where they lie; once it waits in AwaitStaged
-// (as AsyncCheckpointer::Save does at once) they are gathered in memory of the device, as far as
-// that is granted.
+// the trainer works, they are copied to the host from where they lie. Once it waits in AwaitStaged
+// (as AsyncCheckpointer::Save does at once), they are gathered in memory of the device, as far as
+// CudaOptions grants that.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,20 +37,20 @@ namespace varve {
 
 struct CudaStream {
   int device = 0;
-  cudaStream_t stream = nullptr;  // of that device; the caller's
+  cudaStream_t stream = nullptr;  // of that device. The caller owns it
 };
 
 struct CudaOptions {
   // One for each device that has tensors. Must outlive the source.
   std::vector<CudaStream> streams;
-  // On each device, for chunks on their way while the trainer waits. 0: it waits until they are on
-  // the host.
+  // Memory on each device, for chunks on their way while the trainer waits. 0: the trainer waits
+  // until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
-  // On the host, for what is on its way to devices in a Restore. At least 32 MiB.
+  // Pinned memory of the host, for what is on its way to devices in a Restore. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;
 };
 
-// For one checkpointer at a time, which must be closed before this goes.
+// One checkpointer at a time uses a source, and must be closed before the source goes.
 class CudaTensorSource : public DeviceTensorSource {
  public:
   // kUnavailable: there is no such device, or not the memory. kInvalidArgument: two streams of one
@@ -58,8 +58,8 @@ class CudaTensorSource : public DeviceTensorSource {
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
   // After AwaitStaged: an event behind all reads of the device's tensors, for streams other than
-  // the given one (cudaStreamWaitEvent). The source's. kInvalidArgument: no stream of this device
-  // was given.
+  // the given one (cudaStreamWaitEvent). The source owns it. kInvalidArgument: no stream of this
+  // device was given.
   virtual Result<cudaEvent_t> released(int device) const = 0;
 };
 

@@ -22,18 +22,19 @@
 
 namespace varve {
 
+// A plain value. TrainerHooks::Start copies it.
 struct CheckpointFlags {
   std::string save;                       // --save FOLDER
   std::optional<uint64_t> save_interval;  // --save-interval STEPS
   std::string run = "main";               // --run NAME
   bool save_optim = true;                 // --no-save-optim
   bool async_save = true;                 // --async-save, --no-async-save
-  uint64_t max_checkpoint_keep = 0;       // --max-checkpoint-keep K; 0 keeps all
+  uint64_t max_checkpoint_keep = 0;       // --max-checkpoint-keep K, where 0 keeps all
   uint64_t keep_every = 0;                // --keep-every STEPS
   std::optional<KeepBest> keep_best;      // --keep-best METRIC[:max]
 
   std::string load;                               // --load FOLDER
-  std::string ckpt_step;                          // --ckpt-step [RUN@]STEP; empty: latest
+  std::string ckpt_step;                          // --ckpt-step [RUN@]STEP, empty = latest
   bool load_optim = true;                         // --no-load-optim
   bool finetune = false;                          // --finetune
   bool exit_on_missing_checkpoint = false;        // --exit-on-missing-checkpoint
@@ -48,7 +49,7 @@ struct CheckpointFlags {
 
 struct FlagSpec {
   std::string name;   // "--save"
-  std::string value;  // what follows it, "FOLDER"; empty: nothing does
+  std::string value;  // what follows it, "FOLDER". Empty: nothing does
   std::string help;
   // Sets it. The value is empty where none follows. kInvalidArgument names flag and value.
   std::function<Status(std::string_view value)> set;
@@ -59,8 +60,8 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 // kInvalidArgument says in one sentence which flags do not go together, and what to do.
 Status ValidateFlags(const CheckpointFlags& flags);
 
-// What the flags keep: the newest --max-checkpoint-keep, and beside these --keep-every, --keep-best
-// and every tagged step. Unset: everything.
+// The retention that the flags ask for. It keeps the newest --max-checkpoint-keep, and also what
+// --keep-every and --keep-best say, and every tagged step. Unset: it keeps everything.
 std::optional<RetentionPolicy> RetentionOf(const CheckpointFlags& flags);
 
 }  // namespace varve

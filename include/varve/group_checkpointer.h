@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AsyncCheckpointer for a job of several ranks: all of them save one checkpoint, and every call
+// An AsyncCheckpointer for a job of several ranks. All of them save one checkpoint, and every call
 // has one outcome on all of them.
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
@@ -20,25 +20,27 @@
 
 namespace varve {
 
-// Opens the root of a group (varve/group.h), or makes it. All ranks call it, and all calls of the
-// result but last_stats, failure and store, in the same order. They are collective and fail on
-// all ranks alike: with the error of the lowest rank that has one, named, and a line for each other
-// rank whose error says something else, 20 at most. AwaitStaged asks the others only when something
-// is being staged: a later error is said by the next call that saves, waits or closes. `ranks` is
-// spoken through inside these calls only, on the caller's thread; it must outlive the checkpointer
-// and be used for nothing else meanwhile.
+// Opens the root of a group (varve/group.h), or makes it. The call is collective: all ranks make
+// it. So are all calls of the result but last_stats, failure and store, in the same order on all
+// ranks. A collective call fails on all ranks alike. Its error is that of the lowest rank that has
+// one, with the rank's name, and a line for each other rank whose error says something else, 20 at
+// most. AwaitStaged asks the other ranks only when something is being staged. The next call that
+// saves, waits or closes returns an error that comes later.
 //
-// Of what the options and states say about the whole checkpoint, that of rank 0 counts: retention,
-// metrics, tags, trainer state, topology; Restore resolves "latest" and "best" on rank 0 alone.
-// Items and tensors are those of all ranks, each of which may hold other shards of other tensors.
-// What several ranks hold alike, its replicas, is saved once, by whom a plan says that all of them
-// make alike; AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
-// commits after it. A step is skipped by all when the save before is under way on one of them
+// The checkpointer speaks through `ranks` inside these calls only, on the caller's thread. `ranks`
+// must outlive the checkpointer and be used for nothing else meanwhile.
+//
+// Options and states of rank 0 decide what concerns the whole checkpoint: retention, metrics, tags,
+// trainer state and topology. Restore resolves "latest" and "best" on rank 0 alone. Items and
+// tensors are those of all ranks, and each rank may hold other shards of other tensors. What
+// several ranks hold alike, its replicas, is saved once. All ranks make the same plan, which says
+// who saves it. AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
+// commits after that. When the save before is under way on one rank, all ranks skip the step
 // (WhenBusy::kSkip).
 //
-// Close waits for the last save. One that goes without it, as after an error, waits 30 s at most
-// for what other ranks have to do for that save: if one is gone it is aborted. kFailedPrecondition:
-// the root is not the same on all ranks.
+// Close waits for the last save. Destroying the checkpointer without Close waits at most 30 s for
+// other ranks. If one is gone, the save is aborted. kFailedPrecondition: the root is not the same
+// on all ranks.
 Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
     const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How tensors changed from step to step: what Store::Log and Store::Diff return. Found by comparing
-// chunk lists; a list that both steps name is recognised without reading it. Plain values.
+// How tensors changed from step to step: what Store::Log and Store::Diff return. They compare chunk
+// lists, and do not read a list that both steps name. All types here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@ namespace varve {
 // A step at which a tensor differs from the step before it in the same run (or first appears).
 struct TensorChange {
   uint64_t step = 0;
-  uint64_t num_chunks = 0;      // of the tensor, all shards
+  uint64_t num_chunks = 0;      // in all shards of the tensor
   uint64_t changed_chunks = 0;  // with other bytes than before, or new
   uint64_t changed_bytes = 0;   // raw bytes of those
   uint64_t stored_bytes = 0;    // encoded bytes that this step's save stored for them
 };
 
 // How the elements of a tensor differ. Elements are compared by value as f64, except that two NaN
-// are equal; complex ones part by part.
+// are equal. Complex elements are compared part by part.
 struct ValueDiff {
   uint64_t num_elements = 0;
   uint64_t changed_elements = 0;
-  double max_abs = 0;  // max |b - a|; infinite when a finite value became infinite or NaN
-  double relative_norm =
-      0;  // ||b - a|| / ||a||, Euclidean; infinite when a is all zero and b is not
+  // max |b - a|. Infinite when a finite value became infinite or NaN.
+  double max_abs = 0;
+  // ||b - a|| / ||a||, Euclidean. Infinite when a is all zero and b is not.
+  double relative_norm = 0;
 };
 
 struct TensorDiff {
@@ -42,9 +43,9 @@ struct TensorDiff {
   std::optional<ValueDiff> values;  // when asked for, not reshaped, and elements are whole bytes
 };
 
-// Tensors by name, then shard; a name that has changed in one shard is not in `unchanged`. Shards
-// that were cut in another way are compared as one tensor, whose chunks are then pieces of as many
-// elements.
+// Tensors are ordered by name, then shard. A name that has changed in one shard is not in
+// `unchanged`. Shards that were cut in another way are compared as one tensor, whose chunks are
+// then pieces of as many elements.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;
@@ -53,9 +54,9 @@ struct CheckpointDiff {
 };
 
 struct DiffOptions {
-  // Which tensors to look at; unset = all.
+  // Which tensors to look at. Unset = all.
   std::function<bool(std::string_view name)> include;
-  // Read the chunks that changed and compare their elements.
+  // True: reads the chunks that changed and compares their elements.
   bool values = false;
 };
 

@@ -18,17 +18,17 @@
 namespace varve {
 
 struct MpiRanksOptions {
-  // What MPI_Comm_c2f makes of the communicator of the ranks; unset: MPI_COMM_WORLD. The group
+  // What MPI_Comm_c2f makes of the communicator of the ranks. Unset: MPI_COMM_WORLD. The group
   // speaks on a duplicate of it.
   std::optional<int> communicator;
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Collective. MPI is initialised if it is not, and finalized then at the exit of the process,
-// unless a group has failed: then the process exits without, at which mpirun ends the job. When
-// groups are called by several threads at once, or while the trainer calls MPI, MPI must be
-// initialised with MPI_THREAD_MULTIPLE. kUnavailable when varve was built without MPI, or says what
-// MPI says.
+// Collective. MpiRanks initialises MPI where nobody has, and then finalizes it at the exit of the
+// process. After a group has failed the process exits without that, and mpirun ends the job. When
+// several threads call groups at once, or call one while the trainer calls MPI, MPI must be
+// initialised with MPI_THREAD_MULTIPLE. kUnavailable: varve was built without MPI, or the message
+// says what MPI says.
 Result<std::unique_ptr<RankGroup>> MpiRanks(const MpiRanksOptions& options = {});
 
 }  // namespace varve

@@ -7,9 +7,9 @@
 //   VARVE_ASSIGN_OR_RETURN(const auto host, varve::SocketRanks(options));
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::NcclRanks(host.get(), {.device = local_rank}));
 //
-// NCCL knows neither lengths nor who has not come, so each call first goes over ranks of the host:
-// they agree on what it is, and name ranks that make another call or are gone. Over NCCL go only
-// the bytes of Broadcast and AllToAll, which must be the same program's on all ranks.
+// NCCL knows neither lengths nor who has not come. So each call first goes over the host's ranks,
+// which agree on what it is, and name ranks that make another call or are gone. Only the bytes of
+// Broadcast and AllToAll go over NCCL. All ranks must run the same program.
 #pragma once
 
 #include <chrono>
@@ -21,21 +21,23 @@
 namespace varve {
 
 struct NcclOptions {
-  // Of CUDA, and no other rank's.
+  // The number of CUDA's device for this rank. Each rank has its own.
   int device = 0;
-  // So many bytes travel at a time, while the ones before are copied; the same on all ranks. The
-  // group takes four times as much memory of the device, and of the host, pinned, when it is made.
+  // How many bytes travel at a time, while the bytes before them are copied. It is the same on all
+  // ranks. When the group is made it takes four times as much memory of the device, and four times
+  // as much pinned memory of the host.
   size_t piece_bytes = size_t{4} << 20;
-  // How long a call waits for NCCL while nothing arrives; for other ranks it waits as `host` does.
+  // How long a call waits for NCCL while nothing arrives. It waits for other ranks as `host` does.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Collective over `host`, which is not needed any more when this returns and stays of use. The
-// ranks of the group are those of `host`, in messages also if `host` has been split off.
-// kInvalidArgument for options that cannot be; kUnavailable when varve was built without NCCL, or
-// says what CUDA or NCCL say, on all ranks when it is so on one. A rank that fails in the middle of
-// a call, as with its device, leaves, at which the others' next call fails; those in the same call
-// by the timeout.
+// Collective over `host`. When this returns the group needs `host` no more, and the caller may go
+// on using it. The ranks of the group are those of `host`. Messages number them so, too, if `host`
+// has been split off. A rank that fails in the middle of a call, as with its device, leaves. The
+// next call of the other ranks fails, and ranks in the same call fail by the timeout.
+//
+// kInvalidArgument: the options cannot be. kUnavailable: varve was built without NCCL, or the
+// message says what CUDA or NCCL say. When it is so on one rank, all ranks get it.
 Result<std::unique_ptr<RankGroup>> NcclRanks(RankGroup* host, const NcclOptions& options = {});
 
 }  // namespace varve

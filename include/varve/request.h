@@ -7,8 +7,8 @@
 //
 // A request is a small file in the store's inbox, made there in one atomic step. A live writer
 // applies it within seconds and leaves an answer. When no writer is there, the caller opens the
-// store itself, applies what waits, and then its own, without a file: that needs no byte of a full
-// disk. Requests are applied in the order of their times.
+// store itself, applies what waits, and then its own, without a file. That needs no byte of a full
+// disk. Requests are applied in the order of their times. Thread rule: any thread.
 #pragma once
 
 #include <chrono>
@@ -43,8 +43,8 @@ struct DropRequest {
 using Request = std::variant<SetTagRequest, RemoveTagRequest, SetMetricsRequest, DropRequest>;
 
 struct SubmitOptions {
-  // False: returns as soon as the request is in the inbox of a live writer. Whether it could be
-  // applied is then not known.
+  // False: returns as soon as the request is in the inbox of a live writer. The caller then does
+  // not learn whether it could be applied.
   bool wait = true;
   // How long to wait for a live writer's answer.
   std::chrono::milliseconds timeout{60000};
@@ -62,8 +62,8 @@ struct SubmitReport {
 };
 
 // Applies `request` to the store in `path` and returns when it is durable. The error is the one
-// that Store's own function gives; kAborted when a live writer did not answer in time (it may still
-// apply the request), kNotFound also when there is no store.
+// that Store's own function gives. kAborted: a live writer did not answer in time, and may still
+// apply the request. kNotFound: also when there is no store.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

@@ -4,10 +4,11 @@
 //
 //   varve::Result<std::unique_ptr<varve::Store>> store = varve::Store::Open(path, {});
 //   if (!store.ok()) return store.status();
-//   const auto runs = (*store)->ListRuns();
+//   VARVE_ASSIGN_OR_RETURN(const auto runs, store.value()->ListRuns());
 //
-// Who takes the value of an error without having asked ends the process, in every build: the error
-// goes to standard error first.
+// A Result must be asked before its value is taken. To take the value of an error prints that error
+// to standard error and aborts the process, in every build type. Thread rule: one thread at a time,
+// as any value.
 #pragma once
 
 #include <cassert>

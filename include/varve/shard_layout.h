@@ -10,7 +10,7 @@
 //   // Elements 128 to 192 of those rows, as ZeRO rank 2 of 4 holds them:
 //   layout.flat = varve::Range{128, 192};
 //
-// A plain value; use distinct objects from any thread.
+// A plain value. Any thread may use an object of its own.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,9 @@ struct Segment {
 };
 
 // The shard is the product of one segment list an axis, a dense row-major tensor of shape
-// ProductShape(); or, when `flat` is set, those elements of it in row-major order, as a 1-d tensor.
-// The flat range may lie beyond the end of the product, in part or whole: that is padding too.
+// ProductShape(). When `flat` is set, it is those elements of the product in row-major order, as a
+// 1-d tensor. The flat range may lie beyond the end of the product, in part or whole. That is
+// padding, too.
 struct ShardLayout {
   std::vector<int64_t> global_shape;
   std::vector<std::vector<Segment>> axes;
@@ -54,11 +55,12 @@ struct ShardLayout {
     return Whole(std::span<const int64_t>(shape.begin(), shape.size()));
   }
 
-  // Lengths of the segment lists; and the shape of the tensor that the rank holds.
+  // The lengths of the segment lists, and the shape of the tensor that the rank holds.
   // Precondition of these and all below: ValidateLayout.
   std::vector<int64_t> ProductShape() const;
   std::vector<int64_t> LocalShape() const;
-  // Elements of the local tensor; of them, those that are not padding; and of the global tensor.
+  // The number of elements of the local tensor, of those of them that are not padding, and of the
+  // global tensor.
   int64_t NumLocal() const;
   int64_t NumHeld() const;
   int64_t NumGlobal() const;
@@ -71,12 +73,12 @@ struct ShardLayout {
 // that does not begin below 0 or end before it begins.
 Status ValidateLayout(const ShardLayout& layout);
 
-// The same layout in one way of writing: neighbouring segments joined, empty ones left out.
+// The same layout in one way of writing: neighbouring segments are joined, and empty ones left out.
 // Layouts that hold the same elements at the same local places are then equal.
 ShardLayout Canonical(ShardLayout layout);
 
-// As NumPy writes slices, e.g. "[8:16, :] of [64, 32], elements 128:192"; for people. Several
-// segments of an axis are joined by '+', padding is "pad 3".
+// For people, as NumPy writes slices: "[8:16, :] of [64, 32], elements 128:192". Several segments
+// of an axis are joined by '+'. Padding is "pad 3".
 std::string ToString(const ShardLayout& layout);
 
 }  // namespace varve

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status is how every varve call reports failure; varve throws no exception of its own.
-// A Status is a value: copy it, move it, keep it. Different objects may be used from any thread.
+// Status is how every varve call reports failure. varve throws no exception of its own. A Status is
+// a value: copy it, move it, keep it. Any thread may use an object of its own.
 //
 //   varve::Status status = writer->Put(view);
 //   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -17,14 +17,15 @@ enum class StatusCode {
   kOk = 0,
   kNotFound,         // no such store, run, step, tensor or item
   kAlreadyExists,    // the step, run, tag or store is there already
-  kInvalidArgument,  // the caller's input breaks a stated rule; nothing was changed
-  kCorruption,  // stored bytes are not what was written; the message names run, step, tensor, chunk
-  kIOError,     // the file system failed (full disk, no permission, vanished file)
-  kLocked,      // another process or handle has the store open for writing
+  kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
+  // Stored bytes are not what was written. The message names run, step, tensor and chunk.
+  kCorruption,
+  kIOError,      // the file system failed (full disk, no permission, vanished file)
+  kLocked,       // another process or handle has the store open for writing
   kUnavailable,  // an optional device or library is not there (CUDA, MPI), or a rank of a group
-  kFailedPrecondition,  // right call, wrong moment (writer already committed, step is a base in
-                        // use)
-  kAborted,             // the operation was given up and left no trace
+  // Right call, wrong moment (writer already committed, step is a base in use).
+  kFailedPrecondition,
+  kAborted,  // the operation was given up and left no trace
 };
 
 // The name of a code, e.g. "not found". The result lives for ever.

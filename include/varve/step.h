@@ -51,7 +51,8 @@ Result<StepExpr> ParseStep(std::string_view text);
 // A step of this run: "RUN@" may be left out, and another run is kInvalidArgument.
 Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text);
 
-// As Store::Resolve, of this run: as ParseStepOfRun.
+// As Store::Resolve, of a step of this run. "RUN@" may be left out, and another run is
+// kInvalidArgument.
 Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
                                       std::string_view text);
 // As Store::Resolve of each, without repetitions, in the order given.

@@ -15,9 +15,9 @@
 //   return hooks->Finish();                     // the last save is durable, or the error is here
 //
 // With ranks every call is collective and ends alike on all of them: with the error of the lowest
-// rank that has one, and with one decision at each step. Rank 0 decides when to save and to stop
-// and what is loaded; a signal to any rank stops all of them at the same step, with a save. Flags
-// of which rank 0 is not the judge, as --run and --finetune, must be the same on all ranks.
+// rank that has one, and with one decision at each step. Rank 0 decides when to save, when to stop
+// and what is loaded. A signal to any rank stops all of them at the same step, with a save. Flags
+// that rank 0 does not decide, as --run and --finetune, must be the same on all ranks.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -44,13 +44,13 @@ struct HooksOptions {
   CheckpointerOptions checkpointer;
   // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
   LoadOptions load;
-  // One line at a time, without its end; a few at the start, one a save. Unset = standard error.
-  // May be called on another thread.
+  // Gets one line at a time, without its end: a few at the start, then one a save. It may be called
+  // on another thread. Unset = standard error, and with ranks rank 0 alone writes.
   std::function<void(const std::string& line)> log;
-  // The ranks of the job; null = this one is alone. --save and --load are then the root of a group
-  // (varve/group_checkpointer.h), or --load a store of one rank. Spoken through inside the calls
-  // below only, on the trainer's thread; it must outlive the hooks and be used for nothing else:
-  // RankGroup::Split makes one. Unset `log` = rank 0 alone writes.
+  // The ranks of the job. Null = this one is alone. With ranks, --save and --load are the root of a
+  // group (varve/group_checkpointer.h), or --load a store of one rank. The hooks speak through it
+  // inside the calls below only, on the trainer's thread. It must outlive the hooks and be used for
+  // nothing else. RankGroup::Split makes one.
   RankGroup* ranks = nullptr;
 };
 
@@ -63,29 +63,29 @@ class TrainerHooks {
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective: a rank that has failed does not wait for the others. An error
-  // that nobody has seen goes to standard error.
+  // As Finish, but not collective, so a rank that has failed does not wait for the others. An error
+  // that no call has returned goes to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
 
-  // What Start has loaded; nullopt when the training starts afresh.
+  // What Start has loaded. nullopt: the training starts afresh.
   virtual const std::optional<LoadReport>& loaded() const = 0;
 
-  // Call before each optimizer step: returns when the tensors may change.
-  // AsyncCheckpointer::AwaitStaged. A save after which it is not called is not committed, and the
+  // Call it before each optimizer step. It returns when the tensors may change
+  // (AsyncCheckpointer::AwaitStaged). A save after which it is not called is not committed, and the
   // next AfterStep is kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
-  // Call after each optimizer step, with all of `state` up to date; `state.trainer.global_step` is
-  // the step. Begins to save when it is due: every --save-interval steps, at the last step, and
-  // when the training is about to stop. True: stop now; everything is durable.
+  // Call it after each optimizer step, with all of `state` up to date. `state.trainer.global_step`
+  // is the step. It starts a save when one is due: every --save-interval steps, at the last step,
+  // and when the training is about to stop. True: stop now, everything is durable.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // 0, or kPreemptedExitCode after a signal.
   int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
 
-  // Waits for the last save and closes the store. Returns an error that nobody has seen yet.
+  // Waits for the last save and closes the store. Returns an error that no call has returned yet.
   virtual Status Finish() = 0;
 
   // Null without --save.

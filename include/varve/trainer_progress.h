@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a trainer must remember besides tensors, and how its ranks are laid out. Plain values; every
+// What a trainer must remember besides tensors, and how its ranks are laid out. Plain values. Every
 // field has a meaningful default and survives a round trip exactly (doubles bit for bit).
 #pragma once
 

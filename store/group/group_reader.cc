@@ -20,6 +20,14 @@
 namespace varve {
 namespace {
 
+// The same read, of a shard that has this number in its member.
+ReadRequest OfShard(const ReadRequest& request, uint32_t number) {
+  if (request.region() == nullptr) {
+    return ReadRequest::Shard(request.name(), number, request.out(), request.slice());
+  }
+  return ReadRequest::Shard(request.name(), number, request.out(), *request.region());
+}
+
 class GroupReader : public ShardedReader {
  public:
   GroupReader(const GroupStore* store, CheckpointInfo info, AttemptId number, GroupAttempt attempt)
@@ -240,20 +248,19 @@ Result<std::vector<StoredShard>> GroupReader::Collect(const Sections& sections,
 
 // Splits a read of a global tensor into reads of the parts that ranks hold.
 Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
-  VARVE_ASSIGN_OR_RETURN(auto shards, Locate(request.name));
-  const std::string where = "tensor " + std::string(request.name) + " at " + Name();
+  VARVE_ASSIGN_OR_RETURN(auto shards, Locate(request.name()));
+  const std::string where = "tensor " + std::string(request.name()) + " at " + Name();
   if (!shards[0].layout.has_value()) shards = shards.first(1);
   std::vector<ShardLayout> layouts;
   for (const CatalogueShard& shard : shards) {
     layouts.push_back(shard.layout.value_or(ShardLayout::Whole(shard.shape)));
   }
-  if (request.region != nullptr) {
-    Status valid = ValidateLayout(*request.region);
-    if (!request.slice.empty()) valid = Status::InvalidArgument("a region and a slice");
+  if (request.region() != nullptr) {
+    const Status valid = ValidateLayout(*request.region());
     if (!valid.ok()) return valid.WithContext(where);
-    reads->regions.push_back(*request.region);
+    reads->regions.push_back(*request.region());
   } else {
-    Result<ShardLayout> box = LayoutOfSlice(layouts[0].global_shape, request.slice);
+    Result<ShardLayout> box = LayoutOfSlice(layouts[0].global_shape, request.slice());
     if (!box.ok()) return box.status().WithContext(where);
     reads->regions.push_back(*std::move(box));
   }
@@ -261,29 +268,29 @@ Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
   VARVE_RETURN_IF_ERROR(CheckBuffer(where, request, shards[0].dtype, region));
   const Result<RegionPlan> plan = PlanRegion(layouts, region);
   if (!plan.ok()) return plan.status().WithContext(where);
-  const auto add = [&](size_t i, const ShardLayout* part) {
-    reads->by_rank[shards[i].rank].push_back(
-        {.name = request.name, .out = request.out, .shard = shards[i].shard, .region = part});
-  };
   if (plan->same.has_value()) {
-    add(*plan->same, nullptr);
+    const CatalogueShard& same = shards[*plan->same];
+    reads->by_rank[same.rank].push_back(
+        ReadRequest::Shard(request.name(), same.shard, request.out()));
     return Status::Ok();
   }
   FillPadding(request, region);
-  for (const size_t i : plan->parts) add(i, &region);
+  for (const size_t i : plan->parts) {
+    reads->by_rank[shards[i].rank].push_back(
+        ReadRequest::Shard(request.name(), shards[i].shard, request.out(), region));
+  }
   return Status::Ok();
 }
 
 Status GroupReader::ReadMany(std::span<const ReadRequest> requests) const {
   Reads reads;
   for (const ReadRequest& request : requests) {
-    if (request.shard == kAllShards) {
+    if (request.shard() == kAllShards) {
       VARVE_RETURN_IF_ERROR(Split(request, &reads));
       continue;
     }
-    VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(request.name, request.shard));
-    reads.by_rank[place->rank].push_back(request);
-    reads.by_rank[place->rank].back().shard = place->shard;
+    VARVE_ASSIGN_OR_RETURN(const CatalogueShard* place, Locate(request.name(), request.shard()));
+    reads.by_rank[place->rank].push_back(OfShard(request, place->shard));
   }
   for (const auto& [rank, of_rank] : reads.by_rank) {
     VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));

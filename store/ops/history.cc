@@ -8,6 +8,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -238,8 +239,7 @@ class RecutDiff {
   Status Read(const ShardedReader& reader, std::vector<std::byte>* out) const {
     VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(dtype_, region_.LocalShape()));
     out->resize(bytes);
-    return reader.ReadMany(
-        std::vector<ReadRequest>{{.name = name_, .out = *out, .region = &region_}});
+    return reader.ReadMany(std::array{ReadRequest::Region(name_, region_, *out)});
   }
 
   const ShardedReader& before_;

@@ -56,7 +56,7 @@ uint64_t BytesOf(DType dtype, uint64_t elements) {
 void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
   const DType dtype = job.part->record.dtype;
   const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
-  std::byte* const out = job.part->request->out.data();
+  std::byte* const out = job.part->request->out().data();
   job.part->overlap.ForEachBlock(job.Elements(), [&](const CopyBlock& block) {
     CopyRuns(chunk.data() + (BytesOf(dtype, block.source) - chunk_begin),
              static_cast<int64_t>(BytesOf(dtype, block.source_step)),
@@ -72,7 +72,7 @@ std::span<std::byte> DirectTarget(const ChunkJob& job) {
   const uint64_t bytes = record.ChunkBytes(job.chunk);
   const auto run = job.part->overlap.FindFirstRun(job.Elements());
   if (!run.has_value() || BytesOf(record.dtype, run->length) != bytes) return {};
-  return job.part->request->out.subspan(BytesOf(record.dtype, run->target), bytes);
+  return job.part->request->out().subspan(BytesOf(record.dtype, run->target), bytes);
 }
 
 // Elements of less than a byte can be moved by whole bytes only.
@@ -312,7 +312,7 @@ Result<TensorInfo> CheckpointReaderImpl::Find(std::string_view name, uint32_t sh
 Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord record,
                                      const ShardLayout& source, const ShardLayout& target,
                                      std::vector<Part>* parts) const {
-  parts->push_back({&request, std::move(record), Overlap(source, target), Where(request.name)});
+  parts->push_back({&request, std::move(record), Overlap(source, target), Where(request.name())});
   return CheckWholeBytes(parts->back());
 }
 
@@ -323,16 +323,16 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
   for (const StoredShard& shard : shards) {
     layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
   }
-  if (request.shard != kAllShards) {
+  if (request.shard() != kAllShards) {
     if (layouts[0].global_shape != region.global_shape) {
-      return Status::InvalidArgument(Where(request.name) + ": the region is " + ToString(region) +
-                                     ", shard " + std::to_string(request.shard) + " is " +
+      return Status::InvalidArgument(Where(request.name()) + ": the region is " + ToString(region) +
+                                     ", shard " + std::to_string(request.shard()) + " is " +
                                      ToString(layouts[0]));
     }
     return AddPart(request, std::move(shards[0].record), layouts[0], region, parts);
   }
   const Result<RegionPlan> plan = PlanRegion(layouts, region);
-  if (!plan.ok()) return plan.status().WithContext(Where(request.name));
+  if (!plan.ok()) return plan.status().WithContext(Where(request.name()));
   if (plan->same.has_value()) {
     TensorRecord& record = shards[*plan->same].record;
     const ShardLayout local = ShardLayout::Whole(record.shape);
@@ -347,26 +347,26 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
 
 // Looks up what a request reads.
 Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Part>* parts) const {
-  if (request.region != nullptr) {
-    Status valid = ValidateLayout(*request.region);
-    if (!request.slice.empty()) valid = Status::InvalidArgument("a region and a slice");
-    if (!valid.ok()) return valid.WithContext(Where(request.name));
+  if (request.region() != nullptr) {
+    const Status valid = ValidateLayout(*request.region());
+    if (!valid.ok()) return valid.WithContext(Where(request.name()));
   }
-  VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, FindShards(request.name, request.shard));
+  VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards,
+                         FindShards(request.name(), request.shard()));
   const TensorRecord& first = shards[0].record;
-  const bool is_global = request.shard == kAllShards && first.layout.has_value();
+  const bool is_global = request.shard() == kAllShards && first.layout.has_value();
   const std::vector<int64_t> shape = is_global ? first.layout->global_shape : first.shape;
   const DType dtype = first.dtype;
   ShardLayout wanted;
-  if (request.region != nullptr) {
-    wanted = *request.region;
+  if (request.region() != nullptr) {
+    wanted = *request.region();
   } else {
-    Result<ShardLayout> box = LayoutOfSlice(shape, request.slice);
-    if (!box.ok()) return box.status().WithContext(Where(request.name));
+    Result<ShardLayout> box = LayoutOfSlice(shape, request.slice());
+    if (!box.ok()) return box.status().WithContext(Where(request.name()));
     wanted = *std::move(box);
   }
-  VARVE_RETURN_IF_ERROR(CheckBuffer(Where(request.name), request, dtype, wanted));
-  if (is_global || request.region != nullptr) {
+  VARVE_RETURN_IF_ERROR(CheckBuffer(Where(request.name()), request, dtype, wanted));
+  if (is_global || request.region() != nullptr) {
     return AddRegion(request, std::move(shards), wanted, parts);
   }
   return AddPart(request, std::move(shards[0].record), ShardLayout::Whole(shape), wanted, parts);

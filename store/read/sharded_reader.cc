@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/read/sharded_reader.h"
 
+#include <array>
+
 #include "base/glob.h"
 #include "store/shards/regions.h"
 
@@ -51,12 +53,12 @@ Result<std::vector<TensorInfo>> ShardedReader::List() const {
 }
 
 Status ShardedReader::Read(std::string_view name, std::span<std::byte> out) const {
-  return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out}});
+  return ReadMany(std::array{ReadRequest::Tensor(name, out)});
 }
 
 Status ShardedReader::ReadSlice(std::string_view name, std::span<const Range> slice,
                                 std::span<std::byte> out) const {
-  return ReadMany(std::vector<ReadRequest>{{.name = name, .out = out, .slice = slice}});
+  return ReadMany(std::array{ReadRequest::Tensor(name, out, slice)});
 }
 
 }  // namespace varve

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/digest_stream.h"
+#include "base/digest.h"
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"

@@ -138,14 +138,14 @@ Status CheckBuffer(const std::string& where, const ReadRequest& request, DType d
     return Status::InvalidArgument(where + ": a slice of " + std::string(DTypeName(dtype)) +
                                    " elements must start and end on whole bytes");
   }
-  if (request.out.size() != bits / 8) {
-    return Status::InvalidArgument(where + ": buffer is " + std::to_string(request.out.size()) +
+  if (request.out().size() != bits / 8) {
+    return Status::InvalidArgument(where + ": buffer is " + std::to_string(request.out().size()) +
                                    " bytes, expected " + std::to_string(bits / 8));
   }
   const uint64_t element_bytes = (element_bits + 7) / 8;
-  if (!request.padding.empty() && request.padding.size() != element_bytes) {
+  if (!request.padding().empty() && request.padding().size() != element_bytes) {
     return Status::InvalidArgument(where + ": padding of " +
-                                   std::to_string(request.padding.size()) +
+                                   std::to_string(request.padding().size()) +
                                    " bytes, an element has " + std::to_string(element_bytes));
   }
   return Status::Ok();
@@ -153,13 +153,13 @@ Status CheckBuffer(const std::string& where, const ReadRequest& request, DType d
 
 void FillPadding(const ReadRequest& request, const ShardLayout& region) {
   if (region.NumHeld() == region.NumLocal()) return;
-  if (request.padding.empty()) {
-    std::fill(request.out.begin(), request.out.end(), std::byte{0});
+  if (request.padding().empty()) {
+    std::fill(request.out().begin(), request.out().end(), std::byte{0});
     return;
   }
-  const size_t element = request.padding.size();
-  CopyRuns(request.padding.data(), 0, request.out.data(), static_cast<int64_t>(element), element,
-           static_cast<int64_t>(request.out.size() / element));
+  const size_t element = request.padding().size();
+  CopyRuns(request.padding().data(), 0, request.out().data(), static_cast<int64_t>(element),
+           element, static_cast<int64_t>(request.out().size() / element));
 }
 
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards) {

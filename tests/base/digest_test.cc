@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/digest_stream.h"
 
 namespace varve {
 namespace {

@@ -23,9 +23,9 @@ class MemoryReader : public CheckpointReader {
   Status ReadMany(std::span<const ReadRequest> requests) const override {
     size_t total = 0;
     for (const ReadRequest& request : requests) {
-      total += request.out.size();
-      const auto found = tensors.find(request.name);
-      if (found == tensors.end()) return Status::NotFound("no " + std::string(request.name));
+      total += request.out().size();
+      const auto found = tensors.find(request.name());
+      if (found == tensors.end()) return Status::NotFound("no " + std::string(request.name()));
       CopySlice(found->second, request);
     }
     batch_bytes.push_back(total);
@@ -55,10 +55,10 @@ class MemoryReader : public CheckpointReader {
 
  private:
   void CopySlice(const std::vector<std::byte>& data, const ReadRequest& request) const {
-    std::byte* out = request.out.data();
-    const std::span<const Range> slice = request.slice;
+    std::byte* out = request.out().data();
+    const std::span<const Range> slice = request.slice();
     if (slice.empty()) {
-      std::memcpy(out, data.data(), request.out.size());
+      std::memcpy(out, data.data(), request.out().size());
       return;
     }
     const Range columns = slice.size() == 2 ? slice[1] : Range{0, 1};

@@ -2,6 +2,7 @@
 //
 // What is read from a store when tensors on devices are restored. Each chunk is read once over all
 // ranks that load together, whatever else each of them has.
+#include <array>
 #include <mutex>
 #include <thread>
 
@@ -43,13 +44,11 @@ class CountingReader : public CheckpointReader {
     return reader_->Find(name, shard);
   }
   Status Read(std::string_view name, std::span<std::byte> out) const override {
-    const ReadRequest request{.name = name, .out = out};
-    return ReadMany(std::span(&request, 1));
+    return ReadMany(std::array{ReadRequest::Tensor(name, out)});
   }
   Status ReadSlice(std::string_view name, std::span<const Range> slice,
                    std::span<std::byte> out) const override {
-    const ReadRequest request{.name = name, .out = out, .slice = slice};
-    return ReadMany(std::span(&request, 1));
+    return ReadMany(std::array{ReadRequest::Tensor(name, out, slice)});
   }
   Status ReadMany(std::span<const ReadRequest> requests) const override {
     for (const ReadRequest& request : requests) Count(request);
@@ -69,12 +68,12 @@ class CountingReader : public CheckpointReader {
 
  private:
   void Count(const ReadRequest& request) const {
-    const TensorInfo info = reader_->Find(request.name, 0).value();
+    const TensorInfo info = reader_->Find(request.name(), 0).value();
     const ShardLayout whole = ShardLayout::Whole(info.shape);
-    ASSERT_TRUE(request.slice.empty());
+    ASSERT_TRUE(request.slice().empty());
     const std::lock_guard lock(mutex_);
-    const Overlap overlap(whole, request.region != nullptr ? *request.region : whole);
-    std::vector<int>& counts = counts_.find(request.name)->second;
+    const Overlap overlap(whole, request.region() != nullptr ? *request.region() : whole);
+    std::vector<int>& counts = counts_.find(request.name())->second;
     const auto chunk = static_cast<int64_t>(ElementsPerChunk(info.dtype));
     for (size_t i = 0; i < counts.size(); ++i) {
       const int64_t begin = static_cast<int64_t>(i) * chunk;

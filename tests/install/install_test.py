@@ -60,6 +60,8 @@ class InstallTest(unittest.TestCase):
         harness.command("cmake", "--build", build)
         self.runs(build / "consumer")
         self.assertTrue((build / "consumer_ranks").exists())
+        harness.command(build / "consumer_device_source", self.folder / "devices")
+        harness.check(self.folder / "devices")
 
     def test_pkg_config(self):
         environment = os.environ | {"PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}

@@ -136,7 +136,7 @@ Status CompareBytes(const CheckpointReader& reader, const std::vector<MadeTensor
   std::vector<ReadRequest> requests;
   for (const MadeTensor& made : expected) {
     found.emplace_back(made.bytes.size());
-    requests.push_back({.name = made.name, .out = found.back()});
+    requests.push_back(ReadRequest::Tensor(made.name, found.back()));
   }
   VARVE_RETURN_IF_ERROR(reader.ReadMany(requests));
   for (size_t i = 0; i < expected.size(); ++i) {

@@ -101,8 +101,7 @@ class ReshardTest : public StoreTest {
       }
       std::vector<ReadRequest> requests;
       for (LocalTensor& local : rank) {
-        requests.push_back(
-            {.name = local.held.name, .out = local.bytes, .region = &local.held.layout});
+        requests.push_back(ReadRequest::Region(local.held.name, local.held.layout, local.bytes));
       }
       VARVE_EXPECT_OK((*reader)->ReadMany(requests));
     }

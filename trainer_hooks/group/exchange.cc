@@ -107,20 +107,21 @@ void Exchange::FindWanted() {
 // shard with its padding; elements that share bytes.
 std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   std::vector<ShardLayout> layouts;
-  auto it = std::ranges::lower_bound(shards_, request.name, {}, &TensorInfo::name);
-  for (; it != shards_.end() && it->name == request.name; ++it) {
+  auto it = std::ranges::lower_bound(shards_, request.name(), {}, &TensorInfo::name);
+  for (; it != shards_.end() && it->name == request.name(); ++it) {
     layouts.push_back(LayoutOfShard(*it));
     if (DTypeBits(it->dtype) % 8 != 0) return std::nullopt;
   }
   if (layouts.empty()) return std::nullopt;
   const TensorInfo& last = *(it - 1);
-  HeldTensor wanted{.name = std::string(request.name), .dtype = last.dtype};
-  wanted.layout = Canonical(
-      request.region != nullptr ? *request.region : ShardLayout::Whole(layouts[0].global_shape));
+  HeldTensor wanted{.name = std::string(request.name()), .dtype = last.dtype};
+  wanted.layout =
+      Canonical(request.region() != nullptr ? *request.region()
+                                            : ShardLayout::Whole(layouts[0].global_shape));
   const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
   const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
-  if (request.out.size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
+  if (request.out().size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
   return wanted;
 }
 
@@ -177,8 +178,7 @@ Result<Exchange::Items> Exchange::Read(const Round& round) const {
     std::vector<std::byte>& bytes = read[&item];
     bytes.resize(static_cast<size_t>(item.layout.NumLocal()) *
                  static_cast<size_t>(DTypeBits(shard.dtype)) / 8);
-    requests.push_back(
-        {.name = shard.name, .out = bytes, .shard = shard.shard, .region = &item.layout});
+    requests.push_back(ReadRequest::Shard(shard.name, shard.shard, bytes, item.layout));
   }
   if (!requests.empty()) VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
   return read;
@@ -247,7 +247,7 @@ Status Exchange::Receive(const Round& round, const std::vector<Message>& receive
       const std::span<const std::byte> message = received[item.reader];
       size_t& at = used[item.reader];
       bool fits = true;
-      std::byte* const out = requests_[request_of_[consumer.wanted]].out.data();
+      std::byte* const out = requests_[request_of_[consumer.wanted]].out().data();
       ForEachBlock(item, consumer.region, [&](const CopyBlock& block) {
         const uint64_t n = block.length * block.count;
         fits = fits && at + n <= message.size();

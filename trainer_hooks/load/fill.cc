@@ -60,11 +60,11 @@ Status ReadInPlace(const CheckpointReader& reader, const LoadPlan& plan, RegionR
   std::vector<ReadRequest> requests;
   for (const Fill& fill : plan.fills) {
     if (!IsReadInPlace(fill)) continue;
-    auto* data = static_cast<std::byte*>(fill.target.tensor->data);
+    const std::span out(static_cast<std::byte*>(fill.target.tensor->data), fill.target.bytes);
     const auto& layout = fill.target.tensor->layout;
-    requests.push_back({.name = fill.source->name,
-                        .out = {data, fill.target.bytes},
-                        .region = layout ? &*layout : nullptr});
+    const std::string& name = fill.source->name;
+    requests.push_back(layout.has_value() ? ReadRequest::Region(name, *layout, out)
+                                          : ReadRequest::Tensor(name, out));
   }
   return read->Read(reader, requests);
 }
@@ -89,7 +89,7 @@ class ScratchReader {
     std::vector<ReadRequest> requests;
     for (const Job& job : jobs_) {
       requests.push_back(
-          {.name = job.fill->source->name, .out = ValuesOf(job), .region = &job.piece.region});
+          ReadRequest::Region(job.fill->source->name, job.piece.region, ValuesOf(job)));
     }
     VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));
     tbb::parallel_for(size_t{0}, jobs_.size(), [this](size_t i) {
@@ -128,7 +128,7 @@ Result<bool> AreEqual(const CheckpointReader& reader, const TieCheck& tie) {
     const TensorInfo* sources[2] = {tie.first_source, tie.second_source};
     for (int i = 0; i < 2; ++i) {
       read[i].resize(BytesOf(sources[i]->dtype, piece.count));
-      requests.push_back({.name = sources[i]->name, .out = read[i], .region = &piece.region});
+      requests.push_back(ReadRequest::Region(sources[i]->name, piece.region, read[i]));
     }
     VARVE_RETURN_IF_ERROR(reader.ReadMany(requests));
     for (int i = 0; i < 2; ++i) {

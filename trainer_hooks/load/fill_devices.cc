@@ -111,9 +111,8 @@ class DeviceFiller {
     std::vector<ReadRequest> requests;
     for (size_t i = 0; i < round.size(); ++i) {
       if (IsReadBefore(round, i)) continue;
-      requests.push_back({.name = round[i].source->name,
-                          .out = read_values_[i],
-                          .region = &round[i].piece.region});
+      requests.push_back(
+          ReadRequest::Region(round[i].source->name, round[i].piece.region, read_values_[i]));
     }
     VARVE_RETURN_IF_ERROR(read_->Read(reader_, requests));
     tbb::parallel_for(size_t{0}, round.size(), [&](size_t i) { ConvertValues(round[i], i); });

@@ -2,6 +2,7 @@
 //
 // One tensor that the ranks of a group hold in parts: proven whole before the commit, read by any
 // other number of ranks.
+#include <array>
 #include <thread>
 
 #include "store/group/group_store.h"
@@ -102,8 +103,7 @@ TEST_F(GroupShardsTest, AnyNumberOfRanksReadsItsOwnParts) {
   for (const int64_t parts : {3, 4}) {
     for (const ShardLayout& region : Columns(tensor.shape, parts)) {
       std::vector<std::byte> out(static_cast<size_t>(region.NumLocal()) * kFloat);
-      const ReadRequest request{.name = "w", .out = out, .region = &region};
-      VARVE_ASSERT_OK(reader->ReadMany({&request, 1}));
+      VARVE_ASSERT_OK(reader->ReadMany(std::array{ReadRequest::Region("w", region, out)}));
       // Padding comes back where the geometry is that of the save.
       const std::byte padding{parts == 4 ? uint8_t{0xAA} : uint8_t{0}};
       EXPECT_TRUE(out == CutShard(tensor.bytes, kFloat, region, padding)) << ToString(region);

@@ -4,6 +4,7 @@
 // of the root.
 #include "store/group/group_store.h"
 
+#include <array>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -117,8 +118,8 @@ class GroupStoreTest : public ::testing::Test {
         EXPECT_EQ(info->shape, tensor.shape);
         EXPECT_EQ(info->shard, shard);
         std::vector<std::byte> out(info->logical_bytes);
-        VARVE_ASSERT_OK((*reader)->ReadMany(
-            std::vector<ReadRequest>{{.name = tensor.name, .out = out, .shard = shard}}));
+        VARVE_ASSERT_OK(
+            (*reader)->ReadMany(std::array{ReadRequest::Shard(tensor.name, shard, out)}));
         EXPECT_TRUE(out == tensor.bytes) << tensor.name << " of rank " << rank;
       }
     }

@@ -239,7 +239,8 @@ TEST_F(RoundTripTest, SmallFramesShareTheReadOfTheirBlock) {
   std::vector<std::byte> out(128 * tensors.size());
   std::vector<ReadRequest> requests;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    requests.push_back({.name = tensors[i].name, .out = std::span(out).subspan(128 * i, 128)});
+    const auto part = std::span(out).subspan(128 * i, 128);
+    requests.push_back(ReadRequest::Tensor(tensors[i].name, part));
   }
   const auto reader = store_->OpenCheckpoint("main", 1).value();
   const uint64_t before = bytes_read();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shards of global tensors in one store: saved as ranks hold them, read as anybody wants them.
+#include <array>
 #include <random>
+#include <type_traits>
+#include <utility>
 
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
@@ -11,6 +14,16 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+// A layout that is gone before the read does not compile, and nothing else makes a request.
+template <typename Layout>
+concept IsTaken = requires(Layout&& layout, std::span<std::byte> out) {
+  ReadRequest::Region("w", std::forward<Layout>(layout), out);
+  ReadRequest::Shard("w", 0, out, std::forward<Layout>(layout));
+};
+static_assert(IsTaken<const ShardLayout&> && IsTaken<ShardLayout&>);
+static_assert(!IsTaken<ShardLayout> && !IsTaken<const ShardLayout>);
+static_assert(!std::is_aggregate_v<ReadRequest> && !std::is_default_constructible_v<ReadRequest>);
 
 class ShardsTest : public StoreTest {
  protected:
@@ -46,8 +59,7 @@ class ShardsTest : public StoreTest {
   Status ReadRegion(const CheckpointReader& reader, const TestTensor& tensor,
                     const ShardLayout& region, std::vector<std::byte>* out) {
     out->assign(static_cast<size_t>(region.NumLocal()) * ElementBytes(tensor), std::byte{0x55});
-    const ReadRequest request{.name = tensor.name, .out = *out, .region = &region};
-    return reader.ReadMany({&request, 1});
+    return reader.ReadMany(std::array{ReadRequest::Region(tensor.name, region, *out)});
   }
 
   // Reading this region gives what cutting it out of the tensor does.
@@ -159,8 +171,7 @@ TEST_F(ShardsTest, PaddingComesBackWhereTheGeometryIsTheSameAndIsFilledElsewhere
   ExpectRegion(*reader, tensor, other);
   std::vector<std::byte> out(16 * 3 * 4);
   const std::vector<std::byte> ones(4, std::byte{1});
-  const ReadRequest request{.name = "wte", .out = out, .region = &other, .padding = ones};
-  VARVE_ASSERT_OK(reader->ReadMany({&request, 1}));
+  VARVE_ASSERT_OK(reader->ReadMany(std::array{ReadRequest::Region("wte", other, out, ones)}));
   EXPECT_TRUE(out == CutShard(tensor.bytes, 4, other, std::byte{1}));
 }
 
@@ -233,14 +244,8 @@ TEST_F(ShardsTest, ReadsSayWhatIsWrong) {
   EXPECT_THAT(ReadRegion(*reader, tensor, ShardLayout::Whole({8, 4}), &out),
               FailsWith(StatusCode::kInvalidArgument, "the region is [:, :] of [8, 4]"));
   const ShardLayout whole = ShardLayout::Whole({8, 3});
-  const Range slice[] = {{0, 8}, {0, 3}};
-  out.resize(96);
-  ReadRequest request{.name = "w", .out = out, .slice = slice, .region = &whole};
-  EXPECT_THAT(reader->ReadMany({&request, 1}),
-              FailsWith(StatusCode::kInvalidArgument, "a region and a slice"));
   out.resize(95);
-  request = {.name = "w", .out = out, .region = &whole};
-  EXPECT_THAT(reader->ReadMany({&request, 1}),
+  EXPECT_THAT(reader->ReadMany(std::array{ReadRequest::Region("w", whole, out)}),
               FailsWith(StatusCode::kInvalidArgument, "95 bytes, expected 96"));
 }
 
@@ -251,8 +256,7 @@ TEST_F(ShardsTest, OfOneShardOnlyItsPartIsWritten) {
   std::vector<std::byte> out(tensor.bytes.size(), std::byte{9}), expected = out;
   std::copy(tensor.bytes.begin() + 48, tensor.bytes.end(), expected.begin() + 48);
   const ShardLayout whole = ShardLayout::Whole(tensor.shape);
-  const ReadRequest request{.name = "w", .out = out, .shard = 1, .region = &whole};
-  VARVE_ASSERT_OK(OpenStep(1)->ReadMany({&request, 1}));
+  VARVE_ASSERT_OK(OpenStep(1)->ReadMany(std::array{ReadRequest::Shard("w", 1, out, whole)}));
   EXPECT_TRUE(out == expected);
 }
 
@@ -373,8 +377,7 @@ TEST_F(ShardsTest, RegionsThatDoNotFitAreRefused) {
     for (const ShardLayout& region : hostile) {
       for (const size_t bytes : {0, 8, 16, 96, 128}) {
         std::vector<std::byte> out(bytes, std::byte{0x55});
-        const ReadRequest request{
-            .name = target.name, .out = out, .shard = target.shard, .region = &region};
+        const auto request = ReadRequest::Shard(target.name, target.shard, out, region);
         const Status status = reader->ReadMany({&request, 1});
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument)
             << target.name << ", shard " << target.shard << ", " << bytes

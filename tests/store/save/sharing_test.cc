@@ -110,9 +110,9 @@ TEST_F(SharingTest, DerivedTensorIsReadWithItsSourceWholeOrInPart) {
   const std::vector<Range> master_part = {{0, 262144 + 100}};
   const std::vector<Range> model_rest = {{2 * 262144, n}};
   std::vector<std::byte> a(2 * 2 * 262144), b(4 * (262144 + 100)), c(2 * 777);
-  const std::vector<ReadRequest> requests = {{.name = "model", .out = a, .slice = model_part},
-                                             {.name = "master", .out = b, .slice = master_part},
-                                             {.name = "model", .out = c, .slice = model_rest}};
+  const std::vector<ReadRequest> requests = {ReadRequest::Tensor("model", a, model_part),
+                                             ReadRequest::Tensor("master", b, master_part),
+                                             ReadRequest::Tensor("model", c, model_rest)};
   VARVE_ASSERT_OK(reader->ReadMany(requests));
   EXPECT_TRUE(std::equal(a.begin(), a.end(), model.bytes.begin()));
   EXPECT_TRUE(std::equal(b.begin(), b.end(), master.bytes.begin()));

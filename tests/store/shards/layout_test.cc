@@ -109,8 +109,8 @@ TEST_F(LayoutTest, ShardsOfATensorAreApart) {
   ASSERT_EQ(reader->List()->size(), 2u);
   EXPECT_EQ(reader->List().value()[1].shard, 700u);
   std::vector<std::byte> out_a(a.bytes.size()), out_b(b.bytes.size());
-  const ReadRequest requests[] = {{.name = "w", .out = out_a},
-                                  {.name = "w", .out = out_b, .shard = 700}};
+  const ReadRequest requests[] = {ReadRequest::Tensor("w", out_a),
+                                  ReadRequest::Shard("w", 700, out_b)};
   VARVE_ASSERT_OK(reader->ReadMany(requests));
   EXPECT_TRUE(out_a == a.bytes);
   EXPECT_TRUE(out_b == b.bytes);
@@ -122,9 +122,9 @@ TEST_F(LayoutTest, ReadManyReportsTheFirstErrorAndChecksEverySize) {
   VARVE_ASSERT_OK(Save(1, {a}).status());
   const auto reader = store_->OpenCheckpoint("main", 1).value();
   std::vector<std::byte> out(a.bytes.size()), small(3);
-  const ReadRequest missing[] = {{.name = "a", .out = out}, {.name = "b", .out = small}};
+  const ReadRequest missing[] = {ReadRequest::Tensor("a", out), ReadRequest::Tensor("b", small)};
   EXPECT_THAT(reader->ReadMany(missing), FailsWith(StatusCode::kNotFound, "no tensor b at step 1"));
-  const ReadRequest wrong[] = {{.name = "a", .out = out}, {.name = "a", .out = small}};
+  const ReadRequest wrong[] = {ReadRequest::Tensor("a", out), ReadRequest::Tensor("a", small)};
   EXPECT_THAT(reader->ReadMany(wrong), FailsWith(StatusCode::kInvalidArgument, "3 bytes"));
   VARVE_ASSERT_OK(reader->ReadMany({}));
 }

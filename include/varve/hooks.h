@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Everything that connects a trainer with a store: its hooks and flags, asynchronous saves and
+// loads, layouts of shards, groups of ranks. A tool that only reads and writes checkpoints needs
+// varve/store.h alone.
+//
+// What needs other libraries has headers of its own: varve/cuda.h, varve/mpi_ranks.h and
+// varve/nccl_ranks.h.
+#pragma once
+
+#include "varve/async_checkpointer.h"
+#include "varve/device_tensor_source.h"
+#include "varve/flags.h"
+#include "varve/global_names.h"
+#include "varve/group_checkpointer.h"
+#include "varve/layouts.h"
+#include "varve/load.h"
+#include "varve/rank_group.h"
+#include "varve/trainer_hooks.h"
+#include "varve/training_state.h"
