@@ -72,7 +72,7 @@ struct FrameBase {
   ChunkAddress address;
   Digest digest;
   std::span<const std::byte>
-      raw;  // of the same dtype. Of another size than the chunk, it is not used
+      raw;  // of the same dtype. If its size differs from the chunk, no delta is made
   uint32_t depth = 1;
   uint64_t path_bytes = 0;
 };

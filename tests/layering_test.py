@@ -131,13 +131,13 @@ def folder_of(path):
 
 
 def room_of(path):
-    """The room that a file of ours lies in; of several names for it the longest."""
+    """The room that a file of ours lies in. Of several names it is the longest."""
     rooms = ROOMS[folder_of(path)]
     return max((room for room in rooms if path == room or path.startswith(room + "/")), key=len)
 
 
 def ours(target, quoted):
-    """The path of the file of ours that an include names; None: it is somebody else's."""
+    """The path of the file of ours that an include names. None = it is not ours."""
     # <cuda/std/...> is the toolkit's, "cuda/digest.h" is ours. A generated header has no room.
     if target.endswith("_generated.h"):
         return None

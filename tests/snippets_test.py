@@ -51,7 +51,7 @@ template <typename... Args> [[maybe_unused]] static void OptimizerStep(Args...) 
 CUDA_PRELUDE = "[[maybe_unused]] static cudaStream_t stream;\n"
 NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"
 
-# An asterisk before a call: the value of a Result that nobody has asked whether it is one.
+# An asterisk before a call: the value of a Result that was not checked for an error.
 UNASKED = re.compile(r"(?:^|[=(,!]|return)\s*\*\s*(?:varve::|\w+(?:->|\.))[\w:]*\w+\(")
 # The value of a Result of a call that nobody has asked: in `f().value()` and `f()->g()`.
 UNASKED_CALL = re.compile(r"(?<!\.value\()\)\s*(?:\.value\(\)|->)")

@@ -26,8 +26,8 @@ class RecordLog {
 
   // Makes record `number` unless it exists. After an error it is certain that this call made none.
   virtual Result<CreateOutcome> Create(uint64_t number, std::string_view bytes) = 0;
-  // Returns nullopt when there is no such record. Puts the stamp of what it has read into the stamp
-  // argument.
+  // Returns nullopt when there is no such record. Leaves the stamp of what it has read in
+  // `*stamp`.
   virtual Result<std::optional<std::string>> Read(uint64_t number,
                                                   std::string* stamp = nullptr) const = 0;
   // Returns what distinguishes this record from all others that ever have its number. It costs one

@@ -132,7 +132,7 @@ class GroupShardsTest(verb_case.VerbCase):
         diff = self.json("diff", 1, 2, "--values")
         self.assertEqual(
             [(c["name"], c["shard"], c["values"]["changed_elements"]) for c in diff["changed"]],
-            # Elements 13 and 65 are in columns 2 and 10; each is on two data-parallel ranks.
+            # Elements 13 and 65 are in columns 2 and 10. Each is on two data-parallel ranks.
             [
                 ("columns", 0, 1),
                 ("columns", 1, 1),

@@ -91,7 +91,7 @@ CONTRACT = {
 
 
 def mismatch(value, schema, where="it"):
-    """What of a JSON value is not as the schema says; None when all is."""
+    """Returns how a JSON value differs from the schema, or None."""
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{where} is no array: {value}"
@@ -110,7 +110,7 @@ def mismatch(value, schema, where="it"):
             ),
             None,
         )
-    # In Python a bool is an int; in JSON it is not.
+    # In Python a bool is an int. In JSON it is not.
     right = isinstance(value, schema) and (schema is bool or not isinstance(value, bool))
     return None if right else f"{where} is no {schema}: {value!r}"
 
@@ -213,7 +213,7 @@ class LiveWriterTest(unittest.TestCase):
         self.assertTrue(self.varve("check", "--read-data")["ok"])
 
     def look_around(self):
-        """Reads; returns a tensor that changes."""
+        """Reads. Returns a tensor that changes."""
         self.varve("version")
         self.assertEqual([run["run"] for run in self.varve("runs")], ["main"])
         self.assertGreaterEqual(len(self.varve("steps")), 9)
@@ -246,7 +246,7 @@ class LiveWriterTest(unittest.TestCase):
         self.fails(harness.NO_STEP, "show", 1)
         rules = ["--keep-tag", "keep", "--keep-best", "loss:1", "--keep-last", 1000]
         self.assertEqual(self.varve("forget", *rules, "--dry-run")["dropped"], [])
-        # By number: the writer saves on between the decision and the drop.
+        # Drops by number, because the writer saves on between the decision and the drop.
         dry = self.varve("forget", "--keep-tag", "keep", "--keep-best", "loss:1", "--dry-run")
         self.assertIn({"run": "main", "step": 4}, dry["dropped"])
         self.assertGreater(dry["freed_bytes"], 0)
@@ -342,7 +342,7 @@ class LiveWriterTest(unittest.TestCase):
             self.assertEqual(
                 (report["applied_by"], report["dropped"]), ("caller", [{"run": "main", "step": 1}])
             )
-        # What waited in the inbox was applied on the way, and now any command has the lock to itself.
+        # The waiting requests were applied on the way. Now any command can take the lock.
         self.assertEqual(self.varve("show", "by-the-writer")["step"], 2)
         self.assertEqual(self.varve("show", "not-waited-for")["step"], 3)
         self.assertEqual(self.varve("metric", 0, "loss=2")["applied_by"], "caller")

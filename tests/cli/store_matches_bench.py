@@ -30,7 +30,7 @@ def run(*command):
 
 
 def bench_rows(codec_bench, folder):
-    """{(series, kind, distance): encoded bytes}; the distance of +000 is "keyframe"."""
+    """{(series, kind, distance): encoded bytes}. The distance of +000 is "keyframe"."""
     rows, key = {}, None
     for line in run(codec_bench, folder).splitlines():
         if found := re.match(r"(\S+)  (\S.*?)(?:, bf16 derived)?  (keyframe|\+\d+)$", line):

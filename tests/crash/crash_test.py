@@ -47,7 +47,7 @@ class Journal:
             self.allowed[place] = {ABSENT}
 
     def judge(self, found):
-        """Compares with (run, step) → content; returns steps lost and steps that should not be."""
+        """Compares with (run, step) → content. Returns lost steps and steps that should not exist."""
         lost, strange = [], []
         for place in set(found) | set(self.allowed):
             content = found.get(place, ABSENT)

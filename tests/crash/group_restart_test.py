@@ -112,7 +112,7 @@ class Job:
         return all(process.poll() is None for process in self.processes.values())
 
     def strike(self):
-        """One rank dies, another hangs, and whoever started them ends the others."""
+        """One rank dies, another hangs, and the launcher ends the others."""
         os.kill(self.pids[HUNG], signal.SIGSTOP)
         os.kill(self.pids[VICTIM], signal.SIGKILL)
         for rank in (0, 1):
@@ -171,7 +171,7 @@ def mpirun(num_ranks, *arguments):
 
 
 def is_writing(root):
-    """Whether a rank has begun to write its part of a save."""
+    """True when a rank has started to write its part of a save."""
     for incoming in root.glob("members/*/incoming"):
         with contextlib.suppress(FileNotFoundError):
             if any(os.scandir(incoming)):
@@ -216,7 +216,7 @@ class Restart:
         return load_file(out)
 
     def is_right(self, root, step):
-        """The step is that of a training that nobody has killed: the same ranks have the same bits."""
+        """The step is that of a training that was not killed: the same ranks have the same bits."""
         expected_root = self.folder / f"straight-{step}"
         if not expected_root.exists():
             harness.command(*spawn(4, expected_root, step, step))

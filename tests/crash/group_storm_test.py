@@ -112,7 +112,7 @@ class Storm:
         return [*self.ranks.values(), *self.others.values(), *self.hung]
 
     def watch(self, seconds):
-        """Reads what all of them print; one that ends must have had a reason."""
+        """Reads what all of them print. One that ends must have had a reason."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             streams = {p.process.stdout: p for p in self.all()}
@@ -155,7 +155,7 @@ class Storm:
                 self.others[name] = self.spawn(name, self.root, self.rng.randrange(1 << 30))
 
     def await_save(self):
-        """Until a save is somewhere between its begin and its end, if ranks get so far."""
+        """Waits until a save is under way, if ranks get so far."""
         before = self.journal.count("saving")
         for _ in range(20):
             self.watch(0.05)
@@ -209,7 +209,7 @@ class Storm:
             raise Violation(f"{self.hung[0].what} woke up and did not notice that it is over")
 
     def judge(self):
-        """With nobody else at work."""
+        """Runs when no other process is at work."""
         for process in self.all():
             process.kill()
         self.ranks, self.others, self.hung = {}, {}, []
@@ -284,7 +284,7 @@ def run_storm(options, program):
 
 
 def run_mutations(options):
-    """Each must be found within a few storms; without one the same program must pass."""
+    """Each mistake must be found within a few storms. Without one the same program must pass."""
     program = harness.program("group_worker_mutant")
     run_storm(options, program)
     for mutation in MUTATIONS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/cuda_loop*: on a GPU, small; without one it says so, and touches nothing."""
+"""examples/cuda_loop*: on a GPU, small. Without one it says so, and touches nothing."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def run(folder, *arguments):
 
 class CudaLoopTest(unittest.TestCase):
     def expect(self, *arguments):
-        """What it prints on a GPU; skips where there is none."""
+        """Returns what it prints on a GPU. It skips where there is none."""
         with harness.clean_folder() as folder:
             done = run(folder, *arguments)
             self.assertEqual(list(folder.iterdir()), [])

@@ -178,7 +178,7 @@ class Proof:
         return f"{len(expected)} tensors"
 
     def other_ranks(self, source, target):
-        """Without dropout, whose generator begins anew when the number of ranks changes."""
+        """Without dropout, whose generator starts anew when the number of ranks changes."""
         what = f"{source.name} -> {target.name}"
         no_dropout = ["--dropout", 0]
         saved, expected = (

@@ -26,7 +26,7 @@ def program(name):
 
 
 def varve(store, *arguments, expect=0, **options):
-    """Runs the shipped command; the exit code must be `expect`. Returns the finished process."""
+    """Runs the shipped command. The exit code must be `expect`. Returns the finished process."""
     command = [program("varve"), "-s", str(store), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == expect, (
@@ -40,7 +40,7 @@ def varve_json(store, *arguments, **options):
 
 
 def check(store):
-    """The verdict of the shipped command over all data; fails the test unless it is clean."""
+    """Checks all data with the shipped command. Fails the test unless it is clean."""
     report = varve_json(store, "check", "--read-data")
     assert report["ok"] and not report["errors"], report
     return report
@@ -65,7 +65,7 @@ def command(*arguments, **options):
 
 @contextlib.contextmanager
 def clean_folder():
-    """A new folder in $VARVE_TEST_DIR or the system's; kept when the test fails."""
+    """A new folder in $VARVE_TEST_DIR or the system's. It is kept when the test fails."""
     folder = pathlib.Path(
         tempfile.mkdtemp(prefix="varve-test-", dir=os.environ.get("VARVE_TEST_DIR"))
     )
@@ -90,7 +90,7 @@ def mpirun(num_ranks, *arguments):
 
 
 def why_no_mpi():
-    """Why gpt_train cannot be run by mpirun here; empty when it can."""
+    """Says why mpirun cannot run gpt_train here. Empty when it can."""
     if not shutil.which("mpirun"):
         return "there is no mpirun"
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files of any dtype from plain bytes; reading is left to the stock package."""
+"""Safetensors files of any dtype from plain bytes. Reading is left to the stock package."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def num_bytes(dtype, shape):
 
 
 def random_tensor(rng: random.Random, dtype, shape):
-    """(dtype, shape, bytes); a BOOL holds only 0 and 1, the others any bits, NaNs included."""
+    """(dtype, shape, bytes). A BOOL holds only 0 and 1, the others any bits, NaNs included."""
     data = rng.randbytes(num_bytes(dtype, shape))
     if dtype == "BOOL":
         data = bytes(byte & 1 for byte in data)

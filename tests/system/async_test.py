@@ -45,7 +45,7 @@ class AsyncTest(unittest.TestCase):
             self.assertLessEqual(int(peak), limit)
         kept, released = map(int, re.search(r"kept (\d+) released (\d+)", out).groups())
         print(f"kept {kept >> 20} MiB, released {released >> 20} MiB", file=sys.stderr)
-        # What was staged last is given back; the first save staged everything that fits.
+        # The last staging is given back. The first save staged everything that fits.
         self.assertGreaterEqual(kept - released, min(staging, state) * 9 // 10)
         self.assertEqual(harness.check(self.store)["steps"], 4)
 

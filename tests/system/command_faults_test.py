@@ -64,7 +64,7 @@ class CommandFaultsTest(unittest.TestCase):
         return {s["step"] for s in harness.varve_json(self.store, "steps") if s["run"] == "main"}
 
     def rounds(self, stride):
-        """Each fault to try, with the call that it strikes; send() says when there are no more."""
+        """Each fault to try, with the call that it strikes. send() says when there are no more."""
         for error in (errno.ENOSPC, errno.EIO):
             for count in (1, FOR_GOOD):
                 first = 0
@@ -75,7 +75,7 @@ class CommandFaultsTest(unittest.TestCase):
                     first += 1 if FULL_SIZE else stride
 
     def sweep(self, arguments, *, kept, done, stride, fresh=False):
-        """`kept`: steps that are there whatever happens; `done`: asserts that the verb has done its work."""
+        """`kept`: steps that always stay. `done`: asserts that the verb has done its work."""
         tried = 0
         rounds = self.rounds(stride)
         plan = next(rounds)
@@ -111,7 +111,7 @@ class CommandFaultsTest(unittest.TestCase):
                 capture_output=True,
                 text=True,
             )
-            # What the disk failed to confirm may have been done.
+            # A change that the disk failed to confirm may have been made.
             self.assertIn(
                 again.returncode, (0, harness.EXISTS, harness.NO_STEP), f"{where}\n{again.stderr}"
             )

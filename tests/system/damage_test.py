@@ -49,7 +49,7 @@ def damage(path, rng):
 
 
 def command(store, *arguments):
-    """Runs the shipped command; returns its exit code and what it said."""
+    """Runs the shipped command. Returns its exit code and output."""
     done = subprocess.run(
         [harness.program("varve"), "-s", str(store), *map(str, arguments)],
         capture_output=True,

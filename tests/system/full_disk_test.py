@@ -24,7 +24,7 @@ class FullDiskTest(unittest.TestCase):
         self.store = self.folder / "store"
 
     def save_until_full(self, tool):
-        """Saves steps 0, 1, ... until one fails; returns the number saved and the error."""
+        """Saves steps 0, 1, ... until one fails. Returns the number saved and the error."""
         for step in range(1000):
             answer = tool.say(f"save {step} {step}")
             if not answer.startswith("ok"):
@@ -128,7 +128,7 @@ class FullDiskTest(unittest.TestCase):
 
 
 def may_mount():
-    """Whether this process may mount a tmpfs; says why when not."""
+    """True when this process may mount a tmpfs. Says why when not."""
     with harness.clean_folder() as folder:
         try:
             with harness.mounted(folder, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):

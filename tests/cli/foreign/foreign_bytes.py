@@ -100,7 +100,7 @@ def gpt2(rng, bf16, vocab=200, width=12, layers=2, heads=3, context=8):
 def llama3(
     rng, bf16, plain, vocab=50, width=16, layers=2, heads=4, kv_heads=2, multiple=8, factor=1.3
 ):
-    """As gpt2; `plain` stores the three floats as plain llm.c does, cut to integers."""
+    """As gpt2. `plain` stores the three floats as plain llm.c does, cut to integers."""
     c = width
     ffn = -(-int(factor * int(2 * 4 * c / 3)) // multiple) * multiple
     qkv = c + 2 * kv_heads * (c // heads)

@@ -67,7 +67,7 @@ class InfiniTrainTest(ForeignCase):
         return tensors
 
     def round_trip(self, contents):
-        """Imports a folder of these files and expects them back; returns the report of the import."""
+        """Imports a folder of these files and expects them back. Returns the report of the import."""
         folder = self.folder / "checkpoint_step_000005"
         for name, content in contents.items():
             self.write(f"{folder.name}/{name}", content)
@@ -451,7 +451,7 @@ class ResumedImportTest(ForeignCase):
 
 class LlmcTest(ForeignCase):
     def round_trip(self, step, model, held, states=()):
-        """Imports these files and expects them back; every parameter can be asked for by name."""
+        """Imports these files and expects them back. Every parameter can be read by name."""
         paths = [
             self.write(f"in/{i}.bin", state) for i, state in enumerate(states)
         ]  # states first: any order will do

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion: bash fills in what it should; zsh and fish, where they are installed, take the script."""
+"""Completion: bash fills in what it should. zsh and fish, where installed, accept the script."""
 
 import pathlib
 import random
