@@ -322,7 +322,7 @@ void Planner::Assign(const Group& group, const Holder& holder, const Range& rang
 }
 
 std::string_view RuleName(ReplicaPolicy policy) {
-  switch (replicas) {
+  switch (policy) {
     case ReplicaPolicy::kMustBeEqual:
       return "kMustBeEqual";
     case ReplicaPolicy::kTakeLowest:
