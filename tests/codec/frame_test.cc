@@ -33,9 +33,9 @@ TEST(FrameTest, EveryDTypeRoundTripsAtSizesAroundVectorWidths) {
       const Bytes far = RandomBytes(raw.size(), n + 1);
       for (const Compression compression :
            {Compression::kAuto, Compression::kNone, Compression::kFast, Compression::kMax}) {
-        EncodeAndCheck(raw, dtype, nullptr, codec);
-        EncodeAndCheck(raw, dtype, &near, codec);
-        EncodeAndCheck(raw, dtype, &far, codec);
+        EncodeAndCheck(raw, dtype, nullptr, compression);
+        EncodeAndCheck(raw, dtype, &near, compression);
+        EncodeAndCheck(raw, dtype, &far, compression);
       }
     }
   }
