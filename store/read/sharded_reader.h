@@ -27,6 +27,13 @@ struct StoredShard {
   std::optional<uint32_t> rank;  // that holds it, in a group
 };
 
+// Infos of tensors or shards. Without details they have no number of chunks, role, alias_of and
+// derived_from.
+struct Outline {
+  std::vector<TensorInfo> infos;
+  bool has_details = true;
+};
+
 // What OpenCheckpoint returns is one.
 class ShardedReader : public CheckpointReader {
  public:
@@ -40,6 +47,8 @@ class ShardedReader : public CheckpointReader {
 
   Result<std::vector<TensorInfo>> List() const final;
   Result<std::vector<TensorInfo>> ListShards() const final;
+  // As ListShards, or what is known of it without opening a member of a group.
+  virtual Result<Outline> OutlineShards() const;
   // The tensors of List whose names match. The cost is that of the names that begin with what
   // precedes the first star. A plain name that is not there is kNotFound.
   Result<std::vector<TensorInfo>> ListMatching(std::string_view glob) const;
@@ -48,6 +57,6 @@ class ShardedReader : public CheckpointReader {
                    std::span<std::byte> out) const final;
 };
 
-TensorInfo MakeTensorInfo(const StoredShard& shard);
+TensorInfo MakeTensorInfo(StoredShard shard);
 
 }  // namespace varve

@@ -54,8 +54,14 @@ struct LoadPlan {
   LoadReport report;                // numbers and names
 };
 
-// `stored`, all tensors of the checkpoint as List gives them, of those of single ranks only this
-// rank's (FitRankTensors), and `into` must outlive the plan.
+// Whether the plan depends on roles and masters of tensors of the checkpoint, which an outline may
+// not tell: what the target lacks may be left out by its role, and what the checkpoint lacks may be
+// made from what says that it is derived from it.
+bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& options,
+                  const TrainingState& into);
+
+// `stored`, all tensors of the checkpoint as List gives them, with details if they are needed, of
+// those of single ranks only this rank's (FitRankTensors), and `into` must outlive the plan.
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 
