@@ -17,6 +17,7 @@ MIB = 1 << 20
 # Number, how it is shown, and what it must reach at the largest size to be shown at all.
 NUMBERS = [
     ("seconds", 1, "s", 0.02),
+    ("cpu_seconds", 1, "s of CPUs", 0.02),
     ("bytes_read", MIB, "MiB read", 4),
     ("bytes_written", MIB, "MiB written", 4),
     ("calls", 1, "calls", 2000),
@@ -50,6 +51,8 @@ def number(text):
 def row_of(operation, when, field, unit, show):
     """The cells of one number of an operation, computed from what is shown; or nothing."""
     key, scale, _, least = field
+    if any(key not in point for point in operation["points"]):  # of a bench before it counted that
+        return None
     values = [point[key] / scale for point in operation["points"]]
     if max(values) < least:
         return None

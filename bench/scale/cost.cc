@@ -41,6 +41,19 @@ Io ReadIo(const std::string& process) {
   return {values[0], values[1], values[2] + values[3]};
 }
 
+double CpuSeconds(const struct rusage& usage) {
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double CpuSecondsOfThis() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return CpuSeconds(usage);
+}
+
 // The kernel counts the memory of the parent as the child's, which is why this one must be small.
 int RunAndReport(const char* report, bool is_quiet, char** command) {
   Cost cost;
@@ -63,11 +76,12 @@ int RunAndReport(const char* report, bool is_quiet, char** command) {
     cost.bytes_written = io.bytes_written;
     cost.calls = io.calls;
     cost.memory_bytes = static_cast<double>(usage.ru_maxrss) * 1024;
+    cost.cpu_seconds = CpuSeconds(usage);
   });
   std::ofstream out(report);
   out.precision(17);
   out << cost.seconds << ' ' << cost.bytes_read << ' ' << cost.bytes_written << ' ' << cost.calls
-      << ' ' << cost.memory_bytes << '\n';
+      << ' ' << cost.memory_bytes << ' ' << cost.cpu_seconds << '\n';
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
@@ -87,11 +101,12 @@ int Start(std::vector<std::string> arguments) {
 }  // namespace
 
 Cost Cost::Each(double n) const {
-  return {seconds / n, bytes_read / n, bytes_written / n, calls / n, memory_bytes};
+  return {seconds / n, cpu_seconds / n, bytes_read / n, bytes_written / n, calls / n, memory_bytes};
 }
 
 void Cost::TakeMost(const Cost& other) {
   seconds = std::max(seconds, other.seconds);
+  cpu_seconds = std::max(cpu_seconds, other.cpu_seconds);
   bytes_read = std::max(bytes_read, other.bytes_read);
   bytes_written = std::max(bytes_written, other.bytes_written);
   calls = std::max(calls, other.calls);
@@ -103,7 +118,9 @@ Cost MeasureCost(const std::function<void()>& call) {
   const auto used = ResetPeakMemory();
   const Io before = ReadIo("self");
   const uint64_t file_calls = NumFileCalls();
+  const double cpu_seconds = CpuSecondsOfThis();
   cost.seconds = Seconds(call);
+  cost.cpu_seconds = CpuSecondsOfThis() - cpu_seconds;
   cost.calls = static_cast<double>(NumFileCalls() - file_calls);
   const Io after = ReadIo("self");
   cost.bytes_read = after.bytes_read - before.bytes_read;
@@ -126,7 +143,8 @@ Cost RunProgram(const std::vector<std::string>& command, int allowed) {
     Fail(command[0] + " " + command[1] + " ended with " + std::to_string(code));
   Cost cost;
   std::ifstream in(report);
-  in >> cost.seconds >> cost.bytes_read >> cost.bytes_written >> cost.calls >> cost.memory_bytes;
+  in >> cost.seconds >> cost.bytes_read >> cost.bytes_written >> cost.calls >> cost.memory_bytes >>
+      cost.cpu_seconds;
   if (!in) Fail("cannot read " + report);
   std::filesystem::remove(report);
   return cost;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cost of an operation besides its wall time: bytes that calls have read and written, from the
-// cache or the disk, calls of the system, and memory. Thread rule: one thread.
+// The cost of an operation besides its wall time: time of processors, bytes that calls have read
+// and written, from the cache or the disk, calls of the system, and memory. Thread rule: one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@ namespace varve::bench {
 
 struct Cost {
   double seconds = 0;
+  double cpu_seconds = 0;  // of all threads, in the system, too: a busy machine changes it little
   double bytes_read = 0;
   double bytes_written = 0;
   double calls = 0;         // reads and writes, and, in this process, what NumFileCalls counts

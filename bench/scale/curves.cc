@@ -22,6 +22,7 @@ struct Number {
 };
 constexpr Number kNumbers[] = {
     {"seconds", &Cost::seconds, 0.02, &Growth::work},
+    {"cpu_seconds", &Cost::cpu_seconds, 0.02, &Growth::work},
     {"bytes_read", &Cost::bytes_read, 4 * kMiB, &Growth::work},
     {"bytes_written", &Cost::bytes_written, 4 * kMiB, &Growth::work},
     {"calls", &Cost::calls, 2000, &Growth::work},
@@ -68,13 +69,13 @@ Curves::Verdict Curves::Judge(const Operation& operation) {
 }
 
 void Curves::Print() const {
-  std::printf("\n%-34s %10s %11s %9s %9s %9s %9s\n", "", axis_.c_str(), "seconds", "MiB read",
-              "written", "calls", "MiB held");
+  std::printf("\n%-34s %10s %11s %11s %9s %9s %9s %9s\n", "", axis_.c_str(), "seconds", "of CPUs",
+              "MiB read", "written", "calls", "MiB held");
   for (const Operation& operation : operations_) {
     for (const auto& [size, cost] : operation.points) {
-      std::printf("%-34s %10.0f %11.5f %9.2f %9.2f %9.0f %9.1f\n", operation.what.c_str(), size,
-                  cost.seconds, cost.bytes_read / kMiB, cost.bytes_written / kMiB, cost.calls,
-                  cost.memory_bytes / kMiB);
+      std::printf("%-34s %10.0f %11.5f %11.5f %9.2f %9.2f %9.0f %9.1f\n", operation.what.c_str(),
+                  size, cost.seconds, cost.cpu_seconds, cost.bytes_read / kMiB,
+                  cost.bytes_written / kMiB, cost.calls, cost.memory_bytes / kMiB);
     }
     const Verdict verdict = Judge(operation);
     std::printf("  expected: work ~ %s^%.0f, memory ~ %s^%.0f; fitted:", axis_.c_str(),

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/glob.h"
@@ -24,15 +25,19 @@ struct LsOptions {
 
 // All shards of one name: of tensors without layouts, type and shape are those of the first.
 struct LsEntry {
-  TensorInfo first;
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
   uint64_t num_shards = 0;
   uint64_t logical_bytes = 0;
 };
 
-std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors) {
+std::vector<LsEntry> Gather(std::vector<TensorInfo> tensors) {
   std::vector<LsEntry> entries;
-  for (const TensorInfo& tensor : tensors) {
-    if (entries.empty() || entries.back().first.name != tensor.name) entries.push_back({tensor});
+  for (TensorInfo& tensor : tensors) {
+    if (entries.empty() || entries.back().name != tensor.name) {
+      entries.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape)});
+    }
     entries.back().num_shards += tensor.num_shards;
     entries.back().logical_bytes += tensor.logical_bytes;
   }
@@ -40,9 +45,9 @@ std::vector<LsEntry> Gather(const std::vector<TensorInfo>& tensors) {
 }
 
 nlohmann::ordered_json ToObject(const LsEntry& entry) {
-  return {{"name", entry.first.name},
-          {"dtype", DTypeName(entry.first.dtype)},
-          {"shape", entry.first.shape},
+  return {{"name", entry.name},
+          {"dtype", DTypeName(entry.dtype)},
+          {"shape", entry.shape},
           {"shards", entry.num_shards},
           {"logical_bytes", entry.logical_bytes}};
 }
@@ -54,9 +59,8 @@ std::string ToText(const std::vector<LsEntry>& entries) {
                {"shards", Table::Align::kRight},
                {"bytes", Table::Align::kRight}});
   for (const LsEntry& entry : entries) {
-    table.AddRow({entry.first.name, std::string(DTypeName(entry.first.dtype)),
-                  HumanShape(entry.first.shape), std::to_string(entry.num_shards),
-                  HumanBytes(entry.logical_bytes)});
+    table.AddRow({entry.name, std::string(DTypeName(entry.dtype)), HumanShape(entry.shape),
+                  std::to_string(entry.num_shards), HumanBytes(entry.logical_bytes)});
   }
   return table.ToString();
 }
@@ -66,9 +70,9 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   if (!id.ok()) return id.status();
   const auto reader = store.OpenCheckpoint(id->run, id->step);
   if (!reader.ok()) return reader.status();
-  const auto tensors = static_cast<const ShardedReader&>(**reader).ListMatching(options.glob);
+  auto tensors = static_cast<const ShardedReader&>(**reader).ListMatching(options.glob);
   if (!tensors.ok()) return tensors.status();
-  const std::vector<LsEntry> entries = Gather(*tensors);
+  const std::vector<LsEntry> entries = Gather(*std::move(tensors));
   if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
   if (context.json()) {
     context.PrintJsonArray(entries.size(), [&](size_t i) { return ToObject(entries[i]); });

@@ -41,6 +41,7 @@ class GroupReader : public ShardedReader {
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
   Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const override;
+  Result<Outline> OutlineShards() const override;
   Status WithFrozenView(const std::function<Status()>& read) const override {
     return Explain(read());  // what is pinned stays as it is
   }
@@ -208,6 +209,29 @@ Result<std::vector<StoredShard>> GroupReader::FindByPrefix(std::string_view pref
   const auto sections = catalogue_->FindByPrefix(prefix);
   if (!sections.ok()) return Explain(sections.status());
   return Collect(*sections, [prefix](const auto& member) { return member.FindByPrefix(prefix); });
+}
+
+// From the catalogue alone: a job of many ranks does not open every member on every rank.
+Result<Outline> GroupReader::OutlineShards() const {
+  const auto sections = catalogue_->FindByPrefix("");
+  if (!sections.ok()) return Explain(sections.status());
+  Outline outline{.infos = {}, .has_details = false};
+  std::vector<TensorInfo>& infos = outline.infos;
+  for (const auto& section : *sections) {
+    for (const CatalogueShard& shard : section) {
+      const bool same_name = !infos.empty() && infos.back().name == shard.name;
+      VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(shard.dtype, shard.shape));
+      infos.push_back({.name = shard.name,
+                       .shard = same_name ? infos.back().shard + 1 : 0,
+                       .dtype = shard.dtype,
+                       .shape = shard.shape,
+                       .logical_bytes = bytes,
+                       .num_shards = 1,
+                       .content = {shard.content.lo, shard.content.hi},
+                       .layout = shard.layout});
+    }
+  }
+  return outline;
 }
 
 Result<std::vector<StoredShard>> GroupReader::Collect(const Sections& sections,

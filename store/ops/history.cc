@@ -13,6 +13,8 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
+#include <vector>
 
 #include "base/util.h"
 #include "store/db/store_impl.h"
@@ -21,14 +23,14 @@
 namespace varve {
 namespace {
 
-using Shards = std::vector<StoredShard>;  // of one tensor, by rising number
+using Shards = std::span<const StoredShard>;  // of one tensor, by rising number
 
 bool SameGeometry(const TensorRecord& a, const TensorRecord& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.elements_per_chunk == b.elements_per_chunk &&
          a.layout == b.layout;
 }
 
-const StoredShard* FindNumber(const Shards& shards, uint32_t number) {
+const StoredShard* FindNumber(Shards shards, uint32_t number) {
   const auto it = std::find_if(shards.begin(), shards.end(),
                                [&](const StoredShard& shard) { return shard.number == number; });
   return it == shards.end() ? nullptr : &*it;
@@ -92,7 +94,7 @@ const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard&
   return it == before.end() ? nullptr : &*it;
 }
 
-Result<LoggedTensor> ReadTensor(const Shards& shards, const LoggedTensor& before) {
+Result<LoggedTensor> ReadTensor(Shards shards, const LoggedTensor& before) {
   LoggedTensor tensor;
   for (const StoredShard& shard : shards) {
     const LoggedShard* const then = FindComparable(before, shard);
@@ -253,7 +255,7 @@ class RecutDiff {
 };
 
 // True when both have all shards of one tensor, in two different cuts.
-bool IsRecut(const Shards& a, const Shards& b) {
+bool IsRecut(Shards a, Shards b) {
   const auto global = [](const StoredShard& shard) {
     return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
   };
@@ -270,40 +272,48 @@ class Differ {
   Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options)
       : before_(before), after_(after), options_(options) {}
 
+  // Both are in the order of names, so one pass over the two finds what they have in common.
   Result<CheckpointDiff> Run() {
-    VARVE_ASSIGN_OR_RETURN(const auto a, FindTensors(before_));
-    VARVE_ASSIGN_OR_RETURN(const auto b, FindTensors(after_));
-    for (const auto& [name, shards] : a) {
-      const auto it = b.find(name);
-      if (it == b.end()) {
-        diff_.removed.push_back(name);
-        continue;
+    VARVE_ASSIGN_OR_RETURN(const auto all_before, FindShards(before_));
+    VARVE_ASSIGN_OR_RETURN(const auto all_after, FindShards(after_));
+    Shards before = all_before, after = all_after;
+    while (!before.empty() || !after.empty()) {
+      const Shards a = FirstTensor(before), b = FirstTensor(after);
+      const bool is_removed = b.empty() || (!a.empty() && a[0].name < b[0].name);
+      const bool is_added = a.empty() || (!b.empty() && b[0].name < a[0].name);
+      if (is_removed) {
+        diff_.removed.push_back(a[0].name);
+      } else if (is_added) {
+        diff_.added.push_back(b[0].name);
+      } else {
+        const Status status = Compare(a, b);
+        if (!status.ok()) return status.WithContext("tensor " + a[0].name);
       }
-      const Status status = Compare(shards, it->second);
-      if (!status.ok()) return status.WithContext("tensor " + name);
-    }
-    for (const auto& [name, shards] : b) {
-      if (!a.contains(name)) diff_.added.push_back(name);
+      if (!is_added) before = before.subspan(a.size());
+      if (!is_removed) after = after.subspan(b.size());
     }
     return std::move(diff_);
   }
 
  private:
-  using Tensors = std::map<std::string, Shards>;
-
-  Result<Tensors> FindTensors(const ShardedReader& reader) const {
-    VARVE_ASSIGN_OR_RETURN(Shards shards, reader.FindStored());
-    Tensors tensors;
-    for (StoredShard& shard : shards) {
-      if (options_.include && !options_.include(shard.name)) continue;
-      tensors[shard.name].push_back(std::move(shard));
-    }
-    return tensors;
+  Result<std::vector<StoredShard>> FindShards(const ShardedReader& reader) const {
+    VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, reader.FindStored());
+    std::erase_if(shards, [&](const StoredShard& shard) {
+      return options_.include && !options_.include(shard.name);
+    });
+    return shards;
+  }
+  // The shards of the first name; none of an empty list.
+  static Shards FirstTensor(Shards shards) {
+    const auto end = std::find_if(shards.begin(), shards.end(), [&](const StoredShard& shard) {
+      return shard.name != shards[0].name;
+    });
+    return shards.first(static_cast<size_t>(end - shards.begin()));
   }
 
   // A tensor has changed when one of its shards has. A shard that exists only in one of the two is
   // a reshaped one.
-  Status Compare(const Shards& a, const Shards& b) {
+  Status Compare(Shards a, Shards b) {
     const size_t num_before = diff_.changed.size();
     if (IsRecut(a, b)) {
       VARVE_ASSIGN_OR_RETURN(TensorDiff diff, RecutDiff(before_, after_, b[0]).Run(options_));
@@ -355,7 +365,7 @@ Result<std::vector<TensorChange>> LogTensor(
   LoggedTensor then;
   const auto add = [&](uint64_t step) -> Status {
     VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
-    VARVE_ASSIGN_OR_RETURN(const Shards shards, reader->FindStored(tensor));
+    VARVE_ASSIGN_OR_RETURN(const auto shards, reader->FindStored(tensor));
     LoggedTensor now;
     VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
       VARVE_ASSIGN_OR_RETURN(now, ReadTensor(shards, then));

@@ -2,6 +2,7 @@
 #include "store/read/sharded_reader.h"
 
 #include <array>
+#include <utility>
 
 #include "base/glob.h"
 #include "store/shards/regions.h"
@@ -9,33 +10,42 @@
 namespace varve {
 namespace {
 
-std::vector<TensorInfo> MakeTensorInfos(const std::vector<StoredShard>& shards) {
+// There may be a million: what a shard owns moves into its info and is not held twice.
+std::vector<TensorInfo> MakeTensorInfos(std::vector<StoredShard> shards) {
   std::vector<TensorInfo> infos;
-  for (const StoredShard& shard : shards) infos.push_back(MakeTensorInfo(shard));
+  infos.reserve(shards.size());
+  for (StoredShard& shard : shards) infos.push_back(MakeTensorInfo(std::move(shard)));
   return infos;
 }
 
 }  // namespace
 
-TensorInfo MakeTensorInfo(const StoredShard& shard) {
-  const TensorRecord& record = shard.record;
-  return {.name = shard.name,
+TensorInfo MakeTensorInfo(StoredShard shard) {
+  TensorRecord& record = shard.record;
+  const ChunkGeometry geometry = record.Geometry();
+  return {.name = std::move(shard.name),
           .shard = shard.number,
           .dtype = record.dtype,
-          .shape = record.shape,
-          .logical_bytes = record.LogicalBytes(),
-          .num_chunks = record.NumChunks(),
+          .shape = std::move(record.shape),
+          .logical_bytes = geometry.LogicalBytes(),
+          .num_chunks = geometry.NumChunks(),
           .num_shards = 1,
           .role = record.role,
-          .alias_of = record.alias_of,
-          .derived_from = record.derived_from,
+          .alias_of = std::move(record.alias_of),
+          .derived_from = std::move(record.derived_from),
           .content = {record.content.lo, record.content.hi},
-          .layout = record.layout};
+          .layout = std::move(record.layout)};
 }
 
 Result<std::vector<TensorInfo>> ShardedReader::ListShards() const {
-  VARVE_ASSIGN_OR_RETURN(const auto shards, FindStored());
-  return MakeTensorInfos(shards);
+  VARVE_ASSIGN_OR_RETURN(auto shards, FindStored());
+  return MakeTensorInfos(std::move(shards));
+}
+
+Result<Outline> ShardedReader::OutlineShards() const {
+  Outline outline;
+  VARVE_ASSIGN_OR_RETURN(outline.infos, ListShards());
+  return outline;
 }
 
 Result<std::vector<TensorInfo>> ShardedReader::ListMatching(std::string_view glob) const {
@@ -44,7 +54,7 @@ Result<std::vector<TensorInfo>> ShardedReader::ListMatching(std::string_view glo
   VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards,
                          by_prefix ? FindByPrefix(prefix) : FindStored(prefix));
   std::erase_if(shards, [&](const StoredShard& shard) { return !MatchesGlob(glob, shard.name); });
-  return JoinShards(MakeTensorInfos(shards));
+  return JoinShards(MakeTensorInfos(std::move(shards)));
 }
 
 Result<std::vector<TensorInfo>> ShardedReader::List() const {

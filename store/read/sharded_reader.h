@@ -26,6 +26,13 @@ struct StoredShard {
   std::optional<uint32_t> rank;  // the rank that holds it, in a group
 };
 
+// The infos of tensors or shards. Without details they lack the number of chunks, role, alias_of
+// and derived_from.
+struct Outline {
+  std::vector<TensorInfo> infos;
+  bool has_details = true;
+};
+
 // Every reader from OpenCheckpoint is one.
 class ShardedReader : public CheckpointReader {
  public:
@@ -41,6 +48,8 @@ class ShardedReader : public CheckpointReader {
 
   Result<std::vector<TensorInfo>> List() const final;
   Result<std::vector<TensorInfo>> ListShards() const final;
+  // Returns what ListShards returns, or what is known of it without opening a member of a group.
+  virtual Result<Outline> OutlineShards() const;
   // Returns the tensors of List whose names match. The cost is that of the names that start with
   // the text before the first star. kNotFound: a plain name does not exist.
   Result<std::vector<TensorInfo>> ListMatching(std::string_view glob) const;
@@ -49,6 +58,6 @@ class ShardedReader : public CheckpointReader {
                    std::span<std::byte> out) const final;
 };
 
-TensorInfo MakeTensorInfo(const StoredShard& shard);
+TensorInfo MakeTensorInfo(StoredShard shard);
 
 }  // namespace varve

@@ -162,19 +162,21 @@ void FillPadding(const ReadRequest& request, const ShardLayout& region) {
            element, static_cast<int64_t>(request.out().size() / element));
 }
 
+// In place: the tensors are the first of their shards, moved up.
 std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards) {
-  std::vector<TensorInfo> tensors;
+  size_t num_tensors = 0;
   for (TensorInfo& shard : shards) {
-    const bool joins = !tensors.empty() && shard.layout.has_value() &&
-                       tensors.back().shard == kAllShards && tensors.back().name == shard.name;
+    TensorInfo* const last = num_tensors > 0 ? &shards[num_tensors - 1] : nullptr;
+    const bool joins = last != nullptr && shard.layout.has_value() && last->shard == kAllShards &&
+                       last->name == shard.name;
     if (joins) {
-      tensors.back().num_chunks += shard.num_chunks;
-      ++tensors.back().num_shards;
-      tensors.back().content = {};
+      last->num_chunks += shard.num_chunks;
+      ++last->num_shards;
+      last->content = {};
       continue;
     }
-    tensors.push_back(std::move(shard));
-    TensorInfo& tensor = tensors.back();
+    TensorInfo& tensor = shards[num_tensors++];
+    if (&tensor != &shard) tensor = std::move(shard);
     if (!tensor.layout.has_value()) continue;
     const std::vector<int64_t> shape = tensor.layout->global_shape;
     if (*tensor.layout != Canonical(ShardLayout::Whole(shape))) tensor.content = {};
@@ -184,7 +186,8 @@ std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards) {
     tensor.logical_bytes = bytes.ok() ? *bytes : 0;
     tensor.layout.reset();
   }
-  return tensors;
+  shards.resize(num_tensors);
+  return shards;
 }
 
 Result<ShardLayout> LayoutOfSlice(std::span<const int64_t> shape, std::span<const Range> slice) {

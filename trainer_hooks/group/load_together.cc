@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/util.h"
+#include "store/read/sharded_reader.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange.h"
 
@@ -63,6 +64,11 @@ class TogetherReader : public RegionReader {
  private:
   Status ListOnce(const CheckpointReader& reader) {
     if (shards_.has_value()) return Status::Ok();
+    if (const auto* sharded = dynamic_cast<const ShardedReader*>(&reader)) {
+      VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
+      shards_ = std::move(outline.infos);
+      return Status::Ok();
+    }
     VARVE_ASSIGN_OR_RETURN(shards_, reader.ListShards());
     return Status::Ok();
   }

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/read/sharded_reader.h"
+#include "store/shards/regions.h"
 #include "trainer_hooks/load/fill.h"
 #include "trainer_hooks/load/load_plan.h"
 #include "trainer_hooks/load/rank_states.h"
@@ -19,6 +21,10 @@
 
 namespace varve {
 namespace {
+
+std::string NameOf(const CheckpointReader& reader) {
+  return StepName(reader.info().id.run, reader.info().id.step);
+}
 
 // Everything that is not a tensor.
 struct Rest {
@@ -66,20 +72,46 @@ Status AllFaults(const CheckpointId& id, const std::vector<std::string>& faults)
   return Status::InvalidArgument(std::move(message));
 }
 
+struct Fitted {
+  std::vector<TensorInfo> stored;  // without those of other ranks
+  LoadOptions options;
+  std::vector<std::string> dropped;
+};
+
+Result<Fitted> Fit(const CheckpointReader& reader, std::vector<TensorInfo> stored,
+                   const std::optional<Topology>& saved_by, const LoadOptions& options,
+                   const TrainingState& into) {
+  Fitted fitted{std::move(stored), options, {}};
+  const Status fits =
+      FitRankTensors(saved_by, into.topology, &fitted.stored, &fitted.options, &fitted.dropped);
+  if (!fits.ok()) return fits.WithContext(NameOf(reader));
+  return fitted;
+}
+
+// What there is to load. A group is not asked for more than its catalogue says if that will do: to
+// list all of it, each rank would open the members of all.
+Result<Fitted> FindStored(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
+                          const LoadOptions& options, const TrainingState& into) {
+  if (const auto* sharded = dynamic_cast<const ShardedReader*>(&reader)) {
+    VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
+    std::vector<TensorInfo> tensors = JoinShards(std::move(outline.infos));
+    VARVE_ASSIGN_OR_RETURN(Fitted fitted, Fit(reader, std::move(tensors), saved_by, options, into));
+    if (outline.has_details || !NeedsDetails(fitted.stored, fitted.options, into)) return fitted;
+  }
+  VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
+  return Fit(reader, std::move(stored), saved_by, options, into);
+}
+
 Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& options,
                         RegionReader* read, TrainingState* into) {
   const auto started = std::chrono::steady_clock::now();
-  const std::string step = StepName(reader.info().id.run, reader.info().id.step);
+  const std::string step = NameOf(reader);
   VARVE_ASSIGN_OR_RETURN(const auto saved_by, reader.ReadTopology());
   const Status topologies = CompareTopologies(saved_by, into->topology, options);
   if (!topologies.ok()) return topologies.WithContext(step);
-  VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
-  LoadOptions fitted = options;
-  std::vector<std::string> dropped;
-  const Status fits = FitRankTensors(saved_by, into->topology, &stored, &fitted, &dropped);
-  if (!fits.ok()) return fits.WithContext(step);
-  LoadPlan plan = PlanLoad(stored, fitted, *into);
-  plan.report.dropped = std::move(dropped);
+  VARVE_ASSIGN_OR_RETURN(Fitted fitted, FindStored(reader, saved_by, options, *into));
+  LoadPlan plan = PlanLoad(fitted.stored, fitted.options, *into);
+  plan.report.dropped = std::move(fitted.dropped);
   for (const StateTensor& tensor : into->tensors) {
     const Status there = CheckPlace(tensor, options.devices.get());
     if (!there.ok()) plan.faults.push_back(there.message());

@@ -91,6 +91,21 @@ bool AreSurelyEqual(const TensorInfo& a, const TensorInfo& b) {
          a.content != std::array<uint64_t, 2>{};
 }
 
+bool IsWanted(const LoadOptions& options, std::string_view name) {
+  return (options.include.empty() || MatchesAny(options.include, name)) &&
+         !MatchesAny(options.exclude, name);
+}
+
+bool IsInScope(const LoadOptions& options, const StateTensor& target) {
+  return IsWanted(options, target.name) &&
+         (options.optimizer || target.role != TensorRole::kOptimizer);
+}
+
+// The name in the target of a tensor that the checkpoint has under this one.
+std::string NameInTarget(const LoadOptions& options, const std::string& stored) {
+  return options.rename.Apply(options.rank ? DecodeItemName(stored).name : stored);
+}
+
 class Planner {
  public:
   Planner(const LoadOptions& options, const TrainingState& into) : options_(options), into_(into) {}
@@ -127,16 +142,7 @@ class Planner {
   }
   void Fault(std::string text) { Note(std::move(text), &plan_.faults); }
   // Returns the target's name of a tensor that has this name in the checkpoint.
-  std::string TargetName(const std::string& stored) const {
-    return options_.rename.Apply(options_.rank ? DecodeItemName(stored).name : stored);
-  }
-  bool IsWanted(std::string_view name) const {
-    return (options_.include.empty() || MatchesAny(options_.include, name)) &&
-           !MatchesAny(options_.exclude, name);
-  }
-  bool IsInScope(const StateTensor& target) const {
-    return IsWanted(target.name) && (options_.optimizer || target.role != TensorRole::kOptimizer);
-  }
+  std::string TargetName(const std::string& stored) const { return NameInTarget(options_, stored); }
   Stored* Find(const std::string& name) {
     const auto it = stored_.find(name);
     return it == stored_.end() ? nullptr : &it->second;
@@ -190,7 +196,7 @@ std::vector<Tied> Planner::GroupTied() const {
   std::vector<Tied> groups;
   for (const StateTensor& tensor : into_.tensors) {
     const auto it = targets_.find(&tensor);
-    if (it == targets_.end() || !IsInScope(tensor)) continue;
+    if (it == targets_.end() || !IsInScope(options_, tensor)) continue;
     const LoadTarget& target = it->second;
     size_t group = groups.size();
     if (target.bytes > 0) {
@@ -320,7 +326,8 @@ void Planner::PlanMasters() {
     const auto it = shards_of_.find(weight.derived_from);
     if (it == shards_of_.end() || !filled_.contains(&weight)) continue;
     for (const LoadTarget* master : it->second) {
-      const bool is_left = !IsInScope(*master->tensor) && !filled_.contains(master->tensor);
+      const bool is_left =
+          !IsInScope(options_, *master->tensor) && !filled_.contains(master->tensor);
       if (is_left) PlanMaster(weight, *master, &places);
     }
   }
@@ -365,7 +372,7 @@ void Planner::NoteUnexpected() {
     const TensorInfo& info = *stored.info;
     const bool is_left_out = !options_.optimizer && info.role == TensorRole::kOptimizer;
     const bool is_known = shards_of_.contains(name) || options_.on_other_ranks.contains(name);
-    if (stored.used || is_left_out || is_known || !IsWanted(name)) continue;
+    if (stored.used || is_left_out || is_known || !IsWanted(options_, name)) continue;
     if (options_.strictness == Strictness::kRaiseAll) {
       Fault(TensorText(name, info) + ": unexpected " + Describe(info) +
             ", the target has no such tensor");
@@ -379,6 +386,22 @@ void Planner::NoteUnexpected() {
 
 ShardLayout LayoutOf(const StateTensor& tensor) {
   return tensor.layout ? *tensor.layout : ShardLayout::Whole(tensor.shape);
+}
+
+bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& options,
+                  const TrainingState& into) {
+  std::set<std::string, std::less<>> stored;
+  for (const TensorInfo& info : outline) stored.insert(NameInTarget(options, info.name));
+  std::set<std::string_view> known;
+  for (const StateTensor& tensor : into.tensors) {
+    if (IsInScope(options, tensor) && !stored.contains(tensor.name)) return true;
+    known.insert(tensor.name);
+  }
+  if (options.optimizer || options.strictness == Strictness::kAssumeOkUnexpected) return false;
+  return std::ranges::any_of(stored, [&](const std::string& name) {
+    return !known.contains(name) && !options.on_other_ranks.contains(name) &&
+           IsWanted(options, name);
+  });
 }
 
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,

@@ -54,8 +54,15 @@ struct LoadPlan {
   LoadReport report;                // numbers and names
 };
 
-// `stored` has all tensors of the checkpoint as List returns them. Of those of single ranks it has
-// only this rank's (FitRankTensors). `stored` and `into` must outlive the plan.
+// True when the plan depends on roles and masters of tensors of the checkpoint, which an outline
+// may not tell. What the target lacks may be left out by its role. What the checkpoint lacks may be
+// made from a tensor that is derived from it.
+bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& options,
+                  const TrainingState& into);
+
+// `stored` has all tensors of the checkpoint as List returns them, with details if they are needed.
+// Of those of single ranks it has only this rank's (FitRankTensors). `stored` and `into` must
+// outlive the plan.
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 

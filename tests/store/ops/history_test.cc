@@ -93,6 +93,21 @@ TEST_F(HistoryTest, DiffSortsTensorsByWhatBecameOfThem) {
   EXPECT_THAT(store_->Diff({"main", 1}, {"main", 9}), FailsWith(StatusCode::kNotFound, "step 9"));
 }
 
+TEST_F(HistoryTest, DiffFindsWhatOnlyOneHasFirstLastAndBetween) {
+  const auto save = [&](uint64_t step, const std::vector<std::string>& names) {
+    std::vector<TestTensor> tensors;
+    for (const std::string& name : names) tensors.push_back(Floats(name, {1}));
+    VARVE_ASSERT_OK(Save(step, tensors).status());
+  };
+  save(1, {"a", "b", "b.c", "z"});
+  save(2, {"b", "b.c", "b0", "zz"});
+  const auto diff = store_->Diff({"main", 1}, {"main", 2});
+  EXPECT_THAT(diff->removed, ElementsAre("a", "z"));
+  EXPECT_THAT(diff->added, ElementsAre("b0", "zz"));
+  EXPECT_THAT(diff->unchanged, ElementsAre("b", "b.c"));
+  EXPECT_THAT(diff->changed, IsEmpty());
+}
+
 // Numbers have gaps. Some exist only before, or only after.
 TEST_F(HistoryTest, ShardsAreComparedWithThoseOfTheirNumber) {
   const auto save = [&](uint64_t step, const std::map<uint32_t, float>& shards) {

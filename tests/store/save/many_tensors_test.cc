@@ -228,5 +228,39 @@ TEST_F(ManyTensorsTest, ATensorTakesAFewHundredBytes) {
   }
 }
 
+// The lists of both checkpoints, each tensor once.
+TEST_F(ManyTensorsTest, ADiffHoldsATensorOnceACheckpoint) {
+  const size_t n = 20000;
+  const std::vector<int64_t> shape = {1};
+  std::vector<uint32_t> values(n);
+  const auto save = [&](uint64_t step) {
+    const auto writer = store_->Begin(step).value();
+    for (size_t i = 0; i < n; ++i) {
+      const std::string name = "blocks." + std::to_string(i) + ".mlp.weight";
+      VARVE_ASSERT_OK(writer->Put({.name = name,
+                                   .dtype = DType::kU32,
+                                   .shape = shape,
+                                   .data = reinterpret_cast<const std::byte*>(&values[i])}));
+    }
+    VARVE_ASSERT_OK(writer->Commit().status());
+  };
+  save(1);
+  values[7] = 1;
+  save(2);
+  const auto allocated = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const uint64_t before = allocated();
+  uint64_t most = before, num_seen = 0;
+  const auto diff = store_->Diff({"main", 1}, {"main", 2}, {.include = [&](std::string_view) {
+                                   if (++num_seen % 1000 == 0) most = std::max(most, allocated());
+                                   return true;
+                                 }});
+  ASSERT_TRUE(diff.ok()) << diff.status().ToString();
+  EXPECT_EQ(diff->changed.size(), 1u);
+  EXPECT_EQ(diff->unchanged.size(), n - 1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(most - before, 1250 * n);
+#endif
+}
+
 }  // namespace
 }  // namespace varve::testing

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <latch>
 
+#include "store/db/store_impl.h"
+#include "store/read/sharded_reader.h"
 #include "tests/support/shard_reference.h"
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "varve/group.h"
@@ -86,6 +88,56 @@ TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
       EXPECT_EQ(into.state.items[of].rank, of);
     }
   });
+}
+
+// The members of all others are out of the way while a rank loads what one member has. Rank 0's has
+// the topology and the trainer's progress.
+TEST_F(GroupCheckpointerTest, ALoadOpensOnlyTheMembersThatHaveWhatItLoads) {
+  constexpr int kRanks = 4;
+  const auto without_items = [](int rank) {
+    TestTrainer trainer = RankAt(kRanks, rank, 1);
+    trainer.state.items.clear();
+    return trainer;
+  };
+  Run(kRanks, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = without_items(rank);
+    trainer.Add({.name = "m" + std::to_string(rank),
+                 .shape = {5},
+                 .role = TensorRole::kOptimizer,
+                 .layout = ShardLayout::Whole({5})},
+                7);
+    VARVE_EXPECT_OK(checkpointer->Save(1, trainer.state).status());
+    VARVE_EXPECT_OK(checkpointer->Wait());
+  });
+  std::vector<std::filesystem::path> others;  // members of other ranks than rank 0
+  {
+    const auto store = Store::OpenForReading(root()).value();
+    const auto reader = store->OpenCheckpoint("main", 1).value();
+    const auto shards = static_cast<const ShardedReader&>(*reader).FindStored("w").value();
+    for (const StoredShard& shard : shards) {
+      if (shard.rank != 0u) others.push_back(shard.store->path());
+    }
+  }
+  ASSERT_EQ(others.size(), size_t{kRanks} - 1);
+  const auto move_others = [&](const char* from, const char* to) {
+    for (const auto& folder : others) {
+      std::filesystem::rename(folder.string() + from, folder.string() + to);
+    }
+  };
+  move_others("", ".away");
+  const auto store = Store::OpenForReading(root()).value();
+  const auto reader = store->OpenCheckpoint("main", 1).value();
+  TestTrainer into = without_items(0);
+  into.Add({.name = "m0", .shape = {5}, .layout = ShardLayout::Whole({5})}, 9);
+  LoadOptions options{.strictness = Strictness::kAssumeOkUnexpected, .rank = 0};
+  const auto report = LoadState(*reader, options, &into.state);
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(into.Bytes("w"), CutShard(Global(1), 4, Rows(kRanks, 0), {}));
+  // The roles of tensors that the target lacks are in the members.
+  options = {.strictness = Strictness::kRaiseAll, .optimizer = false, .rank = 0};
+  EXPECT_FALSE(LoadState(*reader, options, &into.state).ok());
+  move_others(".away", "");
+  VARVE_EXPECT_OK(LoadState(*reader, options, &into.state).status());
 }
 
 TEST_F(GroupCheckpointerTest, WhatFailsOnOneRankFailsOnAll) {
