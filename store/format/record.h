@@ -63,31 +63,20 @@ struct ChunkGeometry {
 // Of a tensor of a valid shape.
 ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk);
 
-// What a tensor's record says, where its parts lie elsewhere.
-struct TensorRecordView {
+// What the record of a shard says besides its description, of which `data` and `strides` are not
+// recorded; name and number are in its key. A layout is canonical; its local shape is `shape`.
+struct TensorRecordView : TensorView {
   uint64_t save_id = 0;
-  DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
-  std::span<const int64_t> shape;
   Digest content;
   std::span<const ListAddress> lists;
-  std::string_view alias_of;
-  std::string_view derived_from;
-  TensorRole role = TensorRole::kOther;
-  const ShardLayout* layout = nullptr;  // canonical; its local shape is `shape`
 };
 
-struct TensorRecord {
+struct TensorRecord : TensorSpec {  // its name is in its key, and empty here
   uint64_t save_id = 0;
-  DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
-  std::vector<int64_t> shape;
   Digest content;
   std::vector<ListAddress> lists;
-  std::string alias_of;
-  std::string derived_from;
-  TensorRole role = TensorRole::kOther;
-  std::optional<ShardLayout> layout;  // canonical; its local shape is `shape`
 
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
   uint64_t NumElements() const { return Geometry().num_elements; }
@@ -95,7 +84,7 @@ struct TensorRecord {
   uint64_t NumChunks() const { return Geometry().NumChunks(); }
   uint64_t ChunkBytes(uint64_t i) const { return Geometry().ChunkBytes(i); }
   uint64_t ChunkOffset(uint64_t i) const { return Geometry().ChunkOffset(i); }
-  TensorRecordView View() const;  // as long as this does not change
+  TensorRecordView View() const;  // good while this does not change
 };
 std::string EncodeTensorRecord(const TensorRecordView& record);
 inline std::string EncodeTensorRecord(const TensorRecord& record) {

@@ -20,14 +20,10 @@
 
 namespace varve {
 
-struct CatalogueShard {
-  std::string name;
+struct CatalogueShard : TensorSpec {  // without role, derived_from and alias_of
   uint32_t rank = 0;
   uint32_t shard = 0;  // as the rank has numbered it
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::optional<ShardLayout> layout;  // canonical
-  Digest content;  // of its bytes: equal for equal shards, all members have one seed
+  Digest content;      // of its bytes: equal for equal shards, all members have one seed
   bool operator==(const CatalogueShard&) const = default;
 };
 
