@@ -36,7 +36,7 @@ class Trainer {
       : state_(MakeNoise(bytes, 64 * kMiB, 1)), copy_(state_.EmptyCopy()) {
     for (const StateTensor& t : state_.tensors) {
       view_.tensors.push_back(
-          {.name = t.name, .dtype = t.dtype, .shape = t.shape, .data = t.data.data()});
+          {{.name = t.name, .dtype = t.dtype, .shape = t.shape}, t.data.data()});
     }
     // Calibrates one step to a little over a second on all cores. The first measurement is a cold
     // one.

@@ -31,7 +31,7 @@ varve::Result<float*> Trainer::AddTensor(const std::string& name, std::vector<in
   CUDA_OK(FillNoise(data, elements, memories_.size(), scale, stream_));
   if (name.empty()) return data;  // not of the state
   state_.tensors.push_back(
-      {.name = name, .shape = std::move(shape), .data = data, .role = role, .device = 0});
+      {{.name = name, .shape = std::move(shape), .role = role}, data, /*device=*/0});
   bytes_ += bytes;
   return data;
 }

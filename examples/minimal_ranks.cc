@@ -24,8 +24,8 @@ varve::Status Describe(int rank, int size, Model* model) {
   VARVE_ASSIGN_OR_RETURN(const auto rows, varve::SplitEvenly(whole, /*axis=*/0, {rank, size}));
   model->weight.resize(rows.NumLocal());
   model->state.tensors = {
-      {.name = "weight", .shape = rows.LocalShape(), .data = model->weight.data(), .layout = rows},
-      {.name = "bias", .shape = {Model::kColumns}, .data = model->bias.data()}};  // a replica
+      {{.name = "weight", .shape = rows.LocalShape(), .layout = rows}, model->weight.data()},
+      {{.name = "bias", .shape = {Model::kColumns}}, model->bias.data()}};  // a replica
   // This item belongs to this rank alone. Without topologies varve cannot tell that a job has other
   // ranks than its checkpoint, and RankStates::kDrop cannot decide.
   model->state.items = {{.name = "sampler", .rank = rank, .value = {std::byte(rank)}}};

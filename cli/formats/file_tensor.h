@@ -15,16 +15,12 @@
 
 namespace varve::formats {
 
-struct FileTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
+struct FileTensor : TensorSpec {
   // Where the tensor lies in the parsed bytes. The bytes of a file are not fetched: file->Read
   // reads them.
   std::span<const std::byte> data;
   uint32_t shard = 0;
   std::shared_ptr<const InputFile> file{};
-  TensorRole role = TensorRole::kOther;
 };
 
 }  // namespace varve::formats

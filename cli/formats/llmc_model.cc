@@ -229,10 +229,10 @@ Result<LlmcModel> ParseLlmcModel(std::span<const std::byte> file) {
   uint64_t begin = kLlmcHeaderBytes;
   for (LlmcTensor& tensor : LlmcTensors(model.header, *ffn)) {
     VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(model.header.dtype, tensor.shape));
-    model.tensors.push_back({.name = std::move(tensor.name),
-                             .dtype = model.header.dtype,
-                             .shape = std::move(tensor.shape),
-                             .data = file.subspan(begin, bytes)});
+    model.tensors.push_back({{.name = std::move(tensor.name),
+                              .dtype = model.header.dtype,
+                              .shape = std::move(tensor.shape)},
+                             file.subspan(begin, bytes)});
     begin += bytes;
   }
   return model;

@@ -135,11 +135,11 @@ Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_p
   }
   VARVE_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < names.size(); ++i) {
-    state.tensors.push_back({.name = std::string(names[i]),
-                             .dtype = DType::kF32,
-                             .shape = {static_cast<int64_t>(elements)},
-                             .data = file.subspan(end_of(0) + 4 * elements * i, 4 * elements),
-                             .shard = state.header.rank});
+    state.tensors.push_back({{.name = std::string(names[i]),
+                              .dtype = DType::kF32,
+                              .shape = {static_cast<int64_t>(elements)}},
+                             file.subspan(end_of(0) + 4 * elements * i, 4 * elements),
+                             state.header.rank});
   }
   state.loader = file.subspan(end_of(elements));
   return state;

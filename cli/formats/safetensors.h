@@ -27,10 +27,7 @@ namespace varve::formats {
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 // A tensor of a file. `begin` and `end` count bytes from the end of the header.
-struct SafetensorsTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
+struct SafetensorsTensor : TensorSpec {
   uint64_t begin = 0;
   uint64_t end = 0;
 };

@@ -5,7 +5,7 @@
 //   VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<varve::DeviceTensorSource> source,
 //                          varve::CudaTensorSource::Create({.streams = {{0, stream}}}));
 //   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt", {.devices = source}));
-//   state.tensors.push_back({.name = "wte", .shape = {V, C}, .data = wte, .device = 0});
+//   state.tensors.push_back({{.name = "wte", .shape = {V, C}}, wte, /*device=*/0});
 //   VARVE_RETURN_IF_ERROR(ckpt->Prewarm(state));  // takes all memory, on the devices and pinned
 //   ...
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once

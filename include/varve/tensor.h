@@ -75,51 +75,75 @@ inline constexpr int kNumTensorRoles = 4;
 // "other", "parameter", "buffer", "optimizer"; "?" for a value that is no role.
 std::string_view TensorRoleName(TensorRole role);
 
-// A tensor that the caller owns. CheckpointWriter::Put copies name, shape and strides; see there
-// for how long `data` must live.
+struct TensorView;
+
+// What a tensor is, without its data. Whatever describes a tensor in varve is a TensorSpec, or is a
+// TensorView of one.
+struct TensorSpec {
+  std::string name{};
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape{};  // elements on each axis; empty = 0-d, one element
+  TensorRole role = TensorRole::kOther;
+  // Hint: this 16-bit tensor is the copy of that FP32 tensor of the same checkpoint, its master,
+  // rounded to nearest, ties to even. It is then stored as a reference. Each save verifies the
+  // hint: a wrong one costs space, never bits.
+  std::string derived_from{};
+  // Hint: this tensor shared its storage with that one, of the same checkpoint. It is kept for
+  // whoever restores both. What is equal is stored once with or without it.
+  std::string alias_of{};
+  // The part of a global tensor that this is. `shape` is layout->LocalShape(). Unset: it is a whole
+  // tensor.
+  std::optional<ShardLayout> layout{};
+
+  bool operator==(const TensorSpec&) const = default;
+  // Good while this spec lives and does not change.
+  TensorView View() const;
+};
+
+// A TensorSpec and its data, all of which the caller owns. See CheckpointWriter::Put, which copies
+// the description, for how long `data` must live.
 struct TensorView {
   std::string_view name{};
   DType dtype = DType::kF32;
-  std::span<const int64_t> shape{};  // empty = 0-d, one element
-  const void* data = nullptr;        // first element; may be null when the tensor has no elements
-  // Distance between neighbours on each axis, in elements, as in NumPy and PyTorch (there in bytes
-  // for NumPy). May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
+  std::span<const int64_t> shape{};
+  const void* data = nullptr;  // first element; may be null when the tensor has no elements
+  // Distance between neighbours on each axis, in elements. PyTorch counts so, too; NumPy counts
+  // bytes. May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
   std::span<const int64_t> strides{};
-  // Hint: this 16-bit tensor is the round-to-nearest-even copy of that FP32 tensor of the same
-  // checkpoint. Verified at save: a wrong hint costs space, never bits.
   std::string_view derived_from{};
-  // Hint: this tensor shared its storage with that one, of the same checkpoint; kept for whoever
-  // restores both. What is equal is stored once with or without it.
   std::string_view alias_of{};
   TensorRole role = TensorRole::kOther;
-  // Several shards of one tensor may be saved under one name; each has its own number, below
-  // kAllShards. With `layout` they are parts of one global tensor, of which each says what it
-  // holds: `shape` is layout->LocalShape(). Together they must hold all of it, and no element twice
-  // but for replicas: shards of equal layouts, and then of equal bytes. Without `layout` each is a
-  // tensor of its own. Copied by Put.
+  // Several shards of one tensor may be saved under one name. Each has its own number, below
+  // kAllShards. With `layout` they are parts of one global tensor. Together they must hold all of
+  // it, and no element twice but for replicas: shards of equal layouts, and then of equal bytes.
+  // Without `layout` each is a tensor of its own.
   uint32_t shard = 0;
   const ShardLayout* layout = nullptr;
 };
 
+inline TensorView TensorSpec::View() const {
+  return {.name = name,
+          .dtype = dtype,
+          .shape = shape,
+          .derived_from = derived_from,
+          .alias_of = alias_of,
+          .role = role,
+          .layout = layout.has_value() ? &*layout : nullptr};
+}
+
 // In place of a shard's number: the tensor that all shards make together.
 inline constexpr uint32_t kAllShards = UINT32_MAX;
 
-// What the store knows of a tensor, or of one shard of it.
-struct TensorInfo {
-  std::string name;
+// What the store knows of a tensor, or of one shard of it. `derived_from` and `alias_of` are as
+// they were saved; empty: of none. `layout` is set for a shard that was saved with one.
+struct TensorInfo : TensorSpec {
   uint32_t shard = 0;  // kAllShards: of the global tensor, which its shards' layouts put together
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
   uint64_t logical_bytes = 0;  // raw bytes of a tensor of this shape
   uint64_t num_chunks = 0;     // of all shards
   uint32_t num_shards = 1;     // replicas counted each
-  TensorRole role = TensorRole::kOther;
-  std::string alias_of;      // as saved; empty: of none
-  std::string derived_from;  // as saved; empty: of none
-  // Of all bytes, with the store's seed: tensors of one store and dtype that have the same are
-  // equal. Zero: not known, of tensors of several shards.
+  // The digest of all bytes, with the store's seed. Tensors of one store and dtype that have the
+  // same digest are equal. Zero: not known, as for a tensor of several shards.
   std::array<uint64_t, 2> content{};
-  std::optional<ShardLayout> layout;  // of a shard that was saved with one
 };
 
 }  // namespace varve

@@ -4,11 +4,11 @@
 // rest as values. The hooks save it and load into it.
 //
 //   varve::TrainingState state;
-//   state.tensors.push_back({.name = "model.wte", .dtype = varve::DType::kBF16, .shape = {V, C},
-//                            .data = wte, .role = varve::TensorRole::kParameter,
-//                            .derived_from = "master.wte"});
-//   state.tensors.push_back({.name = "exp_avg.wte", .shape = {V, C}, .data = exp_avg,
-//                            .role = varve::TensorRole::kOptimizer});
+//   state.tensors.push_back({{.name = "model.wte", .dtype = varve::DType::kBF16, .shape = {V, C},
+//                             .role = varve::TensorRole::kParameter,
+//                             .derived_from = "master.wte"}, wte});
+//   state.tensors.push_back({{.name = "exp_avg.wte", .shape = {V, C},
+//                             .role = varve::TensorRole::kOptimizer}, exp_avg});
 //   state.trainer.global_step = step;
 //
 // Optimizer state is named by its parameter, never by an index, so that the order of parameters may
@@ -30,23 +30,18 @@
 
 namespace varve {
 
-struct StateTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  void* data = nullptr;            // the trainer's; AsyncCheckpointer says how long it must stay
-  std::vector<int64_t> strides{};  // elements; empty = dense row-major
-  TensorRole role = TensorRole::kOther;
-  // This 16-bit tensor is the rounded copy of that FP32 tensor, its master: it is then stored as a
-  // reference, and a load makes the one from the other where a checkpoint has only one of them.
-  std::string derived_from{};
-  // The part of a global tensor that this rank holds; `shape` is layout->LocalShape(). Unset: all
-  // of it. A rank that holds several shards of a tensor lists each, all under its name, with
-  // layouts that have no element in common; they agree on dtype, role and derived_from. A load
-  // fills what the layout says from whatever shards the checkpoint has.
-  std::optional<ShardLayout> layout{};
+// A tensor in the trainer's memory, e.g. {{.name = "wte", .shape = {V, C}}, wte}.
+//
+// A tensor with `derived_from` is the rounded copy of its master. A load makes the one from the
+// other where a checkpoint has only one of them. A save sets `alias_of` itself, of tied tensors; what
+// is there before is ignored. A rank that holds several shards of a tensor lists each, all under its
+// name, with layouts that have no element in common; they agree on dtype, role and derived_from. A
+// load fills what the layout says from whatever shards the checkpoint has.
+struct StateTensor : TensorSpec {
+  void* data = nullptr;  // the trainer's; AsyncCheckpointer says how long it must stay
   // The device in whose memory `data` lies, dense; see varve/cuda.h.
   int device = kHost;
+  std::vector<int64_t> strides{};  // elements; empty = dense row-major
 };
 
 // Opaque bytes, up to 64 MiB: the state of a data loader, a pickled object.

@@ -210,16 +210,7 @@ uint64_t ChunkGeometry::ChunkBytes(uint64_t i) const {
 }
 
 TensorRecordView TensorRecord::View() const {
-  return {.save_id = save_id,
-          .dtype = dtype,
-          .elements_per_chunk = elements_per_chunk,
-          .shape = shape,
-          .content = content,
-          .lists = lists,
-          .alias_of = alias_of,
-          .derived_from = derived_from,
-          .role = role,
-          .layout = layout.has_value() ? &*layout : nullptr};
+  return {TensorSpec::View(), save_id, elements_per_chunk, content, lists};
 }
 
 std::string EncodeTensorRecord(const TensorRecordView& record) {

@@ -64,31 +64,20 @@ struct ChunkGeometry {
 // The shape must be valid.
 ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t elements_per_chunk);
 
-// The content of a tensor's record, whose parts lie elsewhere.
-struct TensorRecordView {
+// The content of a shard's record. Its name and number are in its key, and `data` and `strides` are
+// not recorded. A layout is canonical, and its local shape is `shape`.
+struct TensorRecordView : TensorView {
   uint64_t save_id = 0;
-  DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
-  std::span<const int64_t> shape;
   Digest content;
   std::span<const ListAddress> lists;
-  std::string_view alias_of;
-  std::string_view derived_from;
-  TensorRole role = TensorRole::kOther;
-  const ShardLayout* layout = nullptr;  // canonical. Its local shape is `shape`
 };
 
-struct TensorRecord {
+struct TensorRecord : TensorSpec {  // its name is in its key, and empty here
   uint64_t save_id = 0;
-  DType dtype = DType::kF32;
   uint32_t elements_per_chunk = 0;
-  std::vector<int64_t> shape;
   Digest content;
   std::vector<ListAddress> lists;
-  std::string alias_of;
-  std::string derived_from;
-  TensorRole role = TensorRole::kOther;
-  std::optional<ShardLayout> layout;  // canonical. Its local shape is `shape`
 
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
   uint64_t NumElements() const { return Geometry().num_elements; }

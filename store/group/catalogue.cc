@@ -26,7 +26,7 @@ auto Key(const CatalogueShard& s) { return std::tie(s.name, s.rank, s.shard); }
 auto Key(const CatalogueItem& i) { return std::tie(i.name, i.rank); }
 
 Result<CatalogueShard> DecodeShard(const std::string& name, const fb::CatalogueShard& in) {
-  CatalogueShard shard{.name = name, .rank = in.rank(), .shard = in.shard()};
+  CatalogueShard shard{{.name = name}, in.rank(), in.shard(), {}};
   shard.dtype = static_cast<DType>(in.dtype());
   if (in.shape() != nullptr) shard.shape.assign(in.shape()->begin(), in.shape()->end());
   VARVE_RETURN_IF_ERROR(CheckCatalogueShard(shard));

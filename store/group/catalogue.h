@@ -20,13 +20,9 @@
 
 namespace varve {
 
-struct CatalogueShard {
-  std::string name;
+struct CatalogueShard : TensorSpec {  // without role, derived_from and alias_of
   uint32_t rank = 0;
   uint32_t shard = 0;  // the rank's own number for it
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::optional<ShardLayout> layout;  // canonical
   Digest content;  // digest of its bytes. Equal shards have equal digests, because all members have
                    // one seed
   bool operator==(const CatalogueShard&) const = default;

@@ -153,13 +153,13 @@ Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in
                        " of " + std::to_string(places.size()));
       }
       const Place& place = places[entry->place()];
-      CatalogueShard shard{.name = name,
-                           .rank = entry->rank(),
-                           .shard = entry->shard(),
-                           .dtype = static_cast<DType>(entry->dtype()),
-                           .shape = place.shape,
-                           .layout = place.layout,
-                           .content = {entry->content().lo(), entry->content().hi()}};
+      CatalogueShard shard{{.name = name,
+                            .dtype = static_cast<DType>(entry->dtype()),
+                            .shape = place.shape,
+                            .layout = place.layout},
+                           entry->rank(),
+                           entry->shard(),
+                           {entry->content().lo(), entry->content().hi()}};
       VARVE_RETURN_IF_ERROR(CheckCatalogueShard(shard));
       catalogue.shards.push_back(std::move(shard));
     }

@@ -109,11 +109,12 @@ class GroupWriter : public SourceWriter {
 
 Status GroupWriter::Note(const TensorView& view, Status taken) {
   if (!taken.ok()) return taken;
-  part_.shards.push_back({.name = std::string(view.name),
-                          .rank = rank(),
-                          .shard = view.shard,
-                          .dtype = view.dtype,
-                          .shape = {view.shape.begin(), view.shape.end()}});
+  part_.shards.push_back({{.name = std::string(view.name),
+                           .dtype = view.dtype,
+                           .shape = {view.shape.begin(), view.shape.end()}},
+                          rank(),
+                          view.shard,
+                          {}});
   if (view.layout != nullptr) part_.shards.back().layout = Canonical(*view.layout);
   return taken;
 }

@@ -117,14 +117,9 @@ class Copier {
     VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, &tensors); }));
     for (Tensor& tensor : tensors) {
       const TensorRecord& record = tensor.shard.record;
-      const TensorView view{.name = tensor.shard.name,
-                            .dtype = record.dtype,
-                            .shape = record.shape,
-                            .derived_from = record.derived_from,
-                            .alias_of = record.alias_of,
-                            .role = record.role,
-                            .shard = tensor.shard.number,
-                            .layout = record.layout ? &*record.layout : nullptr};
+      TensorView view = record.TensorSpec::View();
+      view.name = tensor.shard.name;
+      view.shard = tensor.shard.number;
       VARVE_RETURN_IF_ERROR(writer->PutSource(
           view, std::make_shared<StoredTensor>(&tensor.shard.store->chunk_reader(), record.dtype,
                                                std::move(tensor.refs), &digests_)));

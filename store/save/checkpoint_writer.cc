@@ -306,7 +306,7 @@ Status CheckpointWriterImpl::FindParent(Cursor* records, TensorRecord* record, S
                          records->Find(keys::Tensor(*parent_, tensor->name, tensor->shard)));
   if (!value.has_value()) return Status::Ok();
   VARVE_RETURN_IF_ERROR(DecodeTensorRecord(*value, record));
-  if (record->dtype != tensor->dtype || record->elements_per_chunk != tensor->elements_per_chunk) {
+  if (record->dtype != tensor->dtype || record->elements_per_chunk != ElementsPerChunk(tensor->dtype)) {
     return Status::Ok();
   }
   tensor->parent_lists = tensors_.Keep(record->lists);
@@ -377,12 +377,12 @@ std::vector<SaveTensor*> CheckpointWriterImpl::LinkMasters() {
   const bool may_derive = store_->options().compression != Compression::kNone;
   std::vector<std::pair<const SaveTensor*, SaveTensor*>> derived;
   for (SaveTensor& tensor : tensors_.all()) {
-    if (!may_derive || tensor.derived_from().empty()) continue;
-    SaveTensor* const master = tensors_.Find(tensor.derived_from(), tensor.shard);
+    if (!may_derive || tensor.derived_from.empty()) continue;
+    SaveTensor* const master = tensors_.Find(tensor.derived_from, tensor.shard);
     const bool narrow = tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
     // Chunks are compared one by one, so shapes make no difference, nor padding behind the master.
-    if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides().empty() &&
-        tensor.strides().empty() &&
+    if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides.empty() &&
+        tensor.strides.empty() &&
         master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
       tensor.master = master;
       derived.emplace_back(master, &tensor);

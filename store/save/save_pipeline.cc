@@ -277,7 +277,7 @@ void SavePipeline::Examine(Piece* piece, Worker* worker) {
   if (t.master != nullptr) {
     const Result<bool> rounded = EqualsRoundedSource(*piece, worker);
     if (!rounded.ok())
-      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from())));
+      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from)));
     piece->is_rounded_copy = *rounded;
     if (piece->is_rounded_copy) return;
   }
@@ -307,12 +307,12 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
                               std::to_string(piece->raw.size()) + " bytes, expected " +
                               std::to_string(bytes));
   }
-  if (t.strides().empty()) {
+  if (t.strides.empty()) {
     piece->raw = {t.data + offset, bytes};
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
     piece->gathered.resize(bytes);
-    Gather(t.shape, t.strides(), t.data, offset / element_bytes, bytes / element_bytes,
+    Gather(t.shape, t.strides, t.data, offset / element_bytes, bytes / element_bytes,
            element_bytes, piece->gathered.data());
     piece->raw = piece->gathered;
   }
@@ -443,8 +443,8 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
     return again.ok() && again->size() == raw.size() &&
            std::memcmp(again->data(), raw.data(), raw.size()) == 0;
   }
-  return tensor.strides().empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
-         std::memcmp(tensor.data + tensor.Geometry().ChunkOffset(chunk), raw.data(), raw.size()) ==
+  return tensor.strides.empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
+         std::memcmp(tensor.bytes() + tensor.Geometry().ChunkOffset(chunk), raw.data(), raw.size()) ==
              0;
 }
 

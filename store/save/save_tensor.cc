@@ -38,41 +38,18 @@ bool IsBefore(const SaveTensor* a, const SaveTensor* b) {
 
 }  // namespace
 
-TensorRecordView SaveTensor::Record(uint64_t save_id) const {
-  return {.save_id = save_id,
-          .dtype = dtype,
-          .elements_per_chunk = elements_per_chunk,
-          .shape = shape,
-          .content = content,
-          .lists = lists,
-          .alias_of = rare != nullptr ? rare->alias_of : std::string_view(),
-          .derived_from = derived_from(),
-          .role = role,
-          .layout = layout};
-}
-
 SaveTensor* SaveTensors::Add(const TensorView& view) {
   if (4 * (tensors_.size() + 1) > 3 * slots_.size()) Grow();
   const uint32_t hash = HashOf(view.name, view.shard);
   Slot* const slot = FindSlot(view.name, view.shard, hash);
   if (slot->number > 0) return nullptr;
-  SaveTensor tensor;
+  SaveTensor tensor{view};
   tensor.name = Keep(view.name);
   tensor.shape = Keep(view.shape);
-  const bool is_dense = IsDense(view.shape, view.strides);
-  if (!is_dense || !view.derived_from.empty() || !view.alias_of.empty()) {
-    void* const place = arena_.allocate(sizeof(SaveTensor::Rare), alignof(SaveTensor::Rare));
-    tensor.rare = new (place)
-        SaveTensor::Rare{.strides = is_dense ? std::span<const int64_t>() : Keep(view.strides),
-                         .derived_from = Keep(view.derived_from),
-                         .alias_of = Keep(view.alias_of)};
-  }
-  tensor.data = static_cast<const std::byte*>(view.data);
+  tensor.strides = IsDense(view.shape, view.strides) ? std::span<const int64_t>() : Keep(view.strides);
+  tensor.derived_from = Keep(view.derived_from);
+  tensor.alias_of = Keep(view.alias_of);
   if (view.layout != nullptr) tensor.layout = Keep(Canonical(*view.layout));
-  tensor.shard = view.shard;
-  tensor.elements_per_chunk = ElementsPerChunk(view.dtype);
-  tensor.dtype = view.dtype;
-  tensor.role = view.role;
   SaveTensor* const added = &tensors_.emplace_back(std::move(tensor));
   *slot = {hash, static_cast<uint32_t>(tensors_.size())};
   return added;

@@ -21,32 +21,19 @@
 
 namespace varve {
 
-struct SaveTensor {
-  // What few tensors have.
-  struct Rare {
-    std::span<const int64_t> strides;  // elements; empty = dense
-    std::string_view derived_from;
-    std::string_view alias_of;
-  };
+// Its texts, shape, strides and layout are kept by SaveTensors. Dense strides are empty, and a layout
+// is canonical.
+struct SaveTensor : TensorView {
   // While its chunks are in the pipeline.
   struct Flight {
     std::vector<ChunkRef> parent_refs;
     std::vector<ChunkRef> refs;  // the result, one a chunk
   };
 
-  std::string_view name;
-  std::span<const int64_t> shape;
-  const Rare* rare = nullptr;
-  const std::byte* data = nullptr;
   std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
-  const ShardLayout* layout = nullptr;  // canonical
   SaveTensor* master = nullptr;         // of derived_from, when it can be one
-  uint32_t shard = 0;
-  uint32_t elements_per_chunk = 0;
   // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
   uint32_t num_users = 0;
-  DType dtype = DType::kF32;
-  TensorRole role = TensorRole::kOther;
   bool are_parents_known = false;  // its source has learned the digests of just these parents
 
   // The same tensor one step ago, when it was cut the same way and can be read: its lists.
@@ -58,18 +45,15 @@ struct SaveTensor {
   Digest content;
   std::span<const ListAddress> lists;
 
-  ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, elements_per_chunk); }
-  std::span<const int64_t> strides() const { return rare != nullptr ? rare->strides : kNoStrides; }
-  std::string_view derived_from() const {
-    return rare != nullptr ? rare->derived_from : std::string_view();
+  ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, ElementsPerChunk(dtype)); }
+  const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
+  TensorRecordView Record(uint64_t save_id) const {
+    return {*this, save_id, ElementsPerChunk(dtype), content, lists};
   }
-  TensorRecordView Record(uint64_t save_id) const;
-
- private:
-  static constexpr std::span<const int64_t> kNoStrides{};
 };
 
-static_assert(sizeof(SaveTensor) <= 160);
+// With a name of 30 bytes, a shape of 2 axes and its place in the hash table, at most 300.
+static_assert(sizeof(SaveTensor) <= 208);
 
 class SaveTensors {
  public:

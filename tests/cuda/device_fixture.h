@@ -35,12 +35,7 @@ class DeviceState {
     const gpu::DeviceScope scope(device_);
     auto memory = AllocateOnDevice<std::byte>(std::max<size_t>(offset + tensor.bytes.size(), 1));
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
-    state_.tensors.push_back({.name = tensor.name,
-                              .dtype = tensor.dtype,
-                              .shape = tensor.shape,
-                              .data = memory->data() + offset,
-                              .derived_from = tensor.derived_from,
-                              .device = device_});
+    state_.tensors.push_back({{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .derived_from = tensor.derived_from}, memory->data() + offset, device_});
     memory_.push_back(*std::move(memory));
     values_.push_back(std::move(tensor));
     Upload(values_.size() - 1);
@@ -49,7 +44,7 @@ class DeviceState {
     host_.push_back(std::move(tensor));
     TestTensor& kept = host_.back();
     state_.tensors.push_back(
-        {.name = kept.name, .dtype = kept.dtype, .shape = kept.shape, .data = kept.bytes.data()});
+        {{.name = kept.name, .dtype = kept.dtype, .shape = kept.shape}, kept.bytes.data()});
   }
   // Acts as a kernel of the trainer's stream would: it comes after everything that the stream has.
   void Set(size_t i, std::vector<std::byte> bytes) {

@@ -26,7 +26,7 @@ TrainingState View(BigState* state) {
   TrainingState view;
   float* data = state->values.data();
   for (size_t i = 0; i < state->names.size(); ++i) {
-    view.tensors.push_back({.name = state->names[i], .shape = {state->elements[i]}, .data = data});
+    view.tensors.push_back({{.name = state->names[i], .shape = {state->elements[i]}}, data});
     data += state->elements[i];
   }
   return view;

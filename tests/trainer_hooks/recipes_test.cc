@@ -34,8 +34,8 @@ TEST_F(RecipesTest, StateKnownByAnIndexIsNamedByItsParameter) {
   std::vector<uint16_t> w(6), v(4);
   std::vector<float> m0(6, 1), m1(4, 2);
   TrainingState state;
-  state.tensors = {{.name = "w", .dtype = DType::kBF16, .shape = {2, 3}, .data = w.data()},
-                   {.name = "v", .dtype = DType::kBF16, .shape = {4}, .data = v.data()}};
+  state.tensors = {{{.name = "w", .dtype = DType::kBF16, .shape = {2, 3}}, w.data()},
+                   {{.name = "v", .dtype = DType::kBF16, .shape = {4}}, v.data()}};
   AddMoments(state.tensors, {m0.data(), m1.data()}, &state);
   store_.reset();
   auto checkpointer = AsyncCheckpointer::Open(path()).value();
@@ -51,7 +51,7 @@ TEST_F(RecipesTest, StateKnownByAnIndexIsNamedByItsParameter) {
 TEST_F(RecipesTest, TheLastStepIsSavedOnce) {
   std::vector<float> w(6);
   TrainingState state;
-  state.tensors = {{.name = "w", .shape = {6}, .data = w.data()}};
+  state.tensors = {{{.name = "w", .shape = {6}}, w.data()}};
   store_.reset();
   auto checkpointer = AsyncCheckpointer::Open(path()).value();
   VARVE_ASSERT_OK(checkpointer->Save(7, state).status());

@@ -39,7 +39,11 @@ struct TestTrainer {
     tensor.data = memory.back().data();
     state.tensors.push_back(std::move(tensor));
   }
+  void Add(TensorSpec spec, std::vector<std::byte> bytes) {
+    Add(StateTensor{std::move(spec)}, std::move(bytes));
+  }
   // Finite values, which depend on name and seed.
+  void Add(TensorSpec spec, uint64_t seed) { Add(StateTensor{std::move(spec)}, seed); }
   void Add(StateTensor tensor, uint64_t seed) {
     TestTensor values = RandomTensor(tensor.name, tensor.dtype, tensor.shape,
                                      seed + std::hash<std::string>()(tensor.name));

@@ -114,12 +114,12 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   }
   if (layouts.empty()) return std::nullopt;
   const TensorInfo& last = *(it - 1);
-  HeldTensor wanted{.name = std::string(request.name()), .dtype = last.dtype};
+  HeldTensor wanted{{.name = std::string(request.name()), .dtype = last.dtype}};
   wanted.layout =
       Canonical(request.region() != nullptr ? *request.region()
                                             : ShardLayout::Whole(layouts[0].global_shape));
-  const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
-  const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
+  const Result<RegionPlan> plan = PlanRegion(layouts, *wanted.layout);
+  const bool has_padding = wanted.layout->NumHeld() != wanted.layout->NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
   if (request.out().size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
   return wanted;
@@ -143,7 +143,7 @@ Status Exchange::ReadAlone() {
   for (size_t i = 0; i < wanted_.size(); ++i) {
     if (!plan_.is_exchanged[rank_][i]) continue;
     is_exchanged[request_of_[i]] = true;
-    FillPadding(requests_[request_of_[i]], wanted_[i].layout);
+    FillPadding(requests_[request_of_[i]], *wanted_[i].layout);
   }
   std::vector<ReadRequest> alone;
   for (size_t i = 0; i < requests_.size(); ++i) {

@@ -95,10 +95,10 @@ std::map<std::string, Regions> Planner::FindRegions() {
   for (uint32_t rank = 0; rank < wanted_.size(); ++rank) {
     for (uint32_t i = 0; i < wanted_[rank].size(); ++i) {
       const HeldTensor& tensor = wanted_[rank][i];
-      const auto [it, is_new] = found[tensor.name].try_emplace(ToString(tensor.layout));
+      const auto [it, is_new] = found[tensor.name].try_emplace(ToString(*tensor.layout));
       if (is_new) {
         it->second.number = static_cast<uint32_t>(plan_.regions.size());
-        plan_.regions.push_back(tensor.layout);
+        plan_.regions.push_back(*tensor.layout);
       }
       it->second.wanting.push_back({rank, i});
     }
@@ -203,7 +203,7 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
     const auto stored = std::ranges::equal_range(shards, tensor.name, {}, &TensorInfo::name);
     const bool fits = !stored.empty() && std::ranges::all_of(stored, [&](const TensorInfo& shard) {
       return shard.dtype == tensor.dtype && DTypeBits(shard.dtype) % 8 == 0 &&
-             LayoutOfShard(shard).global_shape == tensor.layout.global_shape;
+             LayoutOfShard(shard).global_shape == tensor.layout->global_shape;
     });
     if (fits) continue;
     const std::string found = stored.empty()
@@ -212,7 +212,7 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
                                         ToString(LayoutOfShard(stored.front()));
     return Status::InvalidArgument("tensor " + tensor.name + ", " +
                                    std::string(DTypeName(tensor.dtype)) + " " +
-                                   ToString(tensor.layout) + ": in the checkpoint it " + found);
+                                   ToString(*tensor.layout) + ": in the checkpoint it " + found);
   }
   return Status::Ok();
 }

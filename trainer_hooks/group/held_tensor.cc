@@ -107,7 +107,7 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.dtype = static_cast<DType>(from->Number());
   tensor.layout = DecodeLayout(from);
   tensor.derived_from = from->Text();
-  tensor.tied_to = from->Text();
+  tensor.alias_of = from->Text();
   tensor.can_cut = from->Number() != 0;
   tensor.policy = static_cast<ReplicaPolicy>(from->Number());
   tensor.role = static_cast<TensorRole>(from->Number());
@@ -119,7 +119,7 @@ HeldTensor DecodeTensor(Decoder* from) {
 }  // namespace
 
 uint64_t HeldTensor::Bytes() const {
-  return static_cast<uint64_t>(layout.NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+  return static_cast<uint64_t>(layout->NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
 std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
@@ -127,18 +127,16 @@ std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const Rep
   std::multimap<const void*, const StateTensor*> by_data;
   for (const StateTensor& tensor : state.tensors) {
     HeldTensor& h = held.emplace_back();
-    h.name = tensor.name;
-    h.dtype = tensor.dtype;
+    static_cast<TensorSpec&>(h) = tensor;
+    h.alias_of.clear();
     h.layout = Canonical(tensor.layout.value_or(ShardLayout::Whole(tensor.shape)));
-    h.derived_from = tensor.derived_from;
-    h.role = tensor.role;
     h.can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0;
     h.policy = FindRule(rules, tensor.name);
     if (h.Bytes() == 0) continue;
     const auto [begin, end] = by_data.equal_range(tensor.data);
     const auto first =
         std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
-    if (first != end) h.tied_to = first->second->name;
+    if (first != end) h.alias_of = first->second->name;
     if (first == end) by_data.emplace(tensor.data, &tensor);
   }
   return held;
@@ -150,9 +148,9 @@ std::string EncodeHeld(std::span<const HeldTensor> tensors) {
   for (const HeldTensor& tensor : tensors) {
     to.Text(tensor.name);
     to.Number(static_cast<int64_t>(tensor.dtype));
-    EncodeLayout(tensor.layout, &to);
+    EncodeLayout(*tensor.layout, &to);
     to.Text(tensor.derived_from);
-    to.Text(tensor.tied_to);
+    to.Text(tensor.alias_of);
     to.Number(tensor.can_cut ? 1 : 0);
     to.Number(static_cast<int64_t>(tensor.policy));
     to.Number(static_cast<int64_t>(tensor.role));
@@ -167,13 +165,15 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
   std::vector<HeldTensor> tensors;
   for (size_t n = from.Count(); n > 0; --n) tensors.push_back(DecodeTensor(&from));
   bool valid = from.ok() && EncodeHeld(tensors) == bytes;  // there is one way to write a list
-  for (const HeldTensor& tensor : tensors) {
+  for (HeldTensor& tensor : tensors) {
     valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
             tensor.policy <= ReplicaPolicy::kEqualButPadding &&
-            static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(tensor.layout).ok() &&
-            Canonical(tensor.layout) == tensor.layout;
-    if (!valid || !tensor.had.has_value()) continue;
-    valid = tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal();
+            static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(*tensor.layout).ok() &&
+            Canonical(*tensor.layout) == tensor.layout;
+    if (!valid) break;
+    tensor.shape = tensor.layout->LocalShape();
+    if (!tensor.had.has_value()) continue;
+    valid = tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout->NumLocal();
   }
   if (valid) return tensors;
   return Status::Corruption(

@@ -17,15 +17,11 @@
 
 namespace varve {
 
-struct HeldTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  ShardLayout layout;        // canonical
-  std::string derived_from;  // its master; empty: none
-  std::string tied_to;       // the first name of this memory in the rank's list; empty: its own
-  bool can_cut = false;      // a flat range of it lies in the trainer's memory in one piece
+// `layout` is set, and canonical. `alias_of` is the first name of this memory in the rank's list;
+// empty: its own.
+struct HeldTensor : TensorSpec {
+  bool can_cut = false;  // a flat range of it lies in the trainer's memory in one piece
   ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
-  TensorRole role = TensorRole::kOther;
   // The elements of the local tensor that the rank's store has already, of an earlier step.
   std::optional<Range> had{};
   bool operator==(const HeldTensor&) const = default;

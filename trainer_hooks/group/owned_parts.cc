@@ -7,7 +7,7 @@ namespace varve {
 namespace {
 
 std::string KeyOf(const HeldTensor& tensor) {
-  return tensor.name + '\n' + std::string(DTypeName(tensor.dtype)) + '\n' + ToString(tensor.layout);
+  return tensor.name + '\n' + std::string(DTypeName(tensor.dtype)) + '\n' + ToString(*tensor.layout);
 }
 
 }  // namespace
@@ -27,14 +27,14 @@ std::optional<Range> OwnedParts::FindStored(const HeldTensor& tensor) const {
   const auto [begin, end] = of_earlier_job_.equal_range(tensor.name);
   for (auto it = begin; it != end; ++it) {
     const ShardLayout& stored = *it->second.layout;
-    if (it->second.dtype != tensor.dtype || stored.axes != tensor.layout.axes ||
-        stored.global_shape != tensor.layout.global_shape) {
+    if (it->second.dtype != tensor.dtype || stored.axes != tensor.layout->axes ||
+        stored.global_shape != tensor.layout->global_shape) {
       continue;
     }
-    const int64_t size = tensor.layout.NumLocal();
-    if (stored.flat == tensor.layout.flat) return Range{0, size};
+    const int64_t size = tensor.layout->NumLocal();
+    if (stored.flat == tensor.layout->flat) return Range{0, size};
     if (!stored.flat.has_value()) continue;
-    const int64_t first = tensor.layout.flat ? tensor.layout.flat->begin : 0;
+    const int64_t first = tensor.layout->flat ? tensor.layout->flat->begin : 0;
     const Range part{stored.flat->begin - first, stored.flat->end - first};
     if (part.begin >= 0 && part.begin < part.end && part.end <= size) return part;
   }

@@ -13,7 +13,7 @@ namespace {
 // A dense tensor with some of its elements.
 StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& range) {
   StateTensor part = tensor;
-  part.layout = CutLayout(held.layout, range);
+  part.layout = CutLayout(*held.layout, range);
   if (part.layout == held.layout) return part;
   part.shape = part.layout->LocalShape();
   part.strides.clear();

@@ -97,7 +97,7 @@ class Planner {
   static uint64_t BytesOf(const Group& group, const Range& range);
   // What has a master there, or is tied, costs nothing.
   bool CountsFor(const Holder& holder) const {
-    return !HasMaster(holder) && TensorOf(holder).tied_to.empty();
+    return !HasMaster(holder) && TensorOf(holder).alias_of.empty();
   }
   void Assign(const Group& group, const Holder& holder, const Range& range);
 
@@ -120,7 +120,7 @@ class Planner {
   }
   // The tensor that a tied one shares its memory with.
   std::optional<Holder> FindTied(const Holder& holder) const {
-    for (const Holder& other : FindBeside(holder, TensorOf(holder).tied_to)) {
+    for (const Holder& other : FindBeside(holder, TensorOf(holder).alias_of)) {
       if (TensorOf(other).layout == TensorOf(holder).layout) return other;
     }
     return std::nullopt;
@@ -142,11 +142,11 @@ void Planner::FindGroups() {
       const HeldTensor& tensor = held_[rank][i];
       by_name_[rank][tensor.name].push_back(i);
       if (tensor.policy == ReplicaPolicy::kKeepPerRank) {
-        plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
+        plan_.writes[rank][i] = Range{0, tensor.layout->NumLocal()};
         load_[rank] += tensor.Bytes();
         continue;
       }
-      Group& group = groups[{tensor.name, tensor.dtype, ToString(tensor.layout)}];
+      Group& group = groups[{tensor.name, tensor.dtype, ToString(*tensor.layout)}];
       if (group.holders.empty()) group.tensor = &tensor;
       group.holders.push_back({rank, i});
       group.can_cut = group.can_cut && tensor.can_cut;
@@ -171,7 +171,7 @@ int Planner::StageOf(const Group& group) const {
 }
 
 void Planner::PlanGroup(const Group& group) {
-  const Range all{0, group.tensor->layout.NumLocal()};
+  const Range all{0, group.tensor->layout->NumLocal()};
   const bool lowest = group.tensor->policy == ReplicaPolicy::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
   if (FollowTied(group) || FollowMaster(group)) return;
@@ -183,25 +183,25 @@ bool Planner::FollowTied(const Group& group) {
   std::vector<std::optional<Range>> writes;
   for (const Holder& holder : group.holders) {
     const auto first = FindTied(holder);
-    if (!first.has_value() || TensorOf(*first).name != group.tensor->tied_to) return false;
+    if (!first.has_value() || TensorOf(*first).name != group.tensor->alias_of) return false;
     writes.push_back(WriteOf(*first));
   }
   int64_t elements = 0;
   for (const auto& range : writes) elements += range ? range->end - range->begin : 0;
-  if (elements != group.tensor->layout.NumLocal()) return false;
+  if (elements != group.tensor->layout->NumLocal()) return false;
   for (size_t i = 0; i < writes.size(); ++i) WriteOf(group.holders[i]) = writes[i];
   return true;
 }
 
 // The parts of the master that the holders save make all of the tensor: it is cut in the same way.
 bool Planner::FollowMaster(const Group& group) {
-  const ShardLayout& layout = group.tensor->layout;
+  const ShardLayout& layout = *group.tensor->layout;
   std::vector<std::pair<Range, Holder>> parts;
   for (const Holder& holder : group.holders) {
     const size_t before = parts.size();
     for (const Holder& master : FindBeside(holder, TensorOf(holder).derived_from)) {
       if (!WriteOf(master).has_value()) continue;
-      const auto part = FindPart(layout, CutLayout(TensorOf(master).layout, *WriteOf(master)));
+      const auto part = FindPart(layout, CutLayout(*TensorOf(master).layout, *WriteOf(master)));
       if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
     }
     if (parts.size() > before + 1) return false;  // a holder saves one range of a tensor
@@ -221,14 +221,14 @@ bool Planner::FollowMaster(const Group& group) {
 
 // Padding is restored as it was only from a shard of the very same layout, so that is not cut.
 bool Planner::CanCut(const Group& group) const {
-  const ShardLayout& layout = group.tensor->layout;
+  const ShardLayout& layout = *group.tensor->layout;
   return group.can_cut && layout.NumHeld() == layout.NumLocal();
 }
 
 // At chunks, when it is large.
 std::vector<Range> Planner::CutAnew(const Group& group) const {
   const HeldTensor& tensor = *group.tensor;
-  const int64_t elements = tensor.layout.NumLocal();
+  const int64_t elements = tensor.layout->NumLocal();
   uint64_t parts = 1;
   if (CanCut(group)) {
     parts = std::clamp<uint64_t>(group.bytes / kMinPartBytes, 1, group.holders.size());
@@ -245,7 +245,7 @@ std::vector<Range> Planner::CutAnew(const Group& group) const {
 
 // Parts that holders have saved before stay theirs. What is left of the group goes to `rests_`.
 void Planner::Keep(const Group& group) {
-  const int64_t elements = group.tensor->layout.NumLocal();
+  const int64_t elements = group.tensor->layout->NumLocal();
   std::vector<std::pair<Range, Holder>> had;
   for (const Holder& holder : group.holders) {
     const Range part = TensorOf(holder).had.value_or(Range{});

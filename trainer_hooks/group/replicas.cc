@@ -29,7 +29,7 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
 }
 
 bool HasPadding(const HeldTensor& tensor) {
-  return tensor.layout.NumHeld() < tensor.layout.NumLocal();
+  return tensor.layout->NumHeld() < tensor.layout->NumLocal();
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
 
 std::string ReplicaKeeper::TextOf(const Difference& difference) const {
   const HeldTensor& tensor = TensorOf(difference);
-  std::string text = "tensor " + tensor.name + ", " + ToString(tensor.layout) + ": " +
+  std::string text = "tensor " + tensor.name + ", " + ToString(*tensor.layout) + ": " +
                      NumberList("rank", difference.others) + " and rank " +
                      std::to_string(difference.group->holders[0].rank) +
                      " hold replicas that differ";

@@ -303,16 +303,11 @@ Status Stage::AwaitArrived() {
 
 Status Stage::PutInto(SourceWriter* writer) {
   for (const auto& named : named_) {
-    const StateTensor& tensor = named->tensor;
-    VARVE_RETURN_IF_ERROR(writer->PutSource({.name = tensor.name,
-                                             .dtype = tensor.dtype,
-                                             .shape = tensor.shape,
-                                             .derived_from = tensor.derived_from,
-                                             .alias_of = named->alias_of,
-                                             .role = tensor.role,
-                                             .shard = named->shard,
-                                             .layout = tensor.layout ? &*tensor.layout : nullptr},
-                                            std::make_shared<Source>(this, named.get())));
+    TensorView view = named->tensor.View();
+    view.alias_of = named->alias_of;
+    view.shard = named->shard;
+    VARVE_RETURN_IF_ERROR(
+        writer->PutSource(view, std::make_shared<Source>(this, named.get())));
   }
   return Status::Ok();
 }

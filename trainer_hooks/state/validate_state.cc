@@ -45,13 +45,10 @@ class Faults {
 
 Status ValidateTensor(const StateTensor& tensor, const DeviceTensorSource* devices) {
   VARVE_RETURN_IF_ERROR(ValidatePlace(tensor, devices));
-  return ValidateView({.name = tensor.name,
-                       .dtype = tensor.dtype,
-                       .shape = tensor.shape,
-                       .data = tensor.data,
-                       .strides = tensor.strides,
-                       .layout = tensor.layout ? &*tensor.layout : nullptr},
-                      /*has_data=*/true);
+  TensorView view = tensor.View();
+  view.data = tensor.data;
+  view.strides = tensor.strides;
+  return ValidateView(view, /*has_data=*/true);
 }
 
 Status ValidateStateItem(const StateItem& item, std::set<std::string>* names) {

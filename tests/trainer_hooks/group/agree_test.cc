@@ -73,7 +73,7 @@ std::vector<HeldTensor> AList() {
   std::vector<HeldTensor> list(3);
   list[0] = {.name = "w", .layout = Canonical(padded), .derived_from = "m", .can_cut = true};
   list[1] = {.name = "m", .layout = Canonical(flat), .policy = ReplicaPolicy::kTakeLowest};
-  list[2] = {.name = "t", .dtype = DType::kBF16, .layout = ShardLayout::Whole({7}), .tied_to = "w"};
+  list[2] = {.name = "t", .dtype = DType::kBF16, .layout = ShardLayout::Whole({7}), .alias_of = "w"};
   return list;
 }
 

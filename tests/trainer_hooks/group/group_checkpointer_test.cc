@@ -275,7 +275,7 @@ class Pages {
   }
   ~Pages() { munmap(data_, kBytes); }
   StateTensor Tensor(const std::string& name) const {
-    return {.name = name, .shape = {kBytes / 4}, .data = data_};
+    return {{.name = name, .shape = {kBytes / 4}}, data_};
   }
 
  private:

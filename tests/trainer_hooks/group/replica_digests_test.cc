@@ -18,14 +18,10 @@ class ReplicaDigestsTest : public ::testing::Test {
  protected:
   // Returns one tensor with the values 0, 1, ... The next has its columns one behind the other.
   StateTensor Dense() {
-    return {.name = "w", .dtype = DType::kI64, .shape = kShape, .data = dense_.data()};
+    return {{.name = "w", .dtype = DType::kI64, .shape = kShape}, dense_.data()};
   }
   StateTensor Strided() {
-    return {.name = "w",
-            .dtype = DType::kI64,
-            .shape = kShape,
-            .data = strided_.data(),
-            .strides = {1, kRows}};
+    return {{.name = "w", .dtype = DType::kI64, .shape = kShape}, strided_.data(), kHost, {1, kRows}};
   }
 
   const std::vector<int64_t> kShape = {kRows, kColumns};

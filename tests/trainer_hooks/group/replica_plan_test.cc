@@ -291,7 +291,7 @@ TEST(ReplicaPlanTest, TiedTensorsAreSavedByOneRank) {
   for (auto& tensors : held) {
     tensors = {Held("a", ShardLayout::Whole({50})), Held("b", ShardLayout::Whole({40})),
                Held("tied", ShardLayout::Whole({50}))};
-    tensors[2].tied_to = "a";
+    tensors[2].alias_of = "a";
   }
   const ReplicaPlan plan = PlanReplicas(held);
   ExpectWhole(held, plan);

@@ -172,8 +172,8 @@ TEST_F(LoadMadeTest, StridedTargetsAreFilledInPlace) {
   std::vector<float> matrix(10, -1);
   std::vector<float> column(4, -1);
   TestTrainer into;
-  into.state.tensors = {{.name = "t", .shape = {3, 2}, .data = matrix.data(), .strides = {1, 5}},
-                        {.name = "c", .shape = {2}, .data = column.data() + 3, .strides = {-2}}};
+  into.state.tensors = {{{.name = "t", .shape = {3, 2}}, matrix.data(), kHost, {1, 5}},
+                        {{.name = "c", .shape = {2}}, column.data() + 3, kHost, {-2}}};
   VARVE_ASSERT_OK(Load(5, &into, {.convert_dtype = true}).status());
   EXPECT_THAT(matrix, ElementsAre(1, 3, 5, -1, -1, 2, 4, 6, -1, -1));
   EXPECT_THAT(column, ElementsAre(-1, 2, -1, 1));
@@ -262,12 +262,7 @@ TEST_F(LoadMadeTest, MastersOfTiedAndStridedWeightsFollow) {
   into.Add({.name = "master", .shape = {2, 3}, .role = TensorRole::kOptimizer}, 2);
   into.Tie("master.v", "master");
   for (const char* name : {"w", "v", "u"}) {
-    into.state.tensors.push_back({.name = name,
-                                  .dtype = DType::kBF16,
-                                  .shape = {2, 3},
-                                  .data = memory.data(),
-                                  .strides = {1, 2},
-                                  .derived_from = name[0] == 'v' ? "master.v" : "master"});
+    into.state.tensors.push_back({{.name = name, .dtype = DType::kBF16, .shape = {2, 3}, .derived_from = name[0] == 'v' ? "master.v" : "master"}, memory.data(), kHost, {1, 2}});
   }
   const auto report = Load(5, &into, {.optimizer = false});
   ASSERT_TRUE(report.ok()) << report.status().ToString();

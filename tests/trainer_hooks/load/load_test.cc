@@ -160,14 +160,14 @@ TEST_F(LoadTest, EmptyTensorsAndScalarsLoad) {
   SaveState(5, saved.state);
   TestTrainer into;
   into.Add({.name = "scalar"}, 2);
-  into.state.tensors.push_back({.name = "empty", .shape = {0, 3}});
-  into.state.tensors.push_back({.name = "empty.too", .dtype = DType::kF16, .shape = {0, 3}});
+  into.state.tensors.push_back({{.name = "empty", .shape = {0, 3}}});
+  into.state.tensors.push_back({{.name = "empty.too", .dtype = DType::kF16, .shape = {0, 3}}});
   const auto report = Load(5, &into, {.convert_dtype = true});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->num_tensors, 3u);
   EXPECT_EQ(into.Bytes("scalar"), saved.Bytes("scalar"));
   // A tensor without bytes has nothing to share.
-  into.state.tensors.push_back({.name = "empty.new", .shape = {0, 3}});
+  into.state.tensors.push_back({{.name = "empty.new", .shape = {0, 3}}});
   ExpectRefused(5, &into, "tensor empty.new: missing", {.convert_dtype = true});
 }
 
@@ -176,15 +176,15 @@ TEST_F(LoadTest, MistakesInTheTargetAreListed) {
   TestTrainer into;
   float value = 0;
   into.state.tensors = {
-      {.name = ""},
-      {.name = "null", .shape = {2}},
-      {.name = "negative", .shape = {-1}, .data = &value},
-      {.name = "axes", .shape = {1, 1}, .data = &value, .strides = {1}},
-      {.name = "shared", .shape = {2}, .data = &value, .strides = {0}},
-      {.name = "dtype", .dtype = static_cast<DType>(99), .data = &value},
-      {.name = "nibbles", .dtype = DType::kF4, .shape = {2, 2}, .data = &value, .strides = {4, 1}},
-      {.name = "twice", .data = &value},
-      {.name = "twice", .data = &value}};
+      {{.name = ""}},
+      {{.name = "null", .shape = {2}}},
+      {{.name = "negative", .shape = {-1}}, &value},
+      {{.name = "axes", .shape = {1, 1}}, &value, kHost, {1}},
+      {{.name = "shared", .shape = {2}}, &value, kHost, {0}},
+      {{.name = "dtype", .dtype = static_cast<DType>(99)}, &value},
+      {{.name = "nibbles", .dtype = DType::kF4, .shape = {2, 2}}, &value, kHost, {4, 1}},
+      {{.name = "twice"}, &value},
+      {{.name = "twice"}, &value}};
   const Status status = Load(5, &into, {.strictness = Strictness::kIgnoreAll}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   for (const char* text :
