@@ -73,7 +73,10 @@ class Saves {
     constexpr uint64_t kTensorBytes = 256 * kMiB;
     for (size_t at = 0; at < state.size(); at += kTensorBytes) {
       const uint64_t size = std::min<uint64_t>(kTensorBytes, state.size() - at);
-      view_.tensors.push_back({{.name = "layers." + std::to_string(at / kTensorBytes), .shape = {static_cast<int64_t>(size / 4)}}, state.data() + at, 0});
+      view_.tensors.push_back({{.name = "layers." + std::to_string(at / kTensorBytes),
+                                .shape = {static_cast<int64_t>(size / 4)}},
+                               state.data() + at,
+                               0});
     }
     copy_ = gpu->PinnedCopy(state);
     copy_ = std::min(copy_, gpu->PinnedCopy(state));

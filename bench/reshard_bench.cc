@@ -96,7 +96,11 @@ class Job {
         auto& memory =
             memory_.emplace_back(testing::CutShard(tensor->bytes, 4, part, std::byte{0}));
         bytes_ += memory.size();
-        states_[static_cast<size_t>(rank)].tensors.push_back({{.name = tensor->name, .dtype = DType::kF32, .shape = part.LocalShape(), .layout = part}, memory.data()});
+        states_[static_cast<size_t>(rank)].tensors.push_back({{.name = tensor->name,
+                                                               .dtype = DType::kF32,
+                                                               .shape = part.LocalShape(),
+                                                               .layout = part},
+                                                              memory.data()});
       }
     }
   }

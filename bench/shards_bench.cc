@@ -52,8 +52,7 @@ Catalogue MakeCatalogue(Cut cut, int64_t tensors, int64_t ranks) {
   for (int64_t t = 0; t < tensors; ++t) {
     const std::vector<int64_t> shape = {4096 + t, 4096};
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      CatalogueShard shard{.name = "t" + std::to_string(10000 + t),
-                           .rank = static_cast<uint32_t>(rank)};
+      CatalogueShard shard{{.name = "t" + std::to_string(10000 + t)}, static_cast<uint32_t>(rank)};
       shard.layout = LayoutOf(cut, shape, ranks, rank);
       shard.shape = shard.layout->LocalShape();
       catalogue.shards.push_back(std::move(shard));

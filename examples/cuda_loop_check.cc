@@ -42,7 +42,8 @@ class Tensors {
       memories_.push_back(std::move(memory));
       expected_.emplace_back(words);
       loaded_.emplace_back(words);
-      const varve::StateTensor tensor = {{.name = "tensor." + std::to_string(i), .shape = {static_cast<int64_t>(words)}}};
+      const varve::StateTensor tensor = {
+          {.name = "tensor." + std::to_string(i), .shape = {static_cast<int64_t>(words)}}};
       state_.tensors.push_back(tensor);
       state_.tensors.back().data = words_.back();
       state_.tensors.back().device = 0;

@@ -16,8 +16,11 @@ varve::Status Train(int64_t last) {
   constexpr int64_t kSize = 1000;
   std::vector<float> weights(kSize), momentum(kSize), grads(kSize);
   varve::TrainingState state;
-  state.tensors = {{{.name = "model.weights", .shape = {kSize}, .role = varve::TensorRole::kParameter}, weights.data()},
-                   {{.name = "momentum.weights", .shape = {kSize}, .role = varve::TensorRole::kOptimizer}, momentum.data()}};
+  state.tensors = {
+      {{.name = "model.weights", .shape = {kSize}, .role = varve::TensorRole::kParameter},
+       weights.data()},
+      {{.name = "momentum.weights", .shape = {kSize}, .role = varve::TensorRole::kOptimizer},
+       momentum.data()}};
   const varve::CheckpointFlags flags = {.save = "ckpt", .save_interval = 10, .load = "ckpt"};
 
   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // (1)

@@ -43,10 +43,8 @@ Status SafetensorsFiles::AddFile(const std::filesystem::path& path) {
   const std::span<const std::byte> data = file->bytes().subspan(header->data_begin);
   for (SafetensorsTensor& tensor : header->tensors) {
     VARVE_RETURN_IF_ERROR(
-        AddTensor(place, {std::move(tensor),
-                          data.subspan(tensor.begin, tensor.end - tensor.begin),
-                          /*shard=*/0,
-                          file}));
+        AddTensor(place, {std::move(tensor), data.subspan(tensor.begin, tensor.end - tensor.begin),
+                          /*shard=*/0, file}));
   }
   AddMetadata(header->metadata);
   return Status::Ok();

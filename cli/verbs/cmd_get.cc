@@ -65,7 +65,7 @@ Result<Selection> Select(const CheckpointReader& reader, const GetOptions& optio
   VARVE_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, selection.tensor.shape));
   selection.ranges = slice.ranges;
   selection.result = {
-      .name = selection.tensor.name, .dtype = selection.tensor.dtype, .shape = slice.shape};
+      {.name = selection.tensor.name, .dtype = selection.tensor.dtype, .shape = slice.shape}};
   VARVE_ASSIGN_OR_RETURN(selection.result.logical_bytes,
                          NumBytes(selection.tensor.dtype, slice.shape));
   return selection;

@@ -273,7 +273,11 @@ void Trainer::AddTensor(const std::string& prefix, const Param& param, varve::DT
                         void* data, Range flat, varve::TensorRole role) {
   if (flat.size() == 0) return;
   const bool is_whole = flat.size() == param.size;
-  state_.tensors.push_back({{.name = prefix + param.name, .dtype = dtype, .shape = is_whole ? param.shape : std::vector<int64_t>{flat.size()}, .role = role}, data});
+  state_.tensors.push_back({{.name = prefix + param.name,
+                             .dtype = dtype,
+                             .shape = is_whole ? param.shape : std::vector<int64_t>{flat.size()},
+                             .role = role},
+                            data});
   shards_.push_back({state_.tensors.back().name, param, flat});
   if (ranks_->position().topology.size() > 1) {
     state_.tensors.back().layout = LayoutOf(shards_.back());

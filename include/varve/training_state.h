@@ -33,9 +33,9 @@ namespace varve {
 // A tensor in the trainer's memory, e.g. {{.name = "wte", .shape = {V, C}}, wte}.
 //
 // A tensor with `derived_from` is the rounded copy of its master. A load makes the one from the
-// other where a checkpoint has only one of them. A save sets `alias_of` itself, of tied tensors; what
-// is there before is ignored. A rank that holds several shards of a tensor lists each, all under its
-// name, with layouts that have no element in common; they agree on dtype, role and derived_from. A
+// other where a checkpoint has only one of them. A save sets `alias_of` of tied tensors itself, and
+// ignores what was there. A rank that holds several shards of a tensor lists each of them under its
+// name. Their layouts have no element in common, and they agree on dtype, role and derived_from. A
 // load fills what the layout says from whatever shards the checkpoint has.
 struct StateTensor : TensorSpec {
   void* data = nullptr;  // the trainer's; AsyncCheckpointer says how long it must stay

@@ -221,14 +221,11 @@ Result<Outline> GroupReader::OutlineShards() const {
     for (const CatalogueShard& shard : section) {
       const bool same_name = !infos.empty() && infos.back().name == shard.name;
       VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(shard.dtype, shard.shape));
-      infos.push_back({.name = shard.name,
-                       .shard = same_name ? infos.back().shard + 1 : 0,
-                       .dtype = shard.dtype,
-                       .shape = shard.shape,
-                       .logical_bytes = bytes,
-                       .num_shards = 1,
-                       .content = {shard.content.lo, shard.content.hi},
-                       .layout = shard.layout});
+      const uint32_t number = same_name ? infos.back().shard + 1 : 0;
+      TensorInfo& info = infos.emplace_back(TensorInfo{shard});
+      info.shard = number;
+      info.logical_bytes = bytes;
+      info.content = {shard.content.lo, shard.content.hi};
     }
   }
   return outline;

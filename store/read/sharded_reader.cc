@@ -23,18 +23,13 @@ std::vector<TensorInfo> MakeTensorInfos(std::vector<StoredShard> shards) {
 TensorInfo MakeTensorInfo(StoredShard shard) {
   TensorRecord& record = shard.record;
   const ChunkGeometry geometry = record.Geometry();
-  return {.name = std::move(shard.name),
-          .shard = shard.number,
-          .dtype = record.dtype,
-          .shape = std::move(record.shape),
-          .logical_bytes = geometry.LogicalBytes(),
-          .num_chunks = geometry.NumChunks(),
-          .num_shards = 1,
-          .role = record.role,
-          .alias_of = std::move(record.alias_of),
-          .derived_from = std::move(record.derived_from),
-          .content = {record.content.lo, record.content.hi},
-          .layout = std::move(record.layout)};
+  TensorInfo info{std::move(static_cast<TensorSpec&>(record))};
+  info.name = std::move(shard.name);
+  info.shard = shard.number;
+  info.logical_bytes = geometry.LogicalBytes();
+  info.num_chunks = geometry.NumChunks();
+  info.content = {record.content.lo, record.content.hi};
+  return info;
 }
 
 Result<std::vector<TensorInfo>> ShardedReader::ListShards() const {

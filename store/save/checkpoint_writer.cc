@@ -306,7 +306,8 @@ Status CheckpointWriterImpl::FindParent(Cursor* records, TensorRecord* record, S
                          records->Find(keys::Tensor(*parent_, tensor->name, tensor->shard)));
   if (!value.has_value()) return Status::Ok();
   VARVE_RETURN_IF_ERROR(DecodeTensorRecord(*value, record));
-  if (record->dtype != tensor->dtype || record->elements_per_chunk != ElementsPerChunk(tensor->dtype)) {
+  if (record->dtype != tensor->dtype ||
+      record->elements_per_chunk != ElementsPerChunk(tensor->dtype)) {
     return Status::Ok();
   }
   tensor->parent_lists = tensors_.Keep(record->lists);
@@ -382,8 +383,7 @@ std::vector<SaveTensor*> CheckpointWriterImpl::LinkMasters() {
     const bool narrow = tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
     // Chunks are compared one by one, so shapes make no difference, nor padding behind the master.
     if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides.empty() &&
-        tensor.strides.empty() &&
-        master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
+        tensor.strides.empty() && master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
       tensor.master = master;
       derived.emplace_back(master, &tensor);
     }

@@ -308,11 +308,11 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
                               std::to_string(bytes));
   }
   if (t.strides.empty()) {
-    piece->raw = {t.data + offset, bytes};
+    piece->raw = {t.bytes() + offset, bytes};
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
     piece->gathered.resize(bytes);
-    Gather(t.shape, t.strides, t.data, offset / element_bytes, bytes / element_bytes,
+    Gather(t.shape, t.strides, t.bytes(), offset / element_bytes, bytes / element_bytes,
            element_bytes, piece->gathered.data());
     piece->raw = piece->gathered;
   }
@@ -332,7 +332,7 @@ Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worke
     if (!read.ok()) return read.status();
     source = *read;
   } else {
-    source = {from.data + 2 * t.Geometry().ChunkOffset(piece.chunk), 2 * piece.raw.size()};
+    source = {from.bytes() + 2 * t.Geometry().ChunkOffset(piece.chunk), 2 * piece.raw.size()};
   }
   return source.size() == 2 * piece.raw.size() && IsRoundedCopy(t.dtype, source, piece.raw);
 }
@@ -444,8 +444,8 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
            std::memcmp(again->data(), raw.data(), raw.size()) == 0;
   }
   return tensor.strides.empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
-         std::memcmp(tensor.bytes() + tensor.Geometry().ChunkOffset(chunk), raw.data(), raw.size()) ==
-             0;
+         std::memcmp(tensor.bytes() + tensor.Geometry().ChunkOffset(chunk), raw.data(),
+                     raw.size()) == 0;
 }
 
 // Offers the same chunk of the last step as a base; where its chain has grown as long as it may,

@@ -46,7 +46,8 @@ SaveTensor* SaveTensors::Add(const TensorView& view) {
   SaveTensor tensor{view};
   tensor.name = Keep(view.name);
   tensor.shape = Keep(view.shape);
-  tensor.strides = IsDense(view.shape, view.strides) ? std::span<const int64_t>() : Keep(view.strides);
+  tensor.strides =
+      IsDense(view.shape, view.strides) ? std::span<const int64_t>() : Keep(view.strides);
   tensor.derived_from = Keep(view.derived_from);
   tensor.alias_of = Keep(view.alias_of);
   if (view.layout != nullptr) tensor.layout = Keep(Canonical(*view.layout));

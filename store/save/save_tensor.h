@@ -21,8 +21,8 @@
 
 namespace varve {
 
-// Its texts, shape, strides and layout are kept by SaveTensors. Dense strides are empty, and a layout
-// is canonical.
+// Its texts, shape, strides and layout are kept by SaveTensors. Dense strides are empty, and a
+// layout is canonical.
 struct SaveTensor : TensorView {
   // While its chunks are in the pipeline.
   struct Flight {

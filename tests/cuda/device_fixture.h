@@ -35,7 +35,12 @@ class DeviceState {
     const gpu::DeviceScope scope(device_);
     auto memory = AllocateOnDevice<std::byte>(std::max<size_t>(offset + tensor.bytes.size(), 1));
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
-    state_.tensors.push_back({{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .derived_from = tensor.derived_from}, memory->data() + offset, device_});
+    state_.tensors.push_back({{.name = tensor.name,
+                               .dtype = tensor.dtype,
+                               .shape = tensor.shape,
+                               .derived_from = tensor.derived_from},
+                              memory->data() + offset,
+                              device_});
     memory_.push_back(*std::move(memory));
     values_.push_back(std::move(tensor));
     Upload(values_.size() - 1);

@@ -223,7 +223,12 @@ class ReshardTest : public StoreTest {
   static TrainingState StateOf(std::vector<LocalTensor>* tensors) {
     TrainingState state;
     for (LocalTensor& local : *tensors) {
-      state.tensors.push_back({{.name = local.held.name, .dtype = local.held.dtype, .shape = local.held.layout.LocalShape(), .role = local.held.role, .layout = local.held.layout}, local.bytes.data()});
+      state.tensors.push_back({{.name = local.held.name,
+                                .dtype = local.held.dtype,
+                                .shape = local.held.layout.LocalShape(),
+                                .role = local.held.role,
+                                .layout = local.held.layout},
+                               local.bytes.data()});
     }
     return state;
   }

@@ -18,7 +18,12 @@ class TestState {
   TestTensor* Add(TestTensor tensor, TensorRole role = TensorRole::kParameter) {
     tensors_.push_back(std::move(tensor));
     TestTensor& t = tensors_.back();
-    state_.tensors.push_back({{.name = t.name, .dtype = t.dtype, .shape = t.shape, .role = role, .derived_from = t.derived_from}, t.bytes.data()});
+    state_.tensors.push_back({{.name = t.name,
+                               .dtype = t.dtype,
+                               .shape = t.shape,
+                               .role = role,
+                               .derived_from = t.derived_from},
+                              t.bytes.data()});
     return &t;
   }
   TrainingState& state() { return state_; }

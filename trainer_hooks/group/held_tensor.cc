@@ -168,8 +168,8 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
   for (HeldTensor& tensor : tensors) {
     valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
             tensor.policy <= ReplicaPolicy::kEqualButPadding &&
-            static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(*tensor.layout).ok() &&
-            Canonical(*tensor.layout) == tensor.layout;
+            static_cast<int>(tensor.role) < kNumTensorRoles &&
+            ValidateLayout(*tensor.layout).ok() && Canonical(*tensor.layout) == tensor.layout;
     if (!valid) break;
     tensor.shape = tensor.layout->LocalShape();
     if (!tensor.had.has_value()) continue;

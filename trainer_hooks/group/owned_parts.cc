@@ -7,7 +7,8 @@ namespace varve {
 namespace {
 
 std::string KeyOf(const HeldTensor& tensor) {
-  return tensor.name + '\n' + std::string(DTypeName(tensor.dtype)) + '\n' + ToString(*tensor.layout);
+  return tensor.name + '\n' + std::string(DTypeName(tensor.dtype)) + '\n' +
+         ToString(*tensor.layout);
 }
 
 }  // namespace

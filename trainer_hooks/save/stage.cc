@@ -306,8 +306,7 @@ Status Stage::PutInto(SourceWriter* writer) {
     TensorView view = named->tensor.View();
     view.alias_of = named->alias_of;
     view.shard = named->shard;
-    VARVE_RETURN_IF_ERROR(
-        writer->PutSource(view, std::make_shared<Source>(this, named.get())));
+    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<Source>(this, named.get())));
   }
   return Status::Ok();
 }

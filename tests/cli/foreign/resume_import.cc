@@ -26,7 +26,9 @@ varve::Status Resume(const char* path, uint64_t step, bool has_optimizer) {
     for (const varve::TensorInfo& tensor : tensors) {
       if (!has_optimizer && tensor.role == varve::TensorRole::kOptimizer) continue;
       memory.emplace_back(tensor.logical_bytes);
-      state.tensors.push_back({{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .role = tensor.role}, memory.back().data()});
+      state.tensors.push_back(
+          {{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .role = tensor.role},
+           memory.back().data()});
     }
   }
   std::printf("%zu\n", state.tensors.size());

@@ -241,7 +241,7 @@ TEST(SafetensorsTest, SurvivesEveryTruncation) {
 }
 
 TensorInfo Info(std::string name, DType dtype, std::vector<int64_t> shape) {
-  TensorInfo info{.name = std::move(name), .dtype = dtype, .shape = std::move(shape)};
+  TensorInfo info{{.name = std::move(name), .dtype = dtype, .shape = std::move(shape)}};
   info.logical_bytes = NumBytes(info.dtype, info.shape).value();
   return info;
 }

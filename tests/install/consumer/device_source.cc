@@ -103,10 +103,8 @@ varve::Status Run(const std::string& folder) {
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i);
   const auto source = std::make_shared<PlainMemory>(&memory);
   varve::TrainingState state;
-  state.tensors.push_back({.name = "w",
-                           .shape = {static_cast<int64_t>(memory.size())},
-                           .data = memory.data(),
-                           .device = kDevice});
+  state.tensors.push_back(
+      {{.name = "w", .shape = {static_cast<int64_t>(memory.size())}}, memory.data(), kDevice});
   VARVE_ASSIGN_OR_RETURN(
       auto checkpointer,
       varve::AsyncCheckpointer::Open(folder, {.devices = source, .failure_is_fatal = false}));

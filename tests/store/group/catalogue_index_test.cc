@@ -36,16 +36,17 @@ Catalogue MakeCatalogue(int num_tensors, uint32_t num_ranks) {
       ShardLayout rows = ShardLayout::Whole({num_ranks * 4, 8});
       rows.axes[0] = {{rank * 4, 4}};
       const auto number = static_cast<uint64_t>(i);
-      catalogue.shards.push_back({.name = TensorName(i),
-                                  .rank = rank,
-                                  .dtype = DType::kBF16,
-                                  .shape = {4, 8},
-                                  .layout = std::move(rows),
-                                  .content = {number, rank}});
+      catalogue.shards.push_back({{.name = TensorName(i),
+                                   .dtype = DType::kBF16,
+                                   .shape = {4, 8},
+                                   .layout = std::move(rows)},
+                                  rank,
+                                  0,
+                                  {number, rank}});
     }
   }
   for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-    catalogue.shards.push_back({.name = "own", .rank = rank, .shard = rank % 2, .shape = {2, 3}});
+    catalogue.shards.push_back({{.name = "own", .shape = {2, 3}}, rank, rank % 2});
     catalogue.items.push_back({"loader", rank});
   }
   catalogue.Sort();

@@ -12,7 +12,7 @@ constexpr int64_t kRows = 8;
 CatalogueShard Rows(const std::string& name, uint32_t rank, int64_t begin, int64_t end) {
   ShardLayout layout = ShardLayout::Whole({kRows, 3});
   layout.axes[0] = {{begin, end - begin}};
-  return {.name = name, .rank = rank, .shape = layout.LocalShape(), .layout = Canonical(layout)};
+  return {{.name = name, .shape = layout.LocalShape(), .layout = Canonical(layout)}, rank};
 }
 
 // "a" has two parts, each held twice. "b" is whole on two ranks. "own" is on each rank, without
@@ -24,7 +24,7 @@ Catalogue FourRanks() {
     catalogue.shards.push_back(Rows("a", rank, begin, end));
     catalogue.shards.back().content = {rank % 2, 1};
     if (rank < 2) catalogue.shards.push_back(Rows("b", rank, 0, kRows));
-    catalogue.shards.push_back({.name = "own", .rank = rank, .shape = {2}, .content = {rank, 2}});
+    catalogue.shards.push_back({{.name = "own", .shape = {2}}, rank, 0, {rank, 2}});
   }
   catalogue.Sort();
   return catalogue;

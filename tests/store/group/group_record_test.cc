@@ -203,9 +203,9 @@ TEST(GroupRecordTest, CrewsInSnapshotsAreChecked) {
 }
 
 TEST(CatalogueTest, SurvivesAndIsChecked) {
-  const Catalogue good{{{"a", 0, 0, DType::kF32, {2, 3}},
-                        {"a", 1, 0, DType::kF32, {}},
-                        {"b", 0, 4, DType::kU8, {0}}},
+  const Catalogue good{{{{.name = "a", .shape = {2, 3}}, 0},
+                        {{.name = "a"}, 1},
+                        {{.name = "b", .dtype = DType::kU8, .shape = {0}}, 0, 4}},
                        {{"x", 0}, {"x", 1}}};
   EXPECT_EQ(DecodeCatalogue(EncodeCatalogue(good), 2).value(), good);
   EXPECT_EQ(DecodeCatalogue(EncodeCatalogue({}), 2).value(), Catalogue());
@@ -230,7 +230,7 @@ TEST(CatalogueTest, SurvivesAndIsChecked) {
 TEST(CatalogueTest, IsTheOneThatTheLogMeans) {
   const TempFolder folder;
   VARVE_ASSERT_OK(CreateOrReadGroup(folder.path()).status());
-  const Catalogue catalogue{{{"a", 0, 0, DType::kF32, {2, 3}}}, {}};
+  const Catalogue catalogue{{{{.name = "a", .shape = {2, 3}}, 0}}, {}};
   const CatalogueFile file(folder.path(), kSeed, 5);
   const auto digest = file.Write(catalogue);
   VARVE_ASSERT_OK(digest.status());

@@ -96,7 +96,6 @@ class HeldSave {
       : pipeline_(store, save_id, SaveOptions{}) {
     SaveTensor* const save = tensors_.Add(tensor.view());
     save->data = tensor.bytes.data();
-    save->elements_per_chunk = 262144;
     SaveTensor* const tensors[] = {save};
     VARVE_EXPECT_OK(pipeline_.Run(tensors, &tensors_));
   }

@@ -71,16 +71,17 @@ std::vector<HeldTensor> AList() {
   ShardLayout flat = ShardLayout::Whole({12, 5});
   flat.flat = Range{7, 31};
   std::vector<HeldTensor> list(3);
-  list[0] = {.name = "w", .layout = Canonical(padded), .derived_from = "m", .can_cut = true};
-  list[1] = {.name = "m", .layout = Canonical(flat), .policy = ReplicaPolicy::kTakeLowest};
-  list[2] = {.name = "t", .dtype = DType::kBF16, .layout = ShardLayout::Whole({7}), .alias_of = "w"};
+  list[0] = {{.name = "w", .derived_from = "m", .layout = Canonical(padded)}, /*can_cut=*/true};
+  list[1] = {{.name = "m", .layout = Canonical(flat)}, false, ReplicaPolicy::kTakeLowest};
+  list[2] = {
+      {.name = "t", .dtype = DType::kBF16, .alias_of = "w", .layout = ShardLayout::Whole({7})}};
   return list;
 }
 
 std::vector<TensorInfo> StoredTensors() {
   std::vector<TensorInfo> stored;
-  for (const std::string name : {"m", "w"}) stored.push_back({.name = name, .shape = {12, 5}});
-  stored.insert(stored.begin() + 1, {.name = "t", .dtype = DType::kBF16, .shape = {7}});
+  for (const std::string name : {"m", "w"}) stored.push_back({{.name = name, .shape = {12, 5}}});
+  stored.insert(stored.begin() + 1, {{.name = "t", .dtype = DType::kBF16, .shape = {7}}});
   return stored;
 }
 
@@ -130,7 +131,7 @@ TEST(HeldTensorTest, ThereIsOneWayToWriteAList) {
   list[2].dtype = static_cast<DType>(kNumDTypes);
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
   list = AList();
-  list[2].layout.axes[0] = {{.begin = 0, .length = 3}, {.begin = 3, .length = 4}};
+  list[2].layout->axes[0] = {{.begin = 0, .length = 3}, {.begin = 3, .length = 4}};
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
 }
 
@@ -139,13 +140,13 @@ TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
   const std::vector<HeldTensor> list = AList();
   VARVE_EXPECT_OK(CheckWanted(stored, list));
   const auto wants = [&](HeldTensor tensor) { return CheckWanted(stored, std::vector{tensor}); };
-  EXPECT_THAT(wants({.name = "x", .layout = ShardLayout::Whole({7})}),
+  EXPECT_THAT(wants({{.name = "x", .layout = ShardLayout::Whole({7})}}),
               FailsWith(StatusCode::kInvalidArgument, "tensor x"));
-  EXPECT_THAT(wants({.name = "t", .dtype = DType::kF32, .layout = ShardLayout::Whole({7})}),
+  EXPECT_THAT(wants({{.name = "t", .dtype = DType::kF32, .layout = ShardLayout::Whole({7})}}),
               FailsWith(StatusCode::kInvalidArgument, "in the checkpoint it is BF16"));
-  EXPECT_THAT(wants({.name = "m", .layout = ShardLayout::Whole({12, 6})}),
+  EXPECT_THAT(wants({{.name = "m", .layout = ShardLayout::Whole({12, 6})}}),
               FailsWith(StatusCode::kInvalidArgument, "of [12, 5]"));
-  EXPECT_FALSE(wants({.name = "m", .layout = ShardLayout::Whole({12})}).ok());
+  EXPECT_FALSE(wants({{.name = "m", .layout = ShardLayout::Whole({12})}}).ok());
 }
 
 }  // namespace

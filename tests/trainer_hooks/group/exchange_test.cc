@@ -24,10 +24,10 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 using Lists = std::vector<std::vector<HeldTensor>>;
 
-HeldTensor Want(const ShardLayout& layout) { return {.name = "w", .layout = Canonical(layout)}; }
+HeldTensor Want(const ShardLayout& layout) { return {{.name = "w", .layout = Canonical(layout)}}; }
 
 TensorInfo Stored(const ShardLayout& layout, uint32_t shard = 0) {
-  return {.name = "w", .shard = shard, .shape = layout.LocalShape(), .layout = layout};
+  return {{.name = "w", .shape = layout.LocalShape(), .layout = layout}, shard};
 }
 
 ShardLayout Columns(const std::vector<int64_t>& shape, int64_t ranks, int64_t rank) {
@@ -204,7 +204,7 @@ TEST_F(ExchangeTest, WhatIsConvertedOrStridedComesAsEver) {
             .status());
     EXPECT_TRUE(wide.memory[0] == BytesOf(converted)) << "rank " << rank;
     TestTrainer strided;
-    strided.Add({.name = "w", .shape = {kSize, kSize}, .strides = {1, kSize}}, 3);
+    strided.Add({{.name = "w", .shape = {kSize, kSize}}, nullptr, kHost, {1, kSize}}, 3);
     VARVE_ASSERT_OK(checkpointer->Restore("1", {.exchange = true}, &strided.state).status());
     EXPECT_TRUE(strided.memory[0] == BytesOf(transposed)) << "rank " << rank;
   });

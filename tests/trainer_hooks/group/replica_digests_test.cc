@@ -21,7 +21,8 @@ class ReplicaDigestsTest : public ::testing::Test {
     return {{.name = "w", .dtype = DType::kI64, .shape = kShape}, dense_.data()};
   }
   StateTensor Strided() {
-    return {{.name = "w", .dtype = DType::kI64, .shape = kShape}, strided_.data(), kHost, {1, kRows}};
+    return {
+        {.name = "w", .dtype = DType::kI64, .shape = kShape}, strided_.data(), kHost, {1, kRows}};
   }
 
   const std::vector<int64_t> kShape = {kRows, kColumns};

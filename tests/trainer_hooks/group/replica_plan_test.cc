@@ -22,11 +22,11 @@ using testing::FailsWith;
 using Lists = std::vector<std::vector<HeldTensor>>;
 
 HeldTensor Held(std::string name, ShardLayout layout, std::string derived_from = "") {
-  return {.name = std::move(name),
-          .dtype = derived_from.empty() ? DType::kF32 : DType::kBF16,
-          .layout = Canonical(std::move(layout)),
-          .derived_from = std::move(derived_from),
-          .can_cut = true};
+  HeldTensor tensor{{.name = std::move(name)}, /*can_cut=*/true};
+  tensor.dtype = derived_from.empty() ? DType::kF32 : DType::kBF16;
+  tensor.derived_from = std::move(derived_from);
+  tensor.layout = Canonical(std::move(layout));
+  return tensor;
 }
 
 // The ZeRO slice of a layout that one of `dp` ranks has.
@@ -57,8 +57,8 @@ void ExpectWhole(const Lists& held, const ReplicaPlan& plan) {
       const std::optional<Range>& range = plan.writes[rank][i];
       auto& layouts = saved[held[rank][i].name];
       if (!range.has_value()) continue;
-      EXPECT_LE(range->end, held[rank][i].layout.NumLocal());
-      layouts.push_back(Canonical(CutLayout(held[rank][i].layout, *range)));
+      EXPECT_LE(range->end, held[rank][i].layout->NumLocal());
+      layouts.push_back(Canonical(CutLayout(*held[rank][i].layout, *range)));
       EXPECT_EQ(std::count(layouts.begin(), layouts.end(), layouts.back()), 1)
           << held[rank][i].name << ": " << ToString(layouts.back());
     }
@@ -429,7 +429,7 @@ TEST(StickyPlanTest, NewRanksTakeTheirShare) {
 
 TEST(StickyPlanTest, OneRankThatHadAllKeepsWhatItMay) {
   Lists held(4, Model(6));
-  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout.NumLocal()};
+  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout->NumLocal()};
   const ReplicaPlan next = PlanReplicas(held);
   ExpectWhole(held, next);
   ExpectBalanced(held, next);
@@ -448,7 +448,7 @@ TEST(StickyPlanTest, WhateverRanksSayTheyHadAllIsSavedOnce) {
         if (below(4) == 0 && &tensors != &held[0]) continue;
         tensors.push_back(tensor);
         tensors.back().can_cut = below(8) > 0;
-        const int64_t n = tensor.layout.NumLocal();
+        const int64_t n = tensor.layout->NumLocal();
         const int64_t begin = below(2) * below(n), end = begin + 1 + below(n - begin);
         if (below(3) > 0) tensors.back().had = Range{begin, below(2) == 0 ? n : end};
       }

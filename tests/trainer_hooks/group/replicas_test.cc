@@ -248,7 +248,7 @@ TEST_F(ReplicasTest, StridesOfReplicasMayDiffer) {
   SaveAll(2, {1}, [&](int rank, uint64_t) {
     TestTrainer trainer;
     if (rank == 0)
-      trainer.Add({.name = "w", .shape = {2, 3}, .strides = {1, 2}}, BytesOf(transposed));
+      trainer.Add({{.name = "w", .shape = {2, 3}}, nullptr, kHost, {1, 2}}, BytesOf(transposed));
     if (rank == 1) trainer.Add({.name = "w", .shape = {2, 3}}, BytesOf(values));
     return trainer;
   });

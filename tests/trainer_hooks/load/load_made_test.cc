@@ -262,7 +262,13 @@ TEST_F(LoadMadeTest, MastersOfTiedAndStridedWeightsFollow) {
   into.Add({.name = "master", .shape = {2, 3}, .role = TensorRole::kOptimizer}, 2);
   into.Tie("master.v", "master");
   for (const char* name : {"w", "v", "u"}) {
-    into.state.tensors.push_back({{.name = name, .dtype = DType::kBF16, .shape = {2, 3}, .derived_from = name[0] == 'v' ? "master.v" : "master"}, memory.data(), kHost, {1, 2}});
+    into.state.tensors.push_back({{.name = name,
+                                   .dtype = DType::kBF16,
+                                   .shape = {2, 3},
+                                   .derived_from = name[0] == 'v' ? "master.v" : "master"},
+                                  memory.data(),
+                                  kHost,
+                                  {1, 2}});
   }
   const auto report = Load(5, &into, {.optimizer = false});
   ASSERT_TRUE(report.ok()) << report.status().ToString();

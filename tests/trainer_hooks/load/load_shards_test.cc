@@ -178,7 +178,7 @@ TEST_F(LoadShardsTest, StridedTargetsHaveLayoutsToo) {
   SaveColumns(5);
   const ShardLayout layout = Part(kShape, 0, 2, 1);  // [6, 10], held transposed
   TestTrainer into;
-  into.Add({.name = "w", .shape = {6, 10}, .strides = {1, 6}, .layout = layout}, 3);
+  into.Add({{.name = "w", .shape = {6, 10}, .layout = layout}, nullptr, kHost, {1, 6}}, 3);
   ASSERT_TRUE(Load(5, &into).ok());
   const std::vector<float> values = into.Values<float>("w");
   const std::vector<std::byte> part = CutShard(global_, 4, layout, {});

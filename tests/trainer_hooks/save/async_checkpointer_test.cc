@@ -567,9 +567,9 @@ TEST_F(AsyncCheckpointerTest, BadStatesAreRefusedAtOnce) {
   };
   state.state().tensors.push_back(state.state().tensors[0]);
   refused("tensor t is in the state twice");
-  state.state().tensors[1] = {.name = "null", .shape = {4}};
+  state.state().tensors[1] = {{.name = "null", .shape = {4}}};
   refused("null");
-  state.state().tensors.push_back({.name = "void", .shape = {5}});
+  state.state().tensors.push_back({{.name = "void", .shape = {5}}});
   refused(
       "the state has 2 faults:\n"
       "tensor null: data is null, expected 16 bytes\n"

@@ -22,7 +22,10 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
     by_column[i % kColumns * kRows + i / kColumns] = by_row[i];
   }
   TrainingState state;
-  state.tensors.push_back({{.name = "w", .dtype = DType::kF32, .shape = {kRows, kColumns}}, by_column.data(), kHost, {1, kRows}});
+  state.tensors.push_back({{.name = "w", .dtype = DType::kF32, .shape = {kRows, kColumns}},
+                           by_column.data(),
+                           kHost,
+                           {1, kRows}});
   VARVE_ASSERT_OK(ckpt->Prewarm(state));
   {
     const ScarceMemory memory(512 << 10);
@@ -62,7 +65,8 @@ TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
   const auto reader = store_->OpenCheckpoint("main", 1).value();
   std::vector<float> memory(900 * 1000);
   TrainingState into;
-  into.tensors.push_back({{.name = "w", .dtype = DType::kF32, .shape = {900, 1000}}, memory.data(), kHost, {1, 900}});
+  into.tensors.push_back(
+      {{.name = "w", .dtype = DType::kF32, .shape = {900, 1000}}, memory.data(), kHost, {1, 900}});
   {
     const ScarceMemory scarce(2 << 20);
     EXPECT_THAT(LoadState(*reader, {}, &into),
