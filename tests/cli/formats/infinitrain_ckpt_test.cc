@@ -47,11 +47,9 @@ TEST(CkptTest, BuildsWhatItReads) {
   std::string built = BuildCkptHeader(3);
   const auto tensors = ParseCkpt(BytesOf(file));
   for (const FileTensor& tensor : tensors.value()) {
-    built += BuildCkptEntry({.name = tensor.name,
-                             .dtype = tensor.dtype,
-                             .shape = tensor.shape,
-                             .logical_bytes = tensor.data.size()})
-                 .value();
+    TensorInfo info{static_cast<const TensorSpec&>(tensor)};
+    info.logical_bytes = tensor.data.size();
+    built += BuildCkptEntry(info).value();
     built.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
   }
   EXPECT_EQ(built, file);
@@ -68,7 +66,7 @@ TEST(CkptTest, KnowsTheDtypesOfTheFormat) {
   }
   EXPECT_THAT(ErrorOf(CkptFile(1, CkptEntry("x", 13, {1}, "1"))),
               HasSubstr("tensor \"x\": at byte 17: the dtype is 13; expected 0 to 12"));
-  EXPECT_THAT(BuildCkptEntry({.name = "x", .dtype = DType::kF8E4M3}).status().message(),
+  EXPECT_THAT(BuildCkptEntry({{.name = "x", .dtype = DType::kF8E4M3}}).status().message(),
               HasSubstr("cannot hold F8_E4M3"));
 }
 

@@ -391,10 +391,10 @@ TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
     for (size_t i = 0; i < values.size() / 6; ++i) {
       values[values.size() / 6 * 5 + i] += static_cast<float>(rank);
     }
-    trainer.Add({.name = "wte",
-                 .shape = {6, 4},
-                 .strides = is_strided ? std::vector<int64_t>{8, 2} : std::vector<int64_t>{},
-                 .layout = layout},
+    trainer.Add({{.name = "wte", .shape = {6, 4}, .layout = layout},
+                 nullptr,
+                 kHost,
+                 is_strided ? std::vector<int64_t>{8, 2} : std::vector<int64_t>{}},
                 BytesOf(values));
     return trainer;
   };
