@@ -130,6 +130,7 @@ Result<SaveReport> GroupWriter::Commit() {
   // The others do not know of the error yet, and wait.
   const bool stays_open = !status.ok() && store_->tries_again() && !save_->is_over();
   if (stays_open) return status.WithContext("saving " + Name());
+  if (status.ok()) PassMutationPoint(MutationPoint::kPrepared);
   if (status.ok() && rank() == 0) status = Decide();
   if (!status.ok()) status = save_->GiveUp(status);
   if (status.ok()) status = save_->AwaitOutcome();
@@ -187,7 +188,7 @@ Result<Digest> GroupWriter::WriteCatalogue(const std::map<uint32_t, GroupPart>& 
 // Rank 0.
 Status GroupWriter::Decide() {
   VARVE_ASSIGN_OR_RETURN(const auto parts, save_->AwaitAllPrepared());
-  if (IsMutated(Mutation::kSweepWithoutLook)) PauseLongForMutation();  // or it is seldom wrong
+  PassMutationPoint(MutationPoint::kAllPrepared);
   const auto created = created_.value_or(std::chrono::system_clock::now()).time_since_epoch();
   CommitRecord record{
       .attempt = attempt_,

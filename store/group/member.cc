@@ -129,7 +129,7 @@ Status AbortUndecided(const GroupPlace& place, const Author& author, StoreImpl* 
         for (const auto& [number, attempt] : state.attempts) {
           if (attempt.committed || (author.rank != 0 && !held.contains(number))) continue;
           if (held.contains(number)) undecided.push_back({std::string(kMemberRun), number});
-          PauseLongForMutation();
+          PassMutationPoint(MutationPoint::kAborting);
           return std::optional<RecordBody>(
               AbortRecord{number, StatusCode::kAborted,
                           "rank " + std::to_string(author.rank) + " was restarted"});
@@ -285,7 +285,7 @@ Result<Swept> SweepMember(const GroupPlace& place, StoreImpl* member, uint64_t a
       for (const auto& [number, attempt] : state.attempts) stale_roots.insert(number);
     });
   }
-  PauseForMutation();
+  PassMutationPoint(MutationPoint::kSweeping);
   VARVE_ASSIGN_OR_RETURN(const std::set<AttemptId> held, HeldAttempts(*member));
   VARVE_RETURN_IF_ERROR(place.log->Refresh());
   const std::vector<CheckpointId> closed = place.log->With([&](const GroupState& state) {

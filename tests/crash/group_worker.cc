@@ -32,6 +32,7 @@
 
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
+#include "tests/crash/group_content.h"
 #include "tests/support/step_content.h"
 #include "varve/group.h"
 
@@ -55,15 +56,25 @@ bool IsMutated(Mutation mutation) {
   return false;
 }
 
-// Mostly short, now and then long enough for a whole save.
-void PauseForMutation() {
+// Most of them are short, and some are long enough for a whole save.
+void PassMutationPoint(MutationPoint point) {
   static std::atomic<uint64_t> calls{0};
-  const bool is_long = testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0;
-  ::usleep(is_long ? 150000 : 5000);
+  switch (point) {
+    case MutationPoint::kSweeping: {
+      const bool is_long = testing::Mix(static_cast<uint64_t>(::getpid()), ++calls) % 3 == 0;
+      ::usleep(is_long ? 150000 : 5000);
+      break;
+    }
+    case MutationPoint::kAllPrepared:
+      if (!IsMutated(Mutation::kSweepWithoutLook)) break;
+      [[fallthrough]];  // else the mistake is seldom wrong
+    case MutationPoint::kAborting:
+      ::usleep(400000);  // long enough for a process to start
+      break;
+    case MutationPoint::kPrepared:
+      break;
+  }
 }
-
-// Long enough for a process to start.
-void PauseLongForMutation() { ::usleep(400000); }
 #endif
 
 namespace testing {
@@ -84,58 +95,13 @@ void Report(const std::string& line) {
   std::_Exit(1);
 }
 
-constexpr int kNumTensors = 5;  // of each plan
-
-ContentPlan MakePlan(uint64_t seed) {
-  return {.seed = seed,
-          .num_tensors = kNumTensors,
-          .max_tensor_bytes = uint64_t{64} << 10,
-          .period = 3};
-}
-ContentPlan PlanOf(uint32_t rank) { return MakePlan(50 + rank); }
-ContentPlan PlanOfAll() { return MakePlan(49); }
-
-std::string NameOf(uint32_t rank, const std::string& tensor) {
-  return "r" + std::to_string(rank) + "/" + tensor;
-}
-
 // --- a rank ---
-
-// Tensors that all ranks have, as bytes. Each rank has the first one whole, and an equal part of
-// each other one.
-ShardLayout LayoutOf(size_t tensor, int64_t size, uint32_t rank, uint32_t num_ranks) {
-  ShardLayout layout = ShardLayout::Whole({size});
-  if (tensor == 0) return layout;
-  const int64_t begin = size * rank / num_ranks, end = size * (rank + 1) / num_ranks;
-  layout.axes[0] = {{begin, end - begin}};
-  return layout;
-}
 
 Status SaveOnce(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   const uint32_t rank = store->author().rank;
-  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, {}));
-  const std::vector<MadeTensor> own = MakeContent(PlanOf(rank), step);
-  for (const MadeTensor& made : own) {
-    const std::string name = NameOf(rank, made.name);
-    VARVE_RETURN_IF_ERROR(writer->Put(
-        {.name = name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
-  }
-  const std::vector<MadeTensor> all = MakeContent(PlanOfAll(), step);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const std::vector<std::byte>& bytes = all[i].bytes;
-    const ShardLayout layout = LayoutOf(i, std::ssize(bytes), rank, num_ranks);
-    VARVE_RETURN_IF_ERROR(writer->Put({.name = all[i].name,
-                                       .dtype = DType::kU8,
-                                       .shape = layout.LocalShape(),
-                                       .data = bytes.data() + layout.axes[0][0].begin,
-                                       .layout = &layout}));
-  }
+  VARVE_ASSIGN_OR_RETURN(const auto writer, BeginSave(store, num_ranks, step));
   // Ranks are not equally fast.
   if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
-  TrainerProgress state;
-  state.global_step = static_cast<int64_t>(step);
-  state.consumed_samples = ::getpid();  // which process saved it
-  VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(state));
   return writer->Commit().status();
 }
 
@@ -201,53 +167,6 @@ int RunRank(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t seed, 
 
 // --- the others ---
 
-Status CompareTensors(const CheckpointReader& reader, const ContentPlan& plan, uint64_t step,
-                      const std::function<std::string(const std::string&)>& name_of) {
-  for (const MadeTensor& made : MakeContent(plan, step)) {
-    const std::string name = name_of(made.name);
-    std::vector<std::byte> found(made.bytes.size());
-    VARVE_RETURN_IF_ERROR(reader.Read(name, found));
-    if (found != made.bytes) {
-      return Status::Corruption("tensor " + name + " is not that of step " + std::to_string(step));
-    }
-  }
-  return Status::Ok();
-}
-
-// Checks that every tensor of every rank, and of all together, is that of this step. Not found: the
-// step was dropped meanwhile.
-Status VerifyStep(const CheckpointReader& reader) {
-  VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(reader));
-  if (content != reader.info().id.step) {
-    return Status::Corruption("holds step " + std::to_string(content));
-  }
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, reader.List());
-  const auto num_ranks = static_cast<uint32_t>(list.size() / kNumTensors - 1);
-  for (const TensorInfo& info : list) {
-    const uint32_t num_shards = info.name.starts_with("r") ? 1 : num_ranks;
-    if (info.num_shards == num_shards && list.size() % kNumTensors == 0) continue;
-    return Status::Corruption("holds " + std::to_string(list.size()) + " tensors, of " + info.name +
-                              " " + std::to_string(info.num_shards) + " shards");
-  }
-  VARVE_RETURN_IF_ERROR(
-      CompareTensors(reader, PlanOfAll(), content, [](const std::string& name) { return name; }));
-  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-    VARVE_RETURN_IF_ERROR(
-        CompareTensors(reader, PlanOf(rank), content,
-                       [&](const std::string& name) { return NameOf(rank, name); }));
-  }
-  return Status::Ok();
-}
-
-Result<std::vector<uint64_t>> ListSteps(const Store& store) {
-  std::vector<uint64_t> steps;
-  const auto infos = store.ListCheckpoints("main");
-  if (infos.status().code() == StatusCode::kNotFound) return steps;
-  if (!infos.ok()) return infos.status();
-  for (const CheckpointInfo& info : *infos) steps.push_back(info.id.step);
-  return steps;
-}
-
 int RunCollector(const fs::path& root, uint64_t seed) {
   auto store = Store::Open(root);
   if (!store.ok()) Die(store.status(), "open");
@@ -293,75 +212,17 @@ int RunReader(const fs::path& root, uint64_t seed) {
   }
 }
 
-// Returns what members and catalogues hold that the log does not name. No other process may be at
-// work.
-std::vector<std::string> FindLeaks(const fs::path& root) {
-  std::vector<std::string> leaks;
-  auto opened = GroupStore::OpenPath(root, {}, /*for_writing=*/true);
-  if (!opened.ok()) Die(opened.status(), "open");
-  const GroupStore& group = **opened;
-  const Status reclaimed = (*opened)->Reclaim({.all = true}).status();
-  if (!reclaimed.ok()) Die(reclaimed, "reclaim");
-  const GroupState state = group.log()->With([](const GroupState& s) { return s; });
-  std::map<MemberId, std::set<AttemptId>> expected;
-  std::set<std::string> files{"GROUP"};
-  for (const auto& [number, attempt] : state.attempts) {
-    if (!attempt.committed || attempt.names == 0)
-      leaks.push_back("open attempt " + std::to_string(number));
-    files.insert("catalogues/" + std::to_string(number));
-    for (const MemberId member : attempt.Members()) expected[member].insert(number);
-  }
-  for (const auto& [id, member] : state.members) {
-    files.insert("log/slots/" + MemberName(id));
-    const auto store = group.MemberForReading(id);
-    if (!store.ok()) Die(store.status(), "member " + MemberName(id));
-    const auto held = HeldAttempts(**store);
-    if (!held.ok()) Die(held.status(), "member " + MemberName(id));
-    if (*held != expected[id])
-      leaks.push_back("member " + MemberName(id) + " holds other attempts");
-    if ((*store)->Stats()->pending_bytes != 0)
-      leaks.push_back(MemberName(id) + " has pending bytes");
-    if (!fs::is_empty(MemberFolder(root, id) / "incoming"))
-      leaks.push_back(MemberName(id) + "/incoming");
-  }
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    const std::string path = fs::relative(entry.path(), root);
-    const std::string top = path.substr(0, path.find('/'));
-    if (entry.is_directory() || top == "members") continue;
-    const bool is_slot = path.starts_with("log/slots/");
-    const bool is_record = top == "log" && !is_slot && path.find("/tmp-") == std::string::npos;
-    if (is_record || top.starts_with("RESERVE.")) continue;
-    if (!files.contains(path)) leaks.push_back(path);
-  }
-  for (const auto& entry : fs::directory_iterator(root / "members")) {
-    const std::string name = entry.path().filename();
-    const bool known =
-        std::any_of(state.members.begin(), state.members.end(),
-                    [&](const auto& member) { return MemberName(member.first) == name; });
-    if (!known) leaks.push_back("members/" + name);
-  }
-  return leaks;
-}
-
 int ReportLeaks(const fs::path& root) {
-  for (const std::string& leak : FindLeaks(root)) Report("leak " + leak);
+  const auto leaks = FindLeaks(root);
+  if (!leaks.ok()) Die(leaks.status(), "leaks");
+  for (const std::string& leak : *leaks) Report("leak " + leak);
   return 0;
 }
 
 int Judge(const fs::path& root) {
-  ReportLeaks(root);
-  const auto store = Store::OpenForReading(root);
-  if (!store.ok()) Die(store.status(), "open");
-  const auto check = (*store)->Check({.read_data = true});
-  if (!check.ok()) Die(check.status(), "check");
-  for (const std::string& error : check->errors) Report("error " + error);
-  const auto steps = ListSteps(**store);
-  if (!steps.ok()) Die(steps.status(), "list");
-  for (const uint64_t step : *steps) {
-    const auto reader = (*store)->OpenCheckpoint("main", step);
-    const Status status = reader.ok() ? VerifyStep(**reader) : reader.status();
-    Report("step " + std::to_string(step) + " " + status.ToString());
-  }
+  const auto lines = JudgeGroup(root);
+  if (!lines.ok()) Die(lines.status(), "judge");
+  for (const std::string& line : *lines) Report(line);
   return 0;
 }
 
