@@ -202,7 +202,7 @@ class Storm:
     def wake(self):
         for process in self.hung:
             process.process.send_signal(subprocess.signal.SIGCONT)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while self.hung and time.monotonic() < deadline:
             self.watch(0.2)
         if self.hung:
@@ -230,10 +230,13 @@ class Storm:
         self.events["judged"] += 1
 
     def calm(self):
-        """Undisturbed, a group goes on. (A save may fail because a rank is slow to start.)"""
+        """Undisturbed, a group goes on. (A save may fail because a rank is slow to start.)
+
+        The wait is as long as a busy machine may need: it ends with the third save.
+        """
         self.restart(2)
         saved, failed = self.journal.count("saved"), self.journal.count("failed")
-        for _ in range(120):
+        for _ in range(720):
             self.watch(0.5)
             if self.journal.count("saved") >= saved + 3:
                 return
