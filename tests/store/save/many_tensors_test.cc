@@ -230,7 +230,7 @@ TEST_F(ManyTensorsTest, ATensorTakesAFewHundredBytes) {
 
 // The lists of both checkpoints, each tensor once.
 TEST_F(ManyTensorsTest, ADiffHoldsATensorOnceACheckpoint) {
-  const size_t n = 20000;
+  const size_t n = 32000;  // almost fills lists that grow by doubling
   const std::vector<int64_t> shape = {1};
   std::vector<uint32_t> values(n);
   const auto save = [&](uint64_t step) {
@@ -258,7 +258,7 @@ TEST_F(ManyTensorsTest, ADiffHoldsATensorOnceACheckpoint) {
   EXPECT_EQ(diff->changed.size(), 1u);
   EXPECT_EQ(diff->unchanged.size(), n - 1);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LE(most - before, 1250 * n);
+  EXPECT_LE(most - before, 1000 * n);
 #endif
 }
 
