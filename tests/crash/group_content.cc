@@ -55,21 +55,20 @@ Status CompareTensors(const CheckpointReader& reader, const ContentPlan& plan, u
 
 }  // namespace
 
-Result<std::unique_ptr<CheckpointWriter>> BeginSave(GroupStore* store, uint32_t num_ranks,
-                                                    uint64_t step) {
+Result<RankSave> BeginSave(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   const uint32_t rank = store->author().rank;
-  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, {}));
-  const std::vector<MadeTensor> own = MakeContent(PlanOf(rank), step);
-  for (const MadeTensor& made : own) {
+  RankSave save{MakeContent(PlanOf(rank), step), MakeContent(PlanOfAll(), step), nullptr};
+  VARVE_ASSIGN_OR_RETURN(save.writer, store->Begin(step, {}));
+  CheckpointWriter* const writer = save.writer.get();
+  for (const MadeTensor& made : save.own) {
     const std::string name = NameOf(rank, made.name);
     VARVE_RETURN_IF_ERROR(writer->Put(
         {.name = name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
   }
-  const std::vector<MadeTensor> all = MakeContent(PlanOfAll(), step);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const std::vector<std::byte>& bytes = all[i].bytes;
+  for (size_t i = 0; i < save.all.size(); ++i) {
+    const std::vector<std::byte>& bytes = save.all[i].bytes;
     const ShardLayout layout = LayoutOf(i, std::ssize(bytes), rank, num_ranks);
-    VARVE_RETURN_IF_ERROR(writer->Put({.name = all[i].name,
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = save.all[i].name,
                                        .dtype = DType::kU8,
                                        .shape = layout.LocalShape(),
                                        .data = bytes.data() + layout.axes[0][0].begin,
@@ -79,7 +78,7 @@ Result<std::unique_ptr<CheckpointWriter>> BeginSave(GroupStore* store, uint32_t 
   state.global_step = static_cast<int64_t>(step);
   state.consumed_samples = ::getpid();  // which process saved it
   VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(state));
-  return writer;
+  return save;
 }
 
 Status VerifyStep(const CheckpointReader& reader) {
@@ -116,8 +115,7 @@ Result<std::vector<uint64_t>> ListSteps(const Store& store) {
 
 Result<std::vector<std::string>> FindLeaks(const fs::path& root) {
   std::vector<std::string> leaks;
-  VARVE_ASSIGN_OR_RETURN(const auto group,
-                         GroupStore::OpenPath(root, {}, /*for_writing=*/true));
+  VARVE_ASSIGN_OR_RETURN(const auto group, GroupStore::OpenPath(root, {}, /*for_writing=*/true));
   VARVE_RETURN_IF_ERROR(group->Reclaim({.all = true}).status());
   const GroupState state = group->log()->With([](const GroupState& s) { return s; });
   std::map<MemberId, std::set<AttemptId>> expected;
@@ -133,10 +131,8 @@ Result<std::vector<std::string>> FindLeaks(const fs::path& root) {
     VARVE_ASSIGN_OR_RETURN(const auto store, group->MemberForReading(id));
     VARVE_ASSIGN_OR_RETURN(const auto held, HeldAttempts(*store));
     VARVE_ASSIGN_OR_RETURN(const StoreStats stats, store->Stats());
-    if (held != expected[id])
-      leaks.push_back("member " + MemberName(id) + " holds other attempts");
-    if (stats.pending_bytes != 0)
-      leaks.push_back(MemberName(id) + " has pending bytes");
+    if (held != expected[id]) leaks.push_back("member " + MemberName(id) + " holds other attempts");
+    if (stats.pending_bytes != 0) leaks.push_back(MemberName(id) + " has pending bytes");
     if (!fs::is_empty(MemberFolder(root, id) / "incoming"))
       leaks.push_back(MemberName(id) + "/incoming");
   }

@@ -14,13 +14,19 @@
 #include <vector>
 
 #include "store/group/group_store.h"
+#include "tests/support/step_content.h"
 #include "varve/store.h"
 
 namespace varve::testing {
 
+// A save of a rank that has begun, with the memory that its writer reads.
+struct RankSave {
+  std::vector<MadeTensor> own, all;
+  std::unique_ptr<CheckpointWriter> writer;
+};
+
 // Begins the save of a step on one rank and puts all that the rank holds. The caller commits.
-Result<std::unique_ptr<CheckpointWriter>> BeginSave(GroupStore* store, uint32_t num_ranks,
-                                                    uint64_t step);
+Result<RankSave> BeginSave(GroupStore* store, uint32_t num_ranks, uint64_t step);
 
 // Checks that every tensor of every rank, and of all together, is that of this step. kNotFound: the
 // step was dropped meanwhile.

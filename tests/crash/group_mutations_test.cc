@@ -76,29 +76,26 @@ uint64_t Start(const std::filesystem::path& root, uint32_t num_ranks) {
   return Group::StartEpoch(root, num_ranks).value();
 }
 
-std::unique_ptr<GroupStore> Join(const std::filesystem::path& root, uint32_t rank,
-                                 uint64_t epoch) {
+std::unique_ptr<GroupStore> Join(const std::filesystem::path& root, uint32_t rank, uint64_t epoch) {
   // So patient that a busy machine changes nothing.
   return GroupStore::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::hours(24)})
       .value();
 }
 
-using Writer = std::unique_ptr<CheckpointWriter>;
-
-Writer Begin(GroupStore* store, uint32_t num_ranks, uint64_t step) {
+RankSave Begin(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   return BeginSave(store, num_ranks, step).value();
 }
 
 void SaveAlone(GroupStore* store, uint64_t step) {
-  const Status status = Begin(store, 1, step)->Commit().status();
+  const Status status = Begin(store, 1, step).writer->Commit().status();
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
 // Says that the part is durable, and dies.
-void PrepareAndDie(Writer writer, std::unique_ptr<GroupStore> store) {
+void PrepareAndDie(RankSave save, std::unique_ptr<GroupStore> store) {
   DoAt(MutationPoint::kPrepared, [] { throw Died(); });
-  EXPECT_THROW(writer->Commit().IgnoreError(), Died);
-  writer.reset();
+  EXPECT_THROW(save.writer->Commit().status().IgnoreError(), Died);
+  save.writer.reset();
   store.reset();
 }
 
@@ -128,7 +125,7 @@ Lines CommitDuringRestart(const std::filesystem::path& root) {
   {
     const uint64_t epoch = Start(root, 2);
     auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
-    const Writer of_zero = Begin(zero.get(), 2, 1);
+    const RankSave of_zero = Begin(zero.get(), 2, 1);
     PrepareAndDie(Begin(one.get(), 2, 1), std::move(one));
 
     std::promise<void> aborts, committed;
@@ -141,7 +138,7 @@ Lines CommitDuringRestart(const std::filesystem::path& root) {
       restarted = std::thread([&] { Join(root, 1, epoch); });
       aborts.get_future().wait();
     });
-    const Status status = of_zero->Commit().status();
+    const Status status = of_zero.writer->Commit().status();
     EXPECT_TRUE(status.ok()) << status.ToString();
     committed.set_value();
     restarted.join();
@@ -155,9 +152,9 @@ Lines SaveAfterAbort(const std::filesystem::path& root) {
   {
     const uint64_t epoch = Start(root, 2);
     auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
-    const Writer of_zero = Begin(zero.get(), 2, 1);
+    const RankSave of_zero = Begin(zero.get(), 2, 1);
     PrepareAndDie(Begin(one.get(), 2, 1), std::move(one));
-    of_zero->Abandon();
+    of_zero.writer->Abandon();
   }
   {
     const auto store = Join(root, 0, Start(root, 1));
@@ -173,9 +170,9 @@ Lines SaveTogether(const std::filesystem::path& root) {
   {
     const uint64_t epoch = Start(root, 2);
     const auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
-    const Writer of_zero = Begin(zero.get(), 2, 1), of_one = Begin(one.get(), 2, 1);
-    std::thread other([&] { of_one->Commit().IgnoreError(); });
-    const Status status = of_zero->Commit().status();
+    const RankSave of_zero = Begin(zero.get(), 2, 1), of_one = Begin(one.get(), 2, 1);
+    std::thread other([&] { of_one.writer->Commit().status().IgnoreError(); });
+    const Status status = of_zero.writer->Commit().status();
     if (!status.ok()) failed = "the save failed: " + status.ToString();
     other.join();
   }
@@ -185,7 +182,7 @@ Lines SaveTogether(const std::filesystem::path& root) {
 }
 
 // What the judge says after a script, with a mistake or without one.
-Lines Run(Lines script(const std::filesystem::path&), std::optional<Mutation> mutation) {
+Lines RunScript(Lines script(const std::filesystem::path&), std::optional<Mutation> mutation) {
   const TempFolder folder;
   mutation_now = mutation;
   Lines lines = script(folder.path() / "root");
@@ -197,29 +194,29 @@ Lines Run(Lines script(const std::filesystem::path&), std::optional<Mutation> mu
 }
 
 TEST(GroupMutationsTest, ASweepThatTakesAStaleStateIsFound) {
-  EXPECT_THAT(Run(SaveDuringSweep, std::nullopt), ElementsAre("step 1 ok", "step 2 ok"));
-  const Lines found = Run(SaveDuringSweep, Mutation::kStaleRoots);
+  EXPECT_THAT(RunScript(SaveDuringSweep, std::nullopt), ElementsAre("step 1 ok", "step 2 ok"));
+  const Lines found = RunScript(SaveDuringSweep, Mutation::kStaleRoots);
   EXPECT_THAT(found, Contains(StartsWith("error ")));
   EXPECT_THAT(found, Contains("step 1 ok"));
   EXPECT_THAT(found, Not(Contains("step 2 ok")));
 }
 
 TEST(GroupMutationsTest, ARestartThatDropsWithoutALookIsFound) {
-  EXPECT_THAT(Run(CommitDuringRestart, std::nullopt), ElementsAre("step 1 ok"));
-  const Lines found = Run(CommitDuringRestart, Mutation::kSweepWithoutLook);
+  EXPECT_THAT(RunScript(CommitDuringRestart, std::nullopt), ElementsAre("step 1 ok"));
+  const Lines found = RunScript(CommitDuringRestart, Mutation::kSweepWithoutLook);
   EXPECT_THAT(found, Contains(StartsWith("error ")));
   EXPECT_THAT(found, Not(Contains("step 1 ok")));
 }
 
 TEST(GroupMutationsTest, ANumberThatIsUsedAgainIsFound) {
-  EXPECT_THAT(Run(SaveAfterAbort, std::nullopt), ElementsAre("step 2 ok"));
-  EXPECT_THAT(Run(SaveAfterAbort, Mutation::kReuseAttempt),
+  EXPECT_THAT(RunScript(SaveAfterAbort, std::nullopt), ElementsAre("step 2 ok"));
+  EXPECT_THAT(RunScript(SaveAfterAbort, Mutation::kReuseAttempt),
               Contains(AllOf(StartsWith("leak member "), HasSubstr("holds other attempts"))));
 }
 
 TEST(GroupMutationsTest, AShardThatARankDoesNotNameIsFound) {
-  EXPECT_THAT(Run(SaveTogether, std::nullopt), ElementsAre("step 1 ok"));
-  EXPECT_THAT(Run(SaveTogether, Mutation::kForgetShard), Not(Contains("step 1 ok")));
+  EXPECT_THAT(RunScript(SaveTogether, std::nullopt), ElementsAre("step 1 ok"));
+  EXPECT_THAT(RunScript(SaveTogether, Mutation::kForgetShard), Not(Contains("step 1 ok")));
 }
 
 }  // namespace

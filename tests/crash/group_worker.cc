@@ -99,10 +99,10 @@ void Report(const std::string& line) {
 
 Status SaveOnce(GroupStore* store, uint32_t num_ranks, uint64_t step) {
   const uint32_t rank = store->author().rank;
-  VARVE_ASSIGN_OR_RETURN(const auto writer, BeginSave(store, num_ranks, step));
+  VARVE_ASSIGN_OR_RETURN(const RankSave save, BeginSave(store, num_ranks, step));
   // Ranks are not equally fast.
   if (Mix(rank, step) % 4 == 0) ::usleep(static_cast<useconds_t>(Mix(step, rank) % 300000));
-  return writer->Commit().status();
+  return save.writer->Commit().status();
 }
 
 // Returns the step of the save that rank 0 has started. nullopt = there is none for a while, or
