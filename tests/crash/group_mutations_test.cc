@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Four deliberate mistakes in the protocol of a group (store/group/mutation.h). Each script runs
-// ranks of this one process in an order that brings its mistake to light. Without the mistake the
-// script finds nothing, and with it the script finds the mistake each time.
+// ranks in an order that brings its mistake to light. They are threads of this process, but for a
+// rank that dies, which is a process of its own. Without the mistake the script finds nothing, and
+// with it the script finds the mistake each time.
 //
 // Nothing here depends on time: ranks meet at the mutation points, and no rank waits for one that
 // does not come. The restart storm (group_storm_test.py) runs the same judge.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -65,11 +67,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Leaves the save of a rank at a mutation point, as if its process had died there.
-struct Died : std::runtime_error {
-  Died() : std::runtime_error("the rank died") {}
-};
-
 using Lines = std::vector<std::string>;  // what the judge says
 
 uint64_t Start(const std::filesystem::path& root, uint32_t num_ranks) {
@@ -91,12 +88,13 @@ void SaveAlone(GroupStore* store, uint64_t step) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
-// Says that the part is durable, and dies.
-void PrepareAndDie(RankSave save, std::unique_ptr<GroupStore> store) {
-  DoAt(MutationPoint::kPrepared, [] { throw Died(); });
-  EXPECT_THROW(save.writer->Commit().status().IgnoreError(), Died);
-  save.writer.reset();
-  store.reset();
+// A process joins as rank 1, says that its part of step 1 is durable, and dies.
+void PrepareAndDie(const std::filesystem::path& root, uint64_t epoch) {
+  const auto worker =
+      std::filesystem::read_symlink("/proc/self/exe").replace_filename("group_worker_mutant");
+  const std::string command =
+      worker.string() + " prepare " + root.string() + " 1 " + std::to_string(epoch) + " 1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 
 Lines Judge(const std::filesystem::path& root) {
@@ -124,9 +122,9 @@ Lines SaveDuringSweep(const std::filesystem::path& root) {
 Lines CommitDuringRestart(const std::filesystem::path& root) {
   {
     const uint64_t epoch = Start(root, 2);
-    auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
+    const auto zero = Join(root, 0, epoch);
     const RankSave of_zero = Begin(zero.get(), 2, 1);
-    PrepareAndDie(Begin(one.get(), 2, 1), std::move(one));
+    PrepareAndDie(root, epoch);
 
     std::promise<void> aborts, committed;
     std::thread restarted;
@@ -151,9 +149,9 @@ Lines CommitDuringRestart(const std::filesystem::path& root) {
 Lines SaveAfterAbort(const std::filesystem::path& root) {
   {
     const uint64_t epoch = Start(root, 2);
-    auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
+    const auto zero = Join(root, 0, epoch);
     const RankSave of_zero = Begin(zero.get(), 2, 1);
-    PrepareAndDie(Begin(one.get(), 2, 1), std::move(one));
+    PrepareAndDie(root, epoch);
     of_zero.writer->Abandon();
   }
   {

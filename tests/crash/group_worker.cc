@@ -39,6 +39,8 @@
 namespace varve {
 
 #ifdef VARVE_GROUP_MUTATIONS
+std::atomic<bool> dies_when_prepared{false};
+
 bool IsMutated(Mutation mutation) {
   static const char* const name = std::getenv("VARVE_MUTATION");
   if (name == nullptr) return false;
@@ -72,6 +74,7 @@ void PassMutationPoint(MutationPoint point) {
       ::usleep(400000);  // long enough for a process to start
       break;
     case MutationPoint::kPrepared:
+      if (dies_when_prepared) std::_Exit(0);
       break;
   }
 }
@@ -226,6 +229,18 @@ int Judge(const fs::path& root) {
   return 0;
 }
 
+#ifdef VARVE_GROUP_MUTATIONS
+// Saves a step that rank 0 has begun, and dies as soon as it has said that its part is durable.
+int PrepareAndDie(const fs::path& root, uint32_t rank, uint64_t epoch, uint64_t step) {
+  const auto store =
+      Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::hours(24)});
+  if (!store.ok()) Die(store.status(), "join");
+  dies_when_prepared = true;
+  auto* const group = static_cast<GroupStore*>(store->get());
+  Die(SaveOnce(group, NumRanks(*group), step), "save");
+}
+#endif
+
 // Ranks are threads here.
 int SaveSteps(const fs::path& root, uint32_t num_ranks, uint64_t last) {
   const auto epoch = Group::StartEpoch(root, num_ranks);
@@ -264,6 +279,11 @@ int Main(int argc, char** argv) {
   if (verb == "rank" && argc == 7) {
     return RunRank(root, static_cast<uint32_t>(number(3)), number(4), number(5), number(6));
   }
+#ifdef VARVE_GROUP_MUTATIONS
+  if (verb == "prepare" && argc == 6) {
+    return PrepareAndDie(root, static_cast<uint32_t>(number(3)), number(4), number(5));
+  }
+#endif
   if (verb == "save" && argc == 5) {
     return SaveSteps(root, static_cast<uint32_t>(number(3)), number(4));
   }

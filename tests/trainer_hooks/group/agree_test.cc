@@ -75,6 +75,7 @@ std::vector<HeldTensor> AList() {
   list[1] = {{.name = "m", .layout = Canonical(flat)}, false, ReplicaPolicy::kTakeLowest};
   list[2] = {
       {.name = "t", .dtype = DType::kBF16, .alias_of = "w", .layout = ShardLayout::Whole({7})}};
+  for (HeldTensor& tensor : list) tensor.shape = tensor.layout->LocalShape();
   return list;
 }
 

@@ -219,8 +219,9 @@ TEST_F(LoadShardsTest, StatesOfSingleRanksAreNeverGivenToOthersSilently) {
   SaveRanks(5, Ranks(std::move(saved)), Topology{.dp = 2, .world_size = 2});
   TestTrainer into = Rank("w", ShardLayout::Whole(kShape));
   into.state.topology = Topology{.dp = 3, .world_size = 3};
-  EXPECT_THAT(Load(5, &into), FailsWith(StatusCode::kInvalidArgument,
-                                        "single ranks: RNG cpu of rank 1, item loader of rank 0"));
+  EXPECT_THAT(Load(5, &into),
+              FailsWith(StatusCode::kInvalidArgument,
+                        "no rank of the new job: RNG cpu of rank 1, item loader of rank 0"));
   const auto report = Load(5, &into, {.rank_states = RankStates::kDrop});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_THAT(report->dropped, ElementsAre("RNG cpu of rank 1", "item loader of rank 0"));
