@@ -164,7 +164,7 @@ TEST(SafetensorsTest, RejectsElementsThatFillNoWholeByte) {
 TEST(SafetensorsTest, RejectsBadOffsets) {
   EXPECT_THAT(ErrorOf(OneTensor("\"U8\"", "[8]", "[0]")), HasSubstr("1 numbers instead of 2"));
   EXPECT_THAT(ErrorOf(OneTensor("\"U8\"", "[8]", "[8,0]")),
-              HasSubstr("begin at 8 and end before, at 0"));
+              HasSubstr("start at 8 and end before, at 0"));
   EXPECT_THAT(ErrorOf(OneTensor("\"U8\"", "[8]", "[-8,0]")), HasSubstr("data_offsets holds -8"));
   EXPECT_THAT(ErrorOf(OneTensor("\"U8\"", "[8]", "{}")), HasSubstr("data_offsets is no array"));
 }
