@@ -24,10 +24,10 @@ Catalogue MakeCatalogue(uint64_t n) {
     for (uint32_t rank = 0; rank < n; ++rank) {
       ShardLayout layout = ShardLayout::Whole({static_cast<int64_t>(n), 8});
       layout.axes[0] = {{.begin = rank, .length = 1}};
-      catalogue.shards.push_back({.name = "layers." + std::to_string(t),
-                                  .rank = rank,
-                                  .shape = layout.LocalShape(),
-                                  .layout = Canonical(layout)});
+      catalogue.shards.push_back({{.name = "layers." + std::to_string(t),
+                                   .shape = layout.LocalShape(),
+                                   .layout = Canonical(layout)},
+                                  rank});
     }
   }
   catalogue.Sort();

@@ -246,10 +246,12 @@ TEST(SocketRanksTest, PiecesThatContradictEachOtherAreAnError) {
   const Call barrier{CallKind::kBarrier, 0, 1};
   std::vector<std::byte> bytes = HeadAnd({barrier, 10, 100}, 10);
   AppendBytes(HeadAnd({barrier, 10, 101}, 10), &bytes);
-  EXPECT_THAT(RankZeroBeside(bytes).message(), HasSubstr("rank 1 sends something that is no message"));
+  EXPECT_THAT(RankZeroBeside(bytes).message(),
+              HasSubstr("rank 1 sends something that is no message"));
   bytes = HeadAnd({barrier, 10, 15}, 10);
   AppendBytes(HeadAnd({barrier, 10, 15}, 10), &bytes);
-  EXPECT_THAT(RankZeroBeside(bytes).message(), HasSubstr("rank 1 sends something that is no message"));
+  EXPECT_THAT(RankZeroBeside(bytes).message(),
+              HasSubstr("rank 1 sends something that is no message"));
 }
 
 uint64_t PeakBytes() {
