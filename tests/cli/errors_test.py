@@ -287,7 +287,7 @@ class ErrorsTest(unittest.TestCase):
             '{"weight_map":{"w":"gone.safetensors"}}': "gone.safetensors",
             '{"weight_map":{"w":"in.safetensors","x":"in.safetensors"}}': '"x" is not in the file',
             '{"weight_map":{"x":"in.safetensors"}}': "does not name it",
-            '{"weight_map":{"w":"../in.safetensors"}}': "no name of a file",
+            '{"weight_map":{"w":"../in.safetensors"}}': "a name that is no file in the folder of the index",
         }.items():
             index.write_text(text)
             self.fails(harness.FAILED, "import", index, "--step", "2", says=[says])
