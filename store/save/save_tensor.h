@@ -52,7 +52,7 @@ struct SaveTensor : TensorView {
   }
 };
 
-// With a name of 30 bytes, a shape of 2 axes and its place in the hash table, at most 300.
+// A save may have a million tensors. Name, shape and the place in the hash table come on top.
 static_assert(sizeof(SaveTensor) <= 208);
 
 class SaveTensors {
