@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "base/random_number.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/format/root_digest.h"
@@ -526,7 +527,7 @@ void Checker::ReadData() {
     uint32_t index;
   };
   std::vector<Work> work;
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(RandomNumber());
   std::bernoulli_distribution chosen(std::clamp(options_.read_data_fraction, 0.0, 1.0));
   uint64_t total_bytes = 0;
   const auto add = [&](const ChunkRef& ref, ListAddress list, uint32_t index) {

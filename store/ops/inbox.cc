@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <random>
 #include <system_error>
 
+#include "base/random_number.h"
 #include "base/util.h"
 #include "store/format/verified_buffer.h"
 #include "store/schema/request_generated.h"
@@ -192,7 +192,7 @@ Result<std::string> Inbox::Put(const InboxRequest& request) const {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   char name[64];
   std::snprintf(name, sizeof(name), "%020lld-%08x", static_cast<long long>(us),
-                std::random_device()());
+                static_cast<uint32_t>(RandomNumber()));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(File(name, kRequest), EncodeRequest(request)));
   return std::string(name);
 }
