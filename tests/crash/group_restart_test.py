@@ -123,7 +123,7 @@ class Job:
     def wake(self):
         """The rank that hung must find out by itself that it is over."""
         os.kill(self.pids[HUNG], signal.SIGCONT)
-        code = self.processes[HUNG].wait(timeout=120)
+        code = self.processes[HUNG].wait(timeout=400)
         check(code == 1, f"the rank that woke up exited {code}")
         return self.log(HUNG).read_text().splitlines()[-1]
 
@@ -155,7 +155,7 @@ class MpiJob:
         """A rank dies, and mpirun kills the others."""
         pids = self.ranks()
         os.kill(pids[VICTIM], signal.SIGKILL)
-        check(self.mpirun.wait(timeout=120) != 0, "mpirun did not notice")
+        check(self.mpirun.wait(timeout=400) != 0, "mpirun did not notice")
         while any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
             time.sleep(0.05)
 

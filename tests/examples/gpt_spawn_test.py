@@ -115,7 +115,7 @@ class GptSpawnTest(unittest.TestCase):
     def test_killed_rank_is_named_by_the_others(self):
         trainer, ranks = self.start("--spawn", 4, "--tp", 2, "--dp", 2)
         os.kill(ranks[3], signal.SIGKILL)
-        _, errors = trainer.communicate(timeout=120)
+        _, errors = trainer.communicate(timeout=280)
         self.assertIn(trainer.returncode, (1, 128 + signal.SIGKILL))
         self.assertEqual(errors.count("gpt_train: unavailable: "), 3, errors)
         self.assertIn("rank 3 is gone", errors)
@@ -127,7 +127,7 @@ class GptSpawnTest(unittest.TestCase):
             saving = ["--save", folder / "root", "--save-interval", 1_000_000]
             trainer, ranks = self.start("--spawn", 4, "--tp", 2, "--dp", 2, *saving)
             os.kill(ranks[2], signal.SIGUSR1)
-            output, errors = trainer.communicate(timeout=120)
+            output, errors = trainer.communicate(timeout=280)
             self.assertEqual(trainer.returncode, PREEMPTED, errors)
             last = ["3", *re.findall(r"^step (\d+) ", output, re.MULTILINE)][-1]  # 3 was read
             steps = harness.varve_json(folder / "root", "steps")

@@ -54,7 +54,7 @@ def command(store, *arguments):
         [harness.program("varve"), "-s", str(store), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
     assert 0 <= done.returncode < 128, f"{arguments} died: {done.returncode}\n{done.stderr}"
     return done.returncode, done.stdout, done.stderr

@@ -57,7 +57,7 @@ void JoinAll(std::vector<std::thread> threads) {
 // Connects as soon as something listens there.
 Socket ConnectTo(uint16_t port) {
   while (true) {
-    auto socket = Connect({"127.0.0.1", port}, In(std::chrono::seconds(10)));
+    auto socket = Connect({"127.0.0.1", port}, In(std::chrono::seconds(60)));
     if (socket.ok()) return *std::move(socket);
     std::this_thread::sleep_for(milliseconds(2));
   }
@@ -65,7 +65,7 @@ Socket ConnectTo(uint16_t port) {
 
 Socket ConnectAndSay(uint16_t port, const std::string& words) {
   Socket socket = ConnectTo(port);
-  SendAll(socket, std::as_bytes(std::span(words)), In(std::chrono::seconds(10))).IgnoreError();
+  SendAll(socket, std::as_bytes(std::span(words)), In(std::chrono::seconds(60))).IgnoreError();
   return socket;
 }
 
