@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Three deliberate mistakes in the protocol of a group (store/group/mutation.h). The fourth, an
-// attempt whose number is given out again, is left to the restart storm. Each script runs
+// Deliberate mistakes in the protocol of a group (store/group/mutation.h). Each script runs
 // ranks in an order that brings its mistake to light. They are threads of this process, but for a
 // rank that dies, which is a process of its own. Without the mistake the script finds nothing, and
 // with it the script finds the mistake each time.
 //
-// Nothing here depends on time: ranks meet at the mutation points, and no rank waits for one that
-// does not come. The restart storm (group_storm_test.py) runs the same judge.
+// Nothing here depends on time: ranks meet at the mutation points. Only with a mistake may a rank
+// wait for one that does not come. The restart storm (group_storm_test.py) runs the same judge.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,9 +74,10 @@ uint64_t Start(const std::filesystem::path& root, uint32_t num_ranks) {
 }
 
 std::unique_ptr<GroupStore> Join(const std::filesystem::path& root, uint32_t rank, uint64_t epoch) {
-  // So patient that a busy machine changes nothing.
-  return GroupStore::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::hours(24)})
-      .value();
+  // So patient that a busy machine changes nothing. With one mistake, ranks wait in vain.
+  const std::chrono::milliseconds timeout =
+      mutation_now == Mutation::kReuseAttempt ? std::chrono::seconds(2) : std::chrono::hours(24);
+  return GroupStore::Join(root, {.rank = rank, .epoch = epoch, .timeout = timeout}).value();
 }
 
 RankSave Begin(GroupStore* store, uint32_t num_ranks, uint64_t step) {
@@ -162,6 +162,37 @@ Lines SaveTogether(const std::filesystem::path& root) {
   return lines;
 }
 
+// Rank 0 gives a save up and starts the next one. Rank 1 has said that its part of the first is
+// durable, and sees only afterwards how the first ended.
+Lines SaveAfterOneThatWasGivenUp(const std::filesystem::path& root) {
+  std::string failed;
+  {
+    const uint64_t epoch = Start(root, 2);
+    const auto zero = Join(root, 0, epoch), one = Join(root, 1, epoch);
+    const RankSave given_up = Begin(zero.get(), 2, 1), of_one = Begin(one.get(), 2, 1);
+    std::promise<void> prepared, next_began;
+    DoAt(MutationPoint::kPrepared, [&] {
+      prepared.set_value();
+      next_began.get_future().wait();
+    });
+    std::thread other([&] {
+      EXPECT_FALSE(of_one.writer->Commit().ok());
+      const Result<RankSave> next = BeginSave(one.get(), 2, 2);
+      if (next.ok()) next->writer->Commit().status().IgnoreError();  // rank 0 says how it ended
+    });
+    prepared.get_future().wait();
+    given_up.writer->Abandon();
+    const RankSave next = Begin(zero.get(), 2, 2);
+    next_began.set_value();
+    const Status status = next.writer->Commit().status();
+    if (!status.ok()) failed = "the save failed: " + status.ToString();
+    other.join();
+  }
+  Lines lines = Judge(root);
+  if (!failed.empty()) lines.push_back(failed);
+  return lines;
+}
+
 // What the judge says after a script, with a mistake or without one.
 Lines RunScript(Lines script(const std::filesystem::path&), std::optional<Mutation> mutation) {
   const TempFolder folder;
@@ -187,6 +218,12 @@ TEST(GroupMutationsTest, ARestartThatDropsWithoutALookIsFound) {
   const Lines found = RunScript(CommitDuringRestart, Mutation::kSweepWithoutLook);
   EXPECT_THAT(found, Contains(StartsWith("error ")));
   EXPECT_THAT(found, Not(Contains("step 1 ok")));
+}
+
+TEST(GroupMutationsTest, AnAttemptWhoseNumberIsUsedAgainIsFound) {
+  EXPECT_THAT(RunScript(SaveAfterOneThatWasGivenUp, std::nullopt), ElementsAre("step 2 ok"));
+  EXPECT_THAT(RunScript(SaveAfterOneThatWasGivenUp, Mutation::kReuseAttempt),
+              Contains(StartsWith("the save failed: ")));
 }
 
 TEST(GroupMutationsTest, AShardThatARankDoesNotNameIsFound) {
