@@ -84,7 +84,7 @@ struct TensorView;
 struct TensorSpec {
   std::string name{};
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape{};  // elements on each axis; empty = 0-d, one element
+  std::vector<int64_t> shape{};  // elements on each axis. Empty = 0-d, one element
   TensorRole role = TensorRole::kOther;
   // Hint: the name of this tensor's master, an FP32 tensor of the same checkpoint. This tensor is
   // BF16 or F16, and is its master rounded to nearest, ties to even. It is then stored as a
@@ -108,7 +108,7 @@ struct TensorView {
   std::string_view name{};
   DType dtype = DType::kF32;
   std::span<const int64_t> shape{};
-  const void* data = nullptr;  // first element; may be null when the tensor has no elements
+  const void* data = nullptr;  // first element. May be null without elements
   // The distance between neighbours on each axis, in elements, as in PyTorch (NumPy counts bytes).
   // A stride may be zero or negative. Empty = dense row-major. Types of less than a byte must be
   // dense.
