@@ -105,13 +105,13 @@ struct CheckpointerOptions {
   // state and half of the free memory. When more bytes change in one step, AwaitStaged waits until
   // the encoder has read the rest from the trainer's memory. SaveStats says how long.
   uint64_t staging_budget_bytes = 0;
-  // Settings of the store. `num_threads` counts the threads of a save here. 0 = half of the cores,
-  // divided by local_ranks. A Restore uses all cores.
+  // Settings of the store. `num_threads` is the number of threads that save. Here 0 = half of the
+  // cores, divided by local_ranks. A Restore uses all cores.
   StoreOptions store;
   int local_ranks = 1;  // processes of this training on this machine
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
-  // Says what a save does whose step is the newest of the run already.
+  // Says what a save does if its step is the newest of the run already.
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
@@ -178,8 +178,10 @@ class AsyncCheckpointer {
   // unchanged until AwaitStaged has returned. Returns false when the step is skipped (WhenBusy).
   //
   // kInvalidArgument names what is wrong with `state`. kUnavailable: not enough memory.
-  // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited). No
-  // save is started then. Two errors come from AwaitStaged instead, once, and nothing is saved.
+  // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
+  // the checkpointer is closed. No save is started then.
+  //
+  // Two errors come from the AwaitStaged of this save, once, and nothing is saved.
   // kFailedPrecondition: the run has a later step. kAlreadyExists: the run has this step, and
   // on_existing is kError.
   //
