@@ -122,8 +122,8 @@ class Store {
   Store& operator=(const Store&) = delete;
   virtual ~Store() = default;  // waits for background work. What was committed is safe
 
-  // Makes an empty store in `path`. The folder must not exist, be empty, or hold what a Create that
-  // was cut short has left. kAlreadyExists: there is a store, or the root of a group.
+  // Makes an empty store in `path`. The folder may be missing, or be empty, or hold what a Create
+  // that was cut short has left. kAlreadyExists: there is a store, or the root of a group.
   // kFailedPrecondition: the folder holds something else. kLocked: another process is making a
   // store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
