@@ -73,7 +73,7 @@ class NameMap {
 };
 
 // RNG states, some items, and tensors saved with ReplicaPolicy::kKeepPerRank belong to single
-// ranks. Says what a load does with them when the topologies say that the number of ranks has
+// ranks. This says what a load does with them when the topologies say that the number of ranks has
 // changed. They belong to no rank of the new job then.
 enum class RankStates {
   kError,  // the load fails, and kInvalidArgument names them
