@@ -30,7 +30,7 @@
 
 namespace varve {
 
-// Names a checkpoint: a step of a run.
+// A step of a run, by name.
 struct CheckpointId {
   std::string run;
   uint64_t step = 0;
