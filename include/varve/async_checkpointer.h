@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AsyncCheckpointer: saves a training in the background of its next steps.
+// AsyncCheckpointer saves the state of a training in the background, during the next steps.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt"));
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
@@ -11,15 +11,17 @@
 //   return ckpt->Close();                        // the last save is durable, or this is the error
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
-// has returned. They change in the optimizer step and nowhere else, so staging may overlap the next
-// forward and backward. Of the state only what differs from the step before is copied: each chunk
-// is digested where it lies, and staged when its digest is new. The digest of each staged chunk is
-// computed once more before it is encoded, so a chunk that changed while it was staged fails the
-// save, by its tensor's name. A save for which AwaitStaged is never called is not committed, and
-// the next BeginSave is an error. An AwaitStaged that comes after the tensors have changed is found
-// by CheckpointerOptions::check_staging.
+// has returned. A trainer changes its tensors in the optimizer step and nowhere else, so a save may
+// read them during the next forward and backward pass. Each chunk of a tensor is digested where it
+// lies. A chunk whose digest differs from that of the step before is staged, which means copied to
+// memory of the checkpointer. The digest of each staged chunk is computed once more before the
+// chunk is encoded. A chunk that changed while it was staged therefore fails the save, and the
+// error names its tensor. A save for which AwaitStaged is never called is not committed, and the
+// next BeginSave returns an error. CheckpointerOptions::check_staging finds an AwaitStaged that is
+// called after the tensors have changed.
 //
-// Thread rule: one thread at a time, the trainer's. AwaitStaged works on that thread, too.
+// Thread rule: one thread at a time, the trainer's. AwaitStaged uses that thread to digest and copy
+// chunks.
 #pragma once
 
 #include <chrono>
@@ -42,32 +44,34 @@
 
 namespace varve {
 
-// What BeginSave does while the save before is still under way. Commits never overtake one another.
+// Says what BeginSave does while the save before is still in progress. Commits never overtake one
+// another.
 enum class WhenBusy {
-  kWait,  // for it to be durable
+  kWait,  // waits until that save has ended
   kSkip,  // does not save this step
 };
 
-// Ranks that hold the same part of a tensor hold replicas of it, which are saved once. What to do
-// when their bytes differ.
+// Ranks that hold the same part of a tensor hold replicas of it, which are saved once. The policy
+// says what a save does when the bytes of replicas differ.
 enum class ReplicaPolicy {
   kMustBeEqual,  // the save fails, and names the tensor and the ranks
-  kTakeLowest,   // the lowest rank's is saved; the others are named in SaveStats::warnings
-  // They are no replicas: each rank's is saved as a tensor of its own, "rank_00003/NAME", equal or
-  // not. A Restore by as many ranks gives each its own back; LoadOptions::rank_states says what
-  // other ranks get.
+  // The replica of the lowest rank is saved. SaveStats::warnings names the ranks that differ.
+  kTakeLowest,
+  // The save does not compare them. It saves the tensor of each rank under a name of its own,
+  // "rank_00003/NAME". A Restore by the same number of ranks gives each rank its own tensor back.
+  // When the number of ranks has changed, LoadOptions::rank_states decides.
   kKeepPerRank,
-  // As kMustBeEqual, but padding does not count: replicas that differ there alone are one, and the
-  // padding of any of them is saved. Not for tensors on devices: those must be equal.
+  // As kMustBeEqual, but padding is not compared. Replicas that differ in padding alone are saved
+  // once, with the padding of any of them. Tensors on devices must be equal, padding included.
   kEqualButPadding,
 };
 struct ReplicaRule {
-  std::string glob;  // of tensor names
+  std::string glob;  // matches tensor names
   ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
 };
 
-// What one save did and cost. Seconds are counted from BeginSave. With ranks, of what this rank
-// saved.
+// Says what one save did and what it cost. With many ranks, all numbers are those of this rank.
+// Times are in seconds. A save starts in BeginSave, after the wait for the save before it.
 struct SaveStats {
   uint64_t step = 0;
   Status status;  // of the save, or of the retention after it
@@ -75,136 +79,155 @@ struct SaveStats {
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;
   uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the step before
-  uint64_t staged_bytes = 0;   // of them, copied; the rest did not fit the staging budget
-  // Of these, on devices: had no room in the staging there, so the trainer waited until they were
-  // on their way to the host.
+  uint64_t staged_bytes = 0;   // the part of changed_bytes that fit in the staging budget
+  // The part of staged_bytes that had no room in the staging memory of its device. AwaitStaged held
+  // the trainer until these bytes were copied to the host.
   uint64_t waited_bytes = 0;
-  uint64_t new_bytes = 0;      // of them, raw bytes of chunks that the store did not have
-  uint64_t stored_bytes = 0;   // encoded bytes of those
-  uint64_t dropped_steps = 0;  // by the retention
-  int attempts = 0;
-  double stall_seconds = 0;         // that the trainer was held in BeginSave and AwaitStaged
-  double busy_wait_seconds = 0;     // of the stall: waiting for the save before
-  double staging_wait_seconds = 0;  // of the stall: waiting for the encoder, as staging was full
-  double staged_seconds = 0;        // until the trainer might change its tensors
-  double durable_seconds = 0;       // until the checkpoint was durable
-  Compression compression = Compression::kAuto;  // that was used
-  // Replicas that differ, see ReplicaPolicy::kTakeLowest; and those of SaveReport.
+  uint64_t new_bytes = 0;           // raw bytes of chunks that the store did not have
+  uint64_t stored_bytes = 0;        // encoded bytes of these chunks
+  uint64_t dropped_steps = 0;       // steps that the retention after this save dropped
+  int attempts = 0;                 // tries to commit
+  double stall_seconds = 0;         // spent by the trainer in BeginSave and AwaitStaged
+  double busy_wait_seconds = 0;     // the part of the stall that waited for the save before
+  double staging_wait_seconds = 0;  // the part that waited for the encoder, as staging was full
+  double staged_seconds = 0;        // from the start to the end of AwaitStaged
+  double durable_seconds = 0;       // from the start to the end of the commit. 0: not committed
+  Compression compression = Compression::kAuto;  // the one that this save used
+  // Warnings of SaveReport, and replicas that differ (ReplicaPolicy::kTakeLowest).
   std::vector<std::string> warnings{};
 };
-// One line: step, sizes, times, why it waited, warnings, and the error if there is one.
+// Returns one line with step, sizes, times, reasons for waiting, warnings, and the error if any.
 std::string ToString(const SaveStats& metrics);
 
 struct CheckpointerOptions {
   std::string run = "main";
-  // For what has changed and is not yet encoded. 0 = the smaller of the state and half of the free
-  // RAM. When more than that changes at once, AwaitStaged waits until the encoder has read the rest
-  // where it lies, and the metrics say for how long.
+  // Bytes of host memory for chunks that changed and are not encoded yet. 0 = the smaller of the
+  // state and half of the free memory. When more bytes change in one step, AwaitStaged waits until
+  // the encoder has read the rest from the trainer's memory. SaveStats says how long.
   uint64_t staging_budget_bytes = 0;
-  // For chunks on their way and RocksDB's buffers. Thread count, codec and chains as for any store;
-  // `num_threads` here: 0 = half of the cores, divided by local_ranks.
+  // Settings of the store. `num_threads` is the number of threads that save. Here 0 = half of the
+  // cores, divided by local_ranks. A Restore uses all cores.
   StoreOptions store;
-  int local_ranks = 1;  // processes that share this machine
-  // Where the tensors with a device are; null = there are none. See varve/cuda.h.
+  int local_ranks = 1;  // processes of this training on this machine
+  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
+  // Says what a save does if its step is the newest of the run already.
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
-  // With ranks: how long this rank waits for another, in the calls of the RankGroup and in the
-  // background. One whose connection is closed is not waited for. Unset: the RankGroup's own limit,
-  // and 2 minutes in the background.
+  // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
+  // in the background. It does not wait for a rank whose connection is closed. Unset: the limit of
+  // the RankGroup, and 2 minutes in the background.
   std::optional<std::chrono::milliseconds> timeout{};
-  // With ranks. The first rule that matches a name decides; without one, replicas must be equal.
+  // With many ranks: the first rule that matches a tensor's name decides. Replicas that no rule
+  // matches must be equal.
   std::vector<ReplicaRule> replicas;
-  // A commit that fails with an I/O error is tried again so many times, after 1, 2, 4 ... seconds,
-  // if all that changed was staged. So is the begin of a save, and AwaitStaged then waits for it.
-  // With ranks each tries again to store its own part, while the others wait; what fails after that
-  // fails the save on all of them.
+  // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
+  // seconds. It is tried again only if all chunks that changed were staged. The start of a save is
+  // tried again in the same way, and AwaitStaged waits for that. With many ranks, each rank tries
+  // again to store its own part while the others wait. If it still fails, the save fails on all
+  // ranks.
   int retries = 0;
-  // For bringing a trainer up: the share of chunks, 0 to 1, that BeginSave digests before it
-  // returns, and AwaitStaged once more; at least one of each tensor on the host. A tensor that has
-  // changed in between fails the save by its name: AwaitStaged comes too late. It costs a digest
-  // pass of that share in either call. Tensors on devices are not checked.
+  // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
+  // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
+  // host is checked. A tensor that has changed in between fails the save by name, because
+  // AwaitStaged was called too late. Each of the two calls takes as long as a digest pass over that
+  // share. Tensors on devices are not checked.
   double check_staging = 0;
-  // True: the error of a failed save is returned by every later call. False: later saves go on, the
-  // error is in the metrics, and Close returns it.
+  // True: after a save has failed, each call that saves, restores or waits returns its error, and
+  // so does Close. False: later saves go on. The error is in SaveStats, and Close returns it.
   bool failure_is_fatal = true;
-  // What stays after each commit; unset = everything. The step just saved always stays.
+  // Says which steps stay after each commit. The step just saved always stays. Unset = all steps
+  // stay.
   std::optional<RetentionPolicy> retention;
-  // Called when a save has ended, well or not, and AwaitStaged has returned; or when one was
-  // skipped. On a thread of the checkpointer, or the caller's when skipped, perhaps at the same
-  // time. Must not call the checkpointer, nor throw.
+  // Called once for each save, when it has ended (durable or failed) and AwaitStaged has returned.
+  // A thread of the checkpointer calls it. Also called for each step that was skipped, on the
+  // thread that called BeginSave, perhaps at the same time. It must not call the checkpointer, and
+  // must not throw.
   std::function<void(const SaveStats&)> on_save;
 };
 
 struct BeginOptions {
-  // When the machine will be gone. As many threads work then as there are cores; and data is stored
-  // without compression when the estimate says that it might not be durable in time otherwise.
+  // The time at which the machine is taken away. With a deadline, a save uses as many threads as
+  // there are cores. It stores data uncompressed when encoding is estimated to take more than half
+  // of the time left. Unset: no deadline.
   std::optional<std::chrono::steady_clock::time_point> deadline{};
-  // AwaitStaged follows without any work of the trainer before it, as in Save: chunks on devices
-  // are then copied within the device at once, as far as that has staging memory.
+  // True: the caller calls AwaitStaged at once, as Save does. Chunks on devices are then copied
+  // within their device first, as far as that has staging memory.
   bool waits_at_once = false;
 };
 
 class AsyncCheckpointer {
  public:
-  // Opens the store, or makes it. Errors as Store::OpenOrCreate.
+  // Opens the store in `path`, or makes it. Errors as Store::OpenOrCreate. kInvalidArgument: an
+  // option is out of range. kFailedPrecondition: also when `path` is the root of a group, which
+  // OpenGroupCheckpointer opens. kUnavailable: the system gives no more threads.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
-  virtual ~AsyncCheckpointer() = default;  // as Close; an error nobody has seen goes to stderr
+  // Closes. Prints an error that no call has returned to standard error.
+  virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
   AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;
 
-  // Pays now what the first save would: takes the staging memory for a state of this size.
-  // kInvalidArgument as BeginSave.
+  // Takes the staging memory for a state of this size now, so that the first save does not wait for
+  // it. Waits for a save in progress. kInvalidArgument: as BeginSave. kUnavailable: not enough
+  // memory.
   virtual Status Prewarm(const TrainingState& state) = 0;
 
-  // Starts to save. kFailedPrecondition: as RequireAwaited of the save before, and nothing is
-  // begun. Copies everything of `state` but the tensors' data, which must stay as they are until
-  // AwaitStaged has returned. False: skipped, see WhenBusy. kInvalidArgument names what is wrong
-  // with `state`. kAlreadyExists, kFailedPrecondition: the step is not the newest of its run; these
-  // come from AwaitStaged, once, and nothing is saved.
+  // Starts a save. Threads of the checkpointer read the tensors after the call has returned. The
+  // caller may change or destroy `state` then, but the memory of the tensors must stay valid and
+  // unchanged until AwaitStaged has returned. Returns false when the step is skipped (WhenBusy).
   //
-  // The first save after a Restore of an earlier step moves the steps after it to a run of their
-  // own, RUN~1, ..., so that saving them again just works (Store::Rewind).
+  // kInvalidArgument names what is wrong with `state`. kUnavailable: not enough memory.
+  // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
+  // the checkpointer is closed. No save is started then.
+  //
+  // Two errors come from the AwaitStaged of this save, once, and nothing is saved.
+  // kFailedPrecondition: the run has a later step. kAlreadyExists: the run has this step, and
+  // on_existing is kError.
+  //
+  // The first save after a Restore of an earlier step moves the steps after the restored one to a
+  // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
-  // Returns when the trainer may change its tensors. No effect when nothing is being staged. Wait
-  // and all that waits for a save call it. A save commits after it.
+  // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
+  // Every call that waits for a save also does this. A save commits only after AwaitStaged. An
+  // error is that of the save, or of an earlier save (failure_is_fatal).
   virtual Status AwaitStaged() = 0;
-  // For who knows that the tensors have changed, as after an optimizer step: kFailedPrecondition
-  // when a save has begun and AwaitStaged has not been called for it, as what was copied may be of
-  // two steps. That save fails, is not committed, and its memory is not read any more.
+  // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
+  // has started, and AwaitStaged has not been called for it. The chunks that were copied may then
+  // be of two steps. That save fails and is not committed, and its tensors are not read any more.
   virtual Status RequireAwaited() = 0;
-  // Both, one after the other.
+  // Calls BeginSave, then AwaitStaged. Results and errors as theirs.
   Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
 
-  // Returns when the last save is durable, or has failed.
+  // Returns when the last save is durable, or has failed. Errors as AwaitStaged.
   virtual Status Wait() = 0;
-  // Waits, then gives the staging memory back to the system; the next save takes it again.
+  // Waits, then gives the staging memory back to the system. The next save takes it again.
   virtual Status ReleaseStaging() = 0;
 
-  // Goes back to a step, and on from there: see BeginSave. To look at a step and stay, use
-  // LoadState with a reader of store(). Waits, then loads: "latest", "best:loss",
-  // "best:accuracy:max", a number or a tag, of this run. LoadState says how; errors as there, and
-  // kNotFound.
+  // Waits for a save in progress, then loads a step of this run into `into`, to go on training from
+  // there (see BeginSave). `step` is a step expression (varve/step.h), such as "latest",
+  // "best:loss", a number or a tag. Errors as LoadState. kNotFound: no such step. To read a step
+  // without going back to it, use LoadState with a reader of store().
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
 
-  // For what is known only after the save, as the result of an evaluation. Waits when it is this
-  // step that is being saved. kNotFound names the step.
+  // SetMetrics adds metrics to a saved step, and SetTag names it, as the functions of Store. They
+  // are for what is known only after the save, such as the result of an evaluation. They wait if
+  // this step is being saved. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
-  // Waits for what is under way, and closes the store. Returns an error that no call has returned
-  // yet, or that is fatal. Calls after it fail; a second Close does nothing.
+  // Waits for the save in progress, and closes the store. Returns the error of the first save that
+  // failed, also when failure_is_fatal is false. Calls after it fail. A second Close does nothing.
   virtual Status Close() = 0;
 
-  // Of the last save that ended or was skipped; nullopt before the first.
+  // Statistics of the last save that ended or was skipped. nullopt: there was none.
   virtual std::optional<SaveStats> last_stats() const = 0;
-  // The error that every later call returns, see failure_is_fatal; Ok: none. With ranks it is this
-  // rank's own, and asks no other.
+  // The error that later calls return (failure_is_fatal), or Ok. With many ranks, it is the error
+  // of this rank. The call does not communicate.
   virtual Status failure() const = 0;
-  // For queries beside the saves. Not after Close.
+  // The store, for queries, also during saves. The checkpointer owns it. Do not use it after Close.
   virtual Store& store() = 0;
 
  protected:

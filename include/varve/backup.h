@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A consistent copy of a store, taken while a writer may be at work and without its help.
+// BackUp makes a consistent copy of a store. A writer may be at work meanwhile, and need not help.
 //
 //   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
 //   if (!report.ok()) return report.status();
@@ -18,28 +18,30 @@
 namespace varve {
 
 struct BackupOptions {
-  // True: also reads and decodes every chunk of the copy. Its structure and every copied file are
-  // verified always.
+  // True: also reads and decodes every chunk of the copy. The structure of the copy and every
+  // copied file are always verified.
   bool read_data = false;
   Progress progress;  // in bytes of files
 };
 
 struct BackupReport {
-  uint64_t num_steps = 0;     // in the copy
-  uint64_t copied_files = 0;  // that the copy did not have yet
-  uint64_t copied_bytes = 0;
-  uint64_t total_bytes = 0;  // of all files of the copy
+  uint64_t num_steps = 0;     // steps in the copy
+  uint64_t copied_files = 0;  // files that the copy did not have before
+  uint64_t copied_bytes = 0;  // bytes of these files
+  uint64_t total_bytes = 0;   // bytes of all files of the copy
   std::chrono::duration<double> elapsed{};
 };
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
-// earlier copy up to date. Takes no lock on the store and writes nothing to it. Until the last
-// moment an earlier copy stays as it was. Then one rename makes it the new one, so a crash leaves
-// either. Thread rule: any thread, and one call at a time for a destination.
+// earlier copy up to date. Takes no lock on the store and writes nothing to it. An earlier copy
+// stays as it was until one rename at the end, which makes it the new copy. So a crash leaves
+// either the earlier or the new copy.
+//
+// Thread rule: any thread. One call at a time for each destination.
 //
 // kNotFound: there is no store. kFailedPrecondition: `destination` holds something else, the copy
-// of another store, or a copy that was written to since (its steps would be lost). kLocked: the
-// destination is in use. kCorruption: the copy did not pass its check, and the earlier one stays.
+// of another store, or a copy that has steps of its own, which would be lost. kLocked: the
+// destination is in use. kCorruption: the copy did not pass its check. The earlier copy stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

@@ -37,7 +37,7 @@ struct CheckpointId {
   bool operator==(const CheckpointId&) const = default;
 };
 
-// What the store knows of a checkpoint without reading any tensor.
+// Describes a checkpoint, as far as the store knows without reading its tensors.
 struct CheckpointInfo {
   CheckpointId id;
   std::chrono::system_clock::time_point created;  // microseconds, UTC
@@ -45,12 +45,14 @@ struct CheckpointInfo {
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;  // raw bytes of all tensors as the trainer sees them
   uint64_t new_bytes = 0;      // raw bytes of chunks that were not in the store before
-  uint64_t stored_bytes = 0;   // encoded bytes of those
+  uint64_t stored_bytes = 0;   // encoded bytes of these chunks
   std::map<std::string, double> metrics;
-  std::vector<std::string> tags;  // by name
+  std::vector<std::string> tags;  // sorted
 };
 
-// Bytes of chunks, by how their frames predict them ("raw", "keyframe", "delta", "scaled delta").
+// Counts the chunks that are stored in one way: "raw", "keyframe", "delta" or "scaled delta". A
+// frame is an encoded chunk. Frames that are deltas are encoded against another frame
+// (docs/frame.md).
 struct CodecUse {
   std::string codec;
   uint64_t num_chunks = 0;
@@ -58,9 +60,10 @@ struct CodecUse {
   uint64_t stored_bytes = 0;
 };
 
-// The same bytes by the coder of each plane ("raw", "zstd", "sparse", ...). "header" is what frames
-// hold besides planes. "unknown" is the whole of each frame from a varve that did not count coders.
-// All rows together are all bytes of the frames.
+// Counts the planes that one coder has encoded: "raw", "zstd", "sparse" and others. A frame is
+// split into planes, such as the low and the high bytes of its elements (docs/frame.md). The coder
+// "header" stands for the other bytes of frames. "unknown" stands for whole frames of a varve that
+// did not count coders. The rows of all coders add up to all bytes of the frames.
 struct CoderUse {
   std::string coder;
   uint64_t num_planes = 0;
@@ -68,24 +71,25 @@ struct CoderUse {
   uint64_t stored_bytes = 0;
 };
 
-// What a Commit saved, and what it cost. Bytes are counted as in CheckpointInfo.
+// Says what a Commit saved, and what it cost. Bytes are counted as in CheckpointInfo.
 struct SaveReport {
   CheckpointId id;
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;
   uint64_t new_bytes = 0;
   uint64_t stored_bytes = 0;
-  std::chrono::duration<double> elapsed{};  // Begin to the end of Commit
-  std::vector<CodecUse> by_codec;           // of the chunks that it wrote
-  std::vector<CoderUse> by_coder;           // of the same
-  // What could not be read of the step that the save was compared with. It was stored anew, so this
-  // step is whole.
+  std::chrono::duration<double> elapsed{};  // from Begin to the end of Commit
+  std::vector<CodecUse> by_codec;           // the chunks that it wrote, by prediction
+  std::vector<CoderUse> by_coder;           // the chunks that it wrote, by coder
+  // Records of the parent step that could not be read. The save stored their chunks anew, so its
+  // own step is complete.
   std::vector<std::string> warnings{};
 };
 
-// Collects one checkpoint and makes it visible in one atomic step. Made by Store::Begin.
-// Thread rule: one thread at a time. The store must outlive the writer. A writer that is destroyed
-// without Commit abandons itself: nothing of it is ever visible.
+// Collects one checkpoint and makes it visible in one atomic step. Store::Begin makes it. If a
+// writer is destroyed without Commit, it calls Abandon.
+//
+// Thread rule: one thread at a time. The store must outlive the writer.
 class CheckpointWriter {
  public:
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -95,48 +99,55 @@ class CheckpointWriter {
   // Adds a tensor. Name, shape and strides are copied. `view.data` must stay valid *and unchanged*
   // until Commit or Abandon returns: varve reads it straight from there, on its own threads, and
   // makes no second copy of the state. kInvalidArgument: bad name, dtype, shape or strides, or a
-  // (name, shard) that this checkpoint has already. The writer stays usable then. Any other error
-  // is the save's own (disk full, say), after which only Abandon is left.
+  // (name, shard) that this checkpoint has already. The writer stays usable then.
+  // kFailedPrecondition: the writer has been committed or abandoned.
   virtual Status Put(const TensorView& view) = 0;
 
   // Adds an opaque item (data-loader state, a pickled object) of up to 64 MiB. The bytes are
-  // copied.
+  // copied. kInvalidArgument: a bad name, too many bytes, or an item of this name was added before.
   virtual Status PutBytes(std::string_view name, std::span<const std::byte> value) = 0;
 
-  // Both are stored and returned as given. Calling again replaces.
+  // The trainer progress and the topology are stored and read back unchanged. A second call
+  // replaces the first.
   virtual Status SetTrainerProgress(const TrainerProgress& state) = 0;
   virtual Status SetTopology(const Topology& topology) = 0;
 
-  // SetMetric sets a metric of this step, finite or not, which `best:loss` looks at. AddTag makes a
-  // tag name this step, and no other step of its run any more. kInvalidArgument: see ValidateTag.
+  // SetMetric sets a metric of this step, which may be infinite or NaN. The step expression
+  // "best:loss" compares the metrics named loss. AddTag makes a tag name this step. If another step
+  // of the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
   virtual Status SetMetric(std::string_view name, double value) = 0;
   virtual Status AddTag(std::string_view tag) = 0;
 
-  // Writes what is left, makes all of it durable, then makes it visible in one atomic step. When it
-  // returns ok the checkpoint survives power loss. On error nothing is visible and the writer is
-  // abandoned. kAlreadyExists when another writer committed the same step meanwhile.
+  // Encodes and writes the checkpoint, makes all of it durable, then makes it visible in one atomic
+  // step. When it returns ok, the checkpoint survives power loss. On error nothing is visible and
+  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile.
+  // kInvalidArgument: the shards of a tensor do not make a whole tensor, or replicas differ.
+  // kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;
 
-  // Gives up and removes what was written. Harmless after Commit or a second time.
+  // Ends the save without a checkpoint. Files that it wrote are removed. Does nothing after Commit
+  // or a second time.
   virtual void Abandon() = 0;
 
  protected:
   CheckpointWriter() = default;
 };
 
-// A tag is a name without '@', ':', '*' or white space that is no number and not "latest" or
-// "best".
+// Checks a tag: a name (ValidateName) without '@', ':', '*' or white space. Numbers, "latest" and
+// "best" are not allowed. kInvalidArgument says which rule is broken.
 Status ValidateTag(std::string_view tag);
-// A run is a name without '@', ':' or white space.
+// Checks the name of a run: a name (ValidateName) without '@', ':' or white space.
+// kInvalidArgument says which rule is broken.
 Status ValidateRun(std::string_view run);
 
-// One read of ReadMany, made by one of three functions: of a tensor, of a shard, or of a region. It
-// copies nothing: name, slice, layout, padding and buffer must stay until the read returns. `out`
-// is exactly the bytes of what is read, row-major. kInvalidArgument comes from the read.
+// Describes one read of ReadMany: of a tensor, of a shard, or of a region. It copies nothing, so
+// name, slice, layout, padding and buffer must stay valid until ReadMany returns. `out` must have
+// exactly as many bytes as are read, and gets them in row-major order. ReadMany returns the error
+// of a wrong request.
 class ReadRequest {
  public:
-  // Reads the global tensor. `slice` has one range an axis, or none for the whole tensor. A tensor
-  // that was saved without layouts is its shard 0.
+  // Reads the global tensor. `slice` has one range for each axis. Empty = the whole tensor. For a
+  // tensor that was saved without layouts, the global tensor is shard 0.
   static ReadRequest Tensor(std::string_view name, std::span<std::byte> out,
                             std::span<const Range> slice = {}) {
     return {name, kAllShards, out, slice, nullptr, {}};
@@ -148,8 +159,8 @@ class ReadRequest {
                            std::span<const Range> slice = {}) {
     return {name, number, out, slice, nullptr, {}};
   }
-  // Reads into `out`, the buffer of a region, what one shard holds of the region. All other bytes
-  // of `out` stay as they are. kInvalidArgument: the shard is of another global shape.
+  // Reads the part of a region that one shard holds. `out` is the buffer of the whole region. All
+  // other bytes of `out` stay as they are. kInvalidArgument: the shard has another global shape.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
     return {name, number, out, {}, &region, {}};
@@ -157,9 +168,9 @@ class ReadRequest {
   static ReadRequest Shard(std::string_view, uint32_t, std::span<std::byte>,
                            const ShardLayout&&) = delete;  // the layout would be gone
 
-  // Reads what `layout` holds of the global tensor, put together from the shards that have it,
-  // whatever their layouts. Padding gets `padding`, which is one element, or zeros when that is
-  // empty. When a shard of this very layout is stored, padding gets what was saved there.
+  // Reads the part of the global tensor that `layout` describes, from whatever shards hold it. If a
+  // shard with this very layout is stored, its padding is read, too. Otherwise padding in `out` is
+  // filled with `padding`, which is one element. Empty = zeros.
   static ReadRequest Region(std::string_view name, const ShardLayout& layout,
                             std::span<std::byte> out, std::span<const std::byte> padding = {}) {
     return {name, kAllShards, out, {}, &layout, padding};
@@ -167,7 +178,7 @@ class ReadRequest {
   static ReadRequest Region(std::string_view, const ShardLayout&&, std::span<std::byte>,
                             std::span<const std::byte> = {}) = delete;  // the layout would be gone
 
-  // For those who make a CheckpointReader of their own.
+  // The fields, for classes that implement CheckpointReader.
   std::string_view name() const { return name_; }
   uint32_t shard() const { return shard_; }  // kAllShards: the global tensor
   std::span<std::byte> out() const { return out_; }
@@ -189,9 +200,10 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
-// Reads one checkpoint. Made by Store::OpenCheckpoint.
-// Thread rule: any number of threads. The store must outlive the reader. When another process drops
-// the step while it is read, calls give kNotFound, never wrong bytes.
+// Reads one checkpoint. Store::OpenCheckpoint makes it. If the step is dropped while it is read,
+// calls return kNotFound, never wrong bytes.
+//
+// Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {
  public:
   CheckpointReader(const CheckpointReader&) = delete;
@@ -200,26 +212,27 @@ class CheckpointReader {
 
   virtual const CheckpointInfo& info() const = 0;
 
-  // All tensors, ordered by name: the global ones where shards have layouts, else each shard.
+  // All tensors, ordered by name. A tensor whose shards have layouts is listed as one global
+  // tensor. Otherwise each shard is listed.
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // The global tensor of a name, or one of its shards. A tensor that was saved without layouts is
-  // its shard 0. kNotFound names the tensor and the step.
+  // The global tensor of a name, or one of its shards. For a tensor that was saved without layouts,
+  // the global tensor is shard 0. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
-  // Reads a whole tensor. `out` must be exactly logical_bytes long (kInvalidArgument says both
-  // sizes). Every chunk's digest is verified. kCorruption names run, step, tensor and chunk. The
-  // contents of `out` are unspecified after an error.
+  // Reads a whole tensor, row-major. `out` must be exactly logical_bytes long (kInvalidArgument
+  // says both sizes). The digest of every chunk is verified. kCorruption names run, step, tensor
+  // and chunk. The contents of `out` are unspecified after an error.
   virtual Status Read(std::string_view name, std::span<std::byte> out) const = 0;
-  // Reads the slice given by one range an axis, row-major, and touches only the chunks that overlap
-  // it. Slices of sub-byte types must begin and end on whole bytes. Errors as Read, and
-  // kInvalidArgument: a range lies outside of its axis.
+  // Reads a slice, row-major. `slice` has one range for each axis. Only the chunks that overlap the
+  // slice are read. A slice of a type of less than a byte must begin and end on whole bytes. Errors
+  // as Read. kInvalidArgument: also when a range lies outside of its axis.
   virtual Status ReadSlice(std::string_view name, std::span<const Range> slice,
                            std::span<std::byte> out) const = 0;
-  // Reads many tensors, shards and regions in parallel. The first error wins. kCorruption names a
-  // tensor whose shards do not hold all of a region, or hold parts of it twice. Such holes are
-  // never filled with zeros.
+  // Reads many tensors, shards and regions in parallel. Returns the first error. kCorruption names
+  // a tensor whose shards do not hold all of a region, or overlap without being replicas. A missing
+  // part is never filled with zeros.
   virtual Status ReadMany(std::span<const ReadRequest> requests) const = 0;
 
   // ListBytes gives the names of the opaque items, ordered. ReadBytes gives one item. kNotFound:
@@ -227,7 +240,7 @@ class CheckpointReader {
   virtual Result<std::vector<std::string>> ListBytes() const = 0;
   virtual Result<std::vector<std::byte>> ReadBytes(std::string_view name) const = 0;
 
-  // Both give what the save set, and nullopt when it set none.
+  // The trainer progress and the topology of the save. nullopt: the save set none.
   virtual Result<std::optional<TrainerProgress>> ReadTrainerProgress() const = 0;
   virtual Result<std::optional<Topology>> ReadTopology() const = 0;
 

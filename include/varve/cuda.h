@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints of tensors in the memory of GPUs. In the library varve::cuda.
+// Saves and loads tensors in the memory of NVIDIA GPUs. This header needs the library varve::cuda.
 //
 //   VARVE_ASSIGN_OR_RETURN(const std::shared_ptr<varve::DeviceTensorSource> source,
 //                          varve::CudaTensorSource::Create({.streams = {{0, stream}}}));
@@ -13,15 +13,15 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // as a rule at once, too
 //   OptimizerStep(stream);                        // comes after the reads of the save
 //
-// The contract, on streams instead of threads: what has written the tensors is ordered before the
-// given stream at BeginSave. What changes them is on the given stream after AwaitStaged, or waits
-// for released(). Until then their memory stays allocated. No call waits for work on other streams
-// than the given ones and its own, and none synchronizes a device.
+// The contract is about streams instead of threads. At BeginSave, work that writes the tensors must
+// be ordered before the given stream. Work that changes or frees the tensors must come on the given
+// stream after AwaitStaged, or must wait for released(). No call waits for work on streams other
+// than the given ones and varve's own. No call synchronizes a device.
 //
-// The device digests its tensors, and only chunks that differ from the step before leave it. While
-// the trainer works, they are copied to the host from where they lie. Once it waits in AwaitStaged
-// (as AsyncCheckpointer::Save does at once), they are gathered in memory of the device, as far as
-// CudaOptions grants that.
+// The device digests its tensors. Only chunks that differ from the step before are copied to the
+// host. While the trainer works, they are copied straight from the tensors. While the trainer waits
+// in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
+// device, as far as CudaOptions::staging_bytes allows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,31 +35,34 @@
 
 namespace varve {
 
+// Names a stream of a device.
 struct CudaStream {
   int device = 0;
-  cudaStream_t stream = nullptr;  // of that device. The caller owns it
+  cudaStream_t stream = nullptr;  // a stream of that device. The caller owns it
 };
 
 struct CudaOptions {
-  // One for each device that has tensors. Must outlive the source.
+  // The trainer's stream of each device that has tensors, one for each device. The streams must
+  // outlive the source.
   std::vector<CudaStream> streams;
-  // Memory on each device, for chunks on their way while the trainer waits. 0: the trainer waits
-  // until they are on the host.
+  // Bytes of staging memory on each device, for chunks that are copied while the trainer waits. 0 =
+  // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
-  // Pinned memory of the host, for what is on its way to devices in a Restore. At least 32 MiB.
+  // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;
 };
 
-// One checkpointer at a time uses a source, and must be closed before the source goes.
+// Thread rule: as DeviceTensorSource. One checkpointer at a time uses a source. Close the
+// checkpointer before the source is destroyed.
 class CudaTensorSource : public DeviceTensorSource {
  public:
-  // kUnavailable: there is no such device, or not the memory. kInvalidArgument: two streams of one
-  // device.
+  // kUnavailable: there is no such device, or not enough memory. kInvalidArgument: no stream, two
+  // streams of one device, or bounce_bytes is too small.
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
-  // After AwaitStaged: an event behind all reads of the device's tensors, for streams other than
-  // the given one (cudaStreamWaitEvent). The source owns it. kInvalidArgument: no stream of this
-  // device was given.
+  // Returns an event that comes after all reads of the device's tensors. Call it after AwaitStaged,
+  // to make other streams than the given one wait (cudaStreamWaitEvent). The source owns the event.
+  // kInvalidArgument: no stream of this device was given.
   virtual Result<cudaEvent_t> released(int device) const = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The digest of a chunk: XXH3-128 of its raw bytes, seeded with the random seed of its store
-// (docs/format.md). It is the address by which chunks are shared, and the check of every read. Who
-// makes a DeviceTensorSource computes it:
+// The digest of a chunk is the XXH3-128 of its raw bytes, with the random seed of its store
+// (docs/format.md). Chunks with equal digests are shared. Every read verifies digests. A user who
+// writes a DeviceTensorSource computes them:
 //
 //   const varve::Digest digest = varve::ComputeDigest(/*seed=*/0, mine);
 //   std::puts(varve::ToHex(digest).c_str());
@@ -18,17 +18,17 @@
 
 namespace varve {
 
-// 128 bits, as two numbers. The canonical form, as in hexadecimal digits, has `hi` first.
+// A digest of 128 bits, as two numbers. Its text has `hi` first, as the canonical form of XXH3.
 struct Digest {
   uint64_t lo = 0;
   uint64_t hi = 0;
   auto operator<=>(const Digest&) const = default;
 };
 
-// XXH3_128bits_withSeed of the bytes. They may be empty. Does not fail.
+// Returns XXH3_128bits_withSeed of the bytes, which may be none. Does not fail.
 Digest ComputeDigest(uint64_t seed, std::span<const std::byte> bytes);
 
-// 32 hexadecimal digits, high half first, as `xxhsum -H2` prints them.
+// Returns 32 hexadecimal digits, high half first, as `xxhsum -H2` prints them.
 std::string ToHex(const Digest& digest);
 
 }  // namespace varve

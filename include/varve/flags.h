@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags by which people tell a trainer when to save and what to load, named as Megatron names
-// them, for any argument parser:
+// The flags of a trainer that say when to save and what to load. Their names are those of Megatron.
+// They work with any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
@@ -22,7 +22,7 @@
 
 namespace varve {
 
-// A plain value. TrainerHooks::Start copies it.
+// The values of all flags. A plain value. TrainerHooks::Start copies it.
 struct CheckpointFlags {
   std::string save;                       // --save FOLDER
   std::optional<uint64_t> save_interval;  // --save-interval STEPS
@@ -47,21 +47,24 @@ struct CheckpointFlags {
   std::optional<double> rank_timeout_in_secs;  // --rank-timeout-in-secs SECONDS
 };
 
+// Describes one flag to an argument parser.
 struct FlagSpec {
-  std::string name;   // "--save"
-  std::string value;  // what follows it, "FOLDER". Empty: nothing does
+  std::string name;   // e.g. "--save"
+  std::string value;  // the name of its value in a help text, e.g. "FOLDER". Empty = it has none
   std::string help;
-  // Sets it. The value is empty where none follows. kInvalidArgument names flag and value.
+  // Sets the field of CheckpointFlags. Pass "" to a flag without a value. kInvalidArgument names
+  // flag and value.
   std::function<Status(std::string_view value)> set;
 };
-// All flags, in the order of a help text. `flags` must outlive the result.
+// Returns all flags, in the order of a help text. `flags` must outlive the result.
 std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 
-// kInvalidArgument says in one sentence which flags do not go together, and what to do.
+// Checks that the flags fit each other. kInvalidArgument says in one sentence which do not, and
+// what to do.
 Status ValidateFlags(const CheckpointFlags& flags);
 
-// The retention that the flags ask for. It keeps the newest --max-checkpoint-keep, and also what
-// --keep-every and --keep-best say, and every tagged step. Unset: it keeps everything.
+// Returns the retention policy of the flags. It keeps the newest --max-checkpoint-keep steps, the
+// steps that --keep-every and --keep-best name, and every tagged step. Unset = all steps stay.
 std::optional<RetentionPolicy> RetentionOf(const CheckpointFlags& flags);
 
 }  // namespace varve

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of the whole model for what a rank calls by its own: layers that a pipeline stage counts
-// from 0, experts that an expert-parallel rank counts from 0, wrappers in front.
+// Turns a rank's own tensor names into names of the whole model. A pipeline stage counts its layers
+// from 0, an expert-parallel rank counts its experts from 0, and wrappers add prefixes.
 //
 //   varve::Pipeline pipeline{.layers = 7, .stages = 2, .chunks = 2};
 //   varve::GlobalNames names;
@@ -22,14 +22,15 @@
 
 namespace varve {
 
-// Layers on a pipeline. There are stages x chunks pieces in order of depth, and the first
-// layers % pieces of them have one layer more. Piece number chunk * stages + stage is that chunk of
-// that stage.
+// Says how layers are divided among pipeline stages. The layers are cut into stages * chunks
+// consecutive pieces. The first layers % pieces of them have one layer more. Piece number
+// chunk * stages + stage is that chunk of that stage.
 struct Pipeline {
   int64_t layers = 0;
   int64_t stages = 1;
-  int64_t chunks = 1;  // of each stage: virtual pipeline parallelism
+  int64_t chunks = 1;  // of each stage, for virtual pipeline parallelism
 };
+// The place of a layer. All numbers count from 0.
 struct PipelinePlace {
   int64_t stage = 0;
   int64_t chunk = 0;  // of the stage
@@ -37,34 +38,38 @@ struct PipelinePlace {
   bool operator==(const PipelinePlace&) const = default;
 };
 
-// The global layers of one chunk, and the global layers of a stage, chunk after chunk, as a stage
-// numbers them. kInvalidArgument says what is out of range. These functions are stateless.
+// LayersOfChunk returns the global layers of one chunk. LayersOfStage returns the global layers of
+// a stage, chunk after chunk, so that result[i] is the global number of the stage's own layer i.
+// kInvalidArgument says what is out of range. All functions here are stateless.
 Result<Range> LayersOfChunk(const Pipeline& pipeline, int64_t stage, int64_t chunk);
 Result<std::vector<int64_t>> LayersOfStage(const Pipeline& pipeline, int64_t stage);
-// Where a global layer is. kInvalidArgument says what is out of range.
+// Returns the place of a global layer. kInvalidArgument says what is out of range.
 Result<PipelinePlace> FindLayer(const Pipeline& pipeline, int64_t layer);
 
-// The global numbers of the experts of a rank: equal parts of `experts`, in order.
-// kInvalidArgument: the ranks do not divide the experts, or there is no such rank.
+// Returns the global numbers of a rank's experts. Each rank has an equal part of `experts`, in
+// order. kInvalidArgument: the ranks do not divide the experts, or there is no such rank.
 Result<std::vector<int64_t>> ExpertsOfRank(int64_t experts, RankOf ep);
 
+// Holds rules by which names are turned into global names.
+//
 // Thread rule: one thread at a time while rules are added. Then any thread may call Apply.
 class GlobalNames {
  public:
-  // In a name that has the dotted `prefix` followed by a number N, whole components wherever they
-  // stand, N becomes numbers[N]. Of several places the first counts. kInvalidArgument: an empty
-  // prefix, or one that has numbers already.
+  // Adds a rule for numbers behind `prefix`, which is one or more dotted components of a name. If a
+  // name has these components in a row, anywhere, and then a number N, the rule replaces N by
+  // numbers[N]. Only the first such place in a name counts. kInvalidArgument: the prefix is empty,
+  // or has numbers already.
   Status AddNumbers(std::string_view prefix, std::vector<int64_t> numbers);
 
-  // The global name, with global numbers and without torch's wrappers. The wrappers are
-  // "_orig_mod",
-  // "_fsdp_wrapped_module" and "_checkpoint_wrapped_module" wherever they stand, and "module" in
-  // front, however many times. "In front" also means behind what optimizer state is called by:
-  // exp_avg, exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param, main_param,
-  // each also behind "optimizer." or "optimizer.state.".
-  // nullopt: a component begins with "__pp". InfiniTrain gives such names to modules that are there
-  // under their own names, too. kInvalidArgument names the component whose number has no global
-  // one.
+  // Returns the global name: numbers are replaced, and the names of torch's wrappers are removed.
+  // Removed are the components "_orig_mod", "_fsdp_wrapped_module" and "_checkpoint_wrapped_module"
+  // anywhere, and all components "module" at the front of the name. "module" is also removed behind
+  // a kind of optimizer state at the front: exp_avg, exp_avg_sq, max_exp_avg_sq, momentum,
+  // momentum_buffer, master, fp32_param or main_param. "optimizer." or "optimizer.state." may come
+  // before the kind.
+  //
+  // nullopt: a component begins with "__pp". InfiniTrain gives such names to modules that also have
+  // names of their own. kInvalidArgument names the number that is not in `numbers`.
   Result<std::optional<std::string>> Apply(std::string_view name) const;
 
  private:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group: many ranks, each in a process of its own, that save one checkpoint together. The root is
-// a folder on a file system that all of them share.
+// A group is many ranks, each in a process of its own, that save one checkpoint together. Each rank
+// has a store of its own, called a member. The root of the group is the folder with all members. It
+// lies on a file system that all ranks share.
 //
 //   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch,      // one process, at each start
 //                          varve::Group::StartEpoch("root", num_ranks));
@@ -11,15 +12,15 @@
 //   ...                                                        // Put what this rank holds
 //   VARVE_RETURN_IF_ERROR(writer->Commit().status());          // the same Status on all ranks
 //
-// What Join returns is a Store. Store::Open and Store::OpenForReading take a root as well. A
-// checkpoint of a group holds the tensors of all ranks. The shards of one name are numbered over
-// all ranks: first those of rank 0 by their own numbers, then those of rank 1, and so on. Trainer
-// state, topology, tags and metrics are those of rank 0. Items are those of all ranks: NAME of the
-// lowest rank that has one, and NAME@RANK of others.
+// Join returns a Store. Store::Open and Store::OpenForReading also take a root. A checkpoint of a
+// group holds the tensors of all ranks. The shards of one name are numbered over all ranks: first
+// those of rank 0 in the order of their numbers, then those of rank 1, and so on. Trainer progress,
+// topology, tags and metrics are those of rank 0. Items are those of all ranks. If several ranks
+// have an item NAME, that of the lowest rank is called NAME, and those of other ranks NAME@RANK.
 //
-// What fails on one rank, or takes it too long, fails the save on all of them, and nothing of it is
-// visible. After a restart the records of the ranks before it have no effect any more, even if one
-// of their processes wakes up later.
+// If one rank fails or takes too long, the save fails on all ranks, and nothing of it is visible.
+// Each start of the job is an epoch. After a new start, ranks of earlier epochs change nothing any
+// more, even if one of their processes wakes up later.
 //
 // Thread rule: the functions may be called from any thread.
 #pragma once
@@ -37,11 +38,11 @@ namespace varve {
 
 struct JoinOptions {
   uint32_t rank = 0;
-  uint64_t epoch = 0;  // what StartEpoch gave
-  // Names the file system that the member stores of this rank lie on. A rank continues the store of
-  // an earlier rank of its own host only. Empty = the system's host name.
+  uint64_t epoch = 0;  // the result of StartEpoch
+  // The name of this rank's host. A rank continues a member that a rank of the same host had
+  // before, or makes a new member. Empty = the host name of the system.
   std::string host{};
-  // How long a save waits for the other ranks. Then it is given up, with an error that names the
+  // How long a save waits for the other ranks. After that the save fails, and the error names the
   // ranks that are missing.
   std::chrono::milliseconds timeout{120000};
   StoreOptions store{};
@@ -53,9 +54,10 @@ struct OpenSave {
   std::vector<uint32_t> missing_ranks;  // that have not saved their part
 };
 
+// Describes the state of a group.
 struct GroupStatus {
-  uint64_t epoch = 0;      // of the newest start
-  uint32_t num_ranks = 0;  // that it was for
+  uint64_t epoch = 0;      // the newest one
+  uint32_t num_ranks = 0;  // ranks of that epoch
   uint64_t num_members = 0;
   uint64_t num_log_files = 0;
   std::vector<OpenSave> open_saves;
@@ -63,16 +65,17 @@ struct GroupStatus {
 
 class Group {
  public:
-  // Notes a new start of the job, with this many ranks, and gives its number. Makes the root when
-  // there is none. Saves that earlier ranks have not finished are given up. kFailedPrecondition:
-  // the folder holds something else.
+  // Records a new start of the job, with this many ranks, and returns its number, the epoch. Makes
+  // the root when there is none. Saves that earlier epochs have not finished are given up.
+  // kFailedPrecondition: the folder holds something else.
   static Result<uint64_t> StartEpoch(const std::filesystem::path& root, uint32_t num_ranks);
 
-  // Opens the store of one rank. kAborted: there is a later start. kInvalidArgument: no such rank.
+  // Opens the group as one of its ranks. kAborted: there is a later epoch. kInvalidArgument: there
+  // is no such rank in the epoch.
   static Result<std::unique_ptr<Store>> Join(const std::filesystem::path& root,
                                              const JoinOptions& options);
 
-  // IsRoot says whether the folder is the root of a group. ReadStatus says what goes on there.
+  // IsRoot says whether a folder is the root of a group. ReadStatus says what is in it.
   static bool IsRoot(const std::filesystem::path& path);
   static Result<GroupStatus> ReadStatus(const std::filesystem::path& root);
 };

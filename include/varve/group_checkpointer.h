@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AsyncCheckpointer for a job of several ranks. All of them save one checkpoint, and every call
-// has one outcome on all of them.
+// An AsyncCheckpointer for a job of several ranks. All ranks save one checkpoint together, and
+// every call returns the same result on all of them.
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
@@ -20,27 +20,29 @@
 
 namespace varve {
 
-// Opens the root of a group (varve/group.h), or makes it. The call is collective: all ranks make
-// it. So are all calls of the result but last_stats, failure and store, in the same order on all
-// ranks. A collective call fails on all ranks alike. Its error is that of the lowest rank that has
-// one, with the rank's name, and a line for each other rank whose error says something else, 20 at
-// most. AwaitStaged asks the other ranks only when something is being staged. The next call that
-// saves, waits or closes returns an error that comes later.
+// Opens the root of a group (varve/group.h), or makes it. kFailedPrecondition: the root is not the
+// same folder on all ranks.
 //
-// The checkpointer speaks through `ranks` inside these calls only, on the caller's thread. `ranks`
-// must outlive the checkpointer and be used for nothing else meanwhile.
+// This call is collective, and so are the calls of the checkpointer, except for RequireAwaited,
+// last_stats, failure and store. All ranks make the collective calls in the same order. When ranks
+// fail in such a call, it fails on all ranks. The error is that of the lowest of these ranks, and
+// names it. It has a line for each other rank whose error differs, 20 lines at most. AwaitStaged
+// communicates only while a save is being staged. An error that a save meets after AwaitStaged is
+// returned by the next call that saves, waits or closes.
 //
-// Options and states of rank 0 decide what concerns the whole checkpoint: retention, metrics, tags,
-// trainer state and topology. Restore resolves "latest" and "best" on rank 0 alone. Items and
-// tensors are those of all ranks, and each rank may hold other shards of other tensors. What
-// several ranks hold alike, its replicas, is saved once. All ranks make the same plan, which says
-// who saves it. AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
-// commits after that. When the save before is under way on one rank, all ranks skip the step
-// (WhenBusy::kSkip).
+// The checkpointer uses `ranks` only inside these calls, on the caller's thread. `ranks` must
+// outlive the checkpointer, and must not be used for anything else meanwhile.
 //
-// Close waits for the last save. Destroying the checkpointer without Close waits at most 30 s for
-// other ranks. If one is gone, the save is aborted. kFailedPrecondition: the root is not the same
-// on all ranks.
+// Rank 0 decides what concerns the whole checkpoint: retention, metrics, tags, trainer progress and
+// topology. Restore resolves its step expression on rank 0 alone. Items and tensors are those of
+// all ranks. Each rank may hold other tensors, and other shards of them. Replicas, which several
+// ranks hold alike, are saved once. All ranks make the same plan, which says which rank saves each
+// replica. AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a save
+// commits only after that. With WhenBusy::kSkip, all ranks skip a step if the save before is still
+// in progress on one of them.
+//
+// Close waits for the last save. The destructor, without Close, waits at most 30 s for other ranks.
+// If a rank is gone, the save is aborted.
 Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
     const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options = {});
 

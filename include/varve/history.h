@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How tensors changed from step to step: what Store::Log and Store::Diff return. They compare chunk
-// lists, and do not read a list that both steps name. All types here are plain values.
+// The results of Store::Log and Store::Diff, which say how tensors changed from step to step. Both
+// functions compare lists of chunk digests. They do not read a list that both steps share. All
+// types here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +18,37 @@ namespace varve {
 struct TensorChange {
   uint64_t step = 0;
   uint64_t num_chunks = 0;      // in all shards of the tensor
-  uint64_t changed_chunks = 0;  // with other bytes than before, or new
-  uint64_t changed_bytes = 0;   // raw bytes of those
+  uint64_t changed_chunks = 0;  // chunks with other bytes than before, and new chunks
+  uint64_t changed_bytes = 0;   // raw bytes of the changed chunks
   uint64_t stored_bytes = 0;    // encoded bytes that this step's save stored for them
 };
 
-// How the elements of a tensor differ. Elements are compared by value as f64, except that two NaN
-// are equal. Complex elements are compared part by part.
+// Says how the elements of a tensor differ between an earlier tensor a and a later tensor b.
+// Elements are compared by value as f64, except that two NaN are equal. Complex elements are
+// compared part by part.
 struct ValueDiff {
   uint64_t num_elements = 0;
   uint64_t changed_elements = 0;
-  // max |b - a|. Infinite when a finite value became infinite or NaN.
+  // The maximum of |b - a|. Infinite when a finite value became infinite or NaN.
   double max_abs = 0;
-  // ||b - a|| / ||a||, Euclidean. Infinite when a is all zero and b is not.
+  // ||b - a|| / ||a||, with Euclidean norms. Infinite when a is all zero and b is not.
   double relative_norm = 0;
 };
 
 struct TensorDiff {
   std::string name;
   uint32_t shard = 0;
-  bool reshaped = false;  // other dtype or shape: all of it counts as changed
+  bool reshaped = false;  // the dtype or shape differs, so all chunks count as changed
   uint64_t num_chunks = 0;
   uint64_t changed_chunks = 0;
-  uint64_t changed_bytes = 0;       // raw bytes of those, in the later checkpoint
-  std::optional<ValueDiff> values;  // when asked for, not reshaped, and elements are whole bytes
+  uint64_t changed_bytes = 0;  // raw bytes of the changed chunks, in the later checkpoint
+  // Set when DiffOptions::values is set, not reshaped, and elements are whole bytes.
+  std::optional<ValueDiff> values;
 };
 
-// Tensors are ordered by name, then shard. A name that has changed in one shard is not in
-// `unchanged`. Shards that were cut in another way are compared as one tensor, whose chunks are
-// then pieces of as many elements.
+// Lists the tensors of two checkpoints, ordered by name, then shard. A tensor of which one shard
+// has changed is not in `unchanged`. A tensor that the two checkpoints cut into other shards is
+// compared as one global tensor. Its chunks are then pieces with as many elements as a chunk has.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;
@@ -54,9 +57,9 @@ struct CheckpointDiff {
 };
 
 struct DiffOptions {
-  // Which tensors to look at. Unset = all.
+  // Says whether to look at a tensor. Unset = look at all tensors.
   std::function<bool(std::string_view name)> include;
-  // True: reads the chunks that changed and compares their elements.
+  // True: reads the tensors that changed and compares their elements (TensorDiff::values).
   bool values = false;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything that connects a trainer with a store: its hooks and flags, asynchronous saves and
+// Includes everything that connects a trainer with a store: hooks and flags, asynchronous saves,
 // loads, layouts of shards, groups of ranks. A tool that only reads and writes checkpoints needs
 // varve/store.h alone.
 //
-// What needs other libraries has headers of its own: varve/cuda.h, varve/mpi_ranks.h and
+// It does not include the headers that need other libraries: varve/cuda.h, varve/mpi_ranks.h and
 // varve/nccl_ranks.h.
 #pragma once
 

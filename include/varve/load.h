@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads a checkpoint into a trainer's memory: all of it or parts, under other names, in other
-// types. An error lists everything that does not fit at once, before a byte of the target changes.
+// Loads a checkpoint into a trainer's memory, which is called the target. A load may take all or
+// parts of a checkpoint, rename tensors, and convert types. One error lists everything that does
+// not fit, before a byte of the target changes.
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto reader, store->OpenCheckpoint("main", 100));
 //   VARVE_ASSIGN_OR_RETURN(const auto report, varve::LoadState(*reader, {}, &state));
@@ -25,18 +26,18 @@
 
 namespace varve {
 
-// What to do about names. *Missing*: the target has a name that the checkpoint lacks. *Unexpected*:
-// the checkpoint has a name that the target lacks. The modes are those of Megatron's
-// --dist-ckpt-strictness. Another shape, or another dtype without `convert_dtype`, is always an
-// error.
+// Says what a load does about names that only one side has. *Missing*: the target has a name that
+// the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. The modes
+// are those of Megatron's --dist-ckpt-strictness. A tensor of another shape, or of another dtype
+// without `convert_dtype`, is always an error.
 enum class Strictness {
   kRaiseAll,            // missing and unexpected are errors
   kLogUnexpected,       // missing is an error, unexpected is listed in the report
   kAssumeOkUnexpected,  // missing is an error, unexpected is not looked for
-  kIgnoreAll,           // both are listed in the report, and what both have is loaded
+  kIgnoreAll,           // both are listed in the report. Tensors that both sides have are loaded
 };
-// "raise_all", "log_unexpected", "assume_ok_unexpected", "ignore_all". kInvalidArgument: another
-// name.
+// The names are "raise_all", "log_unexpected", "assume_ok_unexpected" and "ignore_all".
+// kInvalidArgument: ParseStrictness gets another name.
 std::string_view StrictnessName(Strictness strictness);
 Result<Strictness> ParseStrictness(std::string_view name);
 
@@ -45,16 +46,19 @@ Result<Strictness> ParseStrictness(std::string_view name);
 // Thread rule: one thread at a time while rules are added. Then any thread may call Apply.
 class NameMap {
  public:
-  // The name itself, or a whole dotted prefix of it: "x_1" turns x_1 and x_1.weight, never x_10.
-  // kInvalidArgument: one of them is empty, or another `to` for the same `from`.
+  // Renames the name `from`, and names that start with `from` and a dot: "x_1" renames x_1 and
+  // x_1.weight, never x_10. kInvalidArgument: `from` or `to` is empty, or `from` has another `to`
+  // already.
   Status AddPair(std::string_view from, std::string_view to);
-  // An ECMAScript expression, which must match the whole name. $1 ... in `to` are its groups.
-  // kInvalidArgument says what is wrong with the expression, or which group it does not have.
+  // Renames names that an ECMAScript regular expression matches as a whole. $1, $2 ... in `to`
+  // stand for its groups. kInvalidArgument says what is wrong with the expression, or which group
+  // it does not have.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space. Empty lines and
-  // lines that start with '#' say nothing. Errors name file and line, and nothing is added then.
+  // lines that start with '#' are skipped. Errors name file and line, and nothing is added then.
   Status AddFile(const std::filesystem::path& path);
 
+  // Returns the name in the target of a name in the checkpoint.
   std::string Apply(std::string_view name) const;
   bool empty() const { return pairs_.empty() && regexes_.empty(); }
 
@@ -68,82 +72,89 @@ class NameMap {
   std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
 };
 
-// What to do about RNG states, items and tensors (ReplicaPolicy::kKeepPerRank) of single ranks when
-// the number of ranks has changed. They belong to nobody in particular then.
+// RNG states, some items, and tensors saved with ReplicaPolicy::kKeepPerRank belong to single
+// ranks. This says what a load does with them when the topologies say that the number of ranks has
+// changed. They belong to no rank of the new job then.
 enum class RankStates {
-  kError,  // kInvalidArgument names them
+  kError,  // the load fails, and kInvalidArgument names them
   // They are left out and named in the report. The trainer makes new ones, e.g. from DerivedSeed.
   kDrop,
 };
-// A seed for a rank's generator when its saved state has no owner any more. It is a pure function,
-// well mixed, of what the run has consumed and the rank.
+// Returns a seed for a rank's generator whose saved state was left out. It is a hash (splitmix64)
+// of the consumed samples and the rank.
 uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank);
 
 struct LoadOptions {
   Strictness strictness = Strictness::kRaiseAll;
-  // False: tensors of role kOptimizer stay as they are, in the target and in the checkpoint.
+  // False: tensors of role kOptimizer are not loaded. They are neither missing nor unexpected.
   bool optimizer = true;
   // False: the learning-rate schedule of the target stays.
   bool lr_scheduler = true;
-  // False: loads nothing of the trainer state and the items (finetune).
+  // False: the trainer progress and the items are not loaded, as for fine-tuning.
   bool trainer_state = true;
-  // Globs ('*' is any run of characters) of target names. What they leave out is neither loaded nor
-  // missing nor unexpected. No include = everything. But a master that is left out, by these or by
-  // `optimizer`, is made from its weight when that is loaded. Otherwise the next step of the
-  // optimizer would undo the load.
+  // Globs of target names ('*' is any run of characters). A tensor that they leave out is not
+  // loaded, and is neither missing nor unexpected. No include = everything. There is one exception:
+  // a master that is left out, by these or by `optimizer`, is made from its weight if the weight is
+  // loaded. Otherwise the next optimizer step would undo the load.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   NameMap rename;
   // True: converts between F64, F32, BF16, F16, F8_E4M3 and F8_E5M2. Widening is exact. Narrowing
-  // rounds to nearest, ties to even, and overflows to infinity (F8_E4M3, which has none: to NaN).
+  // rounds to nearest, ties to even. A value that is too large becomes infinity, or NaN in F8_E4M3,
+  // which has no infinity.
   bool convert_dtype = false;
-  // False: a checkpoint of another topology than that of `into` is refused, by an error that names
+  // False: kInvalidArgument when the checkpoint and `into` have different topologies. It names
   // both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
-  // Which rank this is. Its own tensors of those that were saved per rank ("rank_00003/NAME") fill
-  // NAME, and those of other ranks are not looked at. Unset: they are tensors like any other.
-  // OpenGroupCheckpointer and TrainerHooks set it.
+  // The number of this rank. A tensor that was saved per rank, as "rank_00003/NAME", fills NAME of
+  // rank 3 alone. Other ranks ignore it. Unset: such a tensor is loaded under its full name, like
+  // any other. OpenGroupCheckpointer and TrainerHooks set this.
   std::optional<uint32_t> rank{};
-  // For Restore by many ranks, when set on any of them. One rank reads what several ranks want of
-  // the checkpoint, and sends the others their part. For storage that is slower than what is
-  // between the ranks. A load of one rank does not look at it.
+  // True on any rank: in a Restore by many ranks, a chunk that several ranks need is read by one of
+  // them, which sends it to the others. Use it when the storage is slower than the network between
+  // the ranks. A load by one rank ignores it.
   bool exchange = false;
-  // The source of tensors with a device. Null = there are none. AsyncCheckpointer::Restore and
-  // TrainerHooks use the checkpointer's.
+  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
+  // AsyncCheckpointer::Restore and TrainerHooks use that of the checkpointer.
   std::shared_ptr<DeviceTensorSource> devices{};
-  // Names of tensors that other ranks of the target have. They are not unexpected.
+  // Names of tensors that other ranks of the target have, so they are not unexpected.
   // OpenGroupCheckpointer and TrainerHooks set them.
   std::set<std::string, std::less<>> on_other_ranks{};
 };
 
+// Says what a load did. Names are those of the target.
 struct LoadReport {
-  CheckpointId id;
-  uint64_t stored_bytes = 0;            // what the save of the checkpoint added to its store
-  uint64_t num_tensors = 0;             // of the target that were filled
-  uint64_t bytes = 0;                   // of its memory, tied tensors once
+  CheckpointId id;                      // the checkpoint that was loaded
+  uint64_t stored_bytes = 0;            // bytes that the save of the checkpoint added to its store
+  uint64_t num_tensors = 0;             // tensors of the target that were filled
+  uint64_t bytes = 0;                   // bytes of these tensors. Tied tensors count once
   std::vector<std::string> missing;     // see Strictness
-  std::vector<std::string> unexpected;  // names of the checkpoint, after `rename`
+  std::vector<std::string> unexpected;  // see Strictness. Names of the checkpoint, after `rename`
   std::vector<std::string> converted;   // "name: BF16 to F32"
-  std::vector<std::string> made;        // made from their master, or masters from their weights
+  std::vector<std::string> made;        // weights made from masters, and masters from weights
   std::vector<std::string> dropped;     // states of single ranks, see RankStates
   double seconds = 0;
 };
 
-// Loads into the memory of `into->tensors`, and replaces `into->trainer` (when the checkpoint has
-// one) and `into->items` as the options say. Topology, metrics and tags are not touched.
+// Loads the checkpoint of `reader` into the memory of `into->tensors`. Replaces `into->items`, and
+// `into->trainer` if the checkpoint has trainer progress, as the options say. Topology, metrics and
+// tags of `into` stay.
 //
-// A tensor that only the target has is made, where that can be, from its partner in the checkpoint:
-// a weight by rounding its master, a master by widening its weight. Tied tensors of the target are
-// read once, and must be equal in the checkpoint, which may lack all names but one. Tensors that
-// share memory in another way may get the values of any of them.
+// If the checkpoint lacks a weight and has its master, the weight is made by rounding the master.
+// If it lacks a master and has its weight, the master is made by widening the weight. Tied tensors
+// of the target are read once. The checkpoint may have some of their names only, and its tensors of
+// these names must be equal. Tensors of the target that share memory without being tied may get the
+// values of any of them.
 //
-// Strided and converted tensors take up to 64 MiB of scratch memory. Thread rule: one thread at a
-// time for a target. A load uses all cores.
+// A load uses all cores. Strided and converted tensors take up to 64 MiB of scratch memory.
 //
-// kInvalidArgument lists every mismatch, one a line, after a line that names the step, and nothing
-// has changed. After any other error (kCorruption, kIOError, kNotFound when the step was dropped
-// meanwhile) the tensors are unspecified, and the rest has not changed.
+// Thread rule: one thread at a time for each target.
+//
+// kInvalidArgument names the step and lists every mismatch, each on a line. Nothing has changed
+// then. After any other error the contents of the tensors are unspecified, and the other fields of
+// `into` have not changed. kCorruption: stored bytes are damaged. kNotFound: the step was dropped
+// meanwhile.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

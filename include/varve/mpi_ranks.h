@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RankGroup over MPI. It is in a library of its own, varve::mpi, so that only who asks for it is
-// linked with MPI: in CMake, target_link_libraries(trainer varve::varve varve::mpi).
+// Makes a RankGroup over MPI. It is in a library of its own, varve::mpi, so that other programs are
+// not linked with MPI. In CMake: target_link_libraries(trainer varve::varve varve::mpi).
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::MpiRanks());   // under mpirun
 //
-// A rank that leaves is noticed by the timeout only. When a process dies, mpirun ends the whole
-// job.
+// Other ranks notice by the timeout that a rank has left the group. When a process dies, mpirun
+// ends the whole job.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@
 namespace varve {
 
 struct MpiRanksOptions {
-  // What MPI_Comm_c2f makes of the communicator of the ranks. Unset: MPI_COMM_WORLD. The group
-  // speaks on a duplicate of it.
+  // The communicator of the ranks, as MPI_Comm_c2f returns it. Unset = MPI_COMM_WORLD. The group
+  // uses a duplicate of it.
   std::optional<int> communicator;
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Collective. MpiRanks initialises MPI where nobody has, and then finalizes it at the exit of the
-// process. After a group has failed the process exits without that, and mpirun ends the job. When
-// several threads call groups at once, or call one while the trainer calls MPI, MPI must be
-// initialised with MPI_THREAD_MULTIPLE. kUnavailable: varve was built without MPI, or the message
-// says what MPI says.
+// Makes the group. The call is collective. If MPI is not initialised, MpiRanks initialises it, and
+// finalizes it when the process exits. After a group has failed, MPI is not finalized, and mpirun
+// ends the job. MPI must be initialised with MPI_THREAD_MULTIPLE if several threads call groups at
+// the same time, or if one does while the trainer calls MPI. kUnavailable: varve was built without
+// MPI, or MPI failed. The message has the text of MPI.
 Result<std::unique_ptr<RankGroup>> MpiRanks(const MpiRanksOptions& options = {});
 
 }  // namespace varve

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RankGroup that moves bytes over NCCL, from GPU to GPU: for ranks that load together. It is in a
-// library of its own, varve::nccl, so that only who asks for it is linked with NCCL: in CMake,
-// target_link_libraries(trainer varve::varve varve::nccl).
+// Makes a RankGroup that moves bytes over NCCL, from GPU to GPU, for ranks that load together. It
+// is in a library of its own, varve::nccl, so that other programs are not linked with NCCL. In
+// CMake: target_link_libraries(trainer varve::varve varve::nccl).
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto host, varve::SocketRanks(options));
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::NcclRanks(host.get(), {.device = local_rank}));
 //
-// NCCL knows neither lengths nor who has not come. So each call first goes over the host's ranks,
-// which agree on what it is, and name ranks that make another call or are gone. Only the bytes of
-// Broadcast and AllToAll go over NCCL. All ranks must run the same program.
+// NCCL does not know lengths, and does not say which rank is missing. So in each call the ranks
+// first agree on the call over another RankGroup, the host group. An error names the ranks that
+// make another call or are gone. Only the bytes of Broadcast and AllToAll go over NCCL. All ranks
+// must run the same program.
 #pragma once
 
 #include <chrono>
@@ -21,23 +22,25 @@
 namespace varve {
 
 struct NcclOptions {
-  // The number of CUDA's device for this rank. Each rank has its own.
+  // The CUDA device of this rank. Each rank has its own device.
   int device = 0;
-  // How many bytes travel at a time, while the bytes before them are copied. It is the same on all
-  // ranks. When the group is made it takes four times as much memory of the device, and four times
-  // as much pinned memory of the host.
+  // The bytes of one piece. NCCL moves a piece while the one before it is copied. It is the same on
+  // all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of pinned host
+  // memory when it is made.
   size_t piece_bytes = size_t{4} << 20;
-  // How long a call waits for NCCL while nothing arrives. It waits for other ranks as `host` does.
+  // How long a call waits for NCCL while nothing arrives. For other ranks it waits as long as
+  // `host` did when the group was made.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Collective over `host`. When this returns the group needs `host` no more, and the caller may go
-// on using it. The ranks of the group are those of `host`. Messages number them so, too, if `host`
-// has been split off. A rank that fails in the middle of a call, as with its device, leaves. The
-// next call of the other ranks fails, and ranks in the same call fail by the timeout.
+// Makes the group. The call is collective over `host`. After the call the group does not use
+// `host`, and the caller may go on using it. The ranks of the group are those of `host`, and
+// messages number them as those of `host` do. If a rank fails inside a call, for example because of
+// its device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
+// call fails, too.
 //
-// kInvalidArgument: the options cannot be. kUnavailable: varve was built without NCCL, or the
-// message says what CUDA or NCCL say. When it is so on one rank, all ranks get it.
+// kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
+// built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.
 Result<std::unique_ptr<RankGroup>> NcclRanks(RankGroup* host, const NcclOptions& options = {});
 
 }  // namespace varve

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every setting of varve, with a default that suits most.
+// The settings of a store and of its operations. Each has a default that suits most uses. All types
+// here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -11,42 +12,48 @@
 
 namespace varve {
 
-// How hard the encoder tries. Stored frames can always be read, whatever the setting is now.
+// Says how much work the encoder does. Lossless in every mode. A reader needs no setting.
+// A keyframe is a chunk encoded by itself. A delta is encoded against the chunk of an earlier step.
 enum class Compression {
-  kAuto,  // the smaller of keyframe and delta, at full speed
-  kNone,  // raw bytes: for incompressible data or the fastest possible save
-  kFast,  // keyframes only, so no base is read
-  kMax,   // try every predictor on every chunk
+  kAuto,  // stores the smaller of keyframe and delta
+  kNone,  // stores raw bytes, for incompressible data or the fastest possible save
+  kFast,  // stores keyframes only, so no earlier chunk is read
+  kMax,   // tries every predictor on every chunk
 };
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // Bytes that a save may hold besides the state: staging, encoded chunks, RocksDB's buffers.
+  // Bytes of memory that a save may use besides the state: chunks in progress, encoded chunks, and
+  // the buffers of RocksDB.
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
-  // A chain of deltas is cut when reading a chunk would decode more frames than this ...
+  // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. When a
+  // chain has this many deltas (1 to 63), the next delta is against the keyframe, which starts a
+  // new chain.
   int max_delta_depth = 8;
-  // ... or more encoded bytes than this many times its keyframe's.
+  // The same happens when reading a chain would decode more encoded bytes than this many times
+  // those of its keyframe.
   double max_path_ratio = 2.0;
 };
 
 struct CreateOptions {
-  // The digest seed that the members of a group share. Unset = random, which is right for a lone
-  // store.
+  // The seed of the digests of chunks (varve/digest.h). Unset = random, which is right unless the
+  // store is a member of a group, whose members share one seed.
   std::optional<uint64_t> digest_seed;
   StoreOptions store;
 };
 
-// Called now and then from a worker of a long operation, at most some ten times a second.
-// `total` is 0 while unknown. Must not call into the store.
+// Reports the progress of a long operation. A worker thread of the operation calls it, about ten
+// times a second at most. `total_bytes` is 0 while it is unknown. It must not call the store.
 using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-// What to do when a saved step exists already.
+// Says what a save does when its step exists already.
 enum class OnExisting {
-  kError,  // kAlreadyExists from Begin
-  // The commit swaps the two. A reader sees the old or the new, never a mix. Tags belong to the
-  // step's number, so they stay and name the new one. Metrics belong to what was saved, so they go.
+  kError,  // Begin returns kAlreadyExists
+  // The commit replaces the old checkpoint. A reader sees the old or the new one, never a mix. Tags
+  // belong to the number of the step, so they stay and name the new checkpoint. Metrics belong to
+  // the old checkpoint, so they go.
   kReplace,
   // The commit moves the step and the later ones to a new run RUN~1, ..., as Store::Rewind does.
   kFork,
@@ -55,19 +62,20 @@ enum class OnExisting {
 struct SaveOptions {
   std::string run = "main";  // made on first use. ValidateRun says which names are allowed
   OnExisting on_existing = OnExisting::kError;
-  // The step whose chunks are compared position by position. Unset = the newest of the run.
+  // The parent: the step of this run that the save is compared with, chunk by chunk. Unset = the
+  // newest step of the run.
   std::optional<uint64_t> parent{};
-  // True: compares every chunk byte for byte before sharing it. For data of foreign origin, whose
-  // author might know the store's digest seed. It costs one read and one decode for each shared
+  // True: compares every chunk byte for byte before it is shared. Use it for data that a stranger
+  // made, who might know the store's digest seed. It costs one read and one decode for each shared
   // chunk.
   bool verify_sharing = false;
   Progress progress;  // of Commit, in raw bytes
-  // For this save alone. Unset = the store's.
+  // The compression of this save. Unset = that of the store.
   std::optional<Compression> compression{};
-  // Worker threads of this save. 0 = the store's.
+  // Worker threads of this save. 0 = that of the store.
   int num_threads = 0;
-  // True: besides the thread that calls Commit, only threads of low priority work, none of them
-  // TBB's. For saves in the background of a training.
+  // True: only threads of low priority work for this save, besides the thread that calls Commit.
+  // None of them is a worker thread of TBB. Use it for saves in the background of a training.
   bool low_priority = false;
 };
 
@@ -83,14 +91,16 @@ struct DropOptions {
 };
 
 struct ReclaimOptions {
-  // True: rewrites every file that holds any dead chunk, not only files more than half dead.
+  // True: rewrites every file that holds a dead chunk. False: rewrites the files that hold the
+  // largest share of dead chunks, as long as it copies no more bytes than it frees, and 16 MiB
+  // more. Files of which less than an eighth is dead stay.
   bool all = false;
 };
 
 struct CheckOptions {
   // True: reads and decodes every chunk and compares its digest. False: checks structure only.
   bool read_data = false;
-  // With read_data: checks this share of the chunks, in (0, 1], chosen anew each time.
+  // With read_data: the share of the chunks that are read, in (0, 1]. Each check picks others.
   double read_data_fraction = 1.0;
   Progress progress;
 };

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RankGroup is how the ranks of a job talk to each other inside a save or a restore: a few
-// collective calls on bytes, over threads, sockets or MPI (varve/mpi_ranks.h).
+// A RankGroup lets the ranks of a job communicate inside a save or a restore. It has a few
+// collective calls on bytes. Ranks may be threads, or processes that use sockets, MPI
+// (varve/mpi_ranks.h) or NCCL (varve/nccl_ranks.h).
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());  // RANK and so on
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
 //   VARVE_ASSIGN_OR_RETURN(const auto all, group->AllGather(mine));  // all[r] is of rank r
 //
-// Thread rule: one thread at a time for each rank. A call is collective: all ranks make the same
-// calls in the same order, and none returns without an error before all have come to it. A call
-// reads what is passed in until it returns, and not later.
+// Calls are collective. All ranks make the same calls in the same order. No call returns Ok before
+// all ranks have made it. A call reads its arguments only until it returns.
+//
+// Thread rule: each rank calls from one thread at a time.
 //
 // Errors: kUnavailable names the ranks that are gone, or from which nothing has arrived for the
-// timeout. kFailedPrecondition: another rank makes another call. kInvalidArgument: an argument
-// breaks a rule below. After an error the group is of no use. It has told the other ranks, as far
-// as it could, and every later call returns the same error at once. Messages number ranks as in the
-// group that was not split.
+// timeout. kFailedPrecondition: ranks make different calls. kInvalidArgument: an argument breaks a
+// rule below. After an error the group cannot be used any more. The rank has told the other ranks,
+// as far as it could, and every later call returns the same error at once. In a group that Split
+// has made, messages give the rank's number in the original group.
 #pragma once
 
 #include <chrono>
@@ -34,7 +36,7 @@ enum class Reduction { kMin, kMax };
 
 class RankGroup {
  public:
-  // The rank leaves. What the others still wait for from it fails.
+  // The rank leaves the group. Calls of other ranks that still need it fail.
   virtual ~RankGroup() = default;
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
@@ -44,71 +46,74 @@ class RankGroup {
 
   // Returns when all ranks have called it.
   virtual Status Barrier() = 0;
-  // Gives what each rank passed, by rank. Lengths may differ.
+  // Returns the bytes that each rank passed, by rank. Lengths may differ.
   virtual Result<std::vector<std::vector<std::byte>>> AllGather(
       std::span<const std::byte> mine) = 0;
-  // Gives what rank `root` passed. `root` is the same on all ranks. `bytes` of the other ranks is
-  // not looked at.
+  // Returns the bytes that rank `root` passed. `root` is the same on all ranks. `bytes` of other
+  // ranks is ignored.
   virtual Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) = 0;
-  // Reduces element by element, over the ranks. All ranks pass the same number of elements.
+  // Returns the minimum or maximum over the ranks, for each element. All ranks pass the same number
+  // of elements.
   virtual Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
                                                  Reduction reduction) = 0;
-  // Sends to_each[r] to rank r. There are size() spans. The result is what each rank sent to this
-  // one. Lengths may differ. An empty span costs no more than saying so.
+  // Sends to_each[r] to rank r. `to_each` has size() spans. Returns the bytes that each rank sent
+  // to this rank, by rank. Lengths may differ.
   virtual Result<std::vector<std::vector<std::byte>>> AllToAll(
       std::span<const std::span<const std::byte>> to_each) = 0;
 
-  // Makes a group of those ranks that pass the same color, in their order here, with the same
-  // timeout. Both groups are independent from then on. An error of one says nothing to the other.
+  // Makes a new group of the ranks that pass the same color, in their order in this group, with the
+  // same timeout. Both groups are independent from then on. An error of one does not affect the
+  // other.
   virtual Result<std::unique_ptr<RankGroup>> Split(int color) = 0;
 
-  // The ranks that are known to have left or died. Nothing more comes from them. It asks nobody, so
-  // a rank whose machine vanished is not among them. Any thread may call it, also during a call.
+  // Returns the ranks that are known to have left or died. It does not communicate, so a rank whose
+  // machine has vanished is not among them. Any thread may call it, also during another call.
   virtual std::vector<int> gone() const { return {}; }
-  // How long later calls of this rank wait while nothing arrives. A kind of group that has no such
-  // limit ignores it.
+  // Sets how long later calls of this rank wait while nothing arrives. A kind of group without such
+  // a limit ignores it.
   virtual void set_timeout(std::chrono::milliseconds timeout) { (void)timeout; }
 
  protected:
   RankGroup() = default;
 };
 
-// How long a call waits while nothing arrives.
+// The default for how long a call waits while nothing arrives.
 inline constexpr std::chrono::milliseconds kDefaultRankTimeout = std::chrono::minutes(2);
-// A rank that has waited so long for others names them on standard error.
+// A rank that has waited this long for other ranks names them on standard error.
 inline constexpr std::chrono::milliseconds kSaysItWaitsAfter = std::chrono::seconds(10);
 
-// A group of threads of this process. result[r] is for the thread that is rank r. Precondition:
-// size > 0.
+// Makes a group of threads of this process. result[r] is for the thread that is rank r.
+// Precondition: size > 0.
 std::vector<std::unique_ptr<RankGroup>> ThreadRanks(
     int size, std::chrono::milliseconds timeout = kDefaultRankTimeout);
 
-// A group of processes that speak TCP, each with each. Closed connections show that a rank has
-// died, and the timeout that its machine has vanished. Nothing is encrypted. It is for networks
-// that are trusted, as those of NCCL and MPI are.
+// Options of a group of processes in which each process has a TCP connection to each other. A
+// closed connection shows that a rank has died. The timeout shows that its machine has vanished.
+// Nothing is encrypted, so use it on trusted networks only, as with NCCL and MPI.
 struct SocketRanksOptions {
   int rank = 0;
   int size = 1;
-  // Where rank 0 listens until all have come, and the others look for it.
+  // The address at which rank 0 listens until all ranks have connected.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  // The name of the job, the same on all ranks, and different for jobs that may come to the same
-  // port. A process that does not know it is turned away. It protects from mistakes, not from
-  // attackers who can listen.
+  // The name of the job. It is the same on all ranks. Jobs that may use the same port have
+  // different names. A process that does not know the name is turned away. This protects from
+  // mistakes, not from attackers who can listen.
   std::string job;
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
-  // How long SocketRanks itself waits for all ranks. Jobs may start slowly.
+  // How long SocketRanks waits for all ranks to connect.
   std::chrono::milliseconds meeting_timeout = std::chrono::minutes(10);
 };
 
-// Returns when all ranks have come. kInvalidArgument: the options cannot be. kIOError: rank 0
-// cannot listen. kUnavailable names the ranks that did not come, or says why rank 0 cannot be
-// reached.
+// Connects this rank, and returns when all ranks have connected. kInvalidArgument: an option is out
+// of range. kIOError: rank 0 cannot listen. kUnavailable names the ranks that did not connect, or
+// says why rank 0 cannot be reached.
 Result<std::unique_ptr<RankGroup>> SocketRanks(const SocketRanksOptions& options);
 
-// From the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and
-// TORCHELASTIC_RUN_ID as the job. VARVE_MASTER_PORT goes before MASTER_PORT, where torch itself
-// listens. kInvalidArgument names the variable that is missing or malformed.
+// Reads the options from the environment, as torchrun sets it: RANK, WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT, and TORCHELASTIC_RUN_ID as the job. If VARVE_MASTER_PORT is set, it replaces
+// MASTER_PORT. Under torchrun it must be set, because torch itself listens at MASTER_PORT.
+// kInvalidArgument names the variable that is missing or malformed.
 Result<SocketRanksOptions> SocketRanksFromEnv();
 
 }  // namespace varve

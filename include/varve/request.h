@@ -5,10 +5,13 @@
 //   const auto report = varve::Submit("ckpt", varve::SetTagRequest{{"main", 100}, "release"});
 //   if (!report.ok()) return report.status();
 //
-// A request is a small file in the store's inbox, made there in one atomic step. A live writer
-// applies it within seconds and leaves an answer. When no writer is there, the caller opens the
-// store itself, applies what waits, and then its own, without a file. That needs no byte of a full
-// disk. Requests are applied in the order of their times. Thread rule: any thread.
+// A request is a small file in the store's inbox, made there in one atomic step. A writer that has
+// the store open applies it within seconds and leaves an answer. When there is no writer, Submit
+// opens the store itself. It applies all waiting requests, and then its own without making a file,
+// so this works on a full disk. Requests are applied in the order in which they were made. The root
+// of a group has no inbox. There Submit always applies the request itself.
+//
+// Thread rule: the function may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -24,6 +27,7 @@
 
 namespace varve {
 
+// Each request does what the function of Store with the same name does.
 struct SetTagRequest {
   CheckpointId id;
   std::string tag;
@@ -43,27 +47,27 @@ struct DropRequest {
 using Request = std::variant<SetTagRequest, RemoveTagRequest, SetMetricsRequest, DropRequest>;
 
 struct SubmitOptions {
-  // False: returns as soon as the request is in the inbox of a live writer. The caller then does
-  // not learn whether it could be applied.
+  // False: Submit returns as soon as the request is in the inbox of a writer. The caller then does
+  // not learn whether the request was applied.
   bool wait = true;
   // How long to wait for a live writer's answer.
   std::chrono::milliseconds timeout{60000};
 };
 
 enum class AppliedBy {
-  kCaller,  // no writer was there
-  kWriter,  // a live one
-  kNobody,  // handed to a live writer, not waited for
+  kCaller,  // Submit itself, because there was no writer
+  kWriter,  // the process that has the store open for writing
+  kNobody,  // the request is in the inbox, and Submit did not wait for an answer
 };
 
 struct SubmitReport {
   AppliedBy applied_by = AppliedBy::kNobody;
-  DropReport drop;  // of a DropRequest that was applied
+  DropReport drop;  // set for a DropRequest that was applied
 };
 
-// Applies `request` to the store in `path` and returns when it is durable. The error is the one
-// that Store's own function gives. kAborted: a live writer did not answer in time, and may still
-// apply the request. kNotFound: also when there is no store.
+// Applies `request` to the store in `path` and returns when it is durable. Errors are those of the
+// function of Store. kAborted: a writer did not answer in time, and may still apply the request.
+// kNotFound: also when there is no store.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

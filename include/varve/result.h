@@ -6,9 +6,10 @@
 //   if (!store.ok()) return store.status();
 //   VARVE_ASSIGN_OR_RETURN(const auto runs, store.value()->ListRuns());
 //
-// A Result must be asked before its value is taken. To take the value of an error prints that error
-// to standard error and aborts the process, in every build type. Thread rule: one thread at a time,
-// as any value.
+// Call ok() before value(). When a Result holds an error, value() prints it to standard error and
+// aborts the process, in every build type.
+//
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cassert>
@@ -20,7 +21,8 @@
 namespace varve {
 namespace internal {
 
-// "varve: the value of a Result was taken, which is an error: not found: ..." on standard error.
+// Prints "varve: the value of a Result was taken, which is an error: not found: ..." to standard
+// error, and aborts.
 [[noreturn]] void DieWithoutValue(const Status& status);
 
 }  // namespace internal
@@ -36,10 +38,10 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
 
-  // All below print the error and abort unless ok().
+  // All functions below print the error and abort when there is no value.
   T& value() & { return RequireValue(), *value_; }
   const T& value() const& { return RequireValue(), *value_; }
-  // By value, so that `for (auto& x : store->List().value())` does not dangle.
+  // Returns by value, so that a loop over `store->ListRuns().value()` does not dangle.
   T value() && { return RequireValue(), *std::move(value_); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
@@ -63,6 +65,7 @@ class [[nodiscard]] Result {
   if (!result.ok()) return result.status();             \
   lhs = *std::move(result)
 
-// VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 10));
+// Returns the error of `expr`, a Result, from the enclosing function, or assigns its value to
+// `lhs`: VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 10));
 #define VARVE_ASSIGN_OR_RETURN(lhs, expr) \
   VARVE_ASSIGN_OR_RETURN_IMPL_(VARVE_CONCAT_(varve_result_, __COUNTER__), lhs, expr)

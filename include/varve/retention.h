@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Retention: which checkpoints a policy keeps, and why. It is a pure decision. Store::Drop acts on
-// it.
+// Retention decides which checkpoints a policy keeps, and says why. It changes nothing. Pass the
+// result to Store::Drop.
 //
 //   varve::RetentionPolicy policy{.keep_last = 3, .keep_every = 1000};
 //   VARVE_ASSIGN_OR_RETURN(const auto steps, store->ListCheckpoints("main"));
@@ -24,22 +24,23 @@
 
 namespace varve {
 
-// Keeps the `count` best of a run's checkpoints that have this metric. NaN never wins. Of equal
-// values the newest wins.
+// Keeps the `count` checkpoints of a run with the best values of `metric`. A checkpoint without the
+// metric, or with NaN, is never among them. Among equal values the newest wins.
 struct KeepBest {
   std::string metric;
   bool highest = false;  // false: the lowest value is best
   uint64_t count = 1;
 };
 
-// Which checkpoints of a run stay: the union of all rules that are set. A step that is nothing but
-// the base of others' deltas is not kept. Its chunks are, by their reference counts.
+// Says which checkpoints of a run stay: those that any rule keeps. A rule that is 0 or empty keeps
+// none. No step is kept because later steps have deltas against it. Its chunks stay as long as
+// these deltas need them, by their reference counts.
 struct RetentionPolicy {
-  uint64_t keep_last = 0;   // that many with the highest step numbers
-  uint64_t keep_every = 0;  // step numbers that are multiples of it
+  uint64_t keep_last = 0;   // keeps this many steps with the highest numbers
+  uint64_t keep_every = 0;  // keeps steps whose number is a multiple of this one
   std::vector<KeepBest> keep_best;
-  std::chrono::seconds keep_within{0};  // saved at most this long before the newest checkpoint
-  std::vector<std::string> keep_tags;   // steps with such a tag, where "*" is any tag
+  std::chrono::seconds keep_within{0};  // keeps steps saved this long before the newest, or less
+  std::vector<std::string> keep_tags;   // keeps steps that have one of these tags. "*" = any tag
 
   bool empty() const;  // no rule is set
 };
@@ -50,14 +51,16 @@ struct RetentionDecision {
   std::vector<std::string> reasons;  // e.g. "last 3", "every 1000", "best loss", "tag release"
 };
 
-// One decision for each checkpoint, in their order. `checkpoints` are of one run, by rising step,
-// as ListCheckpoints gives them. kInvalidArgument: the policy is empty, or would keep none of them.
+// Returns one decision for each checkpoint, in their order. `checkpoints` are those of one run, by
+// rising step, as Store::ListCheckpoints returns them. kInvalidArgument: the policy is empty, or
+// would keep none of them.
 Result<std::vector<RetentionDecision>> DecideRetention(const RetentionPolicy& policy,
                                                        std::span<const CheckpointInfo> checkpoints);
-// The ids that are not kept.
+// Returns the ids of the checkpoints that are not kept.
 std::vector<CheckpointId> DroppedBy(std::span<const RetentionDecision> decisions);
 
-// The step with the best value of a metric, as KeepBest says. nullopt: no step has a number for it.
+// Returns the step with the best value of a metric, as KeepBest orders them. nullopt: no step has
+// the metric, or all values are NaN.
 std::optional<uint64_t> FindBest(std::span<const CheckpointInfo> checkpoints,
                                  std::string_view metric, bool highest);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which part of a global tensor a shard holds: one description for tensor parallelism with fused
-// weights, ZeRO's flat slices, FSDP's uneven rows, renumbered experts and padded vocabularies.
+// A ShardLayout says which part of a global tensor a shard holds. It describes tensor parallelism
+// with fused weights, flat slices of ZeRO, uneven rows of FSDP, renumbered experts, and padded
+// vocabularies.
 //
 //   // Rows 8 to 16 of a [64, 32] weight, as tensor-parallel rank 1 of 8 holds it:
 //   varve::ShardLayout layout = varve::ShardLayout::Whole({64, 32});
@@ -10,7 +11,7 @@
 //   // Elements 128 to 192 of those rows, as ZeRO rank 2 of 4 holds them:
 //   layout.flat = varve::Range{128, 192};
 //
-// A plain value. Any thread may use an object of its own.
+// All types are plain values. Each thread may use objects of its own. The functions are stateless.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct Range {
 };
 
 // A run of local indices on one axis: the global indices [begin, begin + length), or `length`
-// indices of padding, to which no global element answers.
+// indices of padding, which are no elements of the global tensor.
 struct Segment {
   int64_t begin = 0;  // 0 for padding
   int64_t length = 0;
@@ -40,27 +41,27 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// The shard is the product of one segment list an axis, a dense row-major tensor of shape
-// ProductShape(). When `flat` is set, it is those elements of the product in row-major order, as a
-// 1-d tensor. The flat range may lie beyond the end of the product, in part or whole. That is
-// padding, too.
+// A layout has one list of segments for each axis. Their product is a dense row-major tensor of
+// shape ProductShape(). Without `flat`, the shard is this product. With `flat`, the shard is a 1-d
+// tensor: the elements of the product in that range, counted in row-major order. Elements of the
+// range beyond the end of the product are padding.
 struct ShardLayout {
   std::vector<int64_t> global_shape;
   std::vector<std::vector<Segment>> axes;
   std::optional<Range> flat;
 
-  // All of a tensor.
+  // The layout of a whole tensor.
   static ShardLayout Whole(std::span<const int64_t> shape);
   static ShardLayout Whole(std::initializer_list<int64_t> shape) {
     return Whole(std::span<const int64_t>(shape.begin(), shape.size()));
   }
 
-  // The lengths of the segment lists, and the shape of the tensor that the rank holds.
-  // Precondition of these and all below: ValidateLayout.
+  // ProductShape is the length of each segment list. LocalShape is the shape of the shard.
+  // Precondition of these and all functions below: ValidateLayout returns Ok.
   std::vector<int64_t> ProductShape() const;
   std::vector<int64_t> LocalShape() const;
-  // The number of elements of the local tensor, of those of them that are not padding, and of the
-  // global tensor.
+  // NumLocal is the number of elements of the shard. NumHeld is the number without padding.
+  // NumGlobal is the number of elements of the global tensor.
   int64_t NumLocal() const;
   int64_t NumHeld() const;
   int64_t NumGlobal() const;
@@ -68,17 +69,18 @@ struct ShardLayout {
   bool operator==(const ShardLayout&) const = default;
 };
 
-// kInvalidArgument says which axis or range is wrong and what is allowed: one segment list an axis,
-// segments within their axis, no global index twice on an axis, at most 2^61 elements, a flat range
-// that does not begin below 0 or end before it begins.
+// Checks a layout. It must have one segment list for each axis. Segments must lie within their
+// axis, and must not have a global index twice. The flat range must begin at 0 or later, and must
+// not end before it begins. A layout has at most 2^61 elements. kInvalidArgument says which axis or
+// range is wrong, and what is allowed.
 Status ValidateLayout(const ShardLayout& layout);
 
-// The same layout in one way of writing: neighbouring segments are joined, and empty ones left out.
-// Layouts that hold the same elements at the same local places are then equal.
+// Returns the canonical form of a layout: neighbouring segments are joined, and empty ones are left
+// out. Canonical layouts that hold the same elements at the same local places are equal.
 ShardLayout Canonical(ShardLayout layout);
 
-// For people, as NumPy writes slices: "[8:16, :] of [64, 32], elements 128:192". Several segments
-// of an axis are joined by '+'. Padding is "pad 3".
+// Returns a text for people, with slices as in NumPy: "[8:16, :] of [64, 32], elements 128:192".
+// Several segments of an axis are joined by '+'. Three indices of padding are "pad 3".
 std::string ToString(const ShardLayout& layout);
 
 }  // namespace varve

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status is how every varve call reports failure. varve throws no exception of its own. A Status is
-// a value: copy it, move it, keep it. Any thread may use an object of its own.
+// Every call of varve reports failure by a Status. varve throws no exception of its own. A Status
+// is a plain value. Each thread may use objects of its own.
 //
 //   varve::Status status = writer->Put(view);
 //   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -20,15 +20,16 @@ enum class StatusCode {
   kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
   // Stored bytes are not what was written. The message names run, step, tensor and chunk.
   kCorruption,
-  kIOError,      // the file system failed (full disk, no permission, vanished file)
-  kLocked,       // another process or handle has the store open for writing
-  kUnavailable,  // an optional device or library is not there (CUDA, MPI), or a rank of a group
-  // Right call, wrong moment (writer already committed, step is a base in use).
+  kIOError,  // the file system failed (full disk, no permission, a file has vanished)
+  kLocked,   // another process or another Store has the store open for writing
+  // A device or library (CUDA, MPI), a rank of a group, memory or a thread cannot be had.
+  kUnavailable,
+  // The state does not allow the call: the writer has committed, the step is a base in use.
   kFailedPrecondition,
-  kAborted,  // the operation was given up and left no trace
+  kAborted,  // the operation was given up. Nothing of it is visible, unless the message says so
 };
 
-// The name of a code, e.g. "not found". The result lives for ever.
+// Returns the name of a code, e.g. "not found". The result stays valid.
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -61,7 +62,7 @@ class [[nodiscard]] Status {
   // The same code with "context: " before the message. Ok stays ok.
   Status WithContext(std::string_view context) const;
 
-  // Marks a deliberately ignored result, so that it can be searched for.
+  // Does nothing. It marks a Status that is ignored on purpose.
   void IgnoreError() const {}
 
  private:

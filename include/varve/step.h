@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Step expressions: how people name a checkpoint. "100" is a number, "latest" the newest step of
-// its run, "best:loss" the step with the lowest loss, "best:accuracy:max" that with the highest
-// accuracy, and any other word a tag. "RUN@" before any of them names the run. Without it the run
-// is "main". The command and the flags of trainers take the same expressions:
+// A step expression names a checkpoint. "100" is the step of that number. "latest" is the newest
+// step of its run. "best:loss" is the step with the lowest metric loss, and "best:accuracy:max" is
+// the step with the highest metric accuracy. Any other word is a tag. "RUN@" in front names the
+// run. Without it the run is "main". The command and the flags of trainers take the same
+// expressions:
 //
 //   VARVE_ASSIGN_OR_RETURN(const varve::CheckpointId best, store->Resolve("finetune@best:loss"));
 //   VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint(best.run, best.step));
 //
-// Parsing is pure. Resolving asks a store. The functions are stateless, and any thread may call
-// them.
+// The Parse functions look at the text alone. The Resolve functions ask a store. All are stateless,
+// and any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -40,22 +41,23 @@ struct TaggedStep {
   bool operator==(const TaggedStep&) const = default;
 };
 
+// A parsed step expression. A number is held as uint64_t.
 struct StepExpr {
   std::string run = "main";
   std::variant<uint64_t, LatestStep, BestStep, TaggedStep> step;
   bool operator==(const StepExpr&) const = default;
 };
 
-// kInvalidArgument says which part is wrong and what would be right.
+// Parses a step expression. kInvalidArgument says which part is wrong and what would be right.
 Result<StepExpr> ParseStep(std::string_view text);
-// A step of this run: "RUN@" may be left out, and another run is kInvalidArgument.
+// Parses a step expression for a step of `run`. Without "RUN@" the run is `run`, not "main".
+// kInvalidArgument: also when the text names another run.
 Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text);
 
-// As Store::Resolve, of a step of this run. "RUN@" may be left out, and another run is
-// kInvalidArgument.
+// As Store::Resolve, for a step of `run`. `text` is as in ParseStepOfRun.
 Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
                                       std::string_view text);
-// As Store::Resolve of each, without repetitions, in the order given.
+// Resolves each expression as Store::Resolve does. The result is in their order, each step once.
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts);
 

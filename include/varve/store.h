@@ -9,13 +9,14 @@
 //   const varve::CheckpointId old[] = {{"main", 10}, {"main", 20}};
 //   VARVE_RETURN_IF_ERROR(store->Drop(old).status());
 //
-// This header brings all that a user of a store needs, and nothing of the hooks (varve/hooks.h).
-// Two things are apart: varve/group.h, for stores of many ranks, and varve/request.h, for changes
+// This header includes all that a user of a store needs, and nothing of the hooks (varve/hooks.h).
+// It does not include varve/group.h, for stores of many ranks, and varve/request.h, for changes
 // from another process.
 //
-// Thread rule: a Store may be used from any thread. Several writers may be open on one handle. One
-// mutex orders their commits, and of two that save the same step the later gets kAlreadyExists. One
-// process at a time opens a store for writing, while any number of others read.
+// Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
+// mutex orders their commits. If two of them save the same step, the later commit gets
+// kAlreadyExists. One process at a time opens a store for writing, and any number of others may
+// read it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -46,68 +47,71 @@ namespace varve {
 
 struct RunInfo {
   std::string name;
-  std::optional<CheckpointId> forked_from;
+  std::optional<CheckpointId> forked_from;  // where a forked run starts
   uint64_t num_steps = 0;
 };
 
+// Says what a reclaim did. A dead chunk is one that no checkpoint uses.
 struct ReclaimReport {
-  uint64_t freed_bytes = 0;      // encoded bytes of dead chunks whose files are gone
-  uint64_t rewritten_bytes = 0;  // bytes of live chunks written again on the way
-  uint64_t pending_bytes = 0;    // encoded bytes of dead chunks still on disk
-  uint64_t disk_bytes_before = 0;
+  uint64_t freed_bytes = 0;        // encoded bytes of dead chunks that were removed from the disk
+  uint64_t rewritten_bytes = 0;    // bytes of live chunks that shared a file with them, copied
+  uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
+  uint64_t disk_bytes_before = 0;  // that the file system has allocated to the store
   uint64_t disk_bytes_after = 0;
 };
 
-// What a drop did. Space is that of the reclaim after it.
+// Says what a drop did.
 struct DropReport {
-  std::vector<CheckpointId> dropped;
-  ReclaimReport reclaim;
-  // Records of the dropped steps that could not be read. What they named stays counted, and its
-  // space in use.
+  std::vector<CheckpointId> dropped;  // each once, in the order of the call
+  ReclaimReport reclaim;              // of the reclaim after the drop, if there was one
+  // Records of the dropped steps that could not be read. The chunks that they name are not
+  // released, so their space stays in use.
   std::vector<std::string> warnings{};
 };
 
-// What dropping checkpoints would give back, in encoded bytes of chunks.
+// Says what dropping checkpoints would give back, in encoded bytes of chunks.
 struct DropForecast {
-  // What the reclaim after the drop frees, of their chunks and of those that earlier drops have
-  // left.
+  // Bytes that the reclaim after the drop would free. They include dead chunks of earlier drops.
   uint64_t freed_now = 0;
-  // The rest, in files that are more than half alive. It comes back once more of them is dropped,
-  // or by Reclaim with `all`.
+  // Bytes of dead chunks that this reclaim would leave, because too much of their files is alive.
+  // They come back after later drops, or by Reclaim with `all`.
   uint64_t freed_later = 0;
-  // Records that cannot be read. What they name stays, as in a drop. So do the files of which it is
-  // therefore not known what lives, and their space is in neither number.
+  // Records that cannot be read. The chunks that they name stay, as in a drop. If it is therefore
+  // unknown what lives in a file, the file stays, and its space is in neither number.
   std::vector<std::string> warnings{};
 };
 
+// Says what a rewind did.
 struct RewindReport {
-  std::string fork;             // the run that holds the later steps now. Empty: there were none
-  std::vector<uint64_t> moved;  // those steps, rising
+  std::string fork;  // the run that holds the later steps now. Empty: there was no later step
+  std::vector<uint64_t> moved;  // the later steps, rising
 };
 
+// Says what a check found.
 struct CheckReport {
   bool ok() const { return errors.empty(); }
-  std::vector<std::string> errors;  // each names what, where, found and expected
+  std::vector<std::string> errors;  // each says what is wrong, where, what was found and expected
   uint64_t num_steps = 0;
   uint64_t num_tensors = 0;
   uint64_t num_chunks = 0;  // distinct live chunks
   uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
 };
 
+// Describes the contents of a store, and the space that they take.
 struct StoreStats {
   uint32_t format_version = 0;
   uint64_t num_runs = 0;
   uint64_t num_steps = 0;
   uint64_t num_chunks = 0;     // distinct live chunks
-  uint64_t logical_bytes = 0;  // raw bytes of all steps, each for itself
+  uint64_t logical_bytes = 0;  // raw bytes of all steps, as if they shared nothing
   uint64_t unique_bytes = 0;   // raw bytes of all distinct live chunks
-  uint64_t stored_bytes = 0;   // encoded bytes of those
-  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks still on disk
-  uint64_t disk_bytes = 0;     // bytes the file system has allocated to the store
+  uint64_t stored_bytes = 0;   // encoded bytes of these chunks
+  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks that are still on disk
+  uint64_t disk_bytes = 0;     // bytes that the file system has allocated to the store
   uint64_t num_files = 0;
-  std::vector<CodecUse> by_codec;  // of live chunks
-  std::vector<CoderUse> by_coder;  // of the same
-  // Records that cannot be read. What they count is in none of the numbers.
+  std::vector<CodecUse> by_codec;  // the live chunks by prediction
+  std::vector<CoderUse> by_coder;  // the live chunks by coder
+  // Records that cannot be read. The numbers leave out what these records count.
   std::vector<std::string> warnings{};
 };
 
@@ -115,22 +119,26 @@ class Store {
  public:
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  virtual ~Store() = default;  // waits for background merging, and abandons nothing committed
+  virtual ~Store() = default;  // waits for background work. What was committed is safe
 
-  // Makes an empty store in `path`, which must not exist, or be an empty folder, or hold the debris
-  // of a Create that was cut short. kAlreadyExists: there is a store. kFailedPrecondition: the
-  // folder holds something else.
+  // Makes an empty store in `path`. The folder may be missing, or be empty, or hold what a Create
+  // that was cut short has left. kAlreadyExists: there is a store, or the root of a group.
+  // kFailedPrecondition: the folder holds something else. kLocked: another process is making a
+  // store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
   // Opens for reading and writing. kNotFound: no store there. kLocked: another writer has it. The
-  // message names its process when known. kFailedPrecondition: made by a newer varve.
+  // message names its process when known. kFailedPrecondition: a newer varve made the store, or it
+  // is a member of a group.
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
+  // Opens the store in `path`, or makes it when there is none.
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
   // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on
-  // a read-only mount. What is committed becomes visible by itself: on a miss, or after at most 30
-  // s. Calls that change the store give kFailedPrecondition.
+  // a read-only mount. A new commit becomes visible when a call looks for something that it does
+  // not find, and otherwise within about 10 s. Calls that change the store return
+  // kFailedPrecondition.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
@@ -142,6 +150,7 @@ class Store {
   virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
                                                                    uint64_t step) const = 0;
 
+  // All runs of the store.
   virtual Result<std::vector<RunInfo>> ListRuns() const = 0;
   // The checkpoints of a run by rising step. kNotFound when there is no such run.
   virtual Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const = 0;
@@ -151,28 +160,29 @@ class Store {
   virtual Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const = 0;
   // The checkpoint that a step expression names: "100", "latest", "best:loss", a tag, or one of
   // these after "RUN@" (varve/step.h). kNotFound names what is missing. A plain number is not
-  // looked up. What the caller does next finds out whether that step is there. kInvalidArgument: it
-  // is no expression.
+  // looked up, so the step may not exist. kInvalidArgument: `step` is not a step expression.
   Result<CheckpointId> Resolve(std::string_view step) const;
 
-  // Adds metrics to a committed checkpoint. A name that it has already gets the new value. The
-  // change is durable on return, as that of all calls below. kNotFound names the step.
+  // Adds metrics to a committed checkpoint. A name that the checkpoint has already gets the new
+  // value. This change, and that of each call below, is durable on return. kNotFound names the
+  // step.
   virtual Status SetMetrics(const CheckpointId& id,
                             const std::map<std::string, double>& metrics) = 0;
-  // Makes `tag` name this checkpoint, and no other of its run any more. kNotFound names the step.
-  // kInvalidArgument: see ValidateTag.
+  // Makes `tag` name this checkpoint. If another step of the run has the tag, the tag moves.
+  // kNotFound names the step. kInvalidArgument: see ValidateTag.
   virtual Status SetTag(const CheckpointId& id, std::string_view tag) = 0;
-  // Removes a tag, and no checkpoint. kNotFound names run and tag.
+  // Removes a tag. The checkpoint stays. kNotFound names run and tag.
   virtual Status RemoveTag(std::string_view run, std::string_view tag) = 0;
 
-  // Starts a run from a checkpoint of another: `new_run` gets that step, with the same tensors,
-  // state and metrics, and without its tags. Copies no chunk. `at` unset = the newest step. Returns
-  // the step it forked at. kAlreadyExists: there is such a run.
+  // Starts a new run from step `at` of `run`. Unset = the newest step. `new_run` gets that step
+  // with the same tensors, state and metrics, and without its tags. No chunk is copied. Returns the
+  // step. kAlreadyExists: there is such a run. kNotFound: no such run or step.
   virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
                                 std::optional<uint64_t> at = {}) = 0;
   // Makes `to` the newest step of a run. The later steps, with their tags, move to a new run RUN~1
-  // (or ~2 ...) in one atomic step. Readers that have one of them open get kNotFound. kNotFound: no
-  // such step. kFailedPrecondition: one of the later steps is the base of a save in progress.
+  // (or ~2 ...) in one atomic step. Readers that have one of these steps open get kNotFound.
+  // kNotFound: no such step. kFailedPrecondition: one of the later steps is the base of a save in
+  // progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.
@@ -183,30 +193,31 @@ class Store {
   virtual Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
                                       const DiffOptions& options = {}) const = 0;
 
-  // Saves checkpoints of this store in another one, step by step. What `destination` holds already
-  // is shared there, and a chunk is read at most once. The pipeline budget of `destination` bounds
-  // memory. The first error ends the copy, and what was copied before stays.
+  // Saves checkpoints of this store in another store, step by step. Chunks that `destination` has
+  // already are shared there. Each chunk is read at most once. The pipeline budget of `destination`
+  // bounds memory. The first error ends the copy, and the steps copied before it stay. Returns one
+  // report for each step.
   virtual Result<std::vector<SaveReport>> CopyTo(Store* destination,
                                                  std::span<const CheckpointId> ids,
                                                  const CopyOptions& options = {}) const = 0;
 
-  // Encoded bytes of the chunks that would die if these checkpoints were dropped together. Dropping
-  // them gives as much back, at once or by reclaim. Changes nothing.
+  // Returns the encoded bytes of the chunks that only these checkpoints use. A drop of all of them
+  // gives back as much, at once or by a later reclaim. Changes nothing. kNotFound: as Drop.
   virtual Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const = 0;
-  // Says when these bytes would come back. Changes nothing. Saves and drops of others may change
-  // the answer meanwhile.
+  // Says which of these bytes a drop would give back at once, and which later. Changes nothing.
+  // Saves and drops that come before the drop may change the answer.
   virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
-  // Drops checkpoints. Bytes shared with others stay. Each step goes atomically, and it works on a
-  // full disk. All ids are checked first, and after one of these errors nothing is dropped:
-  // kNotFound names every id that is missing, kFailedPrecondition one that a save in progress is
-  // based on.
+  // Drops checkpoints. Chunks that other checkpoints use stay. Each step is dropped atomically. A
+  // forked run that has no step left is removed. A drop works on a full disk. All ids are checked
+  // first, and nothing is dropped after one of these errors. kNotFound names every id that is
+  // missing. kFailedPrecondition: a save in progress is based on one of the steps.
   virtual Result<DropReport> Drop(std::span<const CheckpointId> ids,
                                   const DropOptions& options = {}) = 0;
-  // Gives the space of dead chunks back.
+  // Gives the space of dead chunks back to the file system.
   virtual Result<ReclaimReport> Reclaim(const ReclaimOptions& options = {}) = 0;
 
-  // Verifies the store and changes nothing. A damaged store gives a report with errors. A Status
-  // comes only when checking itself could not go on.
+  // Verifies the store and changes nothing. A damaged store gives a report with errors. The call
+  // itself fails only when it cannot go on checking.
   virtual Result<CheckReport> Check(const CheckOptions& options = {}) const = 0;
   virtual Result<StoreStats> Stats() const = 0;
 

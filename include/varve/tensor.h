@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tensor is to varve: a name, an element type, a shape and bytes in row-major order.
-// All types here are plain values without hidden sharing; use distinct objects from any thread.
+// Describes a tensor: a name, an element type, a shape and bytes in row-major order.
+// All types here are plain values that share nothing. Each thread may use objects of its own. The
+// functions are stateless.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 
 namespace varve {
 
-// Element types: every dtype of safetensors. The values are stored on disk; never renumber.
+// The element types are those of safetensors. The values are stored on disk. Never renumber them.
 enum class DType : uint8_t {
   kBool = 0,  // 1 byte, 0 or 1
   kU8 = 1,
@@ -36,87 +37,90 @@ enum class DType : uint8_t {
   kF8E4M3 = 13,
   kF8E5M2 = 14,
   kF8E8M0 = 15,
-  kF4 = 16,      // 4 bits an element, two a byte
+  kF4 = 16,      // 4 bits an element, two in a byte
   kF6E2M3 = 17,  // 6 bits an element, four in three bytes
   kF6E3M2 = 18,  // 6 bits an element
   kC64 = 19,     // complex: two F32
 };
 inline constexpr int kNumDTypes = 20;
 
-// Bits of one element. 0 for a value that is no DType (as may be read from a damaged file).
+// Returns the bits of one element, or 0 for a value that is no DType.
 int DTypeBits(DType dtype);
-// The safetensors name, e.g. "BF16"; "?" for a value that is no DType.
+// Returns the name that safetensors uses, e.g. "BF16". Returns "?" for a value that is no DType.
 std::string_view DTypeName(DType dtype);
-// The reverse of DTypeName. nullopt when the name is unknown.
+// Returns the DType of a safetensors name, or nullopt when the name is unknown.
 std::optional<DType> ParseDType(std::string_view name);
 
-// Elements of `shape`; a 0-d shape has one. kInvalidArgument on a negative axis or overflow of
-// int64.
+// Returns the number of elements of `shape`. A 0-d shape has one. kInvalidArgument: a length is
+// negative, or the product overflows int64.
 Result<int64_t> NumElements(std::span<const int64_t> shape);
-// Bytes of a dense tensor. kInvalidArgument as above, or when sub-byte elements do not fill whole
-// bytes.
+// Returns the bytes of a dense tensor. kInvalidArgument: as NumElements, or elements of less than a
+// byte do not fill whole bytes.
 Result<uint64_t> NumBytes(DType dtype, std::span<const int64_t> shape);
 
 inline constexpr size_t kMaxNameBytes = 1024;
 
-// Tensor and item names are 1 to 1,024 bytes of well-formed UTF-8 without NUL. kInvalidArgument
-// says which rule is broken and where. `what` names the thing in the message ("tensor name").
+// Checks a name of a tensor, item or metric: 1 to kMaxNameBytes bytes of well-formed UTF-8 without
+// NUL. kInvalidArgument says which rule is broken and where. `what` is the subject of the message
+// ("tensor name").
 Status ValidateName(std::string_view what, std::string_view name);
 
-// What a tensor is to the trainer, so that a load may leave the optimizer out. Recorded, never
-// guessed from names. The values are stored on disk; never renumber.
+// Says what the trainer uses a tensor for, so that a load can leave the optimizer out. The trainer
+// sets it. varve does not guess it from names. The values are stored on disk. Never renumber them.
 enum class TensorRole : uint8_t {
   kOther = 0,
-  kParameter = 1,  // what the model computes with
-  kBuffer = 2,     // of the model, not trained
+  kParameter = 1,  // a weight or bias of the model
+  kBuffer = 2,     // a tensor of the model that is not trained
   kOptimizer = 3,  // FP32 masters, moments, ...
 };
 inline constexpr int kNumTensorRoles = 4;
-// "other", "parameter", "buffer", "optimizer"; "?" for a value that is no role.
+// Returns "other", "parameter", "buffer" or "optimizer", or "?" for a value that is no role.
 std::string_view TensorRoleName(TensorRole role);
 
 struct TensorView;
 
-// What a tensor is, without its data. Whatever describes a tensor in varve is a TensorSpec, or is a
-// TensorView of one.
+// Describes a tensor without its data, and owns its strings and vectors. TensorView is the same
+// with data, and owns nothing.
 struct TensorSpec {
   std::string name{};
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape{};  // elements on each axis; empty = 0-d, one element
+  std::vector<int64_t> shape{};  // elements on each axis. Empty = 0-d, one element
   TensorRole role = TensorRole::kOther;
-  // Hint: this 16-bit tensor is the copy of that FP32 tensor of the same checkpoint, its master,
-  // rounded to nearest, ties to even. It is then stored as a reference. Each save verifies the
-  // hint: a wrong one costs space, never bits.
+  // Hint: the name of this tensor's master, an FP32 tensor of the same checkpoint. This tensor is
+  // BF16 or F16, and is its master rounded to nearest, ties to even. It is then stored as a
+  // reference to the master. Each save verifies the hint. A wrong hint costs space, never bits.
   std::string derived_from{};
-  // Hint: this tensor shared its storage with that one, of the same checkpoint. It is kept for
-  // whoever restores both. What is equal is stored once with or without it.
+  // Hint: the name of a tensor of the same checkpoint that shared its memory with this one. varve
+  // only records it, for a later restore. Equal chunks are stored once with or without the hint.
   std::string alias_of{};
-  // The part of a global tensor that this is. `shape` is layout->LocalShape(). Unset: it is a whole
-  // tensor.
+  // Says which part of a global tensor this tensor is. `shape` is then layout->LocalShape(). Unset:
+  // this is a whole tensor.
   std::optional<ShardLayout> layout{};
 
   bool operator==(const TensorSpec&) const = default;
-  // Good while this spec lives and does not change.
+  // Returns a view without data and strides. It is valid while this spec lives and is unchanged.
   TensorView View() const;
 };
 
-// A TensorSpec and its data, all of which the caller owns. See CheckpointWriter::Put, which copies
-// the description, for how long `data` must live.
+// A TensorSpec and its data. The caller owns all that the fields point to. CheckpointWriter::Put
+// copies the description, and says how long `data` must live.
 struct TensorView {
   std::string_view name{};
   DType dtype = DType::kF32;
   std::span<const int64_t> shape{};
-  const void* data = nullptr;  // first element; may be null when the tensor has no elements
-  // Distance between neighbours on each axis, in elements. PyTorch counts so, too; NumPy counts
-  // bytes. May be zero or negative. Empty = dense row-major. Sub-byte types must be dense.
+  const void* data = nullptr;  // first element. May be null without elements
+  // The distance between neighbours on each axis, in elements, as in PyTorch (NumPy counts bytes).
+  // A stride may be zero or negative. Empty = dense row-major. Types of less than a byte must be
+  // dense.
   std::span<const int64_t> strides{};
   std::string_view derived_from{};
   std::string_view alias_of{};
   TensorRole role = TensorRole::kOther;
-  // Several shards of one tensor may be saved under one name. Each has its own number, below
-  // kAllShards. With `layout` they are parts of one global tensor. Together they must hold all of
-  // it, and no element twice but for replicas: shards of equal layouts, and then of equal bytes.
-  // Without `layout` each is a tensor of its own.
+  // The number of this shard, below kAllShards. Several shards of one tensor may be saved under one
+  // name, each with its own number. With `layout` they are parts of one global tensor. Together
+  // they must hold all of it. Two shards may hold the same element only if their layouts are equal.
+  // They are replicas then, and must have equal bytes. Without `layout` each shard is a tensor of
+  // its own.
   uint32_t shard = 0;
   const ShardLayout* layout = nullptr;
 };
@@ -131,18 +135,19 @@ inline TensorView TensorSpec::View() const {
           .layout = layout.has_value() ? &*layout : nullptr};
 }
 
-// In place of a shard's number: the tensor that all shards make together.
+// A shard number that stands for the global tensor, which all shards make together.
 inline constexpr uint32_t kAllShards = UINT32_MAX;
 
-// What the store knows of a tensor, or of one shard of it. `derived_from` and `alias_of` are as
-// they were saved; empty: of none. `layout` is set for a shard that was saved with one.
+// Describes a stored tensor, or one shard of it. `derived_from` and `alias_of` are as they were
+// saved. `layout` is set for a shard that was saved with one.
 struct TensorInfo : TensorSpec {
-  uint32_t shard = 0;  // kAllShards: of the global tensor, which its shards' layouts put together
-  uint64_t logical_bytes = 0;  // raw bytes of a tensor of this shape
-  uint64_t num_chunks = 0;     // of all shards
-  uint32_t num_shards = 1;     // replicas counted each
-  // The digest of all bytes, with the store's seed. Tensors of one store and dtype that have the
-  // same digest are equal. Zero: not known, as for a tensor of several shards.
+  uint32_t shard = 0;          // kAllShards: this describes the global tensor
+  uint64_t logical_bytes = 0;  // raw bytes of a dense tensor of this shape
+  uint64_t num_chunks = 0;     // in all shards together
+  uint32_t num_shards = 1;     // each replica counts
+  // The digest, low half first, of the digests of all chunks (docs/format.md). Two tensors of one
+  // store with the same dtype and content digest have equal bytes. Zero = not known, as for a
+  // tensor of several shards.
   std::array<uint64_t, 2> content{};
 };
 

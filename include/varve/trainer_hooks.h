@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All that a training loop needs, by flags: load, save when it is due, drop what is old, stop when
-// told.
+// TrainerHooks does all that a training loop needs, as flags say: it loads, saves when a save is
+// due, drops old steps, and stops when told to.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // loads
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
@@ -14,10 +14,12 @@
 //   }
 //   return hooks->Finish();                     // the last save is durable, or the error is here
 //
-// With ranks every call is collective and ends alike on all of them: with the error of the lowest
-// rank that has one, and with one decision at each step. Rank 0 decides when to save, when to stop
-// and what is loaded. A signal to any rank stops all of them at the same step, with a save. Flags
-// that rank 0 does not decide, as --run and --finetune, must be the same on all ranks.
+// With many ranks, every call is collective and returns the same result on all ranks. When ranks
+// fail, all of them return the error of the lowest of these ranks. Rank 0 decides when to save,
+// when to stop and which step is loaded. A signal to any rank stops all ranks at the same step,
+// with a save. Some flags must be the same on all ranks: --run, --finetune, --no-save-optim,
+// --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save and --load are
+// given.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -33,8 +35,8 @@
 
 namespace varve {
 
-// The exit code of a trainer that a signal told to stop, after it has saved: EX_TEMPFAIL of
-// sysexits.h, "try again". A job script that sees it starts the trainer again.
+// The exit code of a trainer that saved and stopped because of a signal: EX_TEMPFAIL of sysexits.h,
+// "try again". A job script that sees this code starts the trainer again.
 inline constexpr int kPreemptedExitCode = 75;
 
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
@@ -44,42 +46,45 @@ struct HooksOptions {
   CheckpointerOptions checkpointer;
   // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
   LoadOptions load;
-  // Gets one line at a time, without its end: a few at the start, then one a save. It may be called
-  // on another thread. Unset = standard error, and with ranks rank 0 alone writes.
+  // Called with one line of text at a time, without a newline: a few at the start, then one for
+  // each save. It may be called on another thread. Unset = lines go to standard error, and with
+  // many ranks only those of rank 0.
   std::function<void(const std::string& line)> log;
-  // The ranks of the job. Null = this one is alone. With ranks, --save and --load are the root of a
-  // group (varve/group_checkpointer.h), or --load a store of one rank. The hooks speak through it
-  // inside the calls below only, on the trainer's thread. It must outlive the hooks and be used for
-  // nothing else. RankGroup::Split makes one.
+  // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
+  // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
+  // The hooks use `ranks` only inside the calls below, on the trainer's thread. It must outlive the
+  // hooks, and must not be used for anything else. RankGroup::Split makes such a group.
   RankGroup* ranks = nullptr;
 };
 
 class TrainerHooks {
  public:
-  // Checks the flags and the free space, loads if asked, takes the memory for staging, and turns
-  // SIGTERM and SIGUSR1 into a save at the next step boundary until Finish. Everything that can be
-  // known to be wrong before the first step fails here, with a sentence that says what to do. The
-  // tensors of `state` are filled by a load and must stay where they are.
+  // Checks the flags and the free space, loads if asked, and takes the memory for staging. From
+  // then until Finish, SIGTERM and SIGUSR1 cause a save at the next step boundary. Every mistake
+  // that can be found before the first step is an error here, which says what to do. A load fills
+  // the tensors of `state`. Their memory must stay where it is while the hooks live.
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective, so a rank that has failed does not wait for the others. An error
-  // that no call has returned goes to standard error.
+  // As Finish, but not collective, so a rank that has failed does not wait for the others. Prints
+  // an error that no call has returned to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
 
-  // What Start has loaded. nullopt: the training starts afresh.
+  // Describes what Start has loaded. nullopt: nothing was loaded.
   virtual const std::optional<LoadReport>& loaded() const = 0;
 
   // Call it before each optimizer step. It returns when the tensors may change
-  // (AsyncCheckpointer::AwaitStaged). A save after which it is not called is not committed, and the
-  // next AfterStep is kFailedPrecondition.
+  // (AsyncCheckpointer::AwaitStaged). If it is not called after a save has started, that save is
+  // not committed, and the next AfterStep returns kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
   // Call it after each optimizer step, with all of `state` up to date. `state.trainer.global_step`
   // is the step. It starts a save when one is due: every --save-interval steps, at the last step,
-  // and when the training is about to stop. True: stop now, everything is durable.
+  // and when the training is about to stop. Returns true when the trainer must stop. All saves are
+  // durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at
+  // different steps. Other errors are those of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // 0, or kPreemptedExitCode after a signal.
@@ -88,7 +93,7 @@ class TrainerHooks {
   // Waits for the last save and closes the store. Returns an error that no call has returned yet.
   virtual Status Finish() = 0;
 
-  // Null without --save.
+  // The checkpointer that the hooks use and own. Null without --save.
   virtual AsyncCheckpointer* checkpointer() = 0;
 
  protected:

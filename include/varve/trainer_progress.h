@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a trainer must remember besides tensors, and how its ranks are laid out. Plain values. Every
-// field has a meaningful default and survives a round trip exactly (doubles bit for bit).
+// TrainerProgress holds what a trainer must remember besides tensors. Topology says how its ranks
+// are laid out. Both are plain values. Every field has a default. What a load returns is exactly
+// what was saved (doubles bit for bit).
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,12 @@ struct TrainerProgress {
   std::map<std::string, StateValue> lr_scheduler;
   std::map<std::string, StateValue> loss_scaler;
   std::vector<RngState> rng;
-  std::map<std::string, StateValue> extra;  // free key-values
+  std::map<std::string, StateValue> extra;  // keys and values that the trainer chooses
 };
 
-// The parallel layout that saved a checkpoint. Degrees are 1 where a kind is not used.
+// Describes how the ranks of a job are laid out: the degrees of data (dp), tensor (tp), pipeline
+// (pp), virtual pipeline (vpp), sequence (sp), context (cp) and expert (ep) parallelism. A degree
+// is 1 where that kind is not used.
 struct Topology {
   uint32_t dp = 1;
   uint32_t tp = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state of a training as its trainer holds it: tensors in the trainer's own memory, and the
-// rest as values. The hooks save it and load into it.
+// TrainingState describes the state of a training: tensors, which stay in the trainer's own memory,
+// and values such as the step. The hooks save it and load into it.
 //
 //   varve::TrainingState state;
 //   state.tensors.push_back({{.name = "model.wte", .dtype = varve::DType::kBF16, .shape = {V, C},
@@ -11,9 +11,11 @@
 //                             .role = varve::TensorRole::kOptimizer}, exp_avg});
 //   state.trainer.global_step = step;
 //
-// Optimizer state is named by its parameter, never by an index, so that the order of parameters may
-// change; its shape may differ from its parameter's. A trainer without optimizer state lists none.
-// Plain values without hidden sharing; one thread at a time.
+// Name optimizer state by its parameter, never by an index, so that the order of parameters may
+// change. A tensor of optimizer state may have another shape than its parameter. A trainer without
+// optimizer state lists none.
+//
+// Thread rule: all types are plain values. One thread at a time uses an object.
 #pragma once
 
 #include <cstddef>
@@ -32,34 +34,40 @@ namespace varve {
 
 // A tensor in the trainer's memory, e.g. {{.name = "wte", .shape = {V, C}}, wte}.
 //
-// A tensor with `derived_from` is the rounded copy of its master. A load makes the one from the
-// other where a checkpoint has only one of them. A save sets `alias_of` of tied tensors itself, and
-// ignores what was there. A rank that holds several shards of a tensor lists each of them under its
-// name. Their layouts have no element in common, and they agree on dtype, role and derived_from. A
-// load fills what the layout says from whatever shards the checkpoint has.
+// A tensor with `derived_from` is the rounded copy of its master. Where a checkpoint has only the
+// weight or only the master, a load makes the other from it. A save ignores `alias_of`, and finds
+// tied tensors itself. A rank that holds several shards of a tensor lists each of them under the
+// tensor's name. These shards must not overlap, and must agree on dtype, role and derived_from. A
+// load fills the part that the layout names from the shards of the checkpoint, however they are
+// cut.
 struct StateTensor : TensorSpec {
-  void* data = nullptr;  // the trainer's; AsyncCheckpointer says how long it must stay
-  // The device in whose memory `data` lies, dense; see varve/cuda.h.
+  // The first element. The trainer owns the memory. AsyncCheckpointer says how long it must stay
+  // valid and unchanged.
+  void* data = nullptr;
+  // The device in whose memory `data` lies (varve/cuda.h). A tensor on a device must be dense.
   int device = kHost;
-  std::vector<int64_t> strides{};  // elements; empty = dense row-major
+  std::vector<int64_t> strides{};  // in elements. Empty = dense row-major
 };
 
-// Opaque bytes, up to 64 MiB: the state of a data loader, a pickled object.
+// Opaque bytes, up to 64 MiB, such as the state of a data loader or a pickled object.
 struct StateItem {
   std::string name;
-  std::optional<uint32_t> rank;  // unset: of the whole job
+  std::optional<uint32_t> rank;  // the rank that it belongs to. Unset: the whole job
   std::vector<std::byte> value;
 };
 
-// Two tensors of equal data, dtype, shape and strides are tied: staged and stored once, and a load
-// gives both the same values or fails. Tensors whose contents have diverged are two.
+// Two tensors are tied when their data pointers, dtypes, shapes, strides, layouts and devices are
+// equal. A save stages and stores tied tensors once. A load gives them the same values, and fails
+// if the checkpoint has different ones.
 struct TrainingState {
   std::vector<StateTensor> tensors;
   std::vector<StateItem> items;
   TrainerProgress trainer;
-  std::optional<Topology> topology;  // of the ranks; saved, and compared by a load, not replaced
-  std::map<std::string, double> metrics;  // of this step; not loaded
-  std::vector<std::string> tags;          // that will name this step; not loaded
+  // How the ranks are laid out. A load compares it with the checkpoint's, and does not replace it.
+  std::optional<Topology> topology;
+  // The metrics of this step, and the tags that will name it. A load does not touch them.
+  std::map<std::string, double> metrics;
+  std::vector<std::string> tags;
 };
 
 }  // namespace varve

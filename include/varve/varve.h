@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything a user of varve needs: the store, and the hooks of a trainer.
+// Includes everything that a user of varve needs: the store, and the hooks of a trainer.
 #pragma once
 
 #include "varve/group.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options that varve sets in RocksDB, and why. See also "Traps of this RocksDB" in
+// The options that varve sets in RocksDB, and why. See also "Pitfalls of RocksDB 7.8.3" in
 // docs/durability.md.
 #pragma once
 
