@@ -48,6 +48,9 @@ class NcclComm {
   };
   Status Exchange(const Outgoing& out, const Incoming& in, cudaStream_t stream);
 
+  // How long later calls wait.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
   // Waits for the event, which was recorded after one of the calls above.
   Status Await(cudaEvent_t event);
 
@@ -64,7 +67,7 @@ class NcclComm {
   Status AwaitLaunch();
 
   ncclComm_t comm_;  // null = aborted
-  const std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_;
 };
 
 }  // namespace varve::gpu

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/coding.h"
@@ -95,7 +96,16 @@ class NcclGroup : public RankGroup {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(names_.size()); }
-  std::vector<int> gone() const override { return control_->gone(); }
+  std::vector<int> gone() const override {
+    const std::lock_guard lock(control_mutex_);
+    return control_ == nullptr ? std::vector<int>() : control_->gone();  // null: this rank has left
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    options_.timeout = timeout;
+    if (!failure_.ok()) return;
+    control_->set_timeout(timeout);
+    comm_->set_timeout(timeout);
+  }
 
   Status Barrier() override {
     VARVE_RETURN_IF_ERROR(failure_);
@@ -125,7 +135,11 @@ class NcclGroup : public RankGroup {
   // After an error that `control_` does not know, it closes, so that the other ranks fail, too.
   Status Leave(const Status& why) {
     comm_->Abort();
-    control_.reset();
+    std::unique_ptr<RankGroup> left;  // closes outside of the lock
+    {
+      const std::lock_guard lock(control_mutex_);
+      left = std::move(control_);
+    }
     return Keep(why);
   }
 
@@ -140,11 +154,12 @@ class NcclGroup : public RankGroup {
   Status FinishAll();
   std::string NameOf(int rank) const { return "rank " + std::to_string(names_[rank]); }
 
-  const NcclOptions options_;
+  NcclOptions options_;
   const int rank_;
   const std::vector<int> names_;  // of the ranks, in messages
   Status failure_;
   Pipe pipe_;
+  mutable std::mutex control_mutex_;  // `gone` may be asked while Leave takes it away
   std::unique_ptr<RankGroup> control_;
   std::unique_ptr<NcclComm> comm_;
 };

@@ -97,6 +97,7 @@ TEST_F(NcclFaultsTest, ACallThatFailsOnOneFailsAll) {
       EXPECT_EQ((*group)->Barrier().ToString(), status.ToString());
       EXPECT_EQ((*group)->Broadcast({}, 0).status().ToString(), status.ToString());
       EXPECT_EQ((*group)->Split(0).status().ToString(), status.ToString());
+      (*group)->gone();  // may be asked by another thread, which does not know of the failure
       texts[rank] = status.message();
     });
     // Launches are NCCL's: their errors are those of the communicator.
@@ -133,6 +134,23 @@ TEST_F(NcclFaultsTest, WhoWaitsSaysForWhat) {
     const Status status = (*group)->Broadcast(std::vector<std::byte>(1500), 1).status();
     EXPECT_THAT(status.message(), HasSubstr("broadcast from rank 1 at byte "));
     EXPECT_THAT(status.message(), HasSubstr(" of 1500, on rank " + std::to_string(rank)));
+  });
+}
+
+TEST_F(NcclFaultsTest, TheTimeoutCanBeSetLater) {
+  const NcclOptions patient{.piece_bytes = 1000, .timeout = std::chrono::hours(24)};
+  std::latch both(2);
+  RunNcclRanks(2, patient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    (*group)->set_timeout(kImpatient.timeout);
+    if (rank == 1) {
+      EXPECT_THAT((*group)->Broadcast(std::vector<std::byte>(1500), 1).status().message(),
+                  HasSubstr("nothing came over NCCL within 300 ms"));
+    } else {
+      FailCall("ncclBroadcast", cudaErrorLaunchFailure, 0, 0);
+      EXPECT_FALSE((*group)->Broadcast({}, 1).ok());
+    }
+    both.arrive_and_wait();
   });
 }
 
