@@ -310,7 +310,7 @@ Status CheckpointWriterImpl::FindParent(Cursor* records, TensorRecord* record, S
       record->elements_per_chunk != ElementsPerChunk(tensor->dtype)) {
     return Status::Ok();
   }
-  tensor->parent_lists = tensors_.Keep(record->lists);
+  tensor->first_parent_list = tensors_.Keep(record->lists).data();
   tensor->parent_chunks = record->NumChunks();
   return Status::Ok();
 }
@@ -362,9 +362,9 @@ Result<std::vector<Digest>> CheckpointWriterImpl::ParentDigests(std::string_view
   SaveTensor* const tensor = tensors_.Find(name, shard);
   if (tensor == nullptr) return Status::NotFound("tensor " + std::string(name) + " was not put");
   // One that cannot be read is as good as none; the commit warns of it.
-  for (size_t i = 0; i < tensor->parent_lists.size(); ++i) {
+  for (size_t i = 0; i < tensor->parent_lists().size(); ++i) {
     const auto refs =
-        store_->ReadList(tensor->parent_lists[i], tensor->parent_chunks - i * kChunksPerList);
+        store_->ReadList(tensor->parent_lists()[i], tensor->parent_chunks - i * kChunksPerList);
     if (!refs.ok()) return std::vector<Digest>();
     for (const ChunkRef& ref : *refs) digests.push_back(ref.digest);
   }
@@ -378,13 +378,13 @@ std::vector<SaveTensor*> CheckpointWriterImpl::LinkMasters() {
   const bool may_derive = store_->options().compression != Compression::kNone;
   std::vector<std::pair<const SaveTensor*, SaveTensor*>> derived;
   for (SaveTensor& tensor : tensors_.all()) {
-    if (!may_derive || tensor.derived_from.empty()) continue;
-    SaveTensor* const master = tensors_.Find(tensor.derived_from, tensor.shard);
+    if (!may_derive || tensor.derived_from().empty()) continue;
+    SaveTensor* const master = tensors_.Find(tensor.derived_from(), tensor.shard);
     const bool narrow = tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
     // Chunks are compared one by one, so shapes make no difference, nor padding behind the master.
-    if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides.empty() &&
-        tensor.strides.empty() && master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
-      tensor.master = master;
+    if (master != nullptr && narrow && master->dtype == DType::kF32 && master->strides().empty() &&
+        tensor.strides().empty() && master->Geometry().NumChunks() == tensor.Geometry().NumChunks()) {
+      tensor.extra->master = master;
       derived.emplace_back(master, &tensor);
     }
   }
@@ -392,7 +392,7 @@ std::vector<SaveTensor*> CheckpointWriterImpl::LinkMasters() {
   std::vector<SaveTensor*> order;
   order.reserve(tensors_.size());
   for (SaveTensor& tensor : tensors_.all()) {
-    if (tensor.master != nullptr) continue;
+    if (tensor.master() != nullptr) continue;
     order.push_back(&tensor);
     const SaveTensor* const master = &tensor;
     for (const auto& [of, copy] : std::ranges::equal_range(
@@ -480,7 +480,7 @@ Status CheckpointWriterImpl::CountReferences(const SavePipeline& pipeline,
     VARVE_RETURN_IF_ERROR(counts->AddSave(save_id_, save_id, pipeline.frames()));
   }
   for (const SaveTensor& tensor : tensors_.all()) {
-    for (const ListAddress& list : tensor.lists) VARVE_RETURN_IF_ERROR(counts->AddList(list));
+    for (const ListAddress& list : tensor.lists()) VARVE_RETURN_IF_ERROR(counts->AddList(list));
   }
   const auto& chunks = pipeline.new_chunks();
   for (uint32_t ordinal = 0; ordinal < chunks.size(); ++ordinal) {

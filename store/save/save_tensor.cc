@@ -43,15 +43,22 @@ SaveTensor* SaveTensors::Add(const TensorView& view) {
   const uint32_t hash = HashOf(view.name, view.shard);
   Slot* const slot = FindSlot(view.name, view.shard, hash);
   if (slot->number > 0) return nullptr;
-  SaveTensor tensor{view};
-  tensor.name = Keep(view.name);
-  tensor.shape = Keep(view.shape);
-  tensor.strides =
-      IsDense(view.shape, view.strides) ? std::span<const int64_t>() : Keep(view.strides);
-  tensor.derived_from = Keep(view.derived_from);
-  tensor.alias_of = Keep(view.alias_of);
-  if (view.layout != nullptr) tensor.layout = Keep(Canonical(*view.layout));
-  SaveTensor* const added = &tensors_.emplace_back(std::move(tensor));
+  SaveTensor* const added = &tensors_.emplace_back();
+  added->name = Keep(view.name);
+  added->shape = Keep(view.shape);
+  added->data = view.data;
+  if (view.layout != nullptr) added->layout = Keep(Canonical(*view.layout));
+  added->shard = view.shard;
+  added->dtype = view.dtype;
+  added->role = view.role;
+  const bool is_dense = IsDense(view.shape, view.strides);
+  if (!is_dense || !view.derived_from.empty() || !view.alias_of.empty()) {
+    void* const place = arena_.allocate(sizeof(SaveTensor::Extra), alignof(SaveTensor::Extra));
+    added->extra = new (place) SaveTensor::Extra{
+        .strides = is_dense ? std::span<const int64_t>() : Keep(view.strides),
+        .derived_from = Keep(view.derived_from),
+        .alias_of = Keep(view.alias_of)};
+  }
   *slot = {hash, static_cast<uint32_t>(tensors_.size())};
   return added;
 }

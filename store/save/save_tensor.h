@@ -21,39 +21,84 @@
 
 namespace varve {
 
-// Its texts, shape, strides and layout are kept by SaveTensors. Dense strides are empty, and a
+// A tensor of a save: a TensorView, packed. Its texts, shape and layout are kept by SaveTensors. A
 // layout is canonical.
-struct SaveTensor : TensorView {
+struct SaveTensor {
+  // What only some tensors have.
+  struct Extra {
+    std::span<const int64_t> strides;  // empty = dense
+    std::string_view derived_from;
+    std::string_view alias_of;
+    SaveTensor* master = nullptr;  // of derived_from, when it can be one
+  };
   // While its chunks are in the pipeline.
   struct Flight {
     std::vector<ChunkRef> parent_refs;
     std::vector<ChunkRef> refs;  // the result, one a chunk
   };
 
+  std::string_view name;
+  std::span<const int64_t> shape;
+  const void* data = nullptr;
+  const ShardLayout* layout = nullptr;
+  Extra* extra = nullptr;
   std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
-  SaveTensor* master = nullptr;         // of derived_from, when it can be one
+  uint32_t shard = 0;
   // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
   uint32_t num_users = 0;
+  DType dtype = DType::kF32;
+  TensorRole role = TensorRole::kOther;
   bool are_parents_known = false;  // its source has learned the digests of just these parents
 
   // The same tensor one step ago, when it was cut the same way and can be read: its lists.
-  std::span<const ListAddress> parent_lists;
   uint64_t parent_chunks = 0;
+  const ListAddress* first_parent_list = nullptr;
   std::unique_ptr<Flight> flight;
 
   // The result.
   Digest content;
-  std::span<const ListAddress> lists;
+  const ListAddress* first_list = nullptr;
 
+  std::span<const int64_t> strides() const {
+    return extra != nullptr ? extra->strides : std::span<const int64_t>();
+  }
+  std::string_view derived_from() const {
+    return extra != nullptr ? extra->derived_from : std::string_view();
+  }
+  std::string_view alias_of() const {
+    return extra != nullptr ? extra->alias_of : std::string_view();
+  }
+  SaveTensor* master() const { return extra != nullptr ? extra->master : nullptr; }
+  std::span<const ListAddress> parent_lists() const {
+    return {first_parent_list, NumLists(parent_chunks)};
+  }
+  std::span<const ListAddress> lists() const {
+    return {first_list, first_list != nullptr ? NumLists(Geometry().NumChunks()) : 0};
+  }
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, ElementsPerChunk(dtype)); }
   const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
   TensorRecordView Record(uint64_t save_id) const {
-    return {*this, save_id, ElementsPerChunk(dtype), content, lists};
+    return {{.name = name,
+             .dtype = dtype,
+             .shape = shape,
+             .derived_from = derived_from(),
+             .alias_of = alias_of(),
+             .role = role,
+             .shard = shard,
+             .layout = layout},
+            save_id,
+            ElementsPerChunk(dtype),
+            content,
+            lists()};
   }
+
+ private:
+  static size_t NumLists(uint64_t chunks) { return (chunks + kChunksPerList - 1) / kChunksPerList; }
 };
 
-// A save may have a million tensors. Name, shape and the place in the hash table come on top.
-static_assert(sizeof(SaveTensor) <= 208);
+// A save may have a million tensors. Name, shape, `extra` and the place in the hash table come on
+// top.
+static_assert(sizeof(SaveTensor) <= 136);
 
 class SaveTensors {
  public:

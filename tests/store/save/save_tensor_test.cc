@@ -26,7 +26,7 @@ TEST(SaveTensorTest, KeepsCopiesOfWhatDescribesAView) {
                         .layout = &layout});
   }
   ASSERT_NE(kept, nullptr);
-  EXPECT_THAT(kept->strides, ElementsAre(1, 2));
+  EXPECT_THAT(kept->strides(), ElementsAre(1, 2));
   const TensorRecordView record = kept->Record(9);
   EXPECT_EQ(record.save_id, 9u);
   EXPECT_EQ(record.dtype, DType::kBF16);
@@ -46,8 +46,9 @@ TEST(SaveTensorTest, DenseStridesAreNone) {
   SaveTensors tensors;
   const std::vector<int64_t> shape = {2, 3}, strides = {3, 1};
   SaveTensor* const kept = tensors.Add({.name = "w", .shape = shape, .strides = strides});
-  EXPECT_TRUE(kept->strides.empty());
-  EXPECT_TRUE(kept->derived_from.empty());
+  EXPECT_TRUE(kept->strides().empty());
+  EXPECT_EQ(kept->extra, nullptr) << "most tensors take no memory for it";
+  EXPECT_TRUE(kept->derived_from().empty());
 }
 
 TEST(SaveTensorTest, EqualLayoutsAreOne) {
