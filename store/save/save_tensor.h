@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -21,8 +22,8 @@
 
 namespace varve {
 
-// A tensor of a save: a TensorView, packed. Its texts, shape and layout are kept by SaveTensors. A
-// layout is canonical.
+// A tensor of a save: a TensorView, packed. SaveTensors keeps what it points to. A layout is
+// canonical.
 struct SaveTensor {
   // What only some tensors have.
   struct Extra {
@@ -42,7 +43,7 @@ struct SaveTensor {
   const void* data = nullptr;
   const ShardLayout* layout = nullptr;
   Extra* extra = nullptr;
-  std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
+  std::unique_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
   uint32_t shard = 0;
   // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
   uint32_t num_users = 0;
@@ -96,14 +97,17 @@ struct SaveTensor {
   static size_t NumLists(uint64_t chunks) { return (chunks + kChunksPerList - 1) / kChunksPerList; }
 };
 
-// A save may have a million tensors. Name, shape, `extra` and the place in the hash table come on
-// top.
-static_assert(sizeof(SaveTensor) <= 136);
+// A save may have a million tensors. `extra` and the place in the hash table come on top, and name
+// and shape where they are copied.
+static_assert(sizeof(SaveTensor) <= 128);
 
 class SaveTensors {
  public:
   // Copies what describes a valid view. Null: there is a tensor of this name and number already.
   SaveTensor* Add(const TensorView& view);
+  // The same without a copy: what it describes stays as long as this, as part of `spec`, whose
+  // layout is canonical.
+  SaveTensor* Add(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard);
   // Null: there is none.
   SaveTensor* Find(std::string_view name, uint32_t shard);
 
@@ -113,6 +117,9 @@ class SaveTensors {
   const std::deque<SaveTensor>& all() const { return tensors_; }
   // By name, then number: the order of their keys in the store. When all are added.
   std::vector<SaveTensor*> Sorted();
+  bool are_sorted() const { return slots_.empty(); }
+  // Some tensor has one.
+  bool have_layouts() const { return !layout_by_hash_.empty(); }
 
   // Keeps a copy as long as this lives.
   std::span<const ListAddress> Keep(std::span<const ListAddress> lists);
@@ -125,15 +132,32 @@ class SaveTensors {
     uint32_t number = 0;  // of a tensor, from 1 on; 0: there is none
   };
 
+  // Of a tensor that is to be added.
+  struct Place {
+    Slot* slot = nullptr;  // null: there is no table
+    uint32_t hash = 0;
+  };
+
   Slot* FindSlot(std::string_view name, uint32_t shard, uint32_t hash);
   void Grow();
+  void MakeTable();
+  std::optional<Place> FindPlace(std::string_view name, uint32_t shard);
+  SaveTensor* Insert(const Place& place, SaveTensor tensor);
+  bool IsLast(std::string_view name, uint32_t shard) const;
+  SaveTensor::Extra* MakeExtra(const SaveTensor::Extra& extra);
   std::string_view Keep(std::string_view text);
   std::span<const int64_t> Keep(std::span<const int64_t> numbers);
+  // Equal layouts give one pointer. The first copies what it keeps, the second does not.
   const ShardLayout* Keep(ShardLayout layout);
+  const ShardLayout* KeepPointer(const ShardLayout* layout);
+  const ShardLayout* FindEqual(const ShardLayout& layout, size_t hash) const;
 
   std::pmr::monotonic_buffer_resource arena_{size_t{4} << 10};
   std::deque<SaveTensor> tensors_;
-  std::vector<Slot> slots_;  // a hash table of a power of two, at most three quarters full
+  // A hash table of a power of two, at most three quarters full. Empty as long as tensors come in
+  // the order of their names, since then none can be there twice.
+  std::vector<Slot> slots_;
+  std::vector<std::shared_ptr<const TensorSpec>> specs_;  // one for each owner
   std::deque<ShardLayout> layouts_;
   std::unordered_multimap<size_t, const ShardLayout*> layout_by_hash_;
 };
