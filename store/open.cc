@@ -14,6 +14,7 @@
 #include "store/format/format_file.h"
 #include "store/format/group_file.h"
 #include "store/group/group_store.h"
+#include "store/save/save_session.h"
 #include "varve/store.h"
 
 namespace varve {
@@ -107,6 +108,11 @@ Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOpti
   VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/true));
   return std::unique_ptr<Store>(std::move(store));
+}
+
+Result<std::unique_ptr<CheckpointWriter>> Store::Begin(uint64_t step, const SaveOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(auto session, BeginSession(step, options));
+  return std::unique_ptr<CheckpointWriter>(std::move(session));
 }
 
 Result<std::unique_ptr<Store>> Store::OpenOrCreate(const fs::path& path,

@@ -110,7 +110,7 @@ class TrainerHooksImpl : public TrainerHooks {
   Status CheckLineage(const TrainingState& state);
   Status CheckSpace(const TrainingState& state);
   void LogLoad() const;
-  TrainingState WhatToSave(const TrainingState& state) const;
+  const TrainingState& WhatToSave(const TrainingState& state, TrainingState* part) const;
   StopReason OwnStopReason(int64_t step, bool is_last) const;
   Result<Decision> Decide(int64_t step, bool is_last) const;
   Status Save(const Decision& decision, const TrainingState& state);
@@ -137,7 +137,8 @@ Status TrainerHooksImpl::StartWith(TrainingState* state) {
   if (!flags_.save.empty()) VARVE_RETURN_IF_ERROR(OpenCheckpointer());
   if (!flags_.load.empty()) VARVE_RETURN_IF_ERROR(Load(state));
   if (checkpointer_ == nullptr) return Status::Ok();
-  const TrainingState saved = WhatToSave(*state);
+  TrainingState part;
+  const TrainingState& saved = WhatToSave(*state, &part);
   Status ready = CheckLineage(*state);
   if (ready.ok()) ready = CheckSpace(saved);
   VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
@@ -302,13 +303,14 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
                          std::to_string(space.available) + " are free");
 }
 
-TrainingState TrainerHooksImpl::WhatToSave(const TrainingState& state) const {
-  TrainingState saved = state;
-  if (!flags_.save_optim) {
-    std::erase_if(saved.tensors,
-                  [](const StateTensor& tensor) { return tensor.role == TensorRole::kOptimizer; });
-  }
-  return saved;
+// Returns the state, or `*part`, which gets what is saved when that is not all.
+const TrainingState& TrainerHooksImpl::WhatToSave(const TrainingState& state,
+                                                  TrainingState* part) const {
+  if (flags_.save_optim) return state;
+  *part = state;
+  std::erase_if(part->tensors,
+                [](const StateTensor& tensor) { return tensor.role == TensorRole::kOptimizer; });
+  return *part;
 }
 
 // Returns the reason to stop that this rank knows, without signals and the like from outside.
@@ -385,8 +387,10 @@ Status TrainerHooksImpl::Save(const Decision& decision, const TrainingState& sta
         *decision.signalled + std::chrono::duration_cast<Clock::duration>(
                                   std::chrono::duration<double>(*flags_.exit_deadline_in_secs));
   }
-  VARVE_ASSIGN_OR_RETURN(const bool is_saving,
-                         checkpointer_->BeginSave(decision.step, WhatToSave(state), options));
+  TrainingState part;
+  VARVE_ASSIGN_OR_RETURN(
+      const bool is_saving,
+      checkpointer_->BeginSave(decision.step, WhatToSave(state, &part), options));
   if (is_saving) last_saved_ = decision.step;
   return flags_.async_save ? Status::Ok() : checkpointer_->Wait();
 }

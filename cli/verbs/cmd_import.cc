@@ -25,7 +25,7 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 #include "varve/store.h"
 
 namespace varve::cli {
@@ -148,23 +148,25 @@ Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& p
   return ReadSafetensors(options.files, *plan.step);
 }
 
-Status PutTensors(const Context& context, const ImportSource& source, const ImportPlan& plan,
-                  SourceWriter* writer) {
-  const SourceFinder sources(source.tensors, plan.derive);
+// Sets derived_from of the tensors that a --derive rule names.
+void LinkDerived(const Context& context, const ImportPlan& plan, ImportSource* source) {
+  const SourceFinder sources(source->tensors, plan.derive);
   uint64_t num_derived = 0;
-  for (const FileTensor& tensor : source.tensors) {
-    const std::string_view derived_from = sources.Find(tensor);
-    if (!derived_from.empty()) ++num_derived;
-    const TensorView view{.name = tensor.name,
-                          .dtype = tensor.dtype,
-                          .shape = tensor.shape,
-                          .derived_from = derived_from,
-                          .role = tensor.role,
-                          .shard = tensor.shard};
-    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<FileChunks>(tensor)));
+  for (FileTensor& tensor : source->tensors) {
+    tensor.derived_from = sources.Find(tensor);
+    if (!tensor.derived_from.empty()) ++num_derived;
   }
   if (!plan.derive.empty() && num_derived == 0) {
     context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
+  }
+}
+
+// The session shares what describes the tensors.
+Status PutTensors(const std::shared_ptr<const ImportSource>& source, SaveSession* session) {
+  for (const FileTensor& tensor : source->tensors) {
+    const std::shared_ptr<const TensorSpec> spec(source, &tensor);
+    VARVE_RETURN_IF_ERROR(
+        session->PutSource(spec, tensor.shard, std::make_unique<FileChunks>(tensor)));
   }
   return Status::Ok();
 }
@@ -184,7 +186,7 @@ Status PutRest(const ImportSource& source, const ImportOptions& options, const I
   return Status::Ok();
 }
 
-Result<SaveReport> Save(const Context& context, const ImportSource& source,
+Result<SaveReport> Save(const Context& context, const std::shared_ptr<ImportSource>& source,
                         const ImportOptions& options, const ImportPlan& plan, Store* store) {
   SaveOptions save;
   save.run = options.run;
@@ -194,11 +196,11 @@ Result<SaveReport> Save(const Context& context, const ImportSource& source,
   save.verify_sharing = true;
   ProgressBar progress("import", context.quiet());
   save.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  VARVE_ASSIGN_OR_RETURN(const auto begun, store->Begin(*plan.step, save));
-  auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
-  VARVE_RETURN_IF_ERROR(PutTensors(context, source, plan, writer));
-  VARVE_RETURN_IF_ERROR(PutRest(source, options, plan, writer));
-  return writer->Commit();
+  VARVE_ASSIGN_OR_RETURN(const auto session, SaveSession::Begin(store, *plan.step, save));
+  LinkDerived(context, plan, source.get());
+  VARVE_RETURN_IF_ERROR(PutTensors(source, session.get()));
+  VARVE_RETURN_IF_ERROR(PutRest(*source, options, plan, session.get()));
+  return session->Commit();
 }
 
 // Returns the existing checkpoint of this step if it is to be replaced.
@@ -229,8 +231,9 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
   // The files are read first, because a malformed one must not leave an empty store behind.
-  Result<ImportSource> source = ReadFiles(options, *plan);
-  if (!source.ok()) return Outcome::Failed(source.status());
+  Result<ImportSource> read = ReadFiles(options, *plan);
+  if (!read.ok()) return Outcome::Failed(read.status());
+  const auto source = std::make_shared<ImportSource>(*std::move(read));
   if (!plan->step) plan->step = source->step;
   if (!plan->step) return Outcome::Usage("--step is missing, and the files do not say it either");
   source->SetStep(*plan->step);
@@ -238,7 +241,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   if (!store.ok()) return OpenOutcome(store.status());
   for (const std::string& note : source->notes) context.Note(note);
   const std::optional<CheckpointInfo> replaced = FindReplaced(**store, options.run, *plan);
-  const Result<SaveReport> report = Save(context, *source, options, *plan, store->get());
+  const Result<SaveReport> report = Save(context, source, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (replaced) NoteReplaced(context, *replaced);
   if (context.json()) {

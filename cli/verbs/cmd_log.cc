@@ -39,7 +39,7 @@ Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& o
   if (!newest) return names;
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(options.run, *newest));
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors,
-                         static_cast<const ShardedReader&>(*reader).ListMatching(options.name));
+                         ShardedReader::Of(*reader)->ListMatching(options.name));
   for (const TensorInfo& tensor : tensors) {
     const bool is_new = names.empty() || names.back() != tensor.name;  // once for all its shards
     if (is_new) names.push_back(tensor.name);

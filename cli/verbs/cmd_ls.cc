@@ -70,7 +70,7 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   if (!id.ok()) return id.status();
   const auto reader = store.OpenCheckpoint(id->run, id->step);
   if (!reader.ok()) return reader.status();
-  auto tensors = static_cast<const ShardedReader&>(**reader).ListMatching(options.glob);
+  auto tensors = ShardedReader::Of(**reader)->ListMatching(options.glob);
   if (!tensors.ok()) return tensors.status();
   const std::vector<LsEntry> entries = Gather(*std::move(tensors));
   if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();

@@ -141,7 +141,7 @@ Outcome RunShow(const Context& context, const Store& store, const ShowOptions& o
 Result<std::vector<StoredShard>> LoadShards(const Store& store, const ShowOptions& options) {
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  return static_cast<const ShardedReader&>(*reader).FindStored(options.tensor);
+  return ShardedReader::Of(*reader)->FindStored(options.tensor);
 }
 
 std::string LayoutText(const TensorRecord& shard) {

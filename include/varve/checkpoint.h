@@ -30,6 +30,8 @@
 
 namespace varve {
 
+class ShardedReader;  // of varve itself
+
 // A step of a run, by name.
 struct CheckpointId {
   std::string run;
@@ -246,6 +248,11 @@ class CheckpointReader {
 
  protected:
   CheckpointReader() = default;
+
+ private:
+  // For varve itself: this reader, if it is one of its own.
+  friend class ShardedReader;
+  virtual const ShardedReader* AsSharded() const { return nullptr; }
 };
 
 }  // namespace varve

@@ -45,6 +45,8 @@
 
 namespace varve {
 
+class SaveSession;  // of varve itself
+
 struct RunInfo {
   std::string name;
   std::optional<CheckpointId> forked_from;  // where a forked run starts
@@ -144,8 +146,7 @@ class Store {
 
   // Starts a checkpoint. The store must outlive the writer. kAlreadyExists: the step is there and
   // the options say error. kNotFound: options.parent names no step.
-  virtual Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
-                                                          const SaveOptions& options = {}) = 0;
+  Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step, const SaveOptions& options = {});
   // Opens a checkpoint. The store must outlive the reader. kNotFound names run and step.
   virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
                                                                    uint64_t step) const = 0;
@@ -226,6 +227,12 @@ class Store {
 
  protected:
   Store() = default;
+
+ private:
+  // What Begin does, for varve itself.
+  friend class SaveSession;
+  virtual Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
+                                                            const SaveOptions& options) = 0;
 };
 
 }  // namespace varve

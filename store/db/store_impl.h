@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of a store that its operations share. Each operation has its own file:
-// checkpoint_writer.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
+// save_session.cc, checkpoint_reader.cc, annotate.cc, branch.cc, history.cc, copy.cc, drop.cc,
 // drop_forecast.cc, reclaim.cc, check.cc, stats.cc.
 #pragma once
 
@@ -45,8 +45,8 @@ class StoreImpl : public Store {
                                                      const StoreOptions& options, bool for_writing);
   ~StoreImpl() override;
 
-  Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
-                                                  const SaveOptions& options) override;
+  Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
+                                                    const SaveOptions& options) override;
   Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
                                                            uint64_t step) const override;
   Result<std::vector<RunInfo>> ListRuns() const override;

@@ -214,12 +214,13 @@ TensorRecordView TensorRecord::View() const {
 }
 
 std::string EncodeTensorRecord(const TensorRecordView& record) {
-  FlatBufferBuilder builder(256);
-  std::vector<fb::ListAddress> lists;
-  lists.reserve(record.lists.size());
-  for (const ListAddress& list : record.lists) lists.emplace_back(list.save_id, list.number);
+  thread_local FlatBufferBuilder builder(256);  // a save writes many of them
+  builder.Clear();
   const auto shape = builder.CreateVector(record.shape.data(), record.shape.size());
-  const auto list_offset = builder.CreateVectorOfStructs(lists);
+  const auto list_offset = builder.CreateVectorOfStructs<fb::ListAddress>(
+      record.lists.size(), [&](size_t i, fb::ListAddress* list) {
+        *list = {record.lists[i].save_id, record.lists[i].number};
+      });
   flatbuffers::Offset<flatbuffers::String> alias, derived;
   if (!record.alias_of.empty()) {
     alias = builder.CreateString(record.alias_of.data(), record.alias_of.size());

@@ -79,28 +79,40 @@ void Catalogue::Sort() {
             [](const auto& a, const auto& b) { return Key(a) < Key(b); });
 }
 
-std::string EncodeCatalogue(const Catalogue& catalogue) {
+std::vector<CatalogueShardView> ViewsOf(const Catalogue& catalogue) {
+  std::vector<CatalogueShardView> views;
+  views.reserve(catalogue.shards.size());
+  for (const CatalogueShard& shard : catalogue.shards) {
+    views.push_back({shard.View(), shard.rank, shard.content});
+    views.back().shard = shard.shard;
+  }
+  return views;
+}
+
+std::string EncodeCatalogue(std::span<const CatalogueShardView> all,
+                            std::span<const CatalogueItem> named) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<fb::CatalogueTensor>> tensors;
-  for (size_t begin = 0; begin < catalogue.shards.size();) {
-    const std::string& name = catalogue.shards[begin].name;
+  for (size_t begin = 0; begin < all.size();) {
+    const std::string_view name = all[begin].name;
     std::vector<flatbuffers::Offset<fb::CatalogueShard>> shards;
     size_t end = begin;
-    for (; end < catalogue.shards.size() && catalogue.shards[end].name == name; ++end) {
-      const CatalogueShard& s = catalogue.shards[end];
+    for (; end < all.size() && all[end].name == name; ++end) {
+      const CatalogueShardView& s = all[end];
       const fb::Digest content(s.content.lo, s.content.hi);
-      const auto shape = builder.CreateVector(s.shape);
+      const auto shape = builder.CreateVector(s.shape.data(), s.shape.size());
       flatbuffers::Offset<fb::ShardLayout> layout;
-      if (s.layout.has_value()) layout = EncodeLayout(*s.layout, &builder);
+      if (s.layout != nullptr) layout = EncodeLayout(*s.layout, &builder);
       shards.push_back(fb::CreateCatalogueShard(
           builder, s.rank, s.shard, static_cast<uint8_t>(s.dtype), shape, layout, &content));
     }
     const auto shard_vector = builder.CreateVector(shards);
-    tensors.push_back(fb::CreateCatalogueTensor(builder, builder.CreateString(name), shard_vector));
+    tensors.push_back(fb::CreateCatalogueTensor(
+        builder, builder.CreateString(name.data(), name.size()), shard_vector));
     begin = end;
   }
   std::vector<flatbuffers::Offset<fb::CatalogueItem>> items;
-  for (const CatalogueItem& item : catalogue.items) {
+  for (const CatalogueItem& item : named) {
     items.push_back(fb::CreateCatalogueItem(builder, builder.CreateString(item.name), item.rank));
   }
   const auto tensor_vector = builder.CreateVector(tensors);
@@ -151,8 +163,9 @@ CatalogueFile::CatalogueFile(const fs::path& root, uint64_t seed, AttemptId atte
   if (rank.has_value()) path_ += "." + std::to_string(*rank);
 }
 
-Result<Digest> CatalogueFile::Write(const Catalogue& catalogue) const {
-  const std::string bytes = EncodeCatalogue(catalogue);
+Result<Digest> CatalogueFile::Write(std::span<const CatalogueShardView> shards,
+                                    std::span<const CatalogueItem> items) const {
+  const std::string bytes = EncodeCatalogue(shards, items);
   const auto readable = DecodeCatalogue(bytes, std::numeric_limits<uint32_t>::max());
   if (!readable.ok() || bytes.size() > kMaxCatalogueBytes) {
     return Status::InvalidArgument(

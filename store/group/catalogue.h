@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,12 @@ struct CatalogueShard : TensorSpec {  // without role, derived_from and alias_of
   bool operator==(const CatalogueShard&) const = default;
 };
 
+// The same, borrowed.
+struct CatalogueShardView : TensorView {
+  uint32_t rank = 0;
+  Digest content;
+};
+
 struct CatalogueItem {
   std::string name;
   uint32_t rank = 0;
@@ -42,7 +49,13 @@ struct Catalogue {
   void Sort();
 };
 
-std::string EncodeCatalogue(const Catalogue& catalogue);
+std::vector<CatalogueShardView> ViewsOf(const Catalogue& catalogue);
+// In the order of a Catalogue.
+std::string EncodeCatalogue(std::span<const CatalogueShardView> shards,
+                            std::span<const CatalogueItem> items);
+inline std::string EncodeCatalogue(const Catalogue& catalogue) {
+  return EncodeCatalogue(ViewsOf(catalogue), catalogue.items);
+}
 // kCorruption: it is not a catalogue, is out of order, has an impossible shape, or names a rank
 // that is not below `num_ranks`.
 Result<Catalogue> DecodeCatalogue(std::string_view bytes, uint32_t num_ranks);
@@ -66,7 +79,8 @@ class CatalogueFile {
                 std::optional<uint32_t> rank = {});
 
   // The file is durable when this returns its digest. kInvalidArgument: it could not be read again.
-  Result<Digest> Write(const Catalogue& catalogue) const;
+  Result<Digest> Write(std::span<const CatalogueShardView> shards,
+                       std::span<const CatalogueItem> items) const;
   Status Remove() const;
   // kCorruption: the file is missing, or has another digest.
   Result<Catalogue> Read(const Digest& digest, uint32_t num_ranks) const;

@@ -155,7 +155,8 @@ Result<const ShardedReader*> GroupReader::OfRank(uint32_t rank) const {
     }
     part = *std::move(opened);
   }
-  return static_cast<const ShardedReader*>(part.reader.get());
+  const ShardedReader* const reader = part.reader.get();
+  return reader;
 }
 
 // All shards of a name.

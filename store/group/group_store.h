@@ -33,8 +33,8 @@ class GroupStore : public Store {
   static Result<std::unique_ptr<GroupStore>> Join(const std::filesystem::path& root,
                                                   const JoinOptions& options);
 
-  Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step,
-                                                  const SaveOptions& options) override;
+  Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
+                                                    const SaveOptions& options) override;
   Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
                                                            uint64_t step) const override;
   Result<std::vector<RunInfo>> ListRuns() const override;

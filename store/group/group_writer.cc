@@ -19,54 +19,34 @@
 #include "store/group/group_store.h"
 #include "store/group/mutation.h"
 #include "store/group/rank_save.h"
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 
 namespace varve {
 namespace {
 
-class GroupWriter : public SourceWriter {
+// The session of the rank's member, and what the group needs beyond it.
+class GroupWriter : public SaveSession {
  public:
   GroupWriter(GroupStore* store, CheckpointId id, AttemptId attempt, std::shared_ptr<RankSave> save,
-              std::unique_ptr<CheckpointWriter> inner)
-      : store_(store),
+              const SaveOptions& part)
+      : SaveSession(store->own_member(), {part.run, attempt}, part),
+        store_(store),
         id_(std::move(id)),
         attempt_(attempt),
-        save_(std::move(save)),
-        inner_(std::move(inner)) {}
+        save_(std::move(save)) {
+    SetPartial();  // each member holds a part
+  }
   ~GroupWriter() override { GroupWriter::Abandon(); }
-
-  Status Put(const TensorView& view) override { return Note(view, inner_->Put(view)); }
-  Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override {
-    return Note(view, inner()->PutSource(view, std::move(source)));
+  // From here on it ends the attempt unless it commits it.
+  Status Open() {
+    VARVE_RETURN_IF_ERROR(Start());
+    open_ = true;
+    return Status::Ok();
   }
-  void FindParents() override { inner()->FindParents(); }
-  Result<std::vector<Digest>> ParentDigests(std::string_view name, uint32_t shard) override {
-    return inner()->ParentDigests(name, shard);
-  }
-  uint64_t digest_seed() const override { return inner()->digest_seed(); }
-  void SetPartial() override {}  // each member holds a part
-  void SetCondition(std::function<Status()> may_commit) override {
-    inner()->SetCondition(std::move(may_commit));
-  }
-  void SetCompression(Compression compression) override { inner()->SetCompression(compression); }
-  void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
-  Digest root() const override { return inner()->root(); }
-  std::vector<Digest> contents() const override { return inner()->contents(); }
 
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override {
     VARVE_RETURN_IF_ERROR(ValidateGroupItem(name));
-    VARVE_RETURN_IF_ERROR(inner_->PutBytes(name, value));
-    part_.items.push_back({std::string(name), rank()});
-    return Status::Ok();
-  }
-  Status SetTrainerProgress(const TrainerProgress& state) override {
-    return inner_->SetTrainerProgress(state);
-  }
-  Status SetTopology(const Topology& topology) override { return inner_->SetTopology(topology); }
-  Status SetMetric(std::string_view name, double value) override {
-    VARVE_RETURN_IF_ERROR(inner_->SetMetric(name, value));
-    metrics_[std::string(name)] = value;
-    return Status::Ok();
+    return SaveSession::PutBytes(name, value);
   }
   Status AddTag(std::string_view tag) override {
     VARVE_RETURN_IF_ERROR(RequireOpen());
@@ -74,11 +54,11 @@ class GroupWriter : public SourceWriter {
     if (std::find(tags_.begin(), tags_.end(), tag) == tags_.end()) tags_.emplace_back(tag);
     return Status::Ok();
   }
+  void SetCreated(std::chrono::system_clock::time_point created) override { created_ = created; }
   Result<SaveReport> Commit() override;
   void Abandon() override;
 
  private:
-  SourceWriter* inner() const { return static_cast<SourceWriter*>(inner_.get()); }
   uint32_t rank() const { return store_->author().rank; }
   std::string Name() const { return StepName(id_.run, id_.step); }
   CatalogueFile PartFile(uint32_t rank) const {
@@ -88,10 +68,8 @@ class GroupWriter : public SourceWriter {
     if (open_) return Status::Ok();
     return Status::FailedPrecondition("the save of " + Name() + " has been committed or abandoned");
   }
-  // Remembers a tensor that the member's writer has taken.
-  Status Note(const TensorView& view, Status taken);
   Status Prepare(const SaveReport& report);
-  void NoteContents();
+  Result<Digest> WritePart() const;
   Result<Digest> WriteCatalogue(const std::map<uint32_t, GroupPart>& parts, bool has_index);
   Status Decide();
 
@@ -99,30 +77,15 @@ class GroupWriter : public SourceWriter {
   const CheckpointId id_;
   const AttemptId attempt_;
   const std::shared_ptr<RankSave> save_;
-  const std::unique_ptr<CheckpointWriter> inner_;
-  bool open_ = true;
-  Catalogue part_;
-  std::map<std::string, double> metrics_;
+  bool open_ = false;
   std::vector<std::string> tags_;
   std::optional<std::chrono::system_clock::time_point> created_;
 };
 
-Status GroupWriter::Note(const TensorView& view, Status taken) {
-  if (!taken.ok()) return taken;
-  part_.shards.push_back({{.name = std::string(view.name),
-                           .dtype = view.dtype,
-                           .shape = {view.shape.begin(), view.shape.end()}},
-                          rank(),
-                          view.shard,
-                          {}});
-  if (view.layout != nullptr) part_.shards.back().layout = Canonical(*view.layout);
-  return taken;
-}
-
 Result<SaveReport> GroupWriter::Commit() {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   open_ = false;
-  Result<SaveReport> report = inner_->Commit();
+  Result<SaveReport> report = SaveSession::Commit();
   Status status = store_->log()->With(
       [&](const GroupState& state) { return NameAttempts(report.status(), state); });
   if (status.ok()) status = store_->AskCondition();
@@ -142,28 +105,35 @@ Result<SaveReport> GroupWriter::Commit() {
   return report;
 }
 
-// Notes what the member has stored, so that replicas of different ranks can be compared. `part_` is
-// in the order of a list.
-void GroupWriter::NoteContents() {
-  const std::vector<Digest> stored = inner()->contents();
-  for (size_t i = 0; i < part_.shards.size() && i < stored.size(); ++i) {
-    part_.shards[i].content = stored[i];
+// Writes the list of what the member has stored, with the digests by which replicas of different
+// ranks are compared.
+Result<Digest> GroupWriter::WritePart() const {
+  std::vector<CatalogueShardView> shards;
+  shards.reserve(saved().size());
+  for (const SaveTensor* const tensor : saved()) {
+    shards.push_back({{.name = tensor->name,
+                       .dtype = tensor->dtype,
+                       .shape = tensor->shape,
+                       .shard = tensor->shard,
+                       .layout = tensor->layout},
+                      rank(),
+                      tensor->content});
   }
+  if (IsMutated(Mutation::kForgetShard) && rank() == 1) shards.erase(shards.begin() + 1);
+  std::vector<CatalogueItem> names;
+  for (const auto& [name, value] : items()) names.push_back({name, rank()});
+  return PartFile(rank()).Write(shards, names);
 }
 
 // Says that the part is durable.
 Status GroupWriter::Prepare(const SaveReport& report) {
-  part_.Sort();
-  NoteContents();
-  if (IsMutated(Mutation::kForgetShard) && rank() == 1)
-    part_.shards.erase(part_.shards.begin() + 1);
   GroupPart part{.member = store_->author().member,
-                 .root = inner()->root(),
+                 .root = root(),
                  .num_tensors = report.num_tensors,
                  .logical_bytes = report.logical_bytes,
                  .new_bytes = report.new_bytes,
                  .stored_bytes = report.stored_bytes};
-  VARVE_ASSIGN_OR_RETURN(part.catalogue, PartFile(rank()).Write(part_));
+  VARVE_ASSIGN_OR_RETURN(part.catalogue, WritePart());
   return save_->Prepare(part);
 }
 
@@ -182,7 +152,7 @@ Result<Digest> GroupWriter::WriteCatalogue(const std::map<uint32_t, GroupPart>& 
   const CataloguePlaceOnDisk place{store_->place().root, store_->place().file.digest_seed,
                                    attempt_};
   if (has_index) return WriteIndexedCatalogue(place, whole, parts);
-  return CatalogueFile(place.root, place.seed, attempt_).Write(whole);
+  return CatalogueFile(place.root, place.seed, attempt_).Write(ViewsOf(whole), whole.items);
 }
 
 // Rank 0.
@@ -194,7 +164,7 @@ Status GroupWriter::Decide() {
       .attempt = attempt_,
       .catalogue = {},
       .created_us = std::chrono::duration_cast<std::chrono::microseconds>(created).count(),
-      .metrics = metrics_,
+      .metrics = metrics(),
       .tags = tags_,
       .has_index = store_->log()->With(
           [](const GroupState& state) { return state.version >= kVersionOfIndices; })};
@@ -205,7 +175,7 @@ Status GroupWriter::Decide() {
 void GroupWriter::Abandon() {
   if (!open_) return;
   open_ = false;
-  inner_->Abandon();
+  SaveSession::Abandon();
   if (store_->tries_again()) return;  // EndSave says why
   save_->GiveUp(Status::Aborted("it was abandoned")).IgnoreError();
 }
@@ -225,19 +195,23 @@ Result<std::optional<uint64_t>> FindParent(const GroupStore& store, AttemptId at
 }
 
 // `is_again`: the member may hold what was stored before a later failure.
-Result<std::unique_ptr<CheckpointWriter>> BeginPart(const GroupStore& store, AttemptId attempt,
-                                                    const SaveOptions& options, bool is_again) {
+Result<std::unique_ptr<SaveSession>> BeginPart(GroupStore* store, const CheckpointId& id,
+                                               AttemptId attempt,
+                                               const std::shared_ptr<RankSave>& save,
+                                               const SaveOptions& options, bool is_again) {
   SaveOptions part = options;
   part.run = kMemberRun;
   part.on_existing = is_again ? OnExisting::kReplace : OnExisting::kError;
-  VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(store, attempt));
-  auto writer = store.own_member()->Begin(attempt, part);
-  if (writer.status().code() == StatusCode::kNotFound) {
+  VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(*store, attempt));
+  auto writer = std::make_unique<GroupWriter>(store, id, attempt, save, part);
+  Status opened = writer->Open();
+  if (opened.code() == StatusCode::kNotFound) {
     part.parent.reset();  // it was dropped at this very moment
-    writer = store.own_member()->Begin(attempt, part);
+    writer = std::make_unique<GroupWriter>(store, id, attempt, save, part);
+    opened = writer->Open();
   }
-  if (writer.ok()) static_cast<SourceWriter*>(writer->get())->SetPartial();
-  return writer;
+  VARVE_RETURN_IF_ERROR(opened);
+  return std::unique_ptr<SaveSession>(std::move(writer));
 }
 
 }  // namespace
@@ -252,8 +226,8 @@ Status ValidateGroupItem(std::string_view name) {
                                  "\" ends like that of another rank's item (@RANK)");
 }
 
-Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
-                                                            const SaveOptions& options) {
+Result<std::unique_ptr<SaveSession>> GroupStore::BeginSession(uint64_t step,
+                                                              const SaveOptions& options) {
   if (own_.store == nullptr) {
     return Status::FailedPrecondition("the group in " + place_.root.string() +
                                       " is written by its ranks together (Group::Join)");
@@ -265,13 +239,9 @@ Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
       is_again ? save_ : std::make_shared<RankSave>(log(), author(), patience_, &taken_, id);
   if (tries_again_) save_ = save;
   VARVE_ASSIGN_OR_RETURN(const AttemptId attempt, save->Begin(options));
-  auto part = BeginPart(*this, attempt, options, is_again);
-  if (part.ok()) {
-    return std::unique_ptr<CheckpointWriter>(
-        std::make_unique<GroupWriter>(this, id, attempt, std::move(save), *std::move(part)));
-  }
-  if (!tries_again_) save->GiveUp(part.status()).IgnoreError();
-  return part.status();
+  auto part = BeginPart(this, id, attempt, save, options, is_again);
+  if (!part.ok() && !tries_again_) save->GiveUp(part.status()).IgnoreError();
+  return part;
 }
 
 void GroupStore::EndSave(uint64_t step, const SaveOptions& options, const Status& status) {

@@ -11,7 +11,7 @@
 
 #include "base/util.h"
 #include "store/db/store_impl.h"
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 
 namespace varve {
 namespace {
@@ -84,12 +84,11 @@ class Copier {
                      .on_existing = options_.on_existing,
                      .progress = options_.progress};
     VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
-    VARVE_ASSIGN_OR_RETURN(auto begun, to_->Begin(id.step, save));
-    auto* const writer = static_cast<SourceWriter*>(begun.get());  // what Begin returns is one
-    writer->SetPartial();                                          // as complete as what is copied
-    VARVE_RETURN_IF_ERROR(PutTensors(from, writer));
-    VARVE_RETURN_IF_ERROR(PutRest(from, writer));
-    Result<SaveReport> report = writer->Commit();
+    VARVE_ASSIGN_OR_RETURN(const auto session, to_->BeginSession(id.step, save));
+    session->SetPartial();  // as complete as what is copied
+    VARVE_RETURN_IF_ERROR(PutTensors(from, session.get()));
+    VARVE_RETURN_IF_ERROR(PutRest(from, session.get()));
+    Result<SaveReport> report = session->Commit();
     // Chunks that could not be read are no damage if the step was removed meanwhile.
     if (!report.ok()) {
       const Status status = from.WithFrozenView([&] { return report.status(); });
@@ -112,17 +111,17 @@ class Copier {
     std::vector<ChunkRef> refs;
   };
 
-  Status PutTensors(const ShardedReader& from, SourceWriter* writer) {
-    std::vector<Tensor> tensors;
-    VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, &tensors); }));
-    for (Tensor& tensor : tensors) {
-      const TensorRecord& record = tensor.shard.record;
-      TensorView view = record.TensorSpec::View();
-      view.name = tensor.shard.name;
-      view.shard = tensor.shard.number;
-      VARVE_RETURN_IF_ERROR(writer->PutSource(
-          view, std::make_shared<StoredTensor>(&tensor.shard.store->chunk_reader(), record.dtype,
-                                               std::move(tensor.refs), &digests_)));
+  Status PutTensors(const ShardedReader& from, SaveSession* session) {
+    const auto tensors = std::make_shared<std::vector<Tensor>>();  // the session shares it
+    VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, tensors.get()); }));
+    for (Tensor& tensor : *tensors) {
+      StoredShard& shard = tensor.shard;
+      shard.record.name = std::move(shard.name);
+      const std::shared_ptr<const TensorSpec> spec(tensors, &shard.record);
+      VARVE_RETURN_IF_ERROR(session->PutSource(
+          spec, shard.number,
+          std::make_unique<StoredTensor>(&shard.store->chunk_reader(), shard.record.dtype,
+                                         std::move(tensor.refs), &digests_)));
     }
     return Status::Ok();
   }
@@ -153,7 +152,7 @@ class Copier {
     return Status::Ok();
   }
 
-  static Status PutRest(const CheckpointReader& reader, SourceWriter* writer) {
+  static Status PutRest(const CheckpointReader& reader, SaveSession* writer) {
     const CheckpointInfo& info = reader.info();
     writer->SetCreated(info.created);
     for (const auto& [name, value] : info.metrics) {

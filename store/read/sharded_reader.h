@@ -36,6 +36,9 @@ struct Outline {
 // Every reader from OpenCheckpoint is one.
 class ShardedReader : public CheckpointReader {
  public:
+  // Returns null for a reader that a user of varve has made.
+  static const ShardedReader* Of(const CheckpointReader& reader) { return reader.AsSharded(); }
+
   // Returns all shards by name, then number. With a `name`, it returns the shards of that name, and
   // kNotFound when there are none.
   virtual Result<std::vector<StoredShard>> FindStored(std::string_view name = {}) const = 0;
@@ -56,6 +59,9 @@ class ShardedReader : public CheckpointReader {
   Status Read(std::string_view name, std::span<std::byte> out) const final;
   Status ReadSlice(std::string_view name, std::span<const Range> slice,
                    std::span<std::byte> out) const final;
+
+ private:
+  const ShardedReader* AsSharded() const final { return this; }
 };
 
 TensorInfo MakeTensorInfo(StoredShard shard);

@@ -73,7 +73,7 @@ class SavePipeline::ParentLists {
   Status Append(const SaveTensor& tensor, size_t index, std::vector<ChunkRef>* refs) {
     // For one alone a search costs less than a cursor.
     if (num_read_++ == 1) cursor_.emplace(store_->database(), Family::kLists);
-    const ListAddress list = tensor.parent_lists[index];
+    const ListAddress list = tensor.parent_lists()[index];
     return store_->AppendList(list, tensor.parent_chunks - index * kChunksPerList,
                               cursor_.has_value() ? &*cursor_ : nullptr, refs);
   }
@@ -117,7 +117,7 @@ Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep
   for (SaveTensor* const tensor : tensors) {
     total_bytes_ += tensor->Geometry().LogicalBytes();
     ++tensor->num_users;
-    if (tensor->master != nullptr) ++tensor->master->num_users;
+    if (tensor->master() != nullptr) ++tensor->master()->num_users;
   }
   tbb::enumerable_thread_specific<Worker> workers;
   const uint64_t budget = store_->options().pipeline_budget_bytes;
@@ -230,11 +230,11 @@ void SavePipeline::LoadParent(SaveTensor* tensor, ParentLists* lists) {
   tensor->flight = TakeFlight();
   tensor->flight->refs.resize(tensor->Geometry().NumChunks());
   std::vector<ChunkRef>* const parent_refs = &tensor->flight->parent_refs;
-  for (size_t i = 0; i < tensor->parent_lists.size(); ++i) {
+  for (size_t i = 0; i < tensor->parent_lists().size(); ++i) {
     const Status read = lists->Append(*tensor, i, parent_refs);
     if (read.ok()) continue;
     warnings_.push_back(ParentWarning(tensor->name, read));
-    tensor->parent_lists = {};
+    tensor->parent_chunks = 0;
     parent_refs->clear();
   }
 }
@@ -274,10 +274,10 @@ void SavePipeline::Examine(Piece* piece, Worker* worker) {
     ref.literal = AsString(piece->raw.first(element_bytes));
     return;
   }
-  if (t.master != nullptr) {
+  if (t.master() != nullptr) {
     const Result<bool> rounded = EqualsRoundedSource(*piece, worker);
     if (!rounded.ok())
-      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from)));
+      return Fail(rounded.status().WithContext("tensor " + std::string(t.derived_from())));
     piece->is_rounded_copy = *rounded;
     if (piece->is_rounded_copy) return;
   }
@@ -307,12 +307,12 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
                               std::to_string(piece->raw.size()) + " bytes, expected " +
                               std::to_string(bytes));
   }
-  if (t.strides.empty()) {
+  if (t.strides().empty()) {
     piece->raw = {t.bytes() + offset, bytes};
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
     piece->gathered.resize(bytes);
-    Gather(t.shape, t.strides, t.bytes(), offset / element_bytes, bytes / element_bytes,
+    Gather(t.shape, t.strides(), t.bytes(), offset / element_bytes, bytes / element_bytes,
            element_bytes, piece->gathered.data());
     piece->raw = piece->gathered;
   }
@@ -323,7 +323,7 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
 // the source.
 Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worker) const {
   const SaveTensor& t = *piece.tensor;
-  const SaveTensor& from = *t.master;
+  const SaveTensor& from = *t.master();
   if (from.Geometry().ChunkBytes(piece.chunk) != 2 * piece.raw.size()) return false;
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
@@ -405,7 +405,7 @@ void SavePipeline::Place(Piece* piece) {
   if (piece->is_rounded_copy) {
     // The source chunk was placed before; Write fills in where. A source that went through as a
     // whole has no references.
-    const SaveTensor::Flight* const source = piece->tensor->master->flight.get();
+    const SaveTensor::Flight* const source = piece->tensor->master()->flight.get();
     if (source != nullptr && source->refs[piece->chunk].kind == ChunkKind::kStored) {
       ref.kind = ChunkKind::kDerived;
       piece->source = &source->refs[piece->chunk];
@@ -443,7 +443,7 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
     return again.ok() && again->size() == raw.size() &&
            std::memcmp(again->data(), raw.data(), raw.size()) == 0;
   }
-  return tensor.strides.empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
+  return tensor.strides().empty() && tensor.Geometry().ChunkBytes(chunk) == raw.size() &&
          std::memcmp(tensor.bytes() + tensor.Geometry().ChunkOffset(chunk), raw.data(),
                      raw.size()) == 0;
 }
@@ -566,14 +566,14 @@ void SavePipeline::Finish(Piece* piece) {
     for (uint64_t i = 0; i < end; ++i) {
       keys::AppendIndex(tensor->chunks->KnownDigest(i).value_or(Digest{}), &digests_);
     }
-    tensor->lists = tensor->parent_lists;
+    tensor->first_list = tensor->first_parent_list;
   } else {
     for (const ChunkRef& ref : tensor->flight->refs) keys::AppendIndex(ref.digest, &digests_);
     MakeLists(tensor);
   }
   tensor->content = ComputeDigest(store_->digest_seed(), AsBytes(digests_));
   LetGo(tensor);
-  if (tensor->master != nullptr) LetGo(tensor->master);
+  if (tensor->master() != nullptr) LetGo(tensor->master());
 }
 
 void SavePipeline::LetGo(SaveTensor* tensor) {
@@ -598,11 +598,11 @@ void SavePipeline::MakeLists(SaveTensor* tensor) {
   lists_.clear();
   for (size_t first = 0; first < refs.size(); first += kChunksPerList) {
     const bool is_shared = std::ranges::equal(part(refs, first), part(old, first));
-    lists_.push_back(is_shared ? tensor->parent_lists[first / kChunksPerList]
+    lists_.push_back(is_shared ? tensor->parent_lists()[first / kChunksPerList]
                                : AddList(part(refs, first)));
   }
-  const bool are_parents = std::ranges::equal(lists_, tensor->parent_lists);
-  tensor->lists = are_parents ? tensor->parent_lists : keep_->Keep(lists_);
+  const bool are_parents = std::ranges::equal(lists_, tensor->parent_lists());
+  tensor->first_list = are_parents ? tensor->first_parent_list : keep_->Keep(lists_).data();
 }
 
 ListAddress SavePipeline::AddList(std::span<const ChunkRef> refs) {

@@ -3,7 +3,7 @@
 // From tensors in memory to lists of chunks and files of new chunks: digest, share, encode, write,
 // on all cores, with a bounded number of chunks in flight. Small chunks go through the stages
 // together. What is left of a tensor when its last chunk has come through are its lists. Nothing
-// here is visible to anybody; the commit is checkpoint_writer.cc's. Thread rule: one thread a
+// here is visible to anybody; the commit is save_session.cc's. Thread rule: one thread a
 // pipeline.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #include "store/shards/gather.h"
 
@@ -39,36 +40,99 @@ bool IsBefore(const SaveTensor* a, const SaveTensor* b) {
 }  // namespace
 
 SaveTensor* SaveTensors::Add(const TensorView& view) {
-  if (4 * (tensors_.size() + 1) > 3 * slots_.size()) Grow();
-  const uint32_t hash = HashOf(view.name, view.shard);
-  Slot* const slot = FindSlot(view.name, view.shard, hash);
-  if (slot->number > 0) return nullptr;
-  SaveTensor tensor{view};
+  const std::optional<Place> place = FindPlace(view.name, view.shard);
+  if (!place.has_value()) return nullptr;
+  SaveTensor tensor;
   tensor.name = Keep(view.name);
   tensor.shape = Keep(view.shape);
-  tensor.strides =
-      IsDense(view.shape, view.strides) ? std::span<const int64_t>() : Keep(view.strides);
-  tensor.derived_from = Keep(view.derived_from);
-  tensor.alias_of = Keep(view.alias_of);
+  tensor.data = view.data;
+  tensor.shard = view.shard;
+  tensor.dtype = view.dtype;
+  tensor.role = view.role;
   if (view.layout != nullptr) tensor.layout = Keep(Canonical(*view.layout));
+  const bool is_dense = IsDense(view.shape, view.strides);
+  tensor.extra = MakeExtra({.strides = is_dense ? std::span<const int64_t>() : Keep(view.strides),
+                            .derived_from = Keep(view.derived_from),
+                            .alias_of = Keep(view.alias_of)});
+  return Insert(*place, std::move(tensor));
+}
+
+SaveTensor* SaveTensors::Add(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard) {
+  const std::optional<Place> place = FindPlace(spec->name, shard);
+  if (!place.has_value()) return nullptr;
+  const auto is_same_owner = [](const auto& a, const auto& b) {
+    return !a.owner_before(b) && !b.owner_before(a);
+  };
+  if (specs_.empty() || !is_same_owner(specs_.back(), spec)) specs_.push_back(spec);
+  SaveTensor tensor;
+  tensor.name = spec->name;
+  tensor.shape = spec->shape;
+  tensor.shard = shard;
+  tensor.dtype = spec->dtype;
+  tensor.role = spec->role;
+  if (spec->layout.has_value()) tensor.layout = KeepPointer(&*spec->layout);
+  tensor.extra = MakeExtra({.derived_from = spec->derived_from, .alias_of = spec->alias_of});
+  return Insert(*place, std::move(tensor));
+}
+
+// Nothing: there is such a tensor.
+std::optional<SaveTensors::Place> SaveTensors::FindPlace(std::string_view name, uint32_t shard) {
+  if (slots_.empty()) {
+    if (IsLast(name, shard)) return Place();
+    MakeTable();
+  }
+  if (4 * (tensors_.size() + 1) > 3 * slots_.size()) Grow();
+  const uint32_t hash = HashOf(name, shard);
+  Slot* const slot = FindSlot(name, shard, hash);
+  return slot->number > 0 ? std::nullopt : std::optional<Place>({slot, hash});
+}
+
+SaveTensor* SaveTensors::Insert(const Place& place, SaveTensor tensor) {
   SaveTensor* const added = &tensors_.emplace_back(std::move(tensor));
-  *slot = {hash, static_cast<uint32_t>(tensors_.size())};
+  if (place.slot != nullptr) *place.slot = {place.hash, static_cast<uint32_t>(tensors_.size())};
   return added;
 }
 
+bool SaveTensors::IsLast(std::string_view name, uint32_t shard) const {
+  if (tensors_.empty()) return true;
+  const SaveTensor& last = tensors_.back();
+  return std::tie(last.name, last.shard) < std::tie(name, shard);
+}
+
+void SaveTensors::MakeTable() {
+  size_t size = 64;
+  while (4 * (tensors_.size() + 1) > 3 * size) size *= 2;
+  slots_.assign(size, {});
+  uint32_t number = 0;
+  for (const SaveTensor& tensor : tensors_) {
+    const uint32_t hash = HashOf(tensor.name, tensor.shard);
+    *FindSlot(tensor.name, tensor.shard, hash) = {hash, ++number};
+  }
+}
+
+SaveTensor::Extra* SaveTensors::MakeExtra(const SaveTensor::Extra& extra) {
+  if (extra.strides.empty() && extra.derived_from.empty() && extra.alias_of.empty()) return nullptr;
+  return new (arena_.allocate(sizeof extra, alignof(SaveTensor::Extra))) SaveTensor::Extra(extra);
+}
+
 SaveTensor* SaveTensors::Find(std::string_view name, uint32_t shard) {
-  if (slots_.empty()) return nullptr;
-  const Slot* const slot = FindSlot(name, shard, HashOf(name, shard));
-  return slot->number > 0 ? &tensors_[slot->number - 1] : nullptr;
+  if (!slots_.empty()) {
+    const Slot* const slot = FindSlot(name, shard, HashOf(name, shard));
+    return slot->number > 0 ? &tensors_[slot->number - 1] : nullptr;
+  }
+  const auto is_before = [](const SaveTensor& tensor, const auto& key) {
+    return std::tie(tensor.name, tensor.shard) < key;
+  };
+  const auto key = std::tie(name, shard);
+  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), key, is_before);
+  return found != tensors_.end() && std::tie(found->name, found->shard) == key ? &*found : nullptr;
 }
 
 std::vector<SaveTensor*> SaveTensors::Sorted() {
   std::vector<SaveTensor*> sorted;
   sorted.reserve(tensors_.size());
   for (SaveTensor& tensor : tensors_) sorted.push_back(&tensor);
-  if (!std::is_sorted(sorted.begin(), sorted.end(), IsBefore)) {
-    std::sort(sorted.begin(), sorted.end(), IsBefore);
-  }
+  if (!are_sorted()) std::sort(sorted.begin(), sorted.end(), IsBefore);
   return sorted;
 }
 
@@ -87,7 +151,7 @@ SaveTensors::Slot* SaveTensors::FindSlot(std::string_view name, uint32_t shard, 
 
 void SaveTensors::Grow() {
   const std::vector<Slot> old = std::move(slots_);
-  slots_.assign(std::max<size_t>(64, 2 * old.size()), {});
+  slots_.assign(2 * old.size(), {});
   const size_t mask = slots_.size() - 1;
   for (const Slot& slot : old) {
     if (slot.number == 0) continue;
@@ -122,12 +186,24 @@ std::span<const ListAddress> SaveTensors::Keep(std::span<const ListAddress> list
 
 const ShardLayout* SaveTensors::Keep(ShardLayout layout) {
   const size_t hash = HashOf(layout);
+  const ShardLayout* const equal = FindEqual(layout, hash);
+  if (equal != nullptr) return equal;
+  layouts_.push_back(std::move(layout));
+  return layout_by_hash_.emplace(hash, &layouts_.back())->second;
+}
+
+const ShardLayout* SaveTensors::KeepPointer(const ShardLayout* layout) {
+  const size_t hash = HashOf(*layout);
+  const ShardLayout* const equal = FindEqual(*layout, hash);
+  return equal != nullptr ? equal : layout_by_hash_.emplace(hash, layout)->second;
+}
+
+const ShardLayout* SaveTensors::FindEqual(const ShardLayout& layout, size_t hash) const {
   const auto [begin, end] = layout_by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     if (*it->second == layout) return it->second;
   }
-  layouts_.push_back(std::move(layout));
-  return layout_by_hash_.emplace(hash, &layouts_.back())->second;
+  return nullptr;
 }
 
 }  // namespace varve

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -21,44 +22,92 @@
 
 namespace varve {
 
-// Its texts, shape, strides and layout are kept by SaveTensors. Dense strides are empty, and a
-// layout is canonical.
-struct SaveTensor : TensorView {
+// A tensor of a save: a TensorView, packed. SaveTensors keeps what it points to. A layout is
+// canonical.
+struct SaveTensor {
+  // What only some tensors have.
+  struct Extra {
+    std::span<const int64_t> strides;  // empty = dense
+    std::string_view derived_from;
+    std::string_view alias_of;
+    SaveTensor* master = nullptr;  // of derived_from, when it can be one
+  };
   // While its chunks are in the pipeline.
   struct Flight {
     std::vector<ChunkRef> parent_refs;
     std::vector<ChunkRef> refs;  // the result, one a chunk
   };
 
-  std::shared_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
-  SaveTensor* master = nullptr;         // of derived_from, when it can be one
+  std::string_view name;
+  std::span<const int64_t> shape;
+  const void* data = nullptr;
+  const ShardLayout* layout = nullptr;
+  Extra* extra = nullptr;
+  std::unique_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
+  uint32_t shard = 0;
   // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
   uint32_t num_users = 0;
+  DType dtype = DType::kF32;
+  TensorRole role = TensorRole::kOther;
   bool are_parents_known = false;  // its source has learned the digests of just these parents
 
   // The same tensor one step ago, when it was cut the same way and can be read: its lists.
-  std::span<const ListAddress> parent_lists;
   uint64_t parent_chunks = 0;
+  const ListAddress* first_parent_list = nullptr;
   std::unique_ptr<Flight> flight;
 
   // The result.
   Digest content;
-  std::span<const ListAddress> lists;
+  const ListAddress* first_list = nullptr;
 
+  std::span<const int64_t> strides() const {
+    return extra != nullptr ? extra->strides : std::span<const int64_t>();
+  }
+  std::string_view derived_from() const {
+    return extra != nullptr ? extra->derived_from : std::string_view();
+  }
+  std::string_view alias_of() const {
+    return extra != nullptr ? extra->alias_of : std::string_view();
+  }
+  SaveTensor* master() const { return extra != nullptr ? extra->master : nullptr; }
+  std::span<const ListAddress> parent_lists() const {
+    return {first_parent_list, NumLists(parent_chunks)};
+  }
+  std::span<const ListAddress> lists() const {
+    return {first_list, first_list != nullptr ? NumLists(Geometry().NumChunks()) : 0};
+  }
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, ElementsPerChunk(dtype)); }
   const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
   TensorRecordView Record(uint64_t save_id) const {
-    return {*this, save_id, ElementsPerChunk(dtype), content, lists};
+    return {{.name = name,
+             .dtype = dtype,
+             .shape = shape,
+             .derived_from = derived_from(),
+             .alias_of = alias_of(),
+             .role = role,
+             .shard = shard,
+             .layout = layout},
+            save_id,
+            ElementsPerChunk(dtype),
+            content,
+            lists()};
   }
+
+ private:
+  static size_t NumLists(uint64_t chunks) { return (chunks + kChunksPerList - 1) / kChunksPerList; }
 };
 
-// A save may have a million tensors. Name, shape and the place in the hash table come on top.
-static_assert(sizeof(SaveTensor) <= 208);
+// A save may have a million tensors. `extra` and the place in the hash table come on top, and name
+// and shape where they are copied.
+static_assert(sizeof(SaveTensor) <= 128);
 
 class SaveTensors {
  public:
   // Copies what describes a valid view. Null: there is a tensor of this name and number already.
   SaveTensor* Add(const TensorView& view);
+  // The same without a copy: what it describes stays as long as this, as part of `spec`, whose
+  // layout is canonical.
+  SaveTensor* Add(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard);
   // Null: there is none.
   SaveTensor* Find(std::string_view name, uint32_t shard);
 
@@ -68,6 +117,9 @@ class SaveTensors {
   const std::deque<SaveTensor>& all() const { return tensors_; }
   // By name, then number: the order of their keys in the store. When all are added.
   std::vector<SaveTensor*> Sorted();
+  bool are_sorted() const { return slots_.empty(); }
+  // Some tensor has one.
+  bool have_layouts() const { return !layout_by_hash_.empty(); }
 
   // Keeps a copy as long as this lives.
   std::span<const ListAddress> Keep(std::span<const ListAddress> lists);
@@ -80,15 +132,32 @@ class SaveTensors {
     uint32_t number = 0;  // of a tensor, from 1 on; 0: there is none
   };
 
+  // Of a tensor that is to be added.
+  struct Place {
+    Slot* slot = nullptr;  // null: there is no table
+    uint32_t hash = 0;
+  };
+
   Slot* FindSlot(std::string_view name, uint32_t shard, uint32_t hash);
   void Grow();
+  void MakeTable();
+  std::optional<Place> FindPlace(std::string_view name, uint32_t shard);
+  SaveTensor* Insert(const Place& place, SaveTensor tensor);
+  bool IsLast(std::string_view name, uint32_t shard) const;
+  SaveTensor::Extra* MakeExtra(const SaveTensor::Extra& extra);
   std::string_view Keep(std::string_view text);
   std::span<const int64_t> Keep(std::span<const int64_t> numbers);
+  // Equal layouts give one pointer. The first copies what it keeps, the second does not.
   const ShardLayout* Keep(ShardLayout layout);
+  const ShardLayout* KeepPointer(const ShardLayout* layout);
+  const ShardLayout* FindEqual(const ShardLayout& layout, size_t hash) const;
 
   std::pmr::monotonic_buffer_resource arena_{size_t{4} << 10};
   std::deque<SaveTensor> tensors_;
-  std::vector<Slot> slots_;  // a hash table of a power of two, at most three quarters full
+  // A hash table of a power of two, at most three quarters full. Empty as long as tensors come in
+  // the order of their names, since then none can be there twice.
+  std::vector<Slot> slots_;
+  std::vector<std::shared_ptr<const TensorSpec>> specs_;  // one for each owner
   std::deque<ShardLayout> layouts_;
   std::unordered_multimap<size_t, const ShardLayout*> layout_by_hash_;
 };

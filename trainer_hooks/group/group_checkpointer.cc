@@ -28,8 +28,10 @@ constexpr auto kPatienceAtTheEnd = std::chrono::seconds(30);
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
   // `own` asks `verdict` before it says that its part of a save is there.
-  GroupCheckpointer(std::unique_ptr<OwnCheckpointer> own, const CheckpointerOptions& options,
-                    RankGroup* ranks, std::shared_ptr<Verdict> verdict)
+  // `store` is that of `own`.
+  GroupCheckpointer(std::unique_ptr<OwnCheckpointer> own, GroupStore* store,
+                    const CheckpointerOptions& options, RankGroup* ranks,
+                    std::shared_ptr<Verdict> verdict)
       : own_(std::move(own)),
         run_(options.run),
         on_existing_(options.on_existing),
@@ -40,7 +42,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
         replicas_(ranks, options.replicas, options.devices.get(), SaveThreads(options),
                   [this] { return store_->ListOwnShards(); }),
         verdict_(std::move(verdict)),
-        store_(&static_cast<GroupStore&>(own_->store())) {}
+        store_(store) {}
   ~GroupCheckpointer() override {
     // Without Close, as after an error of another rank: what it left undone is not waited for long.
     if (!is_closed_) store_->log()->Hurry(kPatienceAtTheEnd);
@@ -70,9 +72,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // Of replicas, too, which another rank may save.
     if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    VARVE_ASSIGN_OR_RETURN(const TrainingState part, PlanAndPrewarm(state));
+    VARVE_ASSIGN_OR_RETURN(auto part, PlanAndPrewarm(state));
     verdict_->Expect();
-    const Status own = own_->BeginSave(step, part, options).status();
+    const Status own = own_->BeginSaveOf(step, std::move(part), options);
     const Status begun = Agree(ranks_, own);
     if (!begun.ok()) {
       verdict_->Give(begun);
@@ -149,13 +151,17 @@ class GroupCheckpointer : public AsyncCheckpointer {
  private:
   bool IsFirst() const { return ranks_->rank() == 0; }
 
-  // What this rank saves of a state. All memory that a save of it needs is there.
-  Result<TrainingState> PlanAndPrewarm(const TrainingState& state) {
+  // What this rank saves of a state, copied. All memory that a save of it needs is there.
+  Result<std::shared_ptr<const SaveState>> PlanAndPrewarm(const TrainingState& state) {
     VARVE_ASSIGN_OR_RETURN(TrainingState part, replicas_.Plan(state));
-    Status ready = own_->Prewarm(part);
+    Status ready = own_->Wait();
+    if (ready.ok()) ready = ValidateState(part, devices_.get());
+    std::shared_ptr<const SaveState> copy;
+    if (ready.ok()) copy = MakeSaveState(std::move(part));
+    if (ready.ok()) ready = own_->PrewarmFor(copy);
     if (ready.ok()) ready = replicas_.Prepare(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    return part;
+    return copy;
   }
 
   // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
@@ -213,14 +219,14 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
   VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
   if (options.timeout.has_value()) ranks->set_timeout(*options.timeout);
   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, StartTogether(root, ranks));
-  Result<std::unique_ptr<Store>> store =
-      Group::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
-                         .epoch = epoch,
-                         .timeout = options.timeout.value_or(JoinOptions().timeout),
-                         .store = StoreOptionsOf(options)});
+  Result<std::unique_ptr<GroupStore>> store =
+      GroupStore::Join(root, {.rank = static_cast<uint32_t>(ranks->rank()),
+                              .epoch = epoch,
+                              .timeout = options.timeout.value_or(JoinOptions().timeout),
+                              .store = StoreOptionsOf(options)});
   VARVE_RETURN_IF_ERROR(Agree(ranks, store.status()));
   const auto verdict = std::make_shared<Verdict>();
-  auto* const group = static_cast<GroupStore*>(store->get());
+  GroupStore* const group = store->get();
   group->SetCondition([verdict] { return verdict->Await(); });
   group->SetTriesAgain();
   group->SetGone([ranks] {
@@ -237,8 +243,8 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
        .ended = [group](uint64_t step, const SaveOptions& with,
                         const Status& status) { group->EndSave(step, with, status); }});
   VARVE_RETURN_IF_ERROR(Agree(ranks, checkpointer.status()));
-  return std::unique_ptr<AsyncCheckpointer>(
-      std::make_unique<GroupCheckpointer>(*std::move(checkpointer), options, ranks, verdict));
+  return std::unique_ptr<AsyncCheckpointer>(std::make_unique<GroupCheckpointer>(
+      *std::move(checkpointer), group, options, ranks, verdict));
 }
 
 }  // namespace varve

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 
+#include "base/digest.h"
 #include "base/glob.h"
+#include "base/util.h"
 #include "store/shards/gather.h"
 
 namespace varve {
@@ -22,6 +25,10 @@ bool AreTied(const StateTensor& a, const StateTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides && a.layout == b.layout;
 }
 
+uint64_t BytesOf(DType dtype, const ShardLayout& layout) {
+  return static_cast<uint64_t>(layout.NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+}
+
 // Numbers and strings one behind the other.
 class Encoder {
  public:
@@ -30,7 +37,8 @@ class Encoder {
     Number(static_cast<int64_t>(text.size()));
     bytes_ += text;
   }
-  std::string Take() { return std::move(bytes_); }
+  std::string Take() { return std::exchange(bytes_, {}); }
+  size_t size() const { return bytes_.size(); }
 
  private:
   std::string bytes_;
@@ -101,6 +109,59 @@ ShardLayout DecodeLayout(Decoder* from) {
   return layout;
 }
 
+// A HeldTensor, borrowed.
+struct HeldView : TensorView {
+  bool can_cut = false;
+  ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
+  std::optional<Range> had{};
+};
+
+// What a rank holds, one tensor of a state after the other.
+class Lister {
+ public:
+  explicit Lister(std::span<const ReplicaRule> rules) : rules_(rules) {}
+
+  // Good until the next call. The tensor must stay until the last.
+  HeldView Next(const StateTensor& tensor) {
+    layout_ =
+        Canonical(tensor.layout.has_value() ? *tensor.layout : ShardLayout::Whole(tensor.shape));
+    HeldView view{tensor.View(),
+                  IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0,
+                  FindRule(rules_, tensor.name),
+                  {}};
+    view.alias_of = {};
+    view.layout = &layout_;
+    if (BytesOf(tensor.dtype, layout_) == 0) return view;
+    const auto [begin, end] = by_data_.equal_range(tensor.data);
+    const auto first =
+        std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
+    if (first == end) {
+      by_data_.emplace(tensor.data, &tensor);
+    } else {
+      view.alias_of = first->second->name;
+    }
+    return view;
+  }
+
+ private:
+  const std::span<const ReplicaRule> rules_;
+  std::unordered_multimap<const void*, const StateTensor*> by_data_;
+  ShardLayout layout_;
+};
+
+void EncodeTensor(const HeldView& tensor, Encoder* to) {
+  to->Text(tensor.name);
+  to->Number(static_cast<int64_t>(tensor.dtype));
+  EncodeLayout(*tensor.layout, to);
+  to->Text(tensor.derived_from);
+  to->Text(tensor.alias_of);
+  to->Number(tensor.can_cut ? 1 : 0);
+  to->Number(static_cast<int64_t>(tensor.policy));
+  to->Number(static_cast<int64_t>(tensor.role));
+  to->Number(tensor.had ? tensor.had->begin : -1);
+  to->Number(tensor.had ? tensor.had->end : -1);
+}
+
 HeldTensor DecodeTensor(Decoder* from) {
   HeldTensor tensor;
   tensor.name = from->Text();
@@ -118,26 +179,20 @@ HeldTensor DecodeTensor(Decoder* from) {
 
 }  // namespace
 
-uint64_t HeldTensor::Bytes() const {
-  return static_cast<uint64_t>(layout->NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
-}
+uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, *layout); }
 
 std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
   std::vector<HeldTensor> held;
-  std::multimap<const void*, const StateTensor*> by_data;
+  held.reserve(state.tensors.size());
+  Lister lister(rules);
   for (const StateTensor& tensor : state.tensors) {
+    const HeldView view = lister.Next(tensor);
     HeldTensor& h = held.emplace_back();
     static_cast<TensorSpec&>(h) = tensor;
-    h.alias_of.clear();
-    h.layout = Canonical(tensor.layout.value_or(ShardLayout::Whole(tensor.shape)));
-    h.can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0;
-    h.policy = FindRule(rules, tensor.name);
-    if (h.Bytes() == 0) continue;
-    const auto [begin, end] = by_data.equal_range(tensor.data);
-    const auto first =
-        std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
-    if (first != end) h.alias_of = first->second->name;
-    if (first == end) by_data.emplace(tensor.data, &tensor);
+    h.alias_of = view.alias_of;
+    h.layout = *view.layout;
+    h.can_cut = view.can_cut;
+    h.policy = view.policy;
   }
   return held;
 }
@@ -146,18 +201,23 @@ std::string EncodeHeld(std::span<const HeldTensor> tensors) {
   Encoder to;
   to.Number(static_cast<int64_t>(tensors.size()));
   for (const HeldTensor& tensor : tensors) {
-    to.Text(tensor.name);
-    to.Number(static_cast<int64_t>(tensor.dtype));
-    EncodeLayout(*tensor.layout, &to);
-    to.Text(tensor.derived_from);
-    to.Text(tensor.alias_of);
-    to.Number(tensor.can_cut ? 1 : 0);
-    to.Number(static_cast<int64_t>(tensor.policy));
-    to.Number(static_cast<int64_t>(tensor.role));
-    to.Number(tensor.had ? tensor.had->begin : -1);
-    to.Number(tensor.had ? tensor.had->end : -1);
+    EncodeTensor({tensor.View(), tensor.can_cut, tensor.policy, tensor.had}, &to);
   }
   return to.Take();
+}
+
+Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
+  constexpr size_t kPieceBytes = size_t{64} << 10;
+  DigestStream digest(0);
+  Lister lister(rules);
+  Encoder to;
+  to.Number(static_cast<int64_t>(state.tensors.size()));
+  for (const StateTensor& tensor : state.tensors) {
+    EncodeTensor(lister.Next(tensor), &to);
+    if (to.size() >= kPieceBytes) digest.Add(AsBytes(to.Take()));
+  }
+  digest.Add(AsBytes(to.Take()));
+  return digest.Get();
 }
 
 Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {

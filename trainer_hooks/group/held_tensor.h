@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "varve/async_checkpointer.h"
+#include "varve/digest.h"
 #include "varve/result.h"
 #include "varve/training_state.h"
 
@@ -33,6 +34,8 @@ struct HeldTensor : TensorSpec {
 std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
 
 std::string EncodeHeld(std::span<const HeldTensor> tensors);
+// The digest, with seed 0, of what EncodeHeld gives of ListHeld. Nothing is copied for it.
+Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
 // kCorruption: not what EncodeHeld gives.
 Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes);
 

@@ -64,7 +64,7 @@ class TogetherReader : public RegionReader {
  private:
   Status ListOnce(const CheckpointReader& reader) {
     if (shards_.has_value()) return Status::Ok();
-    if (const auto* sharded = dynamic_cast<const ShardedReader*>(&reader)) {
+    if (const ShardedReader* const sharded = ShardedReader::Of(reader); sharded != nullptr) {
       VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
       shards_ = std::move(outline.infos);
       return Status::Ok();

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "store/shards/gather.h"
+#include "trainer_hooks/save/device_places.h"
 
 namespace varve {
 namespace {
@@ -36,12 +37,11 @@ uint64_t NumChunks(const StateTensor& tensor) {
 
 }  // namespace
 
-std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor> tensors) {
+std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor* const> tensors) {
   std::vector<DeviceTensorSource::Chunk> chunks;
-  for (const StateTensor& tensor : tensors) {
-    if (tensor.device == kHost) continue;
-    for (uint64_t chunk = 0; chunk < NumChunks(tensor); ++chunk) {
-      chunks.push_back({tensor.device, DenseChunk(tensor, chunk)});
+  for (const StateTensor* const tensor : tensors) {
+    for (uint64_t chunk = 0; chunk < NumChunks(*tensor); ++chunk) {
+      chunks.push_back({tensor->device, DenseChunk(*tensor, chunk)});
     }
   }
   return chunks;
@@ -90,7 +90,7 @@ void ReplicaDigests::Work() {
 
 Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
   VARVE_ASSIGN_OR_RETURN(const Digest* const digests,
-                         devices->DigestNow(kSeed, DeviceChunksOf(tensors_)));
+                         devices->DigestNow(kSeed, DeviceChunksOf(TensorsOnDevices(tensors_))));
   for (size_t i = 0; i < device_chunks_.size(); ++i) {
     const auto& [tensor, chunk] = device_chunks_[i];
     digests_[tensor][chunk] = digests[i];

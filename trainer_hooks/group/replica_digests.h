@@ -20,8 +20,8 @@
 
 namespace varve {
 
-// The chunks of those that are on devices: what DigestNow will be asked for.
-std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor> tensors);
+// The chunks of tensors on devices: what DigestNow will be asked for.
+std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor* const> tensors);
 
 class ReplicaDigests {
  public:
@@ -35,6 +35,8 @@ class ReplicaDigests {
   // Helps, and returns the digests in the order of the tensors. kUnavailable: a thread was out of
   // memory, or a device has failed.
   Result<std::vector<Digest>> Finish();
+
+  const std::vector<StateTensor>& tensors() const { return tensors_; }
 
  private:
   void Work();

@@ -35,17 +35,18 @@ bool HasPadding(const HeldTensor& tensor) {
 }  // namespace
 
 Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
-  VARVE_RETURN_IF_ERROR(Update(ListHeld(state, rules_)));
+  VARVE_RETURN_IF_ERROR(Update(state));
   const auto rank = static_cast<uint32_t>(ranks_->rank());
   Result<TrainingState> part = PartOf(state, held_[rank], plan_.writes[rank], rank);
   VARVE_RETURN_IF_ERROR(Agree(ranks_, part.status()));
   return part;
 }
 
-Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
-  const Digest digest = ComputeDigest(0, AsBytes(EncodeHeld(held)));
+Status ReplicaKeeper::Update(const TrainingState& state) {
+  const Digest digest = DigestHeld(state, rules_);
   VARVE_ASSIGN_OR_RETURN(auto digests, ranks_->AllGather(std::as_bytes(std::span(&digest, 1))));
   if (digests == known_) return Status::Ok();
+  std::vector<HeldTensor> held = ListHeld(state, rules_);
   owned_.Recall(&held);
   const std::string list = EncodeHeld(held);
   VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(list)));
@@ -60,13 +61,12 @@ Status ReplicaKeeper::Update(std::vector<HeldTensor> held) {
   return Status::Ok();
 }
 
-// Of this rank.
-std::vector<StateTensor> ReplicaKeeper::Replicated(const TrainingState& state) const {
-  std::vector<StateTensor> replicated;
+std::vector<const StateTensor*> ReplicaKeeper::Replicated(const TrainingState& state) const {
+  std::vector<const StateTensor*> replicated;
   for (const ReplicaGroup& group : plan_.groups) {
     for (const ReplicaGroup::Holder& holder : group.holders) {
       if (holder.rank == static_cast<uint32_t>(ranks_->rank())) {
-        replicated.push_back(state.tensors[holder.tensor]);
+        replicated.push_back(&state.tensors[holder.tensor]);
       }
     }
   }
@@ -74,7 +74,8 @@ std::vector<StateTensor> ReplicaKeeper::Replicated(const TrainingState& state) c
 }
 
 Status ReplicaKeeper::Prepare(const TrainingState& state) {
-  const std::vector<StateTensor> replicated = Replicated(state);
+  std::vector<const StateTensor*> replicated = Replicated(state);
+  std::erase_if(replicated, [](const StateTensor* tensor) { return tensor->device == kHost; });
   if (places_.AreOf(replicated)) return Status::Ok();
   places_.Forget();
   VARVE_RETURN_IF_ERROR(CheckPlaces(replicated, devices_));
@@ -84,8 +85,9 @@ Status ReplicaKeeper::Prepare(const TrainingState& state) {
 }
 
 void ReplicaKeeper::Begin(const TrainingState& state) {
-  tensors_ = state.tensors;
-  digests_ = std::make_unique<ReplicaDigests>(Replicated(state), devices_, num_threads_);
+  std::vector<StateTensor> copies;
+  for (const StateTensor* const tensor : Replicated(state)) copies.push_back(*tensor);
+  digests_ = std::make_unique<ReplicaDigests>(std::move(copies), devices_, num_threads_);
 }
 
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
@@ -136,13 +138,18 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
   };
   if (std::none_of(differences->begin(), differences->end(), has_padding)) return Status::Ok();
   std::vector<Answer> mine;
-  for (const Difference& difference : *differences) {
-    if (!has_padding(difference)) continue;
-    for (const ReplicaGroup::Holder& holder : difference.group->holders) {
+  auto next = differences->begin();
+  size_t at = 0;  // of the tensors that are digested
+  for (const ReplicaGroup& group : plan_.groups) {
+    const bool differs = next != differences->end() && next->group == &group;
+    for (const ReplicaGroup::Holder& holder : group.holders) {
       if (holder.rank != static_cast<uint32_t>(ranks_->rank())) continue;
-      const auto digest = DigestWithoutPadding(tensors_[holder.tensor]);
+      const StateTensor& tensor = digests_->tensors()[at++];
+      if (!differs || !has_padding(*next)) continue;
+      const auto digest = DigestWithoutPadding(tensor);
       mine.push_back({digest.value_or(Digest()), digest.has_value() ? 1u : 0u});
     }
+    if (differs) ++next;
   }
   VARVE_ASSIGN_OR_RETURN(const auto all, ranks_->AllGather(std::as_bytes(std::span(mine))));
   std::vector<size_t> used(all.size());  // bytes

@@ -43,14 +43,12 @@ class ReplicaKeeper {
   // replicas differ, and the ranks, and says whether it is in padding alone; where differences are
   // allowed, they become warnings. kUnavailable: a rank has no memory left to digest its own.
   Status Compare(std::vector<std::string>* warnings);
-  void End() {
-    digests_.reset();
-    tensors_.clear();
-  }
+  void End() { digests_.reset(); }
 
  private:
-  Status Update(std::vector<HeldTensor> held);
-  std::vector<StateTensor> Replicated(const TrainingState& state) const;
+  Status Update(const TrainingState& state);
+  // Those of this rank, in the order of plan_.groups.
+  std::vector<const StateTensor*> Replicated(const TrainingState& state) const;
 
   // Replicas of which some differ from that of the lowest rank.
   struct Difference {
@@ -78,9 +76,8 @@ class ReplicaKeeper {
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<HeldTensor>> held_;  // of each rank
   ReplicaPlan plan_;
-  DevicePlaces places_;               // that devices are prepared for
-  std::vector<StateTensor> tensors_;  // of this rank, while they are digested
-  std::unique_ptr<ReplicaDigests> digests_;
+  DevicePlaces places_;                      // that devices are prepared for
+  std::unique_ptr<ReplicaDigests> digests_;  // from Begin to End
 };
 
 }  // namespace varve

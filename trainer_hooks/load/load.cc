@@ -92,7 +92,7 @@ Result<Fitted> Fit(const CheckpointReader& reader, std::vector<TensorInfo> store
 // list all of it, each rank would open the members of all.
 Result<Fitted> FindStored(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
                           const LoadOptions& options, const TrainingState& into) {
-  if (const auto* sharded = dynamic_cast<const ShardedReader*>(&reader)) {
+  if (const ShardedReader* const sharded = ShardedReader::Of(reader); sharded != nullptr) {
     VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
     std::vector<TensorInfo> tensors = JoinShards(std::move(outline.infos));
     VARVE_ASSIGN_OR_RETURN(Fitted fitted, Fit(reader, std::move(tensors), saved_by, options, into));

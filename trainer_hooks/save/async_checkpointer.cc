@@ -14,21 +14,13 @@
 // The saver, and whatever works for it, has low priority: the trainer waits for it only when
 // staging is full. The others have the trainer's: it cannot go on before they are done, and would
 // otherwise starve them itself.
-#include "varve/async_checkpointer.h"
-
 #include <tbb/info.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 #include "base/low_priority.h"
-#include "trainer_hooks/save/make_checkpointer.h"
-#include "trainer_hooks/save/save_memory.h"
-#include "trainer_hooks/save/step_saver.h"
+#include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/state/validate_state.h"
 #include "varve/group.h"
 #include "varve/step.h"
@@ -40,16 +32,15 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-enum class Phase { kIdle, kPreparing, kStaging, kWriting };
-
 // Of the standard library: out of memory, no thread to be had. Throws nothing.
 template <typename Step>
-Status Guarded(const SaveJob& job, const Step& step) {
+Status Guarded(uint64_t step_number, const Step& step) {
   try {
     try {
       return step();
     } catch (const std::exception& error) {
-      return Status::Unavailable("saving step " + std::to_string(job.step) + ": " + error.what());
+      return Status::Unavailable("saving step " + std::to_string(step_number) + ": " +
+                                 error.what());
     }
   } catch (const std::exception&) {
     return Status::Unavailable("out of memory");  // short enough to take none
@@ -58,95 +49,30 @@ Status Guarded(const SaveJob& job, const Step& step) {
   }
 }
 
-class AsyncCheckpointerImpl : public OwnCheckpointer {
- public:
-  AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
-                        const CheckpointerOptions& options, int num_threads, GroupSide group)
-      : store_(std::move(store)),
-        options_(options),
-        group_(std::move(group)),
-        memory_(options_.staging_budget_bytes, options_.devices),
-        step_saver_(store_.get(), std::move(path), options, num_threads, group_.may_try_again) {}
-  // Before all else, once. kUnavailable: there is no thread to be had.
-  Status StartThreads(int num_threads);
-  ~AsyncCheckpointerImpl() override {
-    const Status status = AsyncCheckpointerImpl::Close();
-    if (!status.ok() && !is_error_seen_) {
-      std::fprintf(stderr, "varve: an error that nobody asked for: %s\n",
-                   status.ToString().c_str());
-    }
+}  // namespace
+
+SaveJob::SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
+                 std::shared_ptr<const SaveState> from, const BeginOptions& options)
+    : number(job_number),
+      step(step_number),
+      state(std::move(from)),
+      deadline(options.deadline),
+      waits_at_once(options.waits_at_once),
+      stage(memory->staging(), memory->devices()) {
+  metrics.step = step;
+  metrics.num_tensors = state->state.tensors.size();
+}
+
+AsyncCheckpointerImpl::~AsyncCheckpointerImpl() {
+  const Status status = AsyncCheckpointerImpl::Close();
+  if (!status.ok() && !is_error_seen_) {
+    std::fprintf(stderr, "varve: an error that nobody asked for: %s\n", status.ToString().c_str());
   }
+}
 
-  Status Prewarm(const TrainingState& state) override;
-  Result<bool> BeginSave(uint64_t step, const TrainingState& state,
-                         const BeginOptions& options) override;
-  Status AwaitStaged() override;
-  Status RequireAwaited() override;
-  Status Wait() override;
-  Status ReleaseStaging() override;
-  Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
-                             TrainingState* into) override {
-    LoneReader read;
-    return RestoreThrough(step, options, &read, into);
-  }
-  Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
-                                    RegionReader* read, TrainingState* into) override;
-  Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
-  Status SetTag(uint64_t step, std::string_view tag) override;
-  Status Close() override;
-  std::optional<SaveStats> last_stats() const override;
-  Status failure() const override;
-  Store& store() override { return *store_; }
-  bool IsBusy() const override;
-  void Skip(uint64_t step) override;
-
- private:
-  // On the trainer's thread.
-  Status RequireOpen() const;
-  Status SeenError();
-  bool WaitForTurn(double* waited);
-  void AwaitIdle();
-  std::shared_ptr<SaveJob> MakeJob(uint64_t step, const TrainingState& state,
-                                   const BeginOptions& options);
-
-  std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
-  void EnterPhase(Phase phase);
-  void Release(SaveJob* job);
-  void NoteError(const SaveJob& job, const Status& status);
-
-  // On the preparer's thread, a stager's, the saver's.
-  void RunPreparer(std::stop_token stop);
-  Status PrepareAndStage(SaveJob* job);
-  void RunStager(std::stop_token stop);
-  void RunSaver(std::stop_token stop);
-  Status AwaitTrainer(const SaveJob& job);
-  Status Write(SaveJob* job);
-  Status Report(SaveJob* job);
-  void Finish(SaveJob* job);
-
-  std::unique_ptr<Store> store_;
-  const CheckpointerOptions options_;
-  const GroupSide group_;
-  SaveMemory memory_;      // of the trainer's thread, while no save is under way
-  uint64_t num_jobs_ = 0;  // the same
-  StepSaver step_saver_;   // of the trainer's, the preparer's, the saver's, one after the other
-
-  mutable std::mutex mutex_;
-  std::condition_variable_any wake_;
-  Phase phase_ = Phase::kIdle;    // guarded, as all below
-  std::shared_ptr<SaveJob> job_;  // the save under way, or the last
-  std::optional<SaveStats> last_metrics_;
-  Status error_;  // the first that has not been returned yet, or is fatal
-  bool is_error_seen_ = false;
-  bool is_awaited_ = true;  // AwaitStaged has returned for job_
-  bool is_closed_ = false;
-
-  std::vector<std::jthread> threads_;  // last: they join before anything above goes
-};
-
-Status AsyncCheckpointerImpl::StartThreads(int num_threads) {
+Status AsyncCheckpointerImpl::StartThreads() {
   // The preparer stages, too, unless it waits for devices.
-  const int stagers = options_.devices != nullptr ? num_threads : num_threads - 1;
+  const int stagers = options_.devices != nullptr ? num_threads_ : num_threads_ - 1;
   try {
     threads_.emplace_back([this](std::stop_token stop) { RunSaver(stop); });
     threads_.emplace_back([this](std::stop_token stop) { RunPreparer(stop); });
@@ -176,6 +102,11 @@ Status AsyncCheckpointerImpl::SeenError() {
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
+  return PrewarmFor(MakeSaveState(state));
+}
+
+Status AsyncCheckpointerImpl::PrewarmFor(const std::shared_ptr<const SaveState>& state) {
+  VARVE_RETURN_IF_ERROR(Wait());
   return memory_.Prewarm(state);
 }
 
@@ -205,12 +136,13 @@ void AsyncCheckpointerImpl::Skip(uint64_t step) {
   last_metrics_ = metrics;
 }
 
-std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step, const TrainingState& state,
+std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step,
+                                                        std::shared_ptr<const SaveState> state,
                                                         const BeginOptions& options) {
-  auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, state, options);
+  auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, std::move(state), options);
   job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
   if (options_.check_staging > 0) {
-    job->check.emplace(state.tensors, options_.check_staging, job->number);
+    job->check.emplace(job->state, options_.check_staging, job->number);
   }
   return job;
 }
@@ -226,23 +158,38 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
     Skip(step);
     return false;
   }
+  std::shared_ptr<const SaveState> copy;
+  VARVE_RETURN_IF_ERROR(Guarded(step, [&] {
+    copy = MakeSaveState(state);
+    return Status::Ok();
+  }));
+  VARVE_RETURN_IF_ERROR(BeginSaveOf(step, std::move(copy), options));
+  const std::lock_guard lock(mutex_);
+  job_->metrics.busy_wait_seconds = waited;
+  job_->metrics.stall_seconds = Seconds(Clock::now() - start);
+  return true;
+}
+
+Status AsyncCheckpointerImpl::BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
+                                          const BeginOptions& options) {
+  const auto start = Clock::now();
+  VARVE_RETURN_IF_ERROR(RequireAwaited());
+  AwaitIdle();
   VARVE_RETURN_IF_ERROR(SeenError());
   VARVE_RETURN_IF_ERROR(memory_.Fit(state));
   if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
   std::shared_ptr<SaveJob> job;
-  try {
-    job = MakeJob(step, state, options);
-  } catch (const std::exception& error) {  // there is no memory for its items
-    return Status::Unavailable("saving step " + std::to_string(step) + ": " + error.what());
-  }
-  job->metrics.busy_wait_seconds = waited;
+  VARVE_RETURN_IF_ERROR(Guarded(step, [&] {
+    job = MakeJob(step, std::move(state), options);
+    return Status::Ok();
+  }));
   job->metrics.stall_seconds = Seconds(Clock::now() - start);
   const std::lock_guard lock(mutex_);
   job_ = std::move(job);
   is_awaited_ = false;
   phase_ = Phase::kPreparing;
   wake_.notify_all();
-  return true;
+  return Status::Ok();
 }
 
 Status AsyncCheckpointerImpl::AwaitStaged() {
@@ -321,7 +268,7 @@ Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
   LoadOptions with = options;
   if (with.devices == nullptr) with.devices = options_.devices;
   VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, with, read, into));
-  step_saver_.SetRestored(id.step);
+  restored_ = id.step;
   return report;
 }
 
@@ -367,7 +314,7 @@ void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
 
 // Lets the trainer go, who then knows of a failure.
 void AsyncCheckpointerImpl::Release(SaveJob* job) {
-  const Status arrived = Guarded(*job, [&] { return job->stage.AwaitArrived(); });
+  const Status arrived = Guarded(job->step, [&] { return job->stage.AwaitArrived(); });
   arrived.IgnoreError();  // of a save that failed
   if (job->refused.ok()) NoteError(*job, job->status);
   job->stage.ReleaseAll();
@@ -378,7 +325,7 @@ void AsyncCheckpointerImpl::NoteError(const SaveJob& job, const Status& status) 
   const std::lock_guard lock(mutex_);
   if (!error_.ok() || status.ok()) return;
   Status copy;
-  const Status copied = Guarded(job, [&] {
+  const Status copied = Guarded(job.step, [&] {
     copy = status;
     return Status::Ok();
   });
@@ -395,14 +342,14 @@ std::shared_ptr<SaveJob> AsyncCheckpointerImpl::AwaitPhase(std::stop_token stop,
 
 void AsyncCheckpointerImpl::RunPreparer(std::stop_token stop) {
   while (const auto job = AwaitPhase(stop, Phase::kPreparing, 0)) {
-    job->status = Guarded(*job, [&] { return PrepareAndStage(job.get()); });
+    job->status = Guarded(job->step, [&] { return PrepareAndStage(job.get()); });
     if (!job->status.ok()) Release(job.get());
     EnterPhase(Phase::kWriting);
   }
 }
 
 Status AsyncCheckpointerImpl::PrepareAndStage(SaveJob* job) {
-  VARVE_RETURN_IF_ERROR(step_saver_.Begin(job));
+  VARVE_RETURN_IF_ERROR(BeginStep(job));
   EnterPhase(Phase::kStaging);
   VARVE_RETURN_IF_ERROR(job->stage.CopyFromDevices());
   job->stage.Work();
@@ -424,10 +371,13 @@ void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
 void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   LowerThreadPriority();
   while (const auto job = AwaitPhase(stop, Phase::kWriting, 0)) {
-    if (job->status.ok()) job->status = Guarded(*job, [&] { return Write(job.get()); });
-    job->writer.reset();
-    const Status told = Guarded(*job, [&] {
-      if (group_.ended) group_.ended(job->step, step_saver_.OptionsOf(*job), job->status);
+    if (job->status.ok()) job->status = Guarded(job->step, [&] { return CommitStep(job.get()); });
+    if (job->status.ok()) {
+      job->status = Guarded(job->step, [&] { return ApplyRetention(job.get()); });
+    }
+    job->session.reset();
+    const Status told = Guarded(job->step, [&] {
+      if (group_.ended) group_.ended(job->step, OptionsOf(*job), job->status);
       return Status::Ok();
     });
     NoteError(*job, told);
@@ -439,11 +389,6 @@ Status AsyncCheckpointerImpl::AwaitTrainer(const SaveJob& job) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] { return is_awaited_; });
   return job.broken;
-}
-
-Status AsyncCheckpointerImpl::Write(SaveJob* job) {
-  VARVE_RETURN_IF_ERROR(step_saver_.Commit(job));
-  return step_saver_.ApplyRetention(job);
 }
 
 // Says what has become of the save.
@@ -465,11 +410,9 @@ Status AsyncCheckpointerImpl::Report(SaveJob* job) {
 // Makes room for the next.
 void AsyncCheckpointerImpl::Finish(SaveJob* job) {
   Release(job);
-  NoteError(*job, Guarded(*job, [&] { return Report(job); }));
+  NoteError(*job, Guarded(job->step, [&] { return Report(job); }));
   EnterPhase(Phase::kIdle);
 }
-
-}  // namespace
 
 Status ValidateOptions(const CheckpointerOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
@@ -499,7 +442,7 @@ Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store>
   const int num_threads = SaveThreads(options);
   auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
                                                       std::move(group));
-  VARVE_RETURN_IF_ERROR(made->StartThreads(num_threads));
+  VARVE_RETURN_IF_ERROR(made->StartThreads());
   return std::unique_ptr<OwnCheckpointer>(std::move(made));
 }
 

@@ -14,29 +14,31 @@ bool IsSamePlace(const StateTensor& a, const StateTensor& b) {
 
 }  // namespace
 
-bool DevicePlaces::AreOf(std::span<const StateTensor> tensors) const {
-  size_t i = 0;
-  for (const StateTensor& tensor : tensors) {
-    if (tensor.device == kHost) continue;
-    if (i == places_.size() || !IsSamePlace(places_[i], tensor)) return false;
-    ++i;
-  }
-  return i == places_.size();
+bool DevicePlaces::AreOf(std::span<const StateTensor* const> tensors) const {
+  return std::ranges::equal(places_, tensors, [](const StateTensor& a, const StateTensor* b) {
+    return IsSamePlace(a, *b);
+  });
 }
 
-void DevicePlaces::Learn(std::span<const StateTensor> tensors) {
+void DevicePlaces::Learn(std::span<const StateTensor* const> tensors) {
   places_.clear();
-  std::ranges::copy_if(tensors, std::back_inserter(places_),
-                       [](const StateTensor& tensor) { return tensor.device != kHost; });
+  for (const StateTensor* const tensor : tensors) places_.push_back(*tensor);
 }
 
-Status CheckPlaces(std::span<const StateTensor> tensors, DeviceTensorSource* devices) {
+std::vector<const StateTensor*> TensorsOnDevices(std::span<const StateTensor> tensors) {
+  std::vector<const StateTensor*> on_devices;
   for (const StateTensor& tensor : tensors) {
-    if (tensor.device == kHost) continue;
-    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
+    if (tensor.device != kHost) on_devices.push_back(&tensor);
+  }
+  return on_devices;
+}
+
+Status CheckPlaces(std::span<const StateTensor* const> tensors, DeviceTensorSource* devices) {
+  for (const StateTensor* const tensor : tensors) {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor->dtype, tensor->shape));
     const Status there =
-        devices->Check({tensor.device, {static_cast<const std::byte*>(tensor.data), bytes}});
-    if (!there.ok()) return there.WithContext("tensor " + tensor.name);
+        devices->Check({tensor->device, {static_cast<const std::byte*>(tensor->data), bytes}});
+    if (!there.ok()) return there.WithContext("tensor " + tensor->name);
   }
   return Status::Ok();
 }

@@ -14,9 +14,10 @@ namespace varve {
 
 class DevicePlaces {
  public:
-  // Those of `tensors` lie where those of the last Learn lay, and are cut into the same chunks.
-  bool AreOf(std::span<const StateTensor> tensors) const;
-  void Learn(std::span<const StateTensor> tensors);
+  // All of `tensors`, which are on devices, lie where those of the last Learn lay, and are cut into
+  // the same chunks.
+  bool AreOf(std::span<const StateTensor* const> tensors) const;
+  void Learn(std::span<const StateTensor* const> tensors);
   void Forget() { places_.clear(); }
   // There are none.
   bool empty() const { return places_.empty(); }
@@ -25,8 +26,10 @@ class DevicePlaces {
   std::vector<StateTensor> places_;
 };
 
-// kInvalidArgument names a tensor that is not in the memory of its device. `devices` may be null
-// when none is on one.
-Status CheckPlaces(std::span<const StateTensor> tensors, DeviceTensorSource* devices);
+std::vector<const StateTensor*> TensorsOnDevices(std::span<const StateTensor> tensors);
+
+// kInvalidArgument names a tensor that is not in the memory of its device. `tensors` are on
+// devices. `devices` may be null when there are none.
+Status CheckPlaces(std::span<const StateTensor* const> tensors, DeviceTensorSource* devices);
 
 }  // namespace varve

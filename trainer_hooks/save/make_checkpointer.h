@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "trainer_hooks/load/load_through.h"
+#include "trainer_hooks/state/save_state.h"
 #include "varve/async_checkpointer.h"
 
 namespace varve {
@@ -29,6 +30,11 @@ class OwnCheckpointer : public AsyncCheckpointer {
   // As Restore, through `read`.
   virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
                                             RegionReader* read, TrainingState* into) = 0;
+  // As Prewarm and BeginSave, of a copy that was made already. BeginSaveOf waits for the save
+  // before, and never skips.
+  virtual Status PrewarmFor(const std::shared_ptr<const SaveState>& state) = 0;
+  virtual Status BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
+                             const BeginOptions& options) = 0;
   // A save is under way.
   virtual bool IsBusy() const = 0;
   // Reports that this step is not saved.

@@ -8,15 +8,15 @@
 
 namespace varve {
 
-Status SaveMemory::Fit(const TrainingState& state) {
-  VARVE_RETURN_IF_ERROR(SizeStaging(state));
+Status SaveMemory::Fit(const std::shared_ptr<const SaveState>& state) {
+  VARVE_RETURN_IF_ERROR(SizeStaging(state->state));
   VARVE_RETURN_IF_ERROR(PrepareDevices(state));
   staging_.Clear();
   return Status::Ok();
 }
 
-Status SaveMemory::Prewarm(const TrainingState& state) {
-  VARVE_RETURN_IF_ERROR(SizeStaging(state));
+Status SaveMemory::Prewarm(const std::shared_ptr<const SaveState>& state) {
+  VARVE_RETURN_IF_ERROR(SizeStaging(state->state));
   staging_.Prewarm();
   return PrepareDevices(state);
 }
@@ -40,15 +40,16 @@ Status SaveMemory::SizeStaging(const TrainingState& state) {
   return Status::Ok();
 }
 
-Status SaveMemory::PrepareDevices(const TrainingState& state) {
-  if (places_.AreOf(state.tensors)) return Status::Ok();
+Status SaveMemory::PrepareDevices(const std::shared_ptr<const SaveState>& state) {
+  const std::vector<const StateTensor*> tensors = TensorsOnDevices(state->state.tensors);
+  if (places_.AreOf(tensors)) return Status::Ok();
   places_.Forget();
-  VARVE_RETURN_IF_ERROR(CheckPlaces(state.tensors, devices_.get()));
+  VARVE_RETURN_IF_ERROR(CheckPlaces(tensors, devices_.get()));
   Stage stage(&staging_, nullptr);  // lists the chunks
-  VARVE_RETURN_IF_ERROR(stage.Add(state.tensors));
+  VARVE_RETURN_IF_ERROR(stage.Add(state));
   is_prepared_ = true;
   VARVE_RETURN_IF_ERROR(devices_->Prepare(stage.device_chunks(), staging_.all()));
-  places_.Learn(state.tensors);
+  places_.Learn(tensors);
   return Status::Ok();
 }
 

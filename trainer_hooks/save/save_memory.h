@@ -10,8 +10,8 @@
 
 #include "trainer_hooks/save/device_places.h"
 #include "trainer_hooks/save/staging_memory.h"
+#include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
-#include "varve/training_state.h"
 
 namespace varve {
 
@@ -21,11 +21,11 @@ class SaveMemory {
   SaveMemory(uint64_t budget_bytes, std::shared_ptr<DeviceTensorSource> devices)
       : budget_bytes_(budget_bytes), devices_(std::move(devices)) {}
 
-  // Gets it ready for a valid state, and makes it empty; does little when that lies where the last
+  // Gets it ready for a state, and makes it empty; does little when that lies where the last
   // one lay. kInvalidArgument names a tensor that is not on its device.
-  Status Fit(const TrainingState& state);
+  Status Fit(const std::shared_ptr<const SaveState>& state);
   // As Fit, with all pages from the system.
-  Status Prewarm(const TrainingState& state);
+  Status Prewarm(const std::shared_ptr<const SaveState>& state);
   // Gives all pages back.
   Status Release();
 
@@ -36,7 +36,7 @@ class SaveMemory {
 
  private:
   Status SizeStaging(const TrainingState& state);
-  Status PrepareDevices(const TrainingState& state);
+  Status PrepareDevices(const std::shared_ptr<const SaveState>& state);
   Status Unpin();
 
   const uint64_t budget_bytes_;

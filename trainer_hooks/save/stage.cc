@@ -2,19 +2,21 @@
 #include "trainer_hooks/save/stage.h"
 
 #include <algorithm>
+#include <map>
 #include <new>
-#include <tuple>
+#include <string_view>
 #include <utility>
 
 #include "base/digest.h"
 #include "codec/planes/copy_kernel.h"
+#include "store/save/save_session.h"
 #include "store/shards/gather.h"
-#include "trainer_hooks/state/state_shards.h"
 
 namespace varve {
 
 struct Stage::Memory {
-  StateTensor tensor;  // of its first name; strides are empty when dense
+  const StateTensor* tensor = nullptr;  // its first name
+  bool is_listed = false;
   uint64_t bytes = 0;
   uint64_t chunk_bytes = 0;  // of every chunk but the last
   std::vector<Chunk> chunks;
@@ -24,19 +26,19 @@ struct Stage::Memory {
 
   uint64_t ChunkBytes(uint64_t i) const { return std::min(chunk_bytes, bytes - i * chunk_bytes); }
 
-  bool is_on_host() const { return tensor.device == kHost; }
+  bool is_on_host() const { return tensor->device == kHost; }
   std::span<const std::byte> Bytes(uint64_t i) const {
-    return {static_cast<const std::byte*>(tensor.data) + i * chunk_bytes, ChunkBytes(i)};
+    return {static_cast<const std::byte*>(tensor->data) + i * chunk_bytes, ChunkBytes(i)};
   }
 
   // The bytes of a chunk on the host where they lie, or gathered.
   std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const {
-    if (tensor.strides.empty()) return Bytes(i);
-    const auto* data = static_cast<const std::byte*>(tensor.data);
+    if (tensor->strides.empty()) return Bytes(i);
+    const auto* data = static_cast<const std::byte*>(tensor->data);
     const uint64_t size = ChunkBytes(i);
-    const auto element_bytes = static_cast<size_t>(DTypeBits(tensor.dtype)) / 8;
+    const auto element_bytes = static_cast<size_t>(DTypeBits(tensor->dtype)) / 8;
     gathered->resize(size);
-    Gather(tensor.shape, tensor.strides, data, i * chunk_bytes / element_bytes,
+    Gather(tensor->shape, tensor->strides, data, i * chunk_bytes / element_bytes,
            size / element_bytes, element_bytes, gathered->data());
     return *gathered;
   }
@@ -51,8 +53,11 @@ struct Stage::Memory {
 // One name of a staged tensor, as a save reads it.
 class Stage::Source : public ChunkSource {
  public:
-  Source(Stage* stage, const Named* named) : stage_(stage), named_(named) {}
+  Source(Stage* stage, Named* named) : stage_(stage), named_(named) {}
 
+  void LearnParent(std::vector<Digest> digests) override {
+    named_->memory->parents.push_back(std::move(digests));
+  }
   std::optional<Digest> KnownDigest(uint64_t i) const override {
     const Chunk& c = chunk(i);
     return c.where == Where::kUnchanged ? std::optional(c.digest) : std::nullopt;
@@ -90,7 +95,7 @@ class Stage::Source : public ChunkSource {
     } else {
       buffer->resize(memory.ChunkBytes(i));
       VARVE_RETURN_IF_ERROR(
-          stage_->devices_->Read({memory.tensor.device, memory.Bytes(i)}, *buffer));
+          stage_->devices_->Read({memory.tensor->device, memory.Bytes(i)}, *buffer));
     }
     if (ComputeDigest(stage_->digest_seed_, *buffer) != chunk(i).digest) return Changed(i);
     return std::span<const std::byte>(*buffer);
@@ -98,7 +103,7 @@ class Stage::Source : public ChunkSource {
   const Chunk& chunk(uint64_t i) const { return named_->memory->chunks[i]; }
 
   Stage* const stage_;
-  const Named* const named_;
+  Named* const named_;
 };
 
 Stage::Stage(StagingMemory* memory, DeviceTensorSource* devices)
@@ -106,10 +111,21 @@ Stage::Stage(StagingMemory* memory, DeviceTensorSource* devices)
 
 Stage::~Stage() = default;
 
-Status Stage::Add(const std::vector<StateTensor>& tensors) {
-  const std::vector<uint32_t> shards = NumberShards(tensors);
+CopyTraits Stage::Named::Traits() const {
+  return {tensor->dtype, tensor->strides.empty(), memory->chunks.size()};
+}
+
+Status Stage::Add(std::shared_ptr<const SaveState> state) {
+  state_ = std::move(state);
+  const std::vector<StateTensor>& tensors = state_->state.tensors;
+  named_.resize(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    VARVE_RETURN_IF_ERROR(AddTensor(tensors[i], shards[i]));
+    named_[i].tensor = &tensors[i];
+    named_[i].shard = state_->shards[i];
+    const size_t first = state_->firsts[i];
+    if (first == i) VARVE_RETURN_IF_ERROR(AddMemory(tensors[i]));
+    named_[i].memory = first == i ? &memories_.back() : named_[first].memory;
+    ++named_[i].memory->uses;
   }
   LinkMasters();
   ListChunks();
@@ -123,78 +139,38 @@ Status Stage::BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer) {
   return devices_->BeginDigests(seed, device_bytes_, std::move(trainer));
 }
 
-Status Stage::LearnParents(SourceWriter* writer) {
-  writer->FindParents();
-  for (const auto& named : named_) {
-    VARVE_ASSIGN_OR_RETURN(auto digests, writer->ParentDigests(named->tensor.name, named->shard));
-    named->memory->parents.push_back(std::move(digests));
-  }
+Status Stage::AddMemory(const StateTensor& tensor) {
+  Memory& memory = memories_.emplace_back();
+  memory.tensor = &tensor;
+  VARVE_ASSIGN_OR_RETURN(memory.bytes, NumBytes(tensor.dtype, tensor.shape));
+  memory.chunk_bytes =
+      uint64_t{ElementsPerChunk(tensor.dtype)} * static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+  memory.chunks.resize((memory.bytes + memory.chunk_bytes - 1) / memory.chunk_bytes);
   return Status::Ok();
-}
-
-Status Stage::AddTensor(const StateTensor& tensor, uint32_t shard) {
-  auto named = std::make_unique<Named>();
-  named->tensor = tensor;
-  named->shard = shard;
-  if (IsDense(tensor.shape, tensor.strides)) named->tensor.strides.clear();
-  if (Memory* const tied = FindTied(named->tensor); tied != nullptr) {
-    named->memory = tied;
-    named->alias_of = tied->tensor.name;
-  } else {
-    auto memory = std::make_unique<Memory>();
-    memory->tensor = named->tensor;
-    VARVE_ASSIGN_OR_RETURN(memory->bytes, NumBytes(tensor.dtype, tensor.shape));
-    memory->chunk_bytes = uint64_t{ElementsPerChunk(tensor.dtype)} *
-                          static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
-    memory->chunks.resize((memory->bytes + memory->chunk_bytes - 1) / memory->chunk_bytes);
-    named->memory = memory.get();
-    if (memory->bytes > 0) by_data_.emplace(tensor.data, memory.get());
-    memories_.push_back(std::move(memory));
-  }
-  ++named->memory->uses;
-  by_name_[{named->tensor.name, shard}] = named.get();
-  named_.push_back(std::move(named));
-  return Status::Ok();
-}
-
-Stage::Memory* Stage::FindTied(const StateTensor& tensor) const {
-  const auto [begin, end] = by_data_.equal_range(tensor.data);
-  const auto it = std::find_if(begin, end, [&](const auto& entry) {
-    const StateTensor& t = entry.second->tensor;
-    return t.dtype == tensor.dtype && t.shape == tensor.shape && t.strides == tensor.strides &&
-           t.layout == tensor.layout && t.device == tensor.device;
-  });
-  return it == end ? nullptr : it->second;
 }
 
 void Stage::LinkMasters() {
-  for (const auto& named : named_) {
-    const auto it = by_name_.find({named->tensor.derived_from, named->shard});
-    if (it == by_name_.end()) continue;
-    Memory* const master = it->second->memory;
-    if (master == named->memory || master->chunks.size() != named->memory->chunks.size()) continue;
-    named->master = master;
-    ++master->uses;
+  std::map<std::pair<std::string_view, uint32_t>, Named*> by_name;  // and number
+  for (Named& named : named_) by_name.emplace(std::pair(named.tensor->name, named.shard), &named);
+  for (Named& named : named_) {
+    if (named.tensor->derived_from.empty()) continue;
+    const auto it = by_name.find({named.tensor->derived_from, named.shard});
+    if (it == by_name.end() || !MayBeRoundedCopy(named.Traits(), it->second->Traits())) continue;
+    named.copied_from = it->second;
+    ++named.copied_from->memory->uses;
   }
 }
 
-// In the order in which a save reads them: what is derived right behind its master.
+// In the order in which a save reads them.
 void Stage::ListChunks() {
-  std::map<const Memory*, std::pair<size_t, bool>> places;
-  for (size_t i = 0; i < memories_.size(); ++i) places[memories_[i].get()] = {i, false};
-  for (const auto& named : named_) {
-    if (named->master != nullptr) places[named->memory] = {places[named->master].first, true};
-  }
-  std::vector<Memory*> order;
-  for (const auto& memory : memories_) order.push_back(memory.get());
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const Memory* a, const Memory* b) { return places[a] < places[b]; });
-  for (Memory* const memory : order) {
+  for (const Named* const named : MastersBeforeCopies<Named>(&named_)) {
+    Memory* const memory = named->memory;
+    if (std::exchange(memory->is_listed, true)) continue;
     auto& chunks = memory->is_on_host() ? chunks_ : device_chunks_;
     for (uint64_t i = 0; i < memory->chunks.size(); ++i) chunks.emplace_back(memory, i);
   }
   for (const auto& [memory, i] : device_chunks_) {
-    device_bytes_.push_back({memory->tensor.device, memory->Bytes(i), i == 0});
+    device_bytes_.push_back({memory->tensor->device, memory->Bytes(i), i == 0});
   }
   are_devices_copied_ = device_chunks_.empty();
   not_copied_ = static_cast<int64_t>(chunks_.size());
@@ -301,19 +277,19 @@ Status Stage::AwaitArrived() {
   return device_chunks_.empty() ? Status::Ok() : devices_->AwaitCopies();
 }
 
-Status Stage::PutInto(SourceWriter* writer) {
-  for (const auto& named : named_) {
-    TensorView view = named->tensor.View();
-    view.alias_of = named->alias_of;
-    view.shard = named->shard;
-    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<Source>(this, named.get())));
+Status Stage::PutInto(SaveSession* session) {
+  for (Named& named : named_) {
+    const std::shared_ptr<const TensorSpec> spec(state_, named.tensor);
+    VARVE_RETURN_IF_ERROR(
+        session->PutSource(spec, named.shard, std::make_unique<Source>(this, &named)));
   }
   return Status::Ok();
 }
 
 void Stage::Done(const Named& named, uint64_t i) {
   int64_t uses = named.memory->chunks[i].where == Where::kLive ? 1 : 0;
-  if (named.master != nullptr && named.master->chunks[i].where == Where::kLive) ++uses;
+  const Named* const master = named.copied_from;
+  if (master != nullptr && master->memory->chunks[i].where == Where::kLive) ++uses;
   if (uses == 0) return;
   const std::lock_guard lock(mutex_);
   live_uses_ -= uses;

@@ -4,14 +4,14 @@
 // those.
 //
 //   Stage stage(&memory, devices);
-//   stage.Add(tensors);
+//   stage.Add(state);
 //   stage.BeginDigests(seed, trainer);       // of what lies on devices
-//   stage.PutInto(&writer);
-//   stage.LearnParents(&writer);
+//   stage.PutInto(&session);
+//   session.ReadParents();                   // which tells the stage what was there
 //   stage.Work();                            // on several threads: what lies on the host
 //   stage.CopyFromDevices();
 //   stage.AwaitCopied();                     // every chunk is digested and, if new, copied
-//   writer.Commit();                         // on another thread, after AwaitArrived
+//   session.Commit();                        // on another thread, after AwaitArrived
 //   stage.AwaitReleased();                   // the trainer may change its tensors
 //
 // Chunks are taken from the last to the first. When the memory is full, the rest, which the save
@@ -25,19 +25,21 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "store/save/chunk_source.h"
+#include "store/save/save_order.h"
 #include "trainer_hooks/save/staging_memory.h"
+#include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
-#include "varve/training_state.h"
 
 namespace varve {
+
+class SaveSession;
 
 class Stage {
  public:
@@ -47,17 +49,16 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // Lists the chunks of valid tensors; their data is read until AwaitReleased has returned.
-  Status Add(const std::vector<StateTensor>& tensors);
+  // Lists the chunks of the tensors of a state, and points into it. The tensors' data is read until
+  // AwaitReleased has returned. Once.
+  Status Add(std::shared_ptr<const SaveState> state);
   // As DeviceTensorSource::BeginDigests. Once, at any time before CopyFromDevices.
   Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   bool has_begun_digests() const { return has_begun_digests_; }
   // Puts all tensors, which are read when it commits; that is after AwaitCopied. May be called for
-  // several writers, one after the other, when everything that changed is copied. The stage must
-  // outlive the writer.
-  Status PutInto(SourceWriter* writer);
-  // Looks up what the first writer will be compared with; after PutInto.
-  Status LearnParents(SourceWriter* writer);
+  // several sessions, one after the other, when everything that changed is copied. The stage must
+  // outlive the session. The first session reads its parents before any chunk is looked at.
+  Status PutInto(SaveSession* session);
 
   // Digests and copies chunks until none is left to begin with. What has no memory for that fails
   // the save; nothing is thrown.
@@ -95,15 +96,16 @@ class Stage {
   struct Memory;
   class Source;
   struct Named {
-    StateTensor tensor;
+    const StateTensor* tensor = nullptr;
     Memory* memory = nullptr;
-    Memory* master = nullptr;  // what it is derived from, chunk by chunk
-    std::string alias_of;
-    uint32_t shard = 0;  // its number among those of its name
+    Named* copied_from = nullptr;  // what it is the rounded copy of, chunk by chunk
+    uint32_t shard = 0;            // its number among those of its name
+
+    Named* master() const { return copied_from; }
+    CopyTraits Traits() const;
   };
 
-  Status AddTensor(const StateTensor& tensor, uint32_t shard);
-  Memory* FindTied(const StateTensor& tensor) const;
+  Status AddMemory(const StateTensor& tensor);
   void LinkMasters();
   void ListChunks();
   void Examine(Memory* memory, uint64_t i, std::vector<std::byte>* gathered);
@@ -114,10 +116,9 @@ class Stage {
   StagingMemory* const memory_;
   DeviceTensorSource* const devices_;
   uint64_t digest_seed_ = 0;
-  std::vector<std::unique_ptr<Memory>> memories_;
-  std::vector<std::unique_ptr<Named>> named_;                        // in the order of the state
-  std::map<std::pair<std::string_view, uint32_t>, Named*> by_name_;  // and number
-  std::multimap<const void*, Memory*> by_data_;
+  std::shared_ptr<const SaveState> state_;
+  std::deque<Memory> memories_;
+  std::vector<Named> named_;  // in the order of the state
 
   std::vector<std::pair<Memory*, uint64_t>> chunks_;  // in the order in which a save reads them
   std::vector<std::pair<Memory*, uint64_t>> device_chunks_;  // in the same order, apart

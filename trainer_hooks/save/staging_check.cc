@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "store/save/chunk_source.h"
 #include "store/shards/gather.h"
@@ -23,12 +24,12 @@ uint64_t NumChunks(const StateTensor& tensor) {
 
 }  // namespace
 
-StagingCheck::StagingCheck(const std::vector<StateTensor>& tensors, double share, uint64_t round) {
+StagingCheck::StagingCheck(std::shared_ptr<const SaveState> state, double share, uint64_t round)
+    : state_(std::move(state)) {
   std::mt19937_64 random(round);
-  for (const StateTensor& tensor : tensors) {
+  for (size_t at = 0; at < state_->state.tensors.size(); ++at) {
+    const StateTensor& tensor = state_->state.tensors[at];
     if (tensor.device != kHost || NumElements(tensor) == 0) continue;
-    tensors_.push_back(tensor);
-    if (IsDense(tensor.shape, tensor.strides)) tensors_.back().strides.clear();
     const uint64_t num_chunks = NumChunks(tensor);
     const uint64_t always = random() % num_chunks;
     for (uint64_t i = 0; i < num_chunks; ++i) {
@@ -36,7 +37,7 @@ StagingCheck::StagingCheck(const std::vector<StateTensor>& tensors, double share
       const double lot =
           static_cast<double>(random() >> 11) / static_cast<double>(uint64_t{1} << 53);
       if (i != always && lot >= share) continue;
-      chunks_.push_back({tensors_.size() - 1, i, {}});
+      chunks_.push_back({at, i, {}});
     }
   }
   for (Chunk& chunk : chunks_) chunk.digest = DigestOf(chunk);
@@ -44,7 +45,7 @@ StagingCheck::StagingCheck(const std::vector<StateTensor>& tensors, double share
 
 Digest StagingCheck::DigestOf(const Chunk& chunk) const {
   constexpr uint64_t kSeed = 0;  // these are compared with one another alone
-  const StateTensor& tensor = tensors_[chunk.tensor];
+  const StateTensor& tensor = state_->state.tensors[chunk.tensor];
   const uint64_t per_chunk = ElementsPerChunk(tensor.dtype);
   const uint64_t first = chunk.index * per_chunk;
   const uint64_t count = std::min(per_chunk, NumElements(tensor) - first);
@@ -66,7 +67,7 @@ Status StagingCheck::Compare() const {
     if (DigestOf(chunk) != chunk.digest) changed.push_back(chunk.tensor);
   }
   if (changed.empty()) return Status::Ok();
-  std::string message = "tensor " + tensors_[changed[0]].name;
+  std::string message = "tensor " + state_->state.tensors[changed[0]].name;
   if (changed.size() > 1) message += " and " + std::to_string(changed.size() - 1) + " more";
   message +=
       " changed between BeginSave and AwaitStaged: call AwaitStaged, which is BeforeOptimizerStep "

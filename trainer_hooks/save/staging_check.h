@@ -6,33 +6,34 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/digest.h"
+#include "trainer_hooks/state/save_state.h"
 #include "varve/status.h"
-#include "varve/training_state.h"
 
 namespace varve {
 
 class StagingCheck {
  public:
   // Digests a share, 0 to 1, of the chunks of the tensors on the host, at least one of each; which
-  // ones, `round` decides. The tensors must be valid, and stay until Compare has returned.
-  StagingCheck(const std::vector<StateTensor>& tensors, double share, uint64_t round);
+  // ones, `round` decides.
+  StagingCheck(std::shared_ptr<const SaveState> state, double share, uint64_t round);
 
   // kFailedPrecondition names the first tensor that has changed since, and how many more have.
   Status Compare() const;
 
  private:
   struct Chunk {
-    size_t tensor = 0;
+    size_t tensor = 0;  // of the state, on the host, not empty
     uint64_t index = 0;
     Digest digest;
   };
   Digest DigestOf(const Chunk& chunk) const;
 
-  std::vector<StateTensor> tensors_;  // on the host, not empty
+  const std::shared_ptr<const SaveState> state_;
   std::vector<Chunk> chunks_;
 };
 

@@ -2,7 +2,9 @@
 #include "trainer_hooks/state/state_shards.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "base/util.h"
@@ -16,16 +18,19 @@ using Entries = std::vector<size_t>;  // of a state, in its order
 
 // Returns the names that occur more than once, by name.
 std::vector<Entries> FindRepeated(std::span<const StateTensor> tensors) {
-  Entries order(tensors.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return tensors[a].name < tensors[b].name; });
-  std::vector<Entries> repeated;
-  for (auto begin = order.begin(), end = begin; begin != order.end(); begin = end) {
-    const std::string& name = tensors[*begin].name;
-    end = std::find_if(begin, order.end(), [&](size_t i) { return tensors[i].name != name; });
-    if (end - begin > 1) repeated.emplace_back(begin, end);
+  std::unordered_set<std::string_view> names;
+  names.reserve(tensors.size());
+  std::map<std::string_view, Entries> by_name;  // of those that repeat, which are mostly none
+  for (const StateTensor& tensor : tensors) {
+    if (!names.insert(tensor.name).second) by_name[tensor.name];
   }
+  std::vector<Entries> repeated;
+  if (by_name.empty()) return repeated;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto found = by_name.find(tensors[i].name);
+    if (found != by_name.end()) found->second.push_back(i);
+  }
+  for (auto& [name, entries] : by_name) repeated.push_back(std::move(entries));
   return repeated;
 }
 

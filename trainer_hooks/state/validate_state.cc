@@ -4,10 +4,11 @@
 #include <set>
 #include <string>
 
-#include "store/save/chunk_source.h"
+#include "store/save/validate_view.h"
 #include "store/shards/gather.h"
 #include "trainer_hooks/state/item_name.h"
 #include "trainer_hooks/state/state_shards.h"
+#include "varve/checkpoint.h"
 
 namespace varve {
 

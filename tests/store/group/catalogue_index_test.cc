@@ -225,7 +225,7 @@ TEST_F(CatalogueIndexTest, WhatCouldNotBeReadIsNotWritten) {
   EXPECT_FALSE(fs::exists(File("5")));
   Catalogue bad = MakeCatalogue(4, 3);
   bad.shards[0].dtype = static_cast<DType>(200);
-  EXPECT_THAT(CatalogueFile(folder_.path(), kSeed, 5, 0).Write(bad),
+  EXPECT_THAT(CatalogueFile(folder_.path(), kSeed, 5, 0).Write(ViewsOf(bad), bad.items),
               FailsWith(StatusCode::kInvalidArgument, "could not be read again"));
 }
 

@@ -232,7 +232,7 @@ TEST(CatalogueTest, IsTheOneThatTheLogMeans) {
   VARVE_ASSERT_OK(CreateOrReadGroup(folder.path()).status());
   const Catalogue catalogue{{{{.name = "a", .shape = {2, 3}}, 0}}, {}};
   const CatalogueFile file(folder.path(), kSeed, 5);
-  const auto digest = file.Write(catalogue);
+  const auto digest = file.Write(ViewsOf(catalogue), catalogue.items);
   VARVE_ASSERT_OK(digest.status());
   EXPECT_EQ(file.Read(*digest, 1).value(), catalogue);
   EXPECT_THAT(file.Read({1, 2}, 1), FailsWith(StatusCode::kCorruption, "digest is"));

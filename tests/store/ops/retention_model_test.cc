@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "store/ops/drop_forecast.h"
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 #include "tests/store/internals.h"
 
 namespace varve {
@@ -90,7 +90,7 @@ class RetentionModelTest : public testing::InternalsTest {
     const uint64_t num_steps = 2 + Random(7);
     for (uint64_t i = 0; i < num_steps; ++i, step += 1 + Random(4)) {
       drifting = Drifted(drifting, random_());
-      auto writer = *store_->Begin(step);
+      auto writer = *SaveSession::Begin(store_.get(), step);
       const std::vector<TestTensor> tensors{drifting, NormalTensor("repeating", {500}, Random(2)),
                                             NormalTensor("rewritten", {300}, Random(4))};
       for (const TestTensor& tensor : tensors) {
@@ -101,8 +101,7 @@ class RetentionModelTest : public testing::InternalsTest {
         VARVE_ASSERT_OK(writer->SetMetric("loss", value));
       }
       if (Random(4) == 0) VARVE_ASSERT_OK(writer->AddTag("t" + std::to_string(Random(3))));
-      static_cast<SourceWriter*>(writer.get())
-          ->SetCreated(std::chrono::system_clock::time_point(std::chrono::seconds(Random(100))));
+      writer->SetCreated(std::chrono::system_clock::time_point(std::chrono::seconds(Random(100))));
       VARVE_ASSERT_OK(writer->Commit().status());
     }
   }

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 #include "tests/store/internals.h"
 
 namespace varve::testing {
@@ -116,8 +116,9 @@ TEST_F(ManyTensorsTest, RoundedCopiesAreDerived) {
 // A source that knows its tensor to be unchanged.
 class KnownSource : public ChunkSource {
  public:
-  KnownSource(std::vector<Digest> digests, int* num_done)
-      : digests_(std::move(digests)), num_done_(num_done) {}
+  explicit KnownSource(int* num_done) : num_done_(num_done) {}
+  size_t num_chunks() const { return digests_.size(); }
+  void LearnParent(std::vector<Digest> digests) override { digests_ = std::move(digests); }
   bool AreUnchanged() const override { return true; }
   std::optional<Digest> KnownDigest(uint64_t i) const override { return digests_[i]; }
   Result<std::span<const std::byte>> Read(uint64_t, std::vector<std::byte>*) override {
@@ -127,7 +128,7 @@ class KnownSource : public ChunkSource {
   void Done(uint64_t) override { ++*num_done_; }
 
  private:
-  const std::vector<Digest> digests_;
+  std::vector<Digest> digests_;  // known when parents are, which are looked up for what is put
   int* const num_done_;
 };
 
@@ -137,39 +138,31 @@ TEST_F(ManyTensorsTest, WhatASourceKnowsToBeUnchangedIsNotReadAgain) {
   const auto before = store_->OpenCheckpoint("main", 1).value()->List().value();
   int num_done = 0;
   uint64_t num_chunks = 0;
-  const auto begun = store_->Begin(2).value();
-  auto* const writer = static_cast<SourceWriter*>(begun.get());
-  // Digests are known when parents are, which are looked up for tensors that are put.
-  std::vector<std::vector<Digest>> digests(tensors.size());
-  {
-    const auto first = store_->Begin(3).value();
-    auto* const reader = static_cast<SourceWriter*>(first.get());
-    for (const TestTensor& t : tensors) VARVE_ASSERT_OK(reader->Put(t.view()));
-    reader->FindParents();
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      digests[i] = reader->ParentDigests(tensors[i].name, 0).value();
-      num_chunks += digests[i].size();
-    }
+  const auto session = SaveSession::Begin(store_.get(), 2).value();
+  std::vector<KnownSource*> sources;
+  for (const TestTensor& t : tensors) {
+    auto source = std::make_unique<KnownSource>(&num_done);
+    sources.push_back(source.get());
+    const auto spec = std::make_shared<TensorSpec>(TensorSpec{
+        .name = t.name, .dtype = t.dtype, .shape = t.shape, .derived_from = t.derived_from});
+    VARVE_ASSERT_OK(session->PutSource(spec, 0, std::move(source)));
   }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    VARVE_ASSERT_OK(
-        writer->PutSource(tensors[i].view(), std::make_shared<KnownSource>(digests[i], &num_done)));
-  }
-  writer->FindParents();
-  for (const TestTensor& t : tensors) VARVE_ASSERT_OK(writer->ParentDigests(t.name, 0).status());
+  session->ReadParents();
+  for (const KnownSource* const source : sources) num_chunks += source->num_chunks();
+  EXPECT_GE(num_chunks, tensors.size());
   const uint64_t num_lists = CountKeys(Family::kLists);
-  EXPECT_EQ(writer->Commit()->new_bytes, 0u);
+  EXPECT_EQ(session->Commit()->new_bytes, 0u);
   EXPECT_EQ(CountKeys(Family::kLists), num_lists);
   EXPECT_EQ(static_cast<uint64_t>(num_done), num_chunks);
   ExpectHolds(2, tensors);
   const auto after = store_->OpenCheckpoint("main", 2).value()->List().value();
-  const std::vector<Digest> contents = writer->contents();
-  ASSERT_EQ(contents.size(), after.size());
+  ASSERT_EQ(session->saved().size(), after.size());
   for (size_t i = 0; i < after.size(); ++i) {
     EXPECT_EQ(after[i].content, before[i].content);
-    EXPECT_EQ((std::array<uint64_t, 2>{contents[i].lo, contents[i].hi}), after[i].content);
+    const Digest& content = session->saved()[i]->content;
+    EXPECT_EQ((std::array<uint64_t, 2>{content.lo, content.hi}), after[i].content);
   }
-  EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, writer->root());
+  EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, session->root());
 }
 
 // Some of the lists of a save are enough to decide whether its record may be believed.

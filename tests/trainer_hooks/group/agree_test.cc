@@ -97,6 +97,25 @@ void UseList(const std::string& bytes) {
   if (CheckWanted(stored, *list).ok()) PlanExchange(stored, lists, 1 << 20);
 }
 
+// The digest that ranks compare is made without the list.
+TEST(HeldTensorTest, TheDigestOfAStateIsThatOfItsList) {
+  std::vector<float> data(3000);
+  TrainingState state;
+  for (int i = 0; i < 2000; ++i) {
+    state.tensors.push_back({{.name = "layers." + std::to_string(i) + ".weight",
+                              .shape = {1 + i % 7},
+                              .derived_from = i % 3 == 0 ? "m" : ""},
+                             data.data() + i / 2});
+  }
+  state.tensors[5].layout = ShardLayout::Whole({1 + 5 % 7});
+  const std::vector<ReplicaRule> rules = {{"layers.1*", ReplicaPolicy::kTakeLowest}};
+  const std::string list = EncodeHeld(ListHeld(state, rules));
+  EXPECT_GT(list.size(), 3u * 65536);
+  const std::span<const char> bytes(list);
+  EXPECT_EQ(DigestHeld(state, rules), ComputeDigest(0, std::as_bytes(bytes)));
+  EXPECT_NE(DigestHeld(state, {}), DigestHeld(state, rules));
+}
+
 TEST(HeldTensorTest, AListComesBack) {
   const std::vector<HeldTensor> list = AList();
   EXPECT_EQ(DecodeHeld(EncodeHeld(list)).value(), list);

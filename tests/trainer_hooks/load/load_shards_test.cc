@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loads of checkpoints that ranks saved in shards, into ranks that hold other parts.
-#include "store/save/chunk_source.h"
+#include "store/save/save_session.h"
 #include "tests/support/shard_reference.h"
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/load/convert.h"
@@ -234,12 +234,12 @@ TEST_F(LoadShardsTest, StatesOfSingleRanksAreNeverGivenToOthersSilently) {
 
 TEST_F(LoadShardsTest, AMissingShardIsAnErrorNotZeros) {
   const ShardLayout half = Part(kShape, 1, 2, 0);
-  auto writer = store_->Begin(5).value();
+  auto writer = SaveSession::Begin(store_.get(), 5).value();
   const std::vector<std::byte> bytes = CutShard(global_, 4, half, {});
   const std::vector<int64_t> shape = half.LocalShape();
   VARVE_ASSERT_OK(
       writer->Put({.name = "w", .shape = shape, .data = bytes.data(), .layout = &half}));
-  static_cast<SourceWriter*>(writer.get())->SetPartial();
+  writer->SetPartial();
   VARVE_ASSERT_OK(writer->Commit().status());
   TestTrainer into = Rank("w", Part(kShape, 0, 2, 0));
   EXPECT_THAT(Load(5, &into), FailsWith(StatusCode::kCorruption,

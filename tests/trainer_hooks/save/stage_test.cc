@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "store/save/save_session.h"
 #include "tests/trainer_hooks/test_state.h"
 
 namespace varve::testing {
@@ -18,29 +19,28 @@ class StageTest : public StoreTest {
     VARVE_ASSERT_OK(memory_.Resize(64 * kMiB));
   }
   void TearDown() override {
-    writer_.reset();  // before its store
+    session_.reset();  // before its store
     StoreTest::TearDown();
   }
   // A stage of `state` for a step, copied but not yet saved.
   std::unique_ptr<Stage> Copy(uint64_t step, TestState* state) {
     memory_.Clear();
-    writer_ = store_->Begin(step).value();
+    session_ = SaveSession::Begin(store_.get(), step).value();
     auto stage = std::make_unique<Stage>(&memory_, nullptr);
-    Status status = stage->Add(state->state().tensors);
-    if (status.ok()) status = stage->BeginDigests(writer().digest_seed(), {});
-    if (status.ok()) status = stage->PutInto(&writer());
-    if (status.ok()) status = stage->LearnParents(&writer());
+    Status status = stage->Add(MakeSaveState(state->state()));
+    if (status.ok()) status = stage->BeginDigests(session_->digest_seed(), {});
+    if (status.ok()) status = stage->PutInto(session_.get());
+    if (status.ok()) session_->ReadParents();
     EXPECT_TRUE(status.ok()) << status.ToString();
     stage->Work();
     status = stage->AwaitCopied();
     EXPECT_TRUE(status.ok()) << status.ToString();
     return stage;
   }
-  Result<SaveReport> Commit(Stage*) { return writer_->Commit(); }
-  SourceWriter& writer() { return static_cast<SourceWriter&>(*writer_); }
+  Result<SaveReport> Commit(Stage*) { return session_->Commit(); }
 
   StagingMemory memory_;
-  std::unique_ptr<CheckpointWriter> writer_;
+  std::unique_ptr<SaveSession> session_;
 };
 
 TEST_F(StageTest, CopiesOnlyWhatChanged) {
@@ -193,12 +193,12 @@ TEST_F(StageTest, WhatIsOverIsNeitherReadNorWaitedFor) {
   TestState state;
   state.Add(NormalTensor("t", {3'000'000}, 1));
   VARVE_ASSERT_OK(memory_.Resize(kMiB));
-  writer_ = store_->Begin(1).value();
+  session_ = SaveSession::Begin(store_.get(), 1).value();
   Stage stage(&memory_, nullptr);
-  VARVE_ASSERT_OK(stage.Add(state.state().tensors));
-  VARVE_ASSERT_OK(stage.BeginDigests(writer().digest_seed(), {}));
-  VARVE_ASSERT_OK(stage.PutInto(&writer()));
-  VARVE_ASSERT_OK(stage.LearnParents(&writer()));
+  VARVE_ASSERT_OK(stage.Add(MakeSaveState(state.state())));
+  VARVE_ASSERT_OK(stage.BeginDigests(session_->digest_seed(), {}));
+  VARVE_ASSERT_OK(stage.PutInto(session_.get()));
+  session_->ReadParents();
   stage.ReleaseAll();
   stage.Work();
   VARVE_ASSERT_OK(stage.AwaitCopied());
@@ -222,12 +222,12 @@ TEST_F(StageTest, SeveralThreadsStageTogether) {
   for (int i = 0; i < 20; ++i) {
     state.Add(NormalTensor("t" + std::to_string(i), {14'000 * i}, static_cast<uint64_t>(i)));
   }
-  writer_ = store_->Begin(1).value();
+  session_ = SaveSession::Begin(store_.get(), 1).value();
   Stage stage(&memory_, nullptr);
-  VARVE_ASSERT_OK(stage.Add(state.state().tensors));
-  VARVE_ASSERT_OK(stage.BeginDigests(writer().digest_seed(), {}));
-  VARVE_ASSERT_OK(stage.PutInto(&writer()));
-  VARVE_ASSERT_OK(stage.LearnParents(&writer()));
+  VARVE_ASSERT_OK(stage.Add(MakeSaveState(state.state())));
+  VARVE_ASSERT_OK(stage.BeginDigests(session_->digest_seed(), {}));
+  VARVE_ASSERT_OK(stage.PutInto(session_.get()));
+  session_->ReadParents();
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { stage.Work(); });
   VARVE_ASSERT_OK(stage.AwaitCopied());

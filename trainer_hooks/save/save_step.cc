@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/save/step_saver.h"
-
+//
+// What the save of one step does to the store.
 #include <tbb/info.h>
 
 #include <algorithm>
 #include <system_error>
-#include <thread>
-#include <utility>
-#include <vector>
 
+#include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/state/item_name.h"
 
 namespace varve {
@@ -22,18 +20,6 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-SaveJob::SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
-                 const TrainingState& from, const BeginOptions& options)
-    : number(job_number),
-      step(step_number),
-      state(from),
-      deadline(options.deadline),
-      waits_at_once(options.waits_at_once),
-      stage(memory->staging(), memory->devices()) {
-  metrics.step = step;
-  metrics.num_tensors = state.tensors.size();
-}
-
 void SaveEstimate::Learn(uint64_t changed_bytes, uint64_t stored_bytes, double seconds) {
   constexpr uint64_t kTooSmallToTell = uint64_t{16} << 20;
   if (changed_bytes < kTooSmallToTell) return;
@@ -41,55 +27,54 @@ void SaveEstimate::Learn(uint64_t changed_bytes, uint64_t stored_bytes, double s
   ratio_ = static_cast<double>(stored_bytes) / static_cast<double>(changed_bytes);
 }
 
-Status StepSaver::Begin(SaveJob* job) {
-  VARVE_RETURN_IF_ERROR(job->stage.Add(job->state.tensors));
+Status AsyncCheckpointerImpl::BeginStep(SaveJob* job) {
+  VARVE_RETURN_IF_ERROR(job->stage.Add(job->state));
   if (digest_seed_.has_value()) VARVE_RETURN_IF_ERROR(BeginDigests(job));
   Status status = PrepareLineage(job->step);
   if (status.ok()) {
-    auto begun = BeginWriter(*job, OptionsOf(*job));
+    auto begun = BeginSession(*job);
     status = begun.status();
-    if (begun.ok()) job->writer = *std::move(begun);
+    if (begun.ok()) job->session = *std::move(begun);
   }
   const bool is_refused = status.code() == StatusCode::kFailedPrecondition ||
                           status.code() == StatusCode::kAlreadyExists;
   if (is_refused) job->refused = status;
   VARVE_RETURN_IF_ERROR(status);
   if (!digest_seed_.has_value()) {  // the first save
-    digest_seed_ = job->writer->digest_seed();
+    digest_seed_ = job->session->digest_seed();
     VARVE_RETURN_IF_ERROR(BeginDigests(job));
   }
-  VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
-  return job->stage.LearnParents(job->writer.get());
+  VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->session.get()));
+  job->session->ReadParents();
+  return Status::Ok();
 }
 
-Status StepSaver::BeginDigests(SaveJob* job) {
+Status AsyncCheckpointerImpl::BeginDigests(SaveJob* job) {
   return job->stage.BeginDigests(*digest_seed_,
                                  {.waits_at_once = job->waits_at_once,
                                   .is_awaiting = [job] { return job->is_awaited.load(); }});
 }
 
-Status StepSaver::Commit(SaveJob* job) {
+Status AsyncCheckpointerImpl::CommitStep(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(job->stage.AwaitArrived());
-  SaveOptions options = OptionsOf(*job);
-  ChooseCodec(*job, &options);
-  // On this rank alone, if it is one of many: so no other attempt is begun for it.
-  if (options.compression.has_value()) job->writer->SetCompression(*options.compression);
-  VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, options));
-  job->metrics.compression = options.compression.value_or(options_.store.compression);
+  const Compression compression = ChooseCompression(*job);
+  double seconds = 0;
+  VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, compression, &seconds));
+  job->metrics.compression = compression;
   job->metrics.durable_seconds = SecondsSince(job->begun);
   job->metrics.logical_bytes = report.logical_bytes;
   job->metrics.new_bytes = report.new_bytes;
   job->metrics.stored_bytes = report.stored_bytes;
   job->metrics.warnings.insert(job->metrics.warnings.end(), report.warnings.begin(),
                                report.warnings.end());
-  if (!options.compression.has_value()) {
-    estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, attempt_seconds_);
+  if (compression == options_.store.compression) {
+    estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, seconds);
   }
   return Status::Ok();
 }
 
 // A step is always the newest of its run. What a Restore has gone back behind makes room.
-Status StepSaver::PrepareLineage(uint64_t step) {
+Status AsyncCheckpointerImpl::PrepareLineage(uint64_t step) {
   const auto newest = store_->LatestStep(options_.run);
   if (newest.status().code() == StatusCode::kNotFound) return Status::Ok();
   VARVE_RETURN_IF_ERROR(newest.status());
@@ -105,7 +90,7 @@ Status StepSaver::PrepareLineage(uint64_t step) {
   return Status::Ok();
 }
 
-SaveOptions StepSaver::OptionsOf(const SaveJob& job) const {
+SaveOptions AsyncCheckpointerImpl::OptionsOf(const SaveJob& job) const {
   const bool in_a_hurry = job.deadline.has_value();
   return {.run = options_.run,
           .on_existing = options_.on_existing,
@@ -113,36 +98,36 @@ SaveOptions StepSaver::OptionsOf(const SaveJob& job) const {
           .low_priority = !in_a_hurry};
 }
 
-Result<std::unique_ptr<SourceWriter>> StepSaver::BeginOnce(const SaveJob& job,
-                                                           const SaveOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(job.step, options));
-  for (const StateItem& item : job.state.items) {
+Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginOnce(const SaveJob& job) {
+  const TrainingState& state = job.state->state;
+  VARVE_ASSIGN_OR_RETURN(auto session, SaveSession::Begin(store_.get(), job.step, OptionsOf(job)));
+  for (const StateItem& item : state.items) {
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
-    VARVE_RETURN_IF_ERROR(writer->PutBytes(name, item.value));
+    VARVE_RETURN_IF_ERROR(session->PutBytes(name, item.value));
   }
-  VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(job.state.trainer));
-  if (job.state.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*job.state.topology));
-  for (const auto& [name, value] : job.state.metrics) {
-    VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
+  VARVE_RETURN_IF_ERROR(session->SetTrainerProgress(state.trainer));
+  if (state.topology) VARVE_RETURN_IF_ERROR(session->SetTopology(*state.topology));
+  for (const auto& [name, value] : state.metrics) {
+    VARVE_RETURN_IF_ERROR(session->SetMetric(name, value));
   }
-  for (const std::string& tag : job.state.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
-  std::unique_ptr<SourceWriter> begun(static_cast<SourceWriter*>(writer.release()));
-  begun->SetCondition(job.may_commit);
-  return begun;
+  for (const std::string& tag : state.tags) VARVE_RETURN_IF_ERROR(session->AddTag(tag));
+  session->SetCondition(job.may_commit);
+  return session;
 }
 
-// Before a deadline, data is stored as it is when compressing it might take too long.
-void StepSaver::ChooseCodec(const SaveJob& job, SaveOptions* options) const {
+// Before a deadline, data is stored as it is when compressing it might take too long. That is
+// decided on this rank alone, if it is one of many, so it is no part of the options of the save.
+Compression AsyncCheckpointerImpl::ChooseCompression(const SaveJob& job) const {
   constexpr double kMargin = 2;  // estimates are of a machine that had other work, and may again
-  if (!job.deadline.has_value() || options_.store.compression == Compression::kNone) return;
+  const Compression usual = options_.store.compression;
+  if (!job.deadline.has_value() || usual == Compression::kNone) return usual;
   const double left = -SecondsSince(*job.deadline);
-  if (kMargin * estimate_.SecondsToEncode(job.stage.changed_bytes()) > left) {
-    options->compression = Compression::kNone;
-  }
+  const bool takes_too_long = kMargin * estimate_.SecondsToEncode(job.stage.changed_bytes()) > left;
+  return takes_too_long ? Compression::kNone : usual;
 }
 
 // Does not begin to write what will not fit.
-Status StepSaver::CheckSpace(const SaveJob& job) const {
+Status AsyncCheckpointerImpl::CheckSpace(const SaveJob& job) const {
   std::error_code error;
   const auto space = std::filesystem::space(path_, error);
   if (error) return Status::IOError(path_.string() + ": " + error.message());
@@ -154,39 +139,41 @@ Status StepSaver::CheckSpace(const SaveJob& job) const {
 }
 
 // Whether to try again after this result, having waited.
-bool StepSaver::ShouldRetry(const Status& status, int attempt) const {
+bool AsyncCheckpointerImpl::ShouldRetry(const Status& status, int attempt) const {
   if (status.code() != StatusCode::kIOError || attempt > options_.retries) return false;
-  if (may_try_again_ && !may_try_again_()) return false;
+  if (group_.may_try_again && !group_.may_try_again()) return false;
   std::this_thread::sleep_for(std::chrono::seconds(1 << std::min(attempt - 1, 6)));
   return true;
 }
 
-Result<std::unique_ptr<SourceWriter>> StepSaver::BeginWriter(const SaveJob& job,
-                                                             const SaveOptions& options) {
+Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginSession(const SaveJob& job) {
   for (int attempt = 1;; ++attempt) {
-    Result<std::unique_ptr<SourceWriter>> writer = BeginOnce(job, options);
-    if (writer.ok()) return writer;
-    if (!ShouldRetry(writer.status(), attempt)) {
-      return writer.status().WithContext("saving step " + std::to_string(job.step));
+    Result<std::unique_ptr<SaveSession>> session = BeginOnce(job);
+    if (session.ok()) return session;
+    if (!ShouldRetry(session.status(), attempt)) {
+      return session.status().WithContext("saving step " + std::to_string(job.step));
     }
   }
 }
 
-Result<SaveReport> StepSaver::CommitStaged(SaveJob* job, const SaveOptions& options) {
+// `seconds`: what the last attempt took.
+Result<SaveReport> AsyncCheckpointerImpl::CommitStaged(SaveJob* job, Compression compression,
+                                                       double* seconds) {
   for (int attempt = 1;; ++attempt) {
     const auto start = Clock::now();
     job->metrics.attempts = attempt;
+    job->session->SetCompression(compression);
     const Status space = CheckSpace(*job);
-    Result<SaveReport> report = space.ok() ? job->writer->Commit() : Result<SaveReport>(space);
-    attempt_seconds_ = SecondsSince(start);
+    Result<SaveReport> report = space.ok() ? job->session->Commit() : Result<SaveReport>(space);
+    *seconds = SecondsSince(start);
     // What was not staged may have changed since.
     if (!job->stage.is_all_staged() || !ShouldRetry(report.status(), attempt)) return report;
-    VARVE_ASSIGN_OR_RETURN(job->writer, BeginWriter(*job, options));
-    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->writer.get()));
+    VARVE_ASSIGN_OR_RETURN(job->session, BeginSession(*job));
+    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->session.get()));
   }
 }
 
-Status StepSaver::ApplyRetention(SaveJob* job) {
+Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   if (!options_.retention.has_value() || options_.retention->empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto checkpoints, store_->ListCheckpoints(options_.run));
   RetentionPolicy policy = *options_.retention;

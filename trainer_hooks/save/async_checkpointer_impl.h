@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A checkpointer over a store that is open: its threads (async_checkpointer.cc), and what the save
+// of one step does to the store (save_step.cc).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "store/save/save_session.h"
+#include "trainer_hooks/save/make_checkpointer.h"
+#include "trainer_hooks/save/save_memory.h"
+#include "trainer_hooks/save/stage.h"
+#include "trainer_hooks/save/staging_check.h"
+#include "trainer_hooks/state/save_state.h"
+
+namespace varve {
+
+// A save on its way. Made by the trainer's thread, shared with those that save until all are done
+// with it.
+struct SaveJob {
+  SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
+          std::shared_ptr<const SaveState> from, const BeginOptions& options);
+
+  const uint64_t number;  // 1, 2, ...
+  const uint64_t step;
+  const std::shared_ptr<const SaveState> state;
+  const std::optional<std::chrono::steady_clock::time_point> deadline;
+  const bool waits_at_once;
+  const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  Stage stage;
+  std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
+  // Waits until the trainer has been in AwaitStaged: before that nobody knows whether it keeps to
+  // the contract. An error: it has not.
+  std::function<Status()> may_commit;
+  std::unique_ptr<SaveSession> session;  // from Begin to Commit
+  // The trainer writes what it has waited for; the preparer and then the saver all else.
+  SaveStats metrics;
+  std::optional<StagingCheck> check;  // the trainer's
+  Status broken;   // the trainer's: how it broke the contract; guarded by the checkpointer's mutex
+  Status status;   // of what has been done of it
+  Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
+};
+
+// How fast saves have been, and how small their data becomes: what decisions before the next one
+// need.
+class SaveEstimate {
+ public:
+  explicit SaveEstimate(int num_threads) : bytes_per_second_(2e8 * num_threads) {}
+
+  void Learn(uint64_t changed_bytes, uint64_t stored_bytes, double seconds);
+  double SecondsToEncode(uint64_t changed_bytes) const {
+    return static_cast<double>(changed_bytes) / bytes_per_second_;
+  }
+  uint64_t BytesToStore(uint64_t changed_bytes) const {
+    return static_cast<uint64_t>(static_cast<double>(changed_bytes) * ratio_);
+  }
+
+ private:
+  double bytes_per_second_;  // before the first save, a slow machine's
+  double ratio_ = 0.5;       // before the first save, optimistic: a wrong refusal would be worse
+};
+
+enum class Phase { kIdle, kPreparing, kStaging, kWriting };
+
+class AsyncCheckpointerImpl : public OwnCheckpointer {
+ public:
+  AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
+                        const CheckpointerOptions& options, int num_threads, GroupSide group)
+      : store_(std::move(store)),
+        options_(options),
+        group_(std::move(group)),
+        path_(std::move(path)),
+        num_threads_(num_threads),
+        memory_(options_.staging_budget_bytes, options_.devices),
+        estimate_(num_threads) {}
+  // Before all else, once. kUnavailable: there is no thread to be had.
+  Status StartThreads();
+  ~AsyncCheckpointerImpl() override;
+
+  Status Prewarm(const TrainingState& state) override;
+  Status PrewarmFor(const std::shared_ptr<const SaveState>& state) override;
+  Result<bool> BeginSave(uint64_t step, const TrainingState& state,
+                         const BeginOptions& options) override;
+  Status BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
+                     const BeginOptions& options) override;
+  Status AwaitStaged() override;
+  Status RequireAwaited() override;
+  Status Wait() override;
+  Status ReleaseStaging() override;
+  Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
+                             TrainingState* into) override {
+    LoneReader read;
+    return RestoreThrough(step, options, &read, into);
+  }
+  Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                                    RegionReader* read, TrainingState* into) override;
+  Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
+  Status SetTag(uint64_t step, std::string_view tag) override;
+  Status Close() override;
+  std::optional<SaveStats> last_stats() const override;
+  Status failure() const override;
+  Store& store() override { return *store_; }
+  bool IsBusy() const override;
+  void Skip(uint64_t step) override;
+
+ private:
+  // On the trainer's thread.
+  Status RequireOpen() const;
+  Status SeenError();
+  bool WaitForTurn(double* waited);
+  void AwaitIdle();
+  std::shared_ptr<SaveJob> MakeJob(uint64_t step, std::shared_ptr<const SaveState> state,
+                                   const BeginOptions& options);
+
+  std::shared_ptr<SaveJob> AwaitPhase(std::stop_token stop, Phase phase, uint64_t after);
+  void EnterPhase(Phase phase);
+  void Release(SaveJob* job);
+  void NoteError(const SaveJob& job, const Status& status);
+
+  // On the preparer's thread, a stager's, the saver's.
+  void RunPreparer(std::stop_token stop);
+  Status PrepareAndStage(SaveJob* job);
+  void RunStager(std::stop_token stop);
+  void RunSaver(std::stop_token stop);
+  Status AwaitTrainer(const SaveJob& job);
+  Status Report(SaveJob* job);
+  void Finish(SaveJob* job);
+
+  // What the save of one step does to the store (save_step.cc), in the order of these calls: by the
+  // preparer, and then by the saver.
+  //
+  // BeginStep does everything before the first tensor of the host is looked at.
+  Status BeginStep(SaveJob* job);
+  // CommitStep stores what is staged. ApplyRetention drops what is not kept beside that.
+  Status CommitStep(SaveJob* job);
+  Status ApplyRetention(SaveJob* job);
+  SaveOptions OptionsOf(const SaveJob& job) const;
+  Status BeginDigests(SaveJob* job);
+  Status PrepareLineage(uint64_t step);
+  bool ShouldRetry(const Status& status, int attempt) const;
+  Result<std::unique_ptr<SaveSession>> BeginOnce(const SaveJob& job);
+  Result<std::unique_ptr<SaveSession>> BeginSession(const SaveJob& job);
+  Compression ChooseCompression(const SaveJob& job) const;
+  Status CheckSpace(const SaveJob& job) const;
+  Result<SaveReport> CommitStaged(SaveJob* job, Compression compression, double* seconds);
+
+  std::unique_ptr<Store> store_;
+  const CheckpointerOptions options_;
+  const GroupSide group_;
+  const std::filesystem::path path_;  // where the file system is asked how much is free
+  const int num_threads_;             // of a save
+  SaveMemory memory_;                 // of the trainer's thread, while no save is under way
+  uint64_t num_jobs_ = 0;             // the same
+
+  // Of the trainer's thread, the preparer's and the saver's, one after the other.
+  SaveEstimate estimate_;
+  std::optional<uint64_t> restored_;     // the trainer goes on from here
+  std::optional<uint64_t> digest_seed_;  // the store's, once it is known
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any wake_;
+  Phase phase_ = Phase::kIdle;    // guarded, as all below
+  std::shared_ptr<SaveJob> job_;  // the save under way, or the last
+  std::optional<SaveStats> last_metrics_;
+  Status error_;  // the first that has not been returned yet, or is fatal
+  bool is_error_seen_ = false;
+  bool is_awaited_ = true;  // AwaitStaged has returned for job_
+  bool is_closed_ = false;
+
+  std::vector<std::jthread> threads_;  // last: they join before anything above goes
+};
+
+}  // namespace varve
