@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/foreign/import_source.h"
+#include "cli/formats/small_reads.h"
 #include "cli/json.h"
 #include "cli/parse.h"
 #include "cli/print.h"
@@ -91,8 +93,8 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
 // The chunks of a tensor in a file, read when the save gets to them.
 class FileChunks : public ChunkSource {
  public:
-  explicit FileChunks(const FileTensor& tensor)
-      : file_(tensor.file),
+  FileChunks(const FileTensor& tensor, std::shared_ptr<formats::SmallReads> file)
+      : file_(std::move(file)),
         data_(tensor.data),
         chunk_bytes_(uint64_t{ElementsPerChunk(tensor.dtype)} *
                      static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8) {}
@@ -109,7 +111,7 @@ class FileChunks : public ChunkSource {
   Status Learn(uint64_t, const Digest&) override { return Status::Ok(); }
 
  private:
-  const std::shared_ptr<const formats::InputFile> file_;
+  const std::shared_ptr<formats::SmallReads> file_;
   const std::span<const std::byte> data_;
   const uint64_t chunk_bytes_;
 };
@@ -151,6 +153,7 @@ Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& p
 Status PutTensors(const Context& context, const ImportSource& source, const ImportPlan& plan,
                   SourceWriter* writer) {
   const SourceFinder sources(source.tensors, plan.derive);
+  std::map<const formats::InputFile*, std::shared_ptr<formats::SmallReads>> files;
   uint64_t num_derived = 0;
   for (const FileTensor& tensor : source.tensors) {
     const std::string_view derived_from = sources.Find(tensor);
@@ -161,8 +164,15 @@ Status PutTensors(const Context& context, const ImportSource& source, const Impo
                           .derived_from = derived_from,
                           .role = tensor.role,
                           .shard = tensor.shard};
-    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<FileChunks>(tensor)));
+    auto& file = files[tensor.file.get()];
+    if (file == nullptr) file = std::make_shared<formats::SmallReads>(tensor.file);
+    VARVE_RETURN_IF_ERROR(writer->PutSource(view, std::make_shared<FileChunks>(tensor, file)));
   }
+  // What was read must be of one state of the files, whenever it was read.
+  writer->SetCondition([files = std::move(files)] {
+    for (const auto& [opened, file] : files) VARVE_RETURN_IF_ERROR(file->CheckUnchanged());
+    return Status::Ok();
+  });
   if (!plan.derive.empty() && num_derived == 0) {
     context.Note("--derive matched no 16-bit tensor with an fp32 tensor of the same shape");
   }
