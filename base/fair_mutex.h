@@ -4,6 +4,7 @@
 // again for little work lets each waiting thread have it first. std::mutex promises no such thing.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -15,7 +16,10 @@ class FairMutex {
   void lock() {
     std::unique_lock lock(mutex_);
     const uint64_t ticket = next_ticket_++;
+    if (serving_ == ticket) return;
+    const auto begin = std::chrono::steady_clock::now();
     turn_.wait(lock, [&] { return serving_ == ticket; });
+    waited_by_this_thread() += std::chrono::steady_clock::now() - begin;
   }
   void unlock() {
     {
@@ -23,6 +27,12 @@ class FairMutex {
       ++serving_;
     }
     turn_.notify_all();
+  }
+
+  // For benchmarks: how long the calling thread has waited for mutexes of this kind, in all.
+  static std::chrono::nanoseconds& waited_by_this_thread() {
+    static thread_local std::chrono::nanoseconds waited{0};
+    return waited;
   }
 
   // For tests: the number of threads that wait for it.

@@ -31,6 +31,7 @@ struct Flags {
   std::vector<uint64_t> sizes;
   std::string json;
   int row = 0;
+  uint64_t tensors = 100;  // of each step in row 4
   bool quick = false;
 };
 
@@ -190,8 +191,9 @@ int TensorsRow(const Flags& flags) {
 int StepsRow(const Flags& flags) {
   const uint64_t n = SizeOf(flags, 100'000, 20);
   Curves curves("steps");
-  MeasureSteps(MakePlan(flags, {n}), 100, &curves);
-  std::printf("%llu steps of 100 tensors\n", static_cast<unsigned long long>(n));
+  MeasureSteps(MakePlan(flags, {n}), flags.tensors, &curves);
+  std::printf("%llu steps of %llu tensors\n", static_cast<unsigned long long>(n),
+              static_cast<unsigned long long>(flags.tensors));
   return JudgeRow(curves, {{"open for reading", 0.1, 64},
                            {"open for writing", 0.1, 64},
                            {"varve --json steps", 5, 512},
@@ -209,17 +211,25 @@ int WaitsRow(const Flags& flags) {
   const auto measure = [&](Beside beside) {
     return MeasureWaits(MakePlan(flags, {}), beside, mib, interval, num_saves);
   };
-  const std::vector<double> alone = measure(Beside::kNothing);
+  const auto seconds_of = [](const std::vector<SaveTime>& times) {
+    std::vector<double> seconds;
+    for (const SaveTime& time : times) seconds.push_back(time.seconds);
+    return seconds;
+  };
+  const std::vector<double> alone = seconds_of(measure(Beside::kNothing));
   const double median = Quantile(alone, 0.5);
   std::printf("a save each %.2f s, a store of %llu MiB; alone %s, the slowest %s\n", interval,
               static_cast<unsigned long long>(mib), Milliseconds(median).c_str(),
               Milliseconds(Quantile(alone, 1)).c_str());
   for (const Beside beside : {Beside::kForget, Beside::kReclaim, Beside::kCheck, Beside::kOwnForget,
                               Beside::kOwnReclaim, Beside::kOwnCheck}) {
-    const std::vector<double> waits = measure(beside);
+    const std::vector<SaveTime> times = measure(beside);
+    double waited = 0;
+    for (const SaveTime& time : times) waited = std::max(waited, time.waited);
     rows.Print(std::string("longest wait of a commit, ms; beside ") + NameOf(beside),
-               1e3 * std::max(0.0, Quantile(waits, 1) - median), 20,
-               std::to_string(waits.size()) + " saves");
+               1e3 * std::max(0.0, Quantile(seconds_of(times), 1) - median), 20,
+               std::to_string(times.size()) + " saves; at most " + Milliseconds(waited) +
+                   " for a commit of another");
   }
   return rows.Finish();
 }
@@ -233,6 +243,8 @@ int Main(int argc, char** argv) {
                  "Their sizes, or that of the row, in place of the usual ones");
   app.add_option("--json", flags.json, "Writes the curves to this file, too");
   app.add_option("--row", flags.row, "A row of must_show, 2 to 5")->check(CLI::Range(2, 5));
+  app.add_option("--tensors", flags.tensors, "Tensors of each step in row 4")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_flag("--quick", flags.quick, "Small sizes, which show that it runs");
   CLI11_PARSE(app, argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/fair_mutex.h"
 #include "bench/measure.h"
 #include "bench/scale/axes.h"
 #include "bench/scale/tiny_state.h"
@@ -91,7 +92,7 @@ const char* NameOf(Beside beside) {
   return kNames[static_cast<int>(beside)];
 }
 
-std::vector<double> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
+std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
                                  int num_saves) {
   Workplace place(plan.folder);
   const auto path = place.NewPath("waits");
@@ -107,14 +108,18 @@ std::vector<double> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, 
     is_done = true;
   });
   TinyState state(64, 3);
-  std::vector<double> waits;
-  for (uint64_t step = 1; !is_done || waits.size() < static_cast<size_t>(num_saves); ++step) {
+  std::vector<SaveTime> times;
+  for (uint64_t step = 1; !is_done || times.size() < static_cast<size_t>(num_saves); ++step) {
     state.Change(step, step % 8, 8);
-    waits.push_back(Seconds([&] { state.Save(store.get(), step); }));
+    const auto waited_before = FairMutex::waited_by_this_thread();
+    const double seconds = Seconds([&] { state.Save(store.get(), step); });
+    const std::chrono::duration<double> waited =
+        FairMutex::waited_by_this_thread() - waited_before;
+    times.push_back({seconds, waited.count()});
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }
   other.join();
-  return waits;
+  return times;
 }
 
 }  // namespace varve::bench

@@ -42,11 +42,12 @@ class InputFile {
   // file has changed since it was opened.
   Status Fetch(std::span<const std::byte> part);
   Status Read(std::span<const std::byte> part, std::byte* out) const;
+  // kIOError: the file has changed since it was opened. Each read asks this, too.
+  Status CheckUnchanged() const;
 
  private:
   InputFile(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
   Status Map();
-  Status CheckUnchanged() const;
 
   const std::filesystem::path path_;
   const int fd_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/foreign/import_source.h"
+#include "cli/formats/small_reads.h"
 #include "cli/json.h"
 #include "cli/parse.h"
 #include "cli/print.h"
@@ -91,8 +93,8 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
 // The chunks of a tensor in a file, read when the save gets to them.
 class FileChunks : public ChunkSource {
  public:
-  explicit FileChunks(const FileTensor& tensor)
-      : file_(tensor.file),
+  FileChunks(const FileTensor& tensor, std::shared_ptr<formats::SmallReads> file)
+      : file_(std::move(file)),
         data_(tensor.data),
         chunk_bytes_(uint64_t{ElementsPerChunk(tensor.dtype)} *
                      static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8) {}
@@ -109,7 +111,7 @@ class FileChunks : public ChunkSource {
   Status Learn(uint64_t, const Digest&) override { return Status::Ok(); }
 
  private:
-  const std::shared_ptr<const formats::InputFile> file_;
+  const std::shared_ptr<formats::SmallReads> file_;
   const std::span<const std::byte> data_;
   const uint64_t chunk_bytes_;
 };
@@ -163,11 +165,19 @@ void LinkDerived(const Context& context, const ImportPlan& plan, ImportSource* s
 
 // The session shares what describes the tensors.
 Status PutTensors(const std::shared_ptr<const ImportSource>& source, SaveSession* session) {
+  std::map<const formats::InputFile*, std::shared_ptr<formats::SmallReads>> files;
   for (const FileTensor& tensor : source->tensors) {
     const std::shared_ptr<const TensorSpec> spec(source, &tensor);
+    auto& file = files[tensor.file.get()];
+    if (file == nullptr) file = std::make_shared<formats::SmallReads>(tensor.file);
     VARVE_RETURN_IF_ERROR(
-        session->PutSource(spec, tensor.shard, std::make_unique<FileChunks>(tensor)));
+        session->PutSource(spec, tensor.shard, std::make_unique<FileChunks>(tensor, file)));
   }
+  // What was read must be of one state of the files, whenever it was read.
+  session->SetCondition([files = std::move(files)] {
+    for (const auto& [opened, file] : files) VARVE_RETURN_IF_ERROR(file->CheckUnchanged());
+    return Status::Ok();
+  });
   return Status::Ok();
 }
 

@@ -16,20 +16,9 @@ namespace {
 
 using Held = std::map<std::string, std::optional<std::string>>;
 
-rocksdb::Status Write(const Held::value_type& change, rocksdb::SstFileWriter* writer) {
+rocksdb::Status WriteChange(const Held::value_type& change, rocksdb::SstFileWriter* writer) {
   const auto& [key, value] = change;
   return value.has_value() ? writer->Put(key, *value) : writer->Delete(key);
-}
-
-struct Table {
-  Family family;
-  std::filesystem::path path;
-  Status status;
-};
-
-void RemoveFiles(const std::vector<Table>& tables) {
-  std::error_code ignored;  // what stays is swept at the next open
-  for (const Table& table : tables) std::filesystem::remove(table.path, ignored);
 }
 
 // All files of a commit by family. Within a family, later files win.
@@ -67,7 +56,7 @@ Status CommitBatch::WriteTable(const Database& database, Family family,
   const auto write_below = [&](std::string_view key) {
     rocksdb::Status status;
     for (; status.ok() && next != changes.held.end() && next->first < key; ++next) {
-      status = Write(*next, &writer);
+      status = WriteChange(*next, &writer);
     }
     if (next != changes.held.end() && next->first == key) ++next;
     return status;
@@ -79,7 +68,7 @@ Status CommitBatch::WriteTable(const Database& database, Family family,
   };
   if (changes.make != nullptr) VARVE_RETURN_IF_ERROR(changes.make(emit));
   for (; next != changes.held.end(); ++next) {
-    VARVE_RETURN_IF_ERROR(named(Write(*next, &writer)));
+    VARVE_RETURN_IF_ERROR(named(WriteChange(*next, &writer)));
   }
   return named(writer.Finish());  // syncs
 }
@@ -121,11 +110,22 @@ void CommitBatch::VisitHeldKeys(Family family,
   for (const auto& [key, value] : changes_[static_cast<int>(family)].held) visit(key);
 }
 
-Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
-                           std::span<const std::filesystem::path> chunk_files) const {
-  if (empty() && chunk_files.empty()) return Status::Ok();
+CommitBatch::Tables::~Tables() {
+  std::error_code ignored;  // what stays is swept at the next open
+  for (const Table& table : all) std::filesystem::remove(table.path, ignored);
+}
+
+Status CommitBatch::Write(Database* database, const std::filesystem::path& incoming) {
+  auto tables = std::make_unique<Tables>();
+  VARVE_RETURN_IF_ERROR(WriteTables(database, incoming, tables.get()));
+  written_ = std::move(tables);
+  return Status::Ok();
+}
+
+Status CommitBatch::WriteTables(Database* database, const std::filesystem::path& incoming,
+                                Tables* written) const {
   VARVE_RETURN_IF_ERROR(database->Heal());
-  std::vector<Table> tables;
+  std::vector<Tables::Table>& tables = written->all;
   for (int i = 0; i < kNumFamilies; ++i) {
     if (changes_[i].empty()) continue;
     tables.push_back({static_cast<Family>(i), NewTablePath(incoming, static_cast<Family>(i)), {}});
@@ -134,7 +134,7 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   // and not work, so it uses a thread for each file instead of the pool.
   {
     std::vector<std::jthread> writers;
-    for (Table& table : tables) {
+    for (Tables::Table& table : tables) {
       const auto write = [&] {
         table.status = Guarded("writing a commit", [&] {
           return WriteTable(*database, table.family, table.path,
@@ -148,19 +148,30 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
       if (!started.ok()) write();  // one after the other then
     }
   }
-  for (const Table& table : tables) {
-    if (table.status.ok()) continue;
-    RemoveFiles(tables);
-    return table.status;
+  for (const Tables::Table& table : tables) VARVE_RETURN_IF_ERROR(table.status);
+  return Status::Ok();
+}
+
+Status CommitBatch::Commit(Database* database, const std::filesystem::path& incoming,
+                           std::span<const std::filesystem::path> chunk_files) const {
+  if (empty() && chunk_files.empty()) return Status::Ok();
+  std::unique_ptr<Tables> tables = std::move(written_);
+  if (tables == nullptr) {
+    tables = std::make_unique<Tables>();
+    VARVE_RETURN_IF_ERROR(WriteTables(database, incoming, tables.get()));
   }
   FilesByFamily files;
   for (const auto& path : chunk_files) files[Family::kChunks].push_back(path.string());
   for (const auto& stream : streams_) {
     for (const auto& path : stream->paths()) files[stream->family()].push_back(path.string());
   }
-  for (const Table& table : tables) files[table.family].push_back(table.path.string());
+  for (const Tables::Table& table : tables->all) {
+    files[table.family].push_back(table.path.string());
+  }
   Status status = Ingest(database, files);
-  if (!status.ok()) {
+  if (status.ok()) {
+    tables->all.clear();  // moved away
+  } else {
     // Reading it again shows whether the error struck before or after the record was written. If
     // the record is there, it is durable, too, because opening writes the manifest anew.
     const Status healed = database->Heal();
@@ -169,7 +180,6 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
     } else if (database->HasIngested(files.begin()->second.front())) {
       status = Status::Ok();
     }
-    RemoveFiles(tables);
   }
   return status;
 }

@@ -49,6 +49,10 @@ class CommitBatch {
   void VisitHeldKeys(Family family, const std::function<void(std::string_view key)>& visit) const;
   uint64_t num_bytes() const { return num_bytes_; }  // in memory, so without those of streams
 
+  // Writes what the batch holds to tables, and syncs them, so that the next Commit need not. Nothing
+  // may be put in between. After an error Commit tries it again.
+  Status Write(Database* database, const std::filesystem::path& incoming);
+
   // Makes everything durable, then visible. `chunk_files` are finished and synced table files in
   // `incoming`, for kChunks. After an error nothing is visible. The batch's own files are then
   // removed, and the chunk files stay with their owner.
@@ -56,16 +60,32 @@ class CommitBatch {
                 std::span<const std::filesystem::path> chunk_files) const;
 
  private:
+  // Table files in `incoming`, synced. They are removed, unless they were ingested and so moved away.
+  struct Tables {
+    struct Table {
+      Family family;
+      std::filesystem::path path;
+      Status status;
+    };
+    Tables() = default;
+    Tables(const Tables&) = delete;
+    Tables& operator=(const Tables&) = delete;
+    ~Tables();
+    std::vector<Table> all;
+  };
   struct FamilyChanges {
     std::map<std::string, std::optional<std::string>> held;
     Make make;
     bool empty() const { return held.empty() && make == nullptr; }
   };
+  Status WriteTables(Database* database, const std::filesystem::path& incoming,
+                     Tables* tables) const;
   static Status WriteTable(const Database& database, Family family,
                            const std::filesystem::path& path, const FamilyChanges& changes);
 
   FamilyChanges changes_[kNumFamilies];
   std::vector<std::unique_ptr<TableStream>> streams_;
+  mutable std::unique_ptr<Tables> written_;  // by Write. A commit takes them
   uint64_t num_bytes_ = 0;  // of keys and values that are held, approximately
 };
 

@@ -590,7 +590,10 @@ bool Database::HasIngested(const std::filesystem::path& path) const {
 }
 
 rocksdb::Options Database::FileOptions(Family family) const {
-  return {db_options_, family_options_[static_cast<size_t>(family)]};
+  rocksdb::Options options(db_options_, family_options_[static_cast<size_t>(family)]);
+  options.bytes_per_sync = 8 << 20;  // starts write-back early, so that the final sync is short
+  options.strict_bytes_per_sync = false;
+  return options;
 }
 
 Result<std::optional<std::string>> Database::Get(Family family, std::string_view key) const {

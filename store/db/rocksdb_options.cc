@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 
+constexpr size_t kLeastManifestBytes = size_t{2} << 20;
+constexpr size_t kManifestBytesPerFile = 1024;
+
 // RocksDB's own log would be a file on the store's disk, and RocksDB would abort the process when
 // that disk is full. Everything that matters in it also comes back as a Status, so nothing is kept.
 class SilentLogger : public rocksdb::Logger {
@@ -120,8 +123,13 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
       std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));
   options.max_background_jobs = 2;
   options.max_total_wal_size = 1 << 20;
-  options.max_manifest_file_size = 4 << 20;  // read in full at each open
-  options.bytes_per_sync = 8 << 20;          // start write-back early: the final sync is short
+  // It is read in full at each open. When it is this long, it is written anew, with some 250 bytes
+  // for each file.
+  options.max_manifest_file_size = std::max(kLeastManifestBytes, kManifestBytesPerFile * num_files);
+  // A rewrite waits for what it has written before it writes more. So a commit that syncs meanwhile
+  // has little before it in the disk's queue.
+  options.bytes_per_sync = 1 << 20;
+  options.strict_bytes_per_sync = true;
   options.writable_file_max_buffer_size = 1 << 20;
   options.advise_random_on_open = false;  // or the system would not read ahead of a restore
   options.stats_dump_period_sec = 0;

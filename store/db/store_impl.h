@@ -165,6 +165,10 @@ class StoreImpl : public Store {
   void set_after_copy_for_test(std::function<void()> call) {
     after_copy_for_test_ = std::move(call);
   }
+  // For tests: a drop or a reclaim calls it after it has written a batch, without the commit mutex.
+  void set_before_commit_for_test(std::function<void()> call) {
+    before_commit_for_test_ = std::move(call);
+  }
   uint64_t num_commits_waiting_for_test() const { return commit_mutex_.num_waiting_for_test(); }
   uint64_t num_saves_visited_for_test() const {
     const auto lock = LockCommits();
@@ -217,6 +221,10 @@ class StoreImpl : public Store {
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
   Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
   Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
+  // Commits what `build` puts into a batch and its counts. `build` only reads the store, and may be
+  // called again. Other commits wait no longer than it takes to make the batch visible.
+  using Build = std::function<Status(ReferenceCounts* counts, CommitBatch* batch)>;
+  Status CommitBuilt(const Build& build);
   Status RemoveEmptyForks(std::span<const StepKey> dropped);
   // Returns nullopt when another reclaim is under way.
   Result<std::optional<ReclaimReport>> ReclaimUnlessUnderWay();
@@ -272,8 +280,10 @@ class StoreImpl : public Store {
   std::mutex learn_mutex_;                // held while dead_space_ is learned
   mutable FairMutex commit_mutex_;
   DeadSpace dead_space_;                     // guarded by commit_mutex_, for writers
+  uint64_t num_commits_ = 0;                 // guarded by commit_mutex_. Begun, whatever came of them
   std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_. Set while a rewind copies
   std::function<void()> after_copy_for_test_;
+  std::function<void()> before_commit_for_test_;
   std::mutex save_id_mutex_;
   uint64_t next_save_id_ = 0;  // guarded by save_id_mutex_
   uint64_t reserved_save_ids_ =

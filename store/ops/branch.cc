@@ -284,6 +284,7 @@ Status StoreImpl::RenameOrigins(StepKey first, RunId to, CommitBatch* batch) con
 }
 
 Status StoreImpl::Commit(const CommitBatch& batch, std::span<const std::filesystem::path> files) {
+  ++num_commits_;
   if (step_changes_.has_value()) {
     const bool is_save = batch.Changes(Family::kTensors) || batch.Changes(Family::kState);
     step_changes_->have_moved |= batch.HasStream(Family::kSteps);

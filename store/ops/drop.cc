@@ -94,22 +94,48 @@ Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::strin
 
 // Drops the first group of the steps.
 Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings) {
-  const auto lock = LockCommits();
-  CommitBatch batch;
-  ReferenceCounts counts(database_.get());
   size_t n = 0;
-  while (n < steps->size() && batch.num_bytes() < kGroupBytes) {
-    const StepKey step = (*steps)[n++];
-    VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(step));
-    for (const std::string& tag : tags) batch.Delete(Family::kMeta, keys::Tag(step.run, tag));
-    VARVE_RETURN_IF_ERROR(ReleaseStep(step, &counts, &batch));
-  }
-  VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
-  VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+  std::vector<std::string> damage;
+  VARVE_RETURN_IF_ERROR(CommitBuilt([&](ReferenceCounts* counts, CommitBatch* batch) -> Status {
+    for (n = 0; n < steps->size() && batch->num_bytes() < kGroupBytes;) {
+      const StepKey step = (*steps)[n++];
+      VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(step));
+      for (const std::string& tag : tags) batch->Delete(Family::kMeta, keys::Tag(step.run, tag));
+      VARVE_RETURN_IF_ERROR(ReleaseStep(step, counts, batch));
+    }
+    VARVE_RETURN_IF_ERROR(counts->WriteTo(batch));
+    damage.assign(counts->damage().begin(), counts->damage().end());
+    return Status::Ok();
+  }));
   NoteCommit();
-  warnings->insert(warnings->end(), counts.damage().begin(), counts.damage().end());
+  warnings->insert(warnings->end(), damage.begin(), damage.end());
   *steps = steps->subspan(n);
   return Status::Ok();
+}
+
+// A batch follows from what it has read. So it may be built and written while other commits go on,
+// and is thrown away if there was one. The last try holds the commit mutex throughout, and so does
+// a try on a full disk, which needs the reserve.
+Status StoreImpl::CommitBuilt(const Build& build) {
+  constexpr int kTriesBeside = 3;
+  for (int tries = 0;; ++tries) {
+    auto lock = LockCommits();
+    const uint64_t seen = num_commits_;
+    const bool is_beside = tries < kTriesBeside;
+    if (is_beside) lock.unlock();
+    CommitBatch batch;
+    ReferenceCounts counts(database_.get());
+    Status status = build(&counts, &batch);
+    if (is_beside) {
+      if (status.ok()) status = batch.Write(database_.get(), incoming());
+      if (before_commit_for_test_ != nullptr) before_commit_for_test_();
+      if (IsNoSpace(status)) tries = kTriesBeside - 1;
+      lock.lock();
+      if (num_commits_ != seen || IsNoSpace(status)) continue;
+    }
+    VARVE_RETURN_IF_ERROR(status);
+    return CommitFreeing(batch, counts);
+  }
 }
 
 // The reserve is what makes dropping possible on a full disk.

@@ -7,6 +7,7 @@
 // budget for rewriting files that are less than half dead. Which frames share a file depends on how
 // the background merged them. The amount of garbage that stays must not depend on that.
 #include <rocksdb/convenience.h>
+#include <rocksdb/table_properties.h>
 
 #include <algorithm>
 #include <iterator>
@@ -133,6 +134,13 @@ bool HasRoom(const std::filesystem::path& store, uint64_t bytes) {
   return error || space.available >= bytes + kBeside;
 }
 
+// A compaction that does not wait until those of other families have ended.
+rocksdb::CompactRangeOptions BesideOthers() {
+  rocksdb::CompactRangeOptions options;
+  options.exclusive_manual_compaction = false;
+  return options;
+}
+
 // A tombstone and the record that it hides are both garbage. A family that is half garbage is
 // compacted, so a record is rewritten only after as many others have died. A family for which there
 // is no room waits.
@@ -143,18 +151,21 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
     VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
     rocksdb::ColumnFamilyMetaData files;
     database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
+    // The metadata of files counts only what this process has written.
+    rocksdb::TablePropertiesCollection tables;
+    VARVE_RETURN_IF_ERROR(FromRocksDb(
+        database->rocksdb()->GetPropertiesOfAllTables(database->handle(family), &tables),
+        "reading the totals of family " + std::string(kFamilyNames[i])));
     uint64_t entries = 0, deletions = 0;
-    for (const auto& level : files.levels) {
-      for (const auto& file : level.files) {
-        entries += file.num_entries;
-        deletions += file.num_deletions;
-      }
+    for (const auto& [path, table] : tables) {
+      entries += table->num_entries;
+      deletions += table->num_deletions;
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
     if (!wanted || !HasRoom(store, files.size)) continue;
     VARVE_RETURN_IF_ERROR(FromCompaction(
-        database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(), database->handle(family),
-                                          nullptr, nullptr),
+        database->rocksdb()->CompactRange(BesideOthers(), database->handle(family), nullptr,
+                                          nullptr),
         "compacting family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
@@ -171,8 +182,8 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
     if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
     if (!HasRoom(store, files.size)) continue;
     VARVE_RETURN_IF_ERROR(
-        FromRocksDb(database->rocksdb()->CompactRange(rocksdb::CompactRangeOptions(),
-                                                      database->handle(family), nullptr, nullptr),
+        FromRocksDb(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
+                                                      nullptr, nullptr),
                     "merging family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
@@ -358,17 +369,18 @@ Status StoreImpl::FreeClaimed(const ChunkFile& file, const std::set<uint64_t>& s
 // commit takes a bounded number of them, so that other commits have their turn.
 Status StoreImpl::MarkGone(std::vector<ChunkAddress>* gone) {
   for (auto at = gone->cbegin(); at != gone->cend();) {
-    const auto lock = LockCommits();
-    CommitBatch batch;
-    ReferenceCounts counts(database_.get());
-    std::set<uint64_t> saves;
-    for (size_t n = 0; at != gone->cend() && n < kGoneAtOnce && saves.size() < kSaveIdsAtOnce;
-         ++n) {
-      saves.insert(at->save_id);
-      VARVE_RETURN_IF_ERROR(counts.MarkGone(*at++));
-    }
-    VARVE_RETURN_IF_ERROR(counts.WriteTo(&batch));
-    VARVE_RETURN_IF_ERROR(CommitFreeing(batch, counts));
+    auto next = at;
+    VARVE_RETURN_IF_ERROR(CommitBuilt([&](ReferenceCounts* counts, CommitBatch* batch) -> Status {
+      std::set<uint64_t> saves;
+      next = at;
+      for (size_t n = 0; next != gone->cend() && n < kGoneAtOnce && saves.size() < kSaveIdsAtOnce;
+           ++n) {
+        saves.insert(next->save_id);
+        VARVE_RETURN_IF_ERROR(counts->MarkGone(*next++));
+      }
+      return counts->WriteTo(batch);
+    }));
+    at = next;
   }
   gone->clear();
   return Status::Ok();

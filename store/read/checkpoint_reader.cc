@@ -46,18 +46,19 @@ struct ChunkJob {
 struct Worker {
   ChunkScratch scratch;
   std::vector<std::byte> whole;
+  std::vector<std::byte> woven;  // chunks of a bundle, one after the other
 };
 
 uint64_t BytesOf(DType dtype, uint64_t elements) {
   return elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
 }
 
-// Copies the wanted parts of a decoded chunk to their places.
-void Scatter(const ChunkJob& job, std::span<const std::byte> chunk) {
+// Copies what is wanted of some elements of a decoded chunk to its places.
+void Scatter(const ChunkJob& job, std::span<const std::byte> chunk, Range elements) {
   const DType dtype = job.part->record.dtype;
   const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
   std::byte* const out = job.part->request->out().data();
-  job.part->overlap.ForEachBlock(job.Elements(), [&](const CopyBlock& block) {
+  job.part->overlap.ForEachBlock(elements, [&](const CopyBlock& block) {
     CopyRuns(chunk.data() + (BytesOf(dtype, block.source) - chunk_begin),
              static_cast<int64_t>(BytesOf(dtype, block.source_step)),
              out + BytesOf(dtype, block.target),
@@ -101,24 +102,54 @@ std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
   return BytesOf(dtype, run->target);
 }
 
-// Puts chunks that share cache lines of a buffer one after the other, so that they are read while
-// those lines are in a cache. Shard by shard, each run would fetch its line from memory and write
-// it back. All other chunks are read before, in the given order.
-void PutWovenSideBySide(std::vector<std::span<const ChunkJob>>* groups) {
+// Groups that a thread runs together.
+using Bundle = std::vector<std::span<const ChunkJob>>;
+
+// Chunks that share cache lines of a buffer are decoded together, up to this many bytes, and then
+// scattered a few elements at a time. So those lines stay in the nearest cache until all of the
+// chunks have been there. Chunk by chunk, each run would fetch its line from memory and write it
+// back.
+constexpr uint64_t kWovenBytes = uint64_t{4} << 20;
+constexpr int64_t kWovenElements = 256;  // each may touch a line
+
+// Puts chunks that share cache lines into bundles. They come after all other chunks, which stay in
+// the given order and alone.
+std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> groups) {
+  constexpr uint64_t kNear = 4096;  // bytes in the buffer
   struct Woven {
     const ReadRequest* request;
     uint64_t target;
     std::span<const ChunkJob> group;
   };
+  std::vector<Bundle> bundles;
   std::vector<Woven> woven;
-  std::erase_if(*groups, [&](std::span<const ChunkJob> group) {
+  for (const std::span<const ChunkJob> group : groups) {
     const auto target = WovenTarget(group[0]);
-    if (target.has_value()) woven.push_back({group[0].part->request, *target, group});
-    return target.has_value();
-  });
+    if (target.has_value()) {
+      woven.push_back({group[0].part->request, *target, group});
+    } else {
+      bundles.push_back({group});
+    }
+  }
   std::ranges::stable_sort(woven, std::less<>(),
                            [](const Woven& w) { return std::tie(w.request, w.target); });
-  for (const Woven& w : woven) groups->push_back(w.group);
+  const Woven* first = nullptr;  // of the last bundle
+  uint64_t bytes = 0;
+  for (const Woven& w : woven) {
+    const ChunkJob& job = w.group[0];
+    const uint64_t more = job.part->record.ChunkBytes(job.chunk);
+    const bool fits = first != nullptr && first->request == w.request &&
+                      w.target - first->target < kNear && bytes + more <= kWovenBytes &&
+                      w.group.size() == 1 && first->group.size() == 1;
+    if (!fits) {
+      bundles.emplace_back();
+      first = &w;
+      bytes = 0;
+    }
+    bundles.back().push_back(w.group);
+    bytes += more;
+  }
+  return bundles;
 }
 
 // Splits sorted jobs into chunks with their rounded copies.
@@ -180,7 +211,13 @@ class CheckpointReaderImpl : public ShardedReader {
   Status AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const;
   Status ReadManyOnce(std::span<const ReadRequest> requests) const;
   Status RunJob(const ChunkJob& job, std::span<const std::byte> source, Worker* worker) const;
+  Status Decode(const ChunkJob& job, std::span<const std::byte> source, std::span<std::byte> target,
+                Worker* worker) const;
   Status RunGroup(std::span<const ChunkJob> group, Worker* worker) const;
+  Status RunWoven(const Bundle& bundle, Worker* worker) const;
+  Status RunBundle(const Bundle& bundle, Worker* worker) const {
+    return bundle.size() == 1 ? RunGroup(bundle[0], worker) : RunWoven(bundle, worker);
+  }
   Result<std::optional<std::string>> GetState(const std::string& key) const;
   std::string Where(std::string_view name) const {
     return "tensor " + std::string(name) + " at " + StepName(info_.id.run, info_.id.step);
@@ -403,6 +440,14 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::by
     worker->whole.resize(record.ChunkBytes(job.chunk));
     target = worker->whole;
   }
+  VARVE_RETURN_IF_ERROR(Decode(job, source, target, worker));
+  if (!direct) Scatter(job, target, job.Elements());
+  return Status::Ok();
+}
+
+Status CheckpointReaderImpl::Decode(const ChunkJob& job, std::span<const std::byte> source,
+                                    std::span<std::byte> target, Worker* worker) const {
+  const TensorRecord& record = job.part->record;
   const ChunkReader& reader = store_->chunk_reader();
   Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
                       ? reader.MakeDerived(job.ref, record.dtype, source, target)
@@ -413,7 +458,36 @@ Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::by
   if (!status.ok()) {
     return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
   }
-  if (!direct) Scatter(job, target);
+  return Status::Ok();
+}
+
+// Each group is one chunk. All of them go to places near each other.
+Status CheckpointReaderImpl::RunWoven(const Bundle& bundle, Worker* worker) const {
+  uint64_t bytes = 0, elements = 0;  // of all, and the most of one
+  for (const auto& group : bundle) {
+    const TensorRecord& record = group[0].part->record;
+    const uint64_t of_chunk = record.ChunkBytes(group[0].chunk);
+    bytes += of_chunk;
+    elements = std::max(elements, of_chunk * 8 / static_cast<uint64_t>(DTypeBits(record.dtype)));
+  }
+  worker->woven.resize(std::max<size_t>(worker->woven.size(), bytes));
+  std::vector<std::span<std::byte>> chunks;
+  uint64_t at = 0;
+  for (const auto& group : bundle) {
+    const ChunkJob& job = group[0];
+    chunks.push_back(
+        std::span(worker->woven).subspan(at, job.part->record.ChunkBytes(job.chunk)));
+    at += chunks.back().size();
+    VARVE_RETURN_IF_ERROR(Decode(job, {}, chunks.back(), worker));
+  }
+  for (int64_t begin = 0; begin < static_cast<int64_t>(elements); begin += kWovenElements) {
+    for (size_t i = 0; i < bundle.size(); ++i) {
+      const Range held = bundle[i][0].Elements();
+      const int64_t first = held.begin + begin;
+      if (first >= held.end) continue;
+      Scatter(bundle[i][0], chunks[i], {first, std::min(held.end, first + kWovenElements)});
+    }
+  }
   return Status::Ok();
 }
 
@@ -435,11 +509,10 @@ Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests)
   std::vector<ChunkJob> jobs;
   for (const Part& part : parts) VARVE_RETURN_IF_ERROR(AddJobs(part, &jobs));
   std::stable_sort(jobs.begin(), jobs.end(), ReadsBefore);
-  auto groups = GroupWithCopies(jobs);
-  PutWovenSideBySide(&groups);
-  if (groups.size() == 1) {
+  const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
+  if (bundles.size() == 1) {
     Worker worker;
-    return RunGroup(groups[0], &worker);
+    return RunBundle(bundles[0], &worker);
   }
   tbb::enumerable_thread_specific<Worker> workers;
   std::atomic<bool> failed{false};
@@ -447,9 +520,9 @@ Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests)
   Status error;
   tbb::task_arena arena(store_->num_threads());
   arena.execute([&] {
-    tbb::parallel_for(size_t{0}, groups.size(), [&](size_t i) {
+    tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
       if (failed) return;
-      const Status status = RunGroup(groups[i], &workers.local());
+      const Status status = RunBundle(bundles[i], &workers.local());
       if (status.ok()) return;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) error = status;

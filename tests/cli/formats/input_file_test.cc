@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 
+#include "cli/formats/small_reads.h"
 #include "tests/cli/formats/file_folder.h"
 #include "tests/cli/formats/safetensors_builder.h"
 
@@ -63,6 +64,43 @@ TEST(InputFileTest, TellsThatItWasWrittenTo) {
   EXPECT_THAT(TextOf(**file, 0, 5), HasSubstr("was written to while it was read"));
   folder.Write("a", "hello, world");
   EXPECT_THAT(TextOf(**file, 0, 5), HasSubstr("it had 5 bytes, and has 12 now"));
+}
+
+TEST(SmallReadsTest, GivesTheBytesOfEachPart) {
+  const FileFolder folder;
+  std::string text;
+  while (text.size() < 5 * SmallReads::kPageBytes / 2) text += std::to_string(text.size()) + ",";
+  const auto file = InputFile::Open(folder.Write("a", text));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  SmallReads reads(*file);
+  const auto expect = [&](size_t offset, size_t size) {
+    std::string part(size, '?');
+    const Status read = reads.Read((*file)->bytes().subspan(offset, size),
+                                   reinterpret_cast<std::byte*>(part.data()));
+    EXPECT_TRUE(read.ok()) << read.ToString();
+    EXPECT_EQ(part, text.substr(offset, size));
+  };
+  for (size_t i = 0; i < 1000; ++i) expect(i * 7919 % (text.size() - 16), 16);
+  EXPECT_EQ(reads.num_reads_for_test(), 3u);
+  expect(0, text.size());
+  expect(SmallReads::kPageBytes - 3, 6);
+  expect(text.size() - 1, 1);
+  expect(text.size(), 0);
+}
+
+TEST(SmallReadsTest, TellsThatTheFileWasCut) {
+  const FileFolder folder;
+  const std::filesystem::path path = folder.Write("a", std::string(40000, 'x'));
+  const auto file = InputFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  SmallReads reads(*file);
+  std::byte out;
+  EXPECT_TRUE(reads.Read((*file)->bytes().subspan(0, 1), &out).ok());
+  std::filesystem::resize_file(path, 20000);
+  EXPECT_THAT(reads.CheckUnchanged().message(), HasSubstr("the file ends; it had 40000 bytes"));
+  const auto gone = (*file)->bytes().subspan(30000, 1);
+  EXPECT_EQ(reads.Read(gone, &out).code(), StatusCode::kIOError);
+  EXPECT_EQ(reads.Read(gone, &out).code(), StatusCode::kIOError);  // not what was read before
 }
 
 TEST(InputFileTest, NamesAMissingFile) {

@@ -239,6 +239,25 @@ TEST_F(DeadSpaceTest, ADropVisitsWhatItChanges) {
   EXPECT_EQ(visited[2], visited[0]);
 }
 
+// What a process has not written itself counts, too: a few tombstones are no reason to write all
+// records anew.
+TEST_F(DeadSpaceTest, ADropAfterOpeningLeavesTheRecordsOfOtherSteps) {
+  std::vector<TestTensor> state;
+  for (int i = 0; i < 200; ++i) {
+    state.push_back(RandomTensor("t" + std::to_string(i), DType::kU8, {10}, i));
+  }
+  for (uint64_t step = 1; step <= 4; ++step) VARVE_ASSERT_OK(Save(step, state).status());
+  Reopen();
+  const auto names = [&] {
+    std::set<std::filesystem::path> names;
+    for (const TableFile& file : FilesOf(Family::kTensors)) names.insert(file.path);
+    return names;
+  };
+  const auto before = names();
+  VARVE_ASSERT_OK(DropSteps({2}));
+  EXPECT_THAT(names(), ::testing::IsSupersetOf(before));
+}
+
 // Chunks die and come while a file is rewritten.
 class BesideTest : public InternalsTest {
  protected:
@@ -302,6 +321,26 @@ TEST_F(BesideTest, ASaveEndsWhileACheckReads) {
   EXPECT_TRUE(saved);
   EXPECT_EQ(check->num_steps, 1u);  // as it was before
   ExpectHolds(3, {kept_[1]});
+}
+
+// A save comes in between each time that a drop has written what it is about to commit, until the
+// drop holds the commit mutex from the start.
+TEST_F(BesideTest, ADropThatIsOvertakenCountsAnew) {
+  VARVE_ASSERT_OK(Save(3, {kept_[0]}).status());  // what the saves are compared with
+  uint64_t tries = 0;
+  impl()->set_before_commit_for_test([&] {
+    ++tries;
+    VARVE_EXPECT_OK(Save(10 + tries, {kept_[tries]}).status());  // shares what the drop releases
+  });
+  VARVE_ASSERT_OK(DropSteps({2}, {.reclaim = false}));
+  impl()->set_before_commit_for_test(nullptr);
+  EXPECT_EQ(tries, 3u);
+  ExpectSound();
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  ExpectSound();
+  ExpectHolds(3, {kept_[0]});
+  for (uint64_t i = 1; i <= tries; ++i) ExpectHolds(10 + i, {kept_[i]});
+  EXPECT_EQ(GetStats().pending_bytes, 0u);
 }
 
 // A save that waits while a drop commits its first steps comes before the rest of them.
