@@ -25,6 +25,12 @@ namespace {
 // How long one that goes without Close waits for the parts of other ranks.
 constexpr auto kPatienceAtTheEnd = std::chrono::seconds(30);
 
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 class GroupCheckpointer : public AsyncCheckpointer {
  public:
   // `own` asks `verdict` before it says that its part of a save is there.
@@ -56,6 +62,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
+    notes_ = {};
+    const Clock::time_point start = Clock::now();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, RequireAwaited()));
     VARVE_RETURN_IF_ERROR(AgreeOnNumber(ranks_, "the step to save", step));
     if (when_busy_ == WhenBusy::kSkip) {
@@ -67,14 +75,18 @@ class GroupCheckpointer : public AsyncCheckpointer {
     }
     // What can fail on one rank alone fails before any rank begins: else the others would wait for
     // it.
+    const Clock::time_point wait = Clock::now();
     Status ready = own_->Wait();
+    notes_.busy_wait_seconds = SecondsSince(wait);
     if (ready.ok()) ready = ValidateState(state, devices_.get());
     // Of replicas, too, which another rank may save.
     if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     VARVE_ASSIGN_OR_RETURN(auto part, PlanAndPrewarm(state));
     verdict_->Expect();
+    notes_.stall_seconds = SecondsSince(start);
     const Status own = own_->BeginSaveOf(step, std::move(part), options);
+    const Clock::time_point agree = Clock::now();
     const Status begun = Agree(ranks_, own);
     if (!begun.ok()) {
       verdict_->Give(begun);
@@ -89,6 +101,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     }
     replicas_.Begin(state);
     is_staging_ = true;
+    notes_.stall_seconds += SecondsSince(agree);
     return true;
   }
   // Between saves no rank asks the others: what has failed since is said by the next call that
@@ -169,11 +182,13 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Status Settle() {
     if (!is_staging_) return Status::Ok();
     is_staging_ = false;
-    const Status staged = Agree(ranks_, own_->AwaitStaged());
-    std::vector<std::string> warnings;
-    const Status equal = staged.ok() ? replicas_.Compare(&warnings) : staged;
+    const Status own = own_->AwaitStaged();
+    const Clock::time_point start = Clock::now();
+    const Status staged = Agree(ranks_, own);
+    const Status equal = staged.ok() ? replicas_.Compare(&notes_.warnings) : staged;
     replicas_.End();
-    verdict_->Give(equal, std::move(warnings));
+    notes_.stall_seconds += SecondsSince(start);
+    verdict_->Give(equal, std::move(notes_));
     return failure_is_fatal_ ? equal : staged;
   }
 
@@ -188,6 +203,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   const std::shared_ptr<Verdict> verdict_;
   GroupStore* const store_;  // of own_, until it is closed
   bool is_staging_ = false;
+  GroupNotes notes_;  // of the save that is staged
   bool is_closed_ = false;
 };
 
@@ -238,7 +254,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
   if (ranks->rank() != 0) own.retention.reset();
   auto checkpointer = MakeCheckpointer(
       *std::move(store), root, own,
-      {.annotate = [verdict](SaveStats* metrics) { metrics->warnings = verdict->warnings(); },
+      {.annotate = [verdict](SaveStats* stats) { verdict->AddNotesTo(stats); },
        .may_try_again = [group] { return group->MayTryAgain(); },
        .ended = [group](uint64_t step, const SaveOptions& with,
                         const Status& status) { group->EndSave(step, with, status); }});

@@ -11,9 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "varve/async_checkpointer.h"
 #include "varve/result.h"
 
 namespace varve {
+
+// What a save has cost the trainer, and what it warns of, beyond what one rank alone knows.
+struct GroupNotes {
+  std::vector<std::string> warnings;
+  double stall_seconds = 0;
+  double busy_wait_seconds = 0;
+};
 
 class Verdict {
  public:
@@ -21,14 +29,14 @@ class Verdict {
   void Expect() {
     const std::lock_guard lock(mutex_);
     status_.reset();
-    warnings_.clear();
+    notes_ = {};
   }
   // The first one counts.
-  void Give(const Status& status, std::vector<std::string> warnings = {}) {
+  void Give(const Status& status, GroupNotes notes = {}) {
     const std::lock_guard lock(mutex_);
     if (status_.has_value()) return;
     status_ = status;
-    warnings_ = std::move(warnings);
+    notes_ = std::move(notes);
     given_.notify_all();
   }
   Status Await() {
@@ -36,16 +44,19 @@ class Verdict {
     given_.wait(lock, [&] { return status_.has_value(); });
     return *status_;
   }
-  std::vector<std::string> warnings() const {
+  // Adds the notes to what this rank knows of its save.
+  void AddNotesTo(SaveStats* stats) const {
     const std::lock_guard lock(mutex_);
-    return warnings_;
+    stats->warnings.insert(stats->warnings.end(), notes_.warnings.begin(), notes_.warnings.end());
+    stats->stall_seconds += notes_.stall_seconds;
+    stats->busy_wait_seconds += notes_.busy_wait_seconds;
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable given_;
   std::optional<Status> status_ = Status::Ok();
-  std::vector<std::string> warnings_;
+  GroupNotes notes_;
 };
 
 }  // namespace varve

@@ -8,6 +8,7 @@
 #include "tests/store/store_fixture.h"
 #include "trainer_hooks/group/exchange_plan.h"
 #include "trainer_hooks/group/replica_plan.h"
+#include "trainer_hooks/group/verdict.h"
 
 namespace varve::testing {
 namespace {
@@ -167,6 +168,18 @@ TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
   EXPECT_THAT(wants({{.name = "m", .layout = ShardLayout::Whole({12, 6})}}),
               FailsWith(StatusCode::kInvalidArgument, "of [12, 5]"));
   EXPECT_FALSE(wants({{.name = "m", .layout = ShardLayout::Whole({12})}}).ok());
+}
+
+TEST(VerdictTest, NotesAreAddedToWhatARankKnowsItself) {
+  Verdict verdict;
+  verdict.Expect();
+  verdict.Give(Status::Ok(), {.warnings = {"replicas differ"}, .stall_seconds = 1});
+  verdict.Give(Status::Ok(), {.warnings = {"too late"}});
+  SaveStats stats{.stall_seconds = 2, .busy_wait_seconds = 3, .warnings = {"a damaged parent"}};
+  verdict.AddNotesTo(&stats);
+  EXPECT_THAT(stats.warnings, ::testing::ElementsAre("a damaged parent", "replicas differ"));
+  EXPECT_EQ(stats.stall_seconds, 3);
+  EXPECT_EQ(stats.busy_wait_seconds, 3);
 }
 
 }  // namespace

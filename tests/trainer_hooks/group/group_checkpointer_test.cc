@@ -9,6 +9,7 @@
 #include <atomic>
 #include <fstream>
 #include <latch>
+#include <thread>
 
 #include "store/db/store_impl.h"
 #include "store/read/sharded_reader.h"
@@ -75,6 +76,25 @@ TEST_F(GroupCheckpointerTest, OtherRanksGoOnWhereTheseStopped) {
       EXPECT_EQ(into.state.trainer.global_step, 2);
     });
   }
+}
+
+TEST_F(GroupCheckpointerTest, TheStallHasTheTimeInWhichARankWaitsForOthers) {
+  constexpr double kSeconds = 0.3;
+  std::latch zero_begins(1), zero_awaits(1);
+  const auto come = [](int rank, std::latch* zero_comes) {
+    if (rank == 0) return zero_comes->count_down();
+    zero_comes->wait();
+    std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+  };
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(2, rank, 1);
+    come(rank, &zero_begins);
+    VARVE_ASSERT_OK(checkpointer->BeginSave(1, trainer.state).status());
+    come(rank, &zero_awaits);
+    VARVE_ASSERT_OK(checkpointer->AwaitStaged());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+    if (rank == 0) EXPECT_GE(checkpointer->last_stats().value().stall_seconds, kSeconds / 2);
+  });
 }
 
 TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
