@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/guarded.h"
 #include "store/format/group_file.h"
 #include "store/group/group_store.h"
 #include "trainer_hooks/group/agree.h"
@@ -170,8 +171,12 @@ class GroupCheckpointer : public AsyncCheckpointer {
     Status ready = own_->Wait();
     if (ready.ok()) ready = ValidateState(part, devices_.get());
     std::shared_ptr<const SaveState> copy;
-    if (ready.ok()) copy = MakeSaveState(std::move(part));
-    if (ready.ok()) ready = own_->PrewarmFor(copy);
+    if (ready.ok()) {
+      ready = Guarded("preparing saves", [&] {
+        copy = MakeSaveState(std::move(part));
+        return own_->PrewarmFor(copy);
+      });
+    }
     if (ready.ok()) ready = replicas_.Prepare(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     return copy;

@@ -102,7 +102,7 @@ Status AsyncCheckpointerImpl::SeenError() {
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
-  return PrewarmFor(MakeSaveState(state));
+  return varve::Guarded("preparing saves", [&] { return PrewarmFor(MakeSaveState(state)); });
 }
 
 Status AsyncCheckpointerImpl::PrewarmFor(const std::shared_ptr<const SaveState>& state) {
