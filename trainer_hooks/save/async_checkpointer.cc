@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/guarded.h"
 #include "base/low_priority.h"
 #include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/state/validate_state.h"
