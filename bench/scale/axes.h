@@ -55,15 +55,15 @@ struct LogCosts {
 LogCosts RunLog(const std::filesystem::path& root, uint32_t num_ranks, int num_saves);
 void MeasureLog(const Plan& plan, int num_saves, Curves* curves);
 
-// waits.cc: the time of each commit of a trainer that saves at an interval while something else goes
-// on in its store.
+// waits.cc: the time of each commit of a trainer that saves at an interval while something else
+// goes on in its store.
 enum class Beside { kNothing, kForget, kReclaim, kCheck, kOwnForget, kOwnReclaim, kOwnCheck };
 struct SaveTime {
   double seconds = 0;
   double waited = 0;  // of them, for the commit of another operation of this process
 };
 std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
-                                 int num_saves);
+                                   int num_saves);
 const char* NameOf(Beside beside);
 
 }  // namespace varve::bench

@@ -109,7 +109,7 @@ class Steps {
   // Measures operations of a writer that has the store open, as a trainer has.
   void Writing() {
     const fs::path path = Copy();
-    const auto store = Must(Store::Open(path));
+    auto store = Must(Store::Open(path));
     const CheckpointId middle{"main", num_steps_ / 2};
     Add("Drop, a step in the middle", kOneStep, MeasureCost([&] {
           Must(store->Drop({&middle, 1}));
@@ -120,6 +120,7 @@ class Steps {
           Require(store->SetTag({"main", num_steps_ / 4}, "tag"));
         }));
     Add("save after them", kOneStep, MeasureCost([&] { SaveNext(store.get()); }));
+    store.reset();  // its threads remove files, too
     place_->Remove(path);
   }
   fs::path Copy() {

@@ -93,7 +93,7 @@ const char* NameOf(Beside beside) {
 }
 
 std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
-                                 int num_saves) {
+                                   int num_saves) {
   Workplace place(plan.folder);
   const auto path = place.NewPath("waits");
   const auto store = Must(Store::Create(path));
@@ -113,8 +113,7 @@ std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib
     state.Change(step, step % 8, 8);
     const auto waited_before = FairMutex::waited_by_this_thread();
     const double seconds = Seconds([&] { state.Save(store.get(), step); });
-    const std::chrono::duration<double> waited =
-        FairMutex::waited_by_this_thread() - waited_before;
+    const std::chrono::duration<double> waited = FairMutex::waited_by_this_thread() - waited_before;
     times.push_back({seconds, waited.count()});
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }

@@ -49,8 +49,8 @@ class CommitBatch {
   void VisitHeldKeys(Family family, const std::function<void(std::string_view key)>& visit) const;
   uint64_t num_bytes() const { return num_bytes_; }  // in memory, so without those of streams
 
-  // Writes what the batch holds to tables, and syncs them, so that the next Commit need not. Nothing
-  // may be put in between. After an error Commit tries it again.
+  // Writes what the batch holds to tables, and syncs them, so that the next Commit need not.
+  // Nothing may be put in between. After an error Commit tries it again.
   Status Write(Database* database, const std::filesystem::path& incoming);
 
   // Makes everything durable, then visible. `chunk_files` are finished and synced table files in
@@ -60,7 +60,8 @@ class CommitBatch {
                 std::span<const std::filesystem::path> chunk_files) const;
 
  private:
-  // Table files in `incoming`, synced. They are removed, unless they were ingested and so moved away.
+  // Table files in `incoming`, synced. They are removed, unless they were ingested and so moved
+  // away.
   struct Tables {
     struct Table {
       Family family;
@@ -86,7 +87,7 @@ class CommitBatch {
   FamilyChanges changes_[kNumFamilies];
   std::vector<std::unique_ptr<TableStream>> streams_;
   mutable std::unique_ptr<Tables> written_;  // by Write. A commit takes them
-  uint64_t num_bytes_ = 0;  // of keys and values that are held, approximately
+  uint64_t num_bytes_ = 0;                   // of keys and values that are held, approximately
 };
 
 }  // namespace varve

@@ -279,8 +279,8 @@ class StoreImpl : public Store {
   std::atomic<int> reclaims_{0};          // asked for and not yet done
   std::mutex learn_mutex_;                // held while dead_space_ is learned
   mutable FairMutex commit_mutex_;
-  DeadSpace dead_space_;                     // guarded by commit_mutex_, for writers
-  uint64_t num_commits_ = 0;                 // guarded by commit_mutex_. Begun, whatever came of them
+  DeadSpace dead_space_;      // guarded by commit_mutex_, for writers
+  uint64_t num_commits_ = 0;  // guarded by commit_mutex_. Begun, whatever came of them
   std::optional<StepChanges> step_changes_;  // guarded by commit_mutex_. Set while a rewind copies
   std::function<void()> after_copy_for_test_;
   std::function<void()> before_commit_for_test_;

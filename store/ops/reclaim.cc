@@ -163,10 +163,10 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
     if (!wanted || !HasRoom(store, files.size)) continue;
-    VARVE_RETURN_IF_ERROR(FromCompaction(
-        database->rocksdb()->CompactRange(BesideOthers(), database->handle(family), nullptr,
-                                          nullptr),
-        "compacting family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(
+        FromCompaction(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
+                                                         nullptr, nullptr),
+                       "compacting family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }

@@ -475,8 +475,7 @@ Status CheckpointReaderImpl::RunWoven(const Bundle& bundle, Worker* worker) cons
   uint64_t at = 0;
   for (const auto& group : bundle) {
     const ChunkJob& job = group[0];
-    chunks.push_back(
-        std::span(worker->woven).subspan(at, job.part->record.ChunkBytes(job.chunk)));
+    chunks.push_back(std::span(worker->woven).subspan(at, job.part->record.ChunkBytes(job.chunk)));
     at += chunks.back().size();
     VARVE_RETURN_IF_ERROR(Decode(job, {}, chunks.back(), worker));
   }
