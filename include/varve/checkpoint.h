@@ -32,7 +32,7 @@ namespace varve {
 
 class ShardedReader;  // of varve itself
 
-// A step of a run, by name.
+// Names a checkpoint: a step of a run.
 struct CheckpointId {
   std::string run;
   uint64_t step = 0;

@@ -47,6 +47,7 @@ namespace varve {
 
 class SaveSession;  // of varve itself
 
+// Describes a run, which is a named sequence of checkpoints.
 struct RunInfo {
   std::string name;
   std::optional<CheckpointId> forked_from;  // where a forked run starts
@@ -144,8 +145,8 @@ class Store {
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
-  // Starts a checkpoint. The store must outlive the writer. kAlreadyExists: the step is there and
-  // the options say error. kNotFound: options.parent names no step.
+  // Starts a checkpoint. The store must outlive the writer. kAlreadyExists: the run has this step,
+  // and options.on_existing is kError. kNotFound: options.parent names no step.
   Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step, const SaveOptions& options = {});
   // Opens a checkpoint. The store must outlive the reader. kNotFound names run and step.
   virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
