@@ -20,7 +20,8 @@ void BindReader(nanobind::module_& module);
 void BindStore(nanobind::module_& module);
 void BindExport(nanobind::module_& module);  // memory for other frameworks: DLPack
 
-// "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another word.
+// "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
+// word.
 Compression ParseCompression(std::string_view name);
 OnExisting ParseOnExisting(std::string_view name);
 

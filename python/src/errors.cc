@@ -10,10 +10,6 @@ namespace nb = nanobind;
 namespace varve::python {
 namespace {
 
-constexpr const char* kForkedMessage =
-    "this handle was opened before a fork: its threads and locks stayed in the parent process. "
-    "Open the store in the child, or start the child with the \"spawn\" method";
-
 void Raise(const char* code, const std::string& message) {
   const nb::object classes = nb::module_::import_("varve._errors").attr("BY_CODE");
   const nb::object error = classes[code];
@@ -26,8 +22,8 @@ void Translate(const std::exception_ptr& thrown, void* /*payload*/) {
   } catch (const StatusError& error) {
     const std::string code(StatusCodeName(error.status().code()));
     Raise(code.c_str(), error.status().message());
-  } catch (const ForkedError&) {
-    Raise("forked", kForkedMessage);
+  } catch (const ForkedError& error) {
+    Raise("forked", error.what());
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a Status of varve becomes a Python exception: one class for each status code (varve/_errors.py),
-// with the message of the Status unchanged.
+// How a Status of varve becomes a Python exception: one class for each status code
+// (varve/_errors.py), with the message of the Status unchanged.
 #pragma once
 
 #include <exception>
@@ -22,8 +22,15 @@ class StatusError : public std::exception {
   Status status_;
 };
 
-// A handle of the parent process was used in a forked child.
-class ForkedError : public std::exception {};
+// Something was used in a forked child that needs the threads of the parent process.
+class ForkedError : public std::exception {
+ public:
+  explicit ForkedError(const char* message) : message_(message) {}
+  const char* what() const noexcept override { return message_; }
+
+ private:
+  const char* message_;  // lives for ever
+};
 
 inline void ThrowIfError(Status status) {
   if (!status.ok()) throw StatusError(std::move(status));

@@ -72,7 +72,8 @@ void StoreHandle::Close() {
 }
 
 Store& StoreHandle::RequireOpen() const {
-  if (store_ == nullptr) ThrowIfError(Status::FailedPrecondition("the store " + path_ + " is closed"));
+  if (store_ == nullptr)
+    ThrowIfError(Status::FailedPrecondition("the store " + path_ + " is closed"));
   return *store_;
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Python holds of varve: a store, and the writers and readers that it made. A handle adds three
-// things to the C++ object.
+// What Python holds of varve: a store, and the writers and readers that it made. A handle adds
+// three things to the C++ object.
 //
-// - Closing a store closes its writers and readers first, after the calls that are under way in other
+// - Closing a store closes its writers and readers first, after the calls that are under way in
+// other
 //   threads. Each later call gives kFailedPrecondition.
-// - A call in a forked child throws ForkedError before it touches a lock, and a handle that dies there
+// - A call in a forked child throws ForkedError before it touches a lock, and a handle that dies
+// there
 //   is forgotten, as its threads are in the parent.
 // - Each call runs without the GIL.
 #pragma once
@@ -32,7 +34,10 @@ class ForkGuard {
   ForkGuard();
   bool InChild() const;
   void Check() const {
-    if (InChild()) throw ForkedError();
+    if (!InChild()) return;
+    throw ForkedError(
+        "this handle was opened before a fork: its threads and locks stayed in the parent process. "
+        "Open the store in the child for reading, or start the child with the \"spawn\" method");
   }
 
  private:

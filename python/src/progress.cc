@@ -38,7 +38,8 @@ void SetRng(TrainerProgress* progress, const std::vector<RngTuple>& all) {
 }  // namespace
 
 void BindProgress(nb::module_& module) {
-  nb::class_<TrainerProgress>(module, "TrainerProgress", "What a trainer remembers besides tensors.")
+  nb::class_<TrainerProgress>(module, "TrainerProgress",
+                              "What a trainer remembers besides tensors.")
       .def(nb::init<>())
       .def_rw("global_step", &TrainerProgress::global_step)
       .def_rw("epoch", &TrainerProgress::epoch)

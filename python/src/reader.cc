@@ -20,7 +20,8 @@ namespace nb = nanobind;
 namespace varve::python {
 namespace {
 
-// Name, address and bytes of the memory to fill, and one range an axis or none for the whole tensor.
+// Name, address and bytes of the memory to fill, and one range an axis or none for the whole
+// tensor.
 using ReadTuple =
     std::tuple<std::string, uintptr_t, size_t, std::vector<std::pair<int64_t, int64_t>>>;
 
@@ -49,8 +50,10 @@ nb::bytes ReadBytes(ReaderHandle* reader, std::string_view name) {
 void BindReader(nb::module_& module) {
   nb::class_<ReaderHandle>(module, "Reader", "A checkpoint that is open for reading.")
       .def("info",
-           [](ReaderHandle* reader) { return reader->With([](CheckpointReader& r) { return r.info(); }); })
-      .def("list",
+           [](ReaderHandle* reader) {
+             return reader->With([](CheckpointReader& r) { return r.info(); });
+           })
+      .def("list_tensors",
            [](ReaderHandle* reader) {
              return reader->With([](CheckpointReader& r) { return ValueOrThrow(r.List()); });
            })
@@ -68,7 +71,8 @@ void BindReader(nb::module_& module) {
            })
       .def("read_bytes", ReadBytes, nb::arg("name"))
       .def("read_progress", [](ReaderHandle* reader) {
-        return reader->With([](CheckpointReader& r) { return ValueOrThrow(r.ReadTrainerProgress()); });
+        return reader->With(
+            [](CheckpointReader& r) { return ValueOrThrow(r.ReadTrainerProgress()); });
       });
 }
 

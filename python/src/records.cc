@@ -59,8 +59,8 @@ nb::typed<nb::object, nb::any> UtcTime(const CheckpointInfo& info) {
   const auto microseconds =
       std::chrono::duration_cast<std::chrono::microseconds>(info.created.time_since_epoch());
   const nb::module_ datetime = nb::module_::import_("datetime");
-  const nb::object epoch =
-      datetime.attr("datetime")(1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
+  const nb::object epoch = datetime.attr("datetime")(
+      1970, 1, 1, nb::arg("tzinfo") = datetime.attr("timezone").attr("utc"));
   return nb::object(
       epoch + datetime.attr("timedelta")(nb::arg("microseconds") = nb::int_(microseconds.count())));
 }
@@ -69,15 +69,16 @@ void BindCheckpoints(nb::module_& module) {
   RecordClass<CheckpointId> id(module, "CheckpointId", "A step of a run, by name.");
   id.Field("run", &CheckpointId::run).Field("step", &CheckpointId::step).Done();
 
-  RecordClass<CheckpointInfo> info(module, "CheckpointInfo",
-                                   "What the store knows of a checkpoint without reading a tensor.");
+  RecordClass<CheckpointInfo> info(
+      module, "CheckpointInfo", "What the store knows of a checkpoint without reading a tensor.");
   info.Property("run", [](const CheckpointInfo& i) { return i.id.run; })
       .Property("step", [](const CheckpointInfo& i) { return i.id.step; })
       .Property("created", UtcTime, "datetime.datetime in UTC, to the microsecond.")
       .Field("parent", &CheckpointInfo::parent, "The step it was saved against, or None.")
       .Field("num_tensors", &CheckpointInfo::num_tensors)
       .Field("logical_bytes", &CheckpointInfo::logical_bytes, "Raw bytes of all tensors.")
-      .Field("new_bytes", &CheckpointInfo::new_bytes, "Raw bytes that were not in the store before.")
+      .Field("new_bytes", &CheckpointInfo::new_bytes,
+             "Raw bytes that were not in the store before.")
       .Field("stored_bytes", &CheckpointInfo::stored_bytes, "Encoded bytes of those.")
       .Field("metrics", &CheckpointInfo::metrics)
       .Field("tags", &CheckpointInfo::tags)
@@ -159,7 +160,8 @@ void BindHistory(nb::module_& module) {
       .Field("changed_bytes", &TensorDiff::changed_bytes)
       .Field("values", &TensorDiff::values, "ValueDiff when it was asked for and can be had.")
       .Done();
-  RecordClass<CheckpointDiff> diff(module, "CheckpointDiff", "What differs between two checkpoints.");
+  RecordClass<CheckpointDiff> diff(module, "CheckpointDiff",
+                                   "What differs between two checkpoints.");
   diff.Field("added", &CheckpointDiff::added)
       .Field("removed", &CheckpointDiff::removed)
       .Field("changed", &CheckpointDiff::changed)

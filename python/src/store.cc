@@ -34,8 +34,26 @@ std::vector<CheckpointId> ToIds(const std::vector<IdTuple>& tuples) {
   return ids;
 }
 
+// Made at the first open of a process.
+const ForkGuard& FirstOpen() {
+  static const ForkGuard guard;
+  return guard;
+}
+
+// RocksDB and TBB keep threads for the whole process. A forked child has none of them and cannot
+// start others, so that a write there would wait for ever.
+void CheckMayWrite() {
+  if (!FirstOpen().InChild()) return;
+  throw ForkedError(
+      "this process was forked from one that had opened a store: it can open stores for reading "
+      "only. "
+      "Start a child that writes with the \"spawn\" or \"forkserver\" method");
+}
+
 Handle OpenStore(const std::string& path, std::string_view mode, std::string_view compression,
                  uint64_t pipeline_budget_bytes, int num_threads) {
+  FirstOpen();
+  if (mode != "r") CheckMayWrite();
   const StoreOptions options{.compression = ParseCompression(compression),
                              .pipeline_budget_bytes = pipeline_budget_bytes,
                              .num_threads = num_threads};
@@ -48,7 +66,8 @@ Handle OpenStore(const std::string& path, std::string_view mode, std::string_vie
         ValueOrThrow(Store::OpenOrCreate(path, {.store = options})), path);
   }
   if (mode == "w") {
-    return std::make_shared<StoreHandle>(ValueOrThrow(Store::Create(path, {.store = options})), path);
+    return std::make_shared<StoreHandle>(ValueOrThrow(Store::Create(path, {.store = options})),
+                                         path);
   }
   throw StatusError(
       Status::InvalidArgument("mode \"" + std::string(mode) + "\" is not \"r\", \"a\" or \"w\""));
@@ -83,8 +102,8 @@ IdTuple Resolve(const Handle& store, std::string_view expression) {
 
 std::vector<RetentionDecision> DecideForget(
     const Handle& store, const std::string& run, uint64_t keep_last, uint64_t keep_every,
-    const std::vector<std::tuple<std::string, bool, uint64_t>>& keep_best, int64_t keep_within_seconds,
-    const std::vector<std::string>& keep_tags) {
+    const std::vector<std::tuple<std::string, bool, uint64_t>>& keep_best,
+    int64_t keep_within_seconds, const std::vector<std::string>& keep_tags) {
   RetentionPolicy policy{.keep_last = keep_last,
                          .keep_every = keep_every,
                          .keep_within = std::chrono::seconds(keep_within_seconds),
@@ -100,9 +119,8 @@ std::vector<RetentionDecision> DecideForget(
 std::vector<SaveReport> CopyTo(const Handle& store, const Handle& destination,
                                const std::vector<IdTuple>& ids, const std::string& run,
                                std::string_view on_existing, const nb::object& progress) {
-  const CopyOptions options{.run = run,
-                            .on_existing = ParseOnExisting(on_existing),
-                            .progress = MakeProgress(progress)};
+  const CopyOptions options{
+      .run = run, .on_existing = ParseOnExisting(on_existing), .progress = MakeProgress(progress)};
   const std::vector<CheckpointId> wanted = ToIds(ids);
   return store->With(*destination, [&](Store& from, Store& to) {
     return ValueOrThrow(from.CopyTo(&to, wanted, options));
@@ -119,6 +137,7 @@ CheckReport Check(const Handle& store, bool read_data, double read_data_fraction
 
 BackupReport MakeBackup(const std::string& store, const std::string& destination, bool read_data,
                         const nb::object& progress) {
+  CheckMayWrite();
   const BackupOptions options{.read_data = read_data, .progress = MakeProgress(progress)};
   const nb::gil_scoped_release release;
   return ValueOrThrow(BackUp(store, destination, options));
@@ -127,7 +146,9 @@ BackupReport MakeBackup(const std::string& store, const std::string& destination
 void BindLooking(nb::class_<StoreHandle>& store) {
   store
       .def("list_runs",
-           [](const Handle& h) { return h->With([](Store& s) { return ValueOrThrow(s.ListRuns()); }); })
+           [](const Handle& h) {
+             return h->With([](Store& s) { return ValueOrThrow(s.ListRuns()); });
+           })
       .def(
           "list_checkpoints",
           [](const Handle& h, std::string_view run) {
@@ -147,15 +168,16 @@ void BindLooking(nb::class_<StoreHandle>& store) {
           [](const Handle& h, const IdTuple& before, const IdTuple& after, bool values) {
             const DiffOptions options{.include = {}, .values = values};
             return h->With([&](Store& s) {
-              return ValueOrThrow(s.Diff({before.first, before.second}, {after.first, after.second},
-                                         options));
+              return ValueOrThrow(
+                  s.Diff({before.first, before.second}, {after.first, after.second}, options));
             });
           },
           nb::arg("before"), nb::arg("after"), nb::arg("values"))
       .def("check", Check, nb::arg("read_data"), nb::arg("read_data_fraction"),
            nb::arg("progress").none())
-      .def("stats",
-           [](const Handle& h) { return h->With([](Store& s) { return ValueOrThrow(s.Stats()); }); })
+      .def(
+          "stats",
+          [](const Handle& h) { return h->With([](Store& s) { return ValueOrThrow(s.Stats()); }); })
       .def("catch_up",
            [](const Handle& h) { h->With([](Store& s) { ThrowIfError(s.CatchUp()); }); });
 }
@@ -200,8 +222,9 @@ void BindChanging(nb::class_<StoreHandle>& store) {
 
 void BindSpaceCalls(nb::class_<StoreHandle>& store) {
   store
-      .def("decide_forget", DecideForget, nb::arg("run"), nb::arg("keep_last"), nb::arg("keep_every"),
-           nb::arg("keep_best"), nb::arg("keep_within_seconds"), nb::arg("keep_tags"))
+      .def("decide_forget", DecideForget, nb::arg("run"), nb::arg("keep_last"),
+           nb::arg("keep_every"), nb::arg("keep_best"), nb::arg("keep_within_seconds"),
+           nb::arg("keep_tags"))
       .def(
           "forecast_drop",
           [](const Handle& h, const std::vector<IdTuple>& ids) {

@@ -67,16 +67,18 @@ void Abandon(WriterHandle* writer) {
 
 void BindWriter(nb::module_& module) {
   nb::class_<WriterHandle>(module, "Writer", "A save in progress.")
-      .def("put", Put, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"),
-           nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
-           nb::arg("alias_of"),
-           "Adds a tensor. `strides` counts elements, and is empty for a dense tensor. `address` is "
-           "memory of `owner`, which lives until the save is over.")
+      .def(
+          "put", Put, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"),
+          nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
+          nb::arg("alias_of"),
+          "Adds a tensor. `strides` counts elements, and is empty for a dense tensor. `address` is "
+          "memory of `owner`, which lives until the save is over.")
       .def("put_bytes", PutBytes, nb::arg("name"), nb::arg("value"))
       .def(
           "set_progress",
           [](WriterHandle* writer, const TrainerProgress& progress) {
-            writer->With([&](CheckpointWriter& w) { ThrowIfError(w.SetTrainerProgress(progress)); });
+            writer->With(
+                [&](CheckpointWriter& w) { ThrowIfError(w.SetTrainerProgress(progress)); });
           },
           nb::arg("progress"))
       .def(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from . import safetensors
 from ._checkpoint import Checkpoint
+from ._core import VERSION as __version__
 from ._core import (
     BackupReport,
     CheckpointDiff,
@@ -29,7 +30,6 @@ from ._core import (
     TensorDiff,
     ValueDiff,
 )
-from ._core import VERSION as __version__
 from ._errors import (
     AbortedError,
     AlreadyExistsError,

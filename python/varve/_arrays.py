@@ -66,7 +66,7 @@ def as_numpy(value: object) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)  # type: ignore[arg-type]
+        return np.from_dlpack(value)
     return np.asarray(value)
 
 
@@ -158,8 +158,8 @@ class Target:
     InvalidArgumentError: another dtype or shape, or memory that cannot be written.
     """
 
-    def __init__(self, name: str, out: object, dtype: DType, shape: tuple[int, ...]) -> None:
-        self._out: Any = out
+    def __init__(self, name: str, out: Any, dtype: DType, shape: tuple[int, ...]) -> None:
+        self._out = out
         self._dtype = dtype
         self._shape = shape
         if is_torch(out):

@@ -132,7 +132,7 @@ class Checkpoint:
         return f"{self.run}@{self.step}"
 
     def __repr__(self) -> str:
-        return f"<varve.Checkpoint {self}: {self._info.num_tensors} tensors, {human_bytes(self._info.logical_bytes)}>"
+        return f"<varve.Checkpoint {self}: {len(self)} tensors, {human_bytes(self._info.logical_bytes)}>"
 
     def _repr_html_(self) -> str:
         shown = self.values()
@@ -153,7 +153,7 @@ class Checkpoint:
     def _infos(self) -> dict[str, _core.TensorInfo]:
         if self._listed is None:
             infos: dict[str, _core.TensorInfo] = {}
-            for info in self._reader.list():
+            for info in self._reader.list_tensors():
                 infos.setdefault(info.name, info)
             self._listed = infos
         return self._listed

@@ -30,7 +30,16 @@ class StepList(list[_core.CheckpointInfo]):
         """A pandas.DataFrame with one row a step and one column a metric. Imports pandas."""
         import pandas
 
-        plain = [name for name in _core.CheckpointInfo._fields if name not in ("metrics", "parent")]
+        plain = (
+            "run",
+            "step",
+            "created",
+            "num_tensors",
+            "logical_bytes",
+            "new_bytes",
+            "stored_bytes",
+            "tags",
+        )
         rows = [{**{name: getattr(info, name) for name in plain}, **info.metrics} for info in self]
         return pandas.DataFrame(rows)
 
@@ -373,8 +382,9 @@ class Store:
     ) -> list[_core.SaveReport]:
         """Saves checkpoints in another store, all of them when `steps` is None.
 
-        `destination` is a store, or a path that is opened with "a" and closed. `run` "" keeps each step's own.
-        The first error, or Ctrl-C, ends the copy between two steps, and what was copied stays.
+        `destination` is a store, or a path that is opened with "a" and closed. `run` "" keeps the
+        run of each step. The first error, or Ctrl-C, ends the copy between two steps, and
+        what was copied stays.
         """
         if not isinstance(destination, Store):
             with open(destination, "a") as store:

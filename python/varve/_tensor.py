@@ -130,7 +130,8 @@ class Tensor:
         return self._checkpoint.read(self.name, framework="torch")
 
     def __repr__(self) -> str:
-        return f"<varve.Tensor {self.name!r}: {self._dtype.name} {list(self._shape)}, {human_bytes(self.nbytes)}>"
+        kind = f"{self._dtype.name} {list(self._shape)}"
+        return f"<varve.Tensor {self.name!r}: {kind}, {human_bytes(self.nbytes)}>"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[str, object]] = [
@@ -186,7 +187,7 @@ def _plan(
     return ranges, tuple(rest)
 
 
-def _cover(part: _Index, length: int, axis: int) -> tuple[tuple[int, int], _Index]:
+def _cover(part: Any, length: int, axis: int) -> tuple[tuple[int, int], _Index]:
     if isinstance(part, slice):
         taken = range(length)[part]
         if not taken:
@@ -201,8 +202,8 @@ def _cover(part: _Index, length: int, axis: int) -> tuple[tuple[int, int], _Inde
         i = operator.index(part)
     except TypeError:
         raise TypeError(
-            f"a checkpoint's tensor takes integers, slices, ... and None, not {type(part).__name__}: read it, "
-            "then index the array"
+            f"a checkpoint's tensor takes integers, slices, ... and None, not {type(part).__name__}: "
+            "read it, then index the array"
         ) from None
     if not -length <= i < length:
         raise IndexError(f"index {i} is out of bounds for axis {axis} with size {length}")

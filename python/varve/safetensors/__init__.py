@@ -39,7 +39,7 @@ def save_file(
         with builtins.open(unfinished, "wb") as file:
             file.write(build_header(specs, metadata))
             for spec in specs:
-                file.write(memoryview(_bytes_of(given[spec.name])))
+                file.write(_bytes_of(given[spec.name]).data)
         os.replace(unfinished, path)
     except BaseException:
         if os.path.exists(unfinished):

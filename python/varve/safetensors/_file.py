@@ -157,7 +157,8 @@ class File:
         shape, offsets = tuple(value["shape"]), value["data_offsets"]
         if len(offsets) != 2 or offsets[1] - offsets[0] != dtype.num_bytes(shape):
             raise CorruptionError(
-                f"{where}: {dtype.name} {list(shape)} has {dtype.num_bytes(shape)} bytes, its offsets are {offsets}"
+                f"{where}: {dtype.name} {list(shape)} has {dtype.num_bytes(shape)} bytes, "
+                f"its offsets are {offsets}"
             )
         return Entry(dtype, shape, offsets[0], offsets[1])
 
