@@ -36,8 +36,8 @@ def random_bytes(rng, dtype, shape):
     """An array of random elements of a NumPy dtype, some of them NaN where there are any."""
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
-    if dtype.name.startswith(("float4", "float6")):
-        return rng.integers(0, 16 if "4" in dtype.name else 64, shape).astype(np.uint8).view(dtype)
+    if dtype.name.startswith(("float4_", "float6_")):
+        return rng.integers(0, 16 if dtype.name.startswith("float4_") else 64, shape).astype(np.uint8).view(dtype)
     count = int(np.prod(shape)) * dtype.itemsize
     return rng.integers(0, 256, count).astype(np.uint8).view(dtype).reshape(shape)
 

@@ -89,7 +89,8 @@ def pack(array: Array, dtype: DType) -> Bytes:
     words = np.zeros(padded.size // per_group, np.uint32)
     for i in range(per_group):
         words |= padded[i::per_group] << np.uint32(i * dtype.bits)
-    return words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :group_bytes].reshape(-1)
+    groups = words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :group_bytes]
+    return np.ascontiguousarray(groups).reshape(-1)
 
 
 def unpack(stored: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
