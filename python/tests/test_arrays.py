@@ -8,9 +8,8 @@ import unittest
 
 import ml_dtypes
 import numpy as np
-from support import StoreTest, equal_bits, random_bytes
-
 import varve
+from support import StoreTest, equal_bits, random_bytes
 from varve import _arrays, _dtypes
 
 
@@ -124,7 +123,9 @@ class SliceTest(StoreTest):
         def part(length):
             if choice.random() < 0.3:
                 return choice.randrange(-length, length)
-            ends = [choice.choice([None, choice.randrange(-length - 2, length + 2)]) for _ in range(2)]
+            ends = [
+                choice.choice([None, choice.randrange(-length - 2, length + 2)]) for _ in range(2)
+            ]
             return slice(*ends, choice.choice([None, 1, 2, 5, -1, -3]))
 
         indices = [

@@ -7,15 +7,17 @@ import math
 import unittest
 
 import numpy as np
-from support import StoreTest
-
 import varve
+from support import StoreTest
 
 
 def tree(seed=0):
     rng = np.random.default_rng(seed)
     return {
-        "model": {"wte": rng.standard_normal((40, 16)).astype(np.float32), "layers": [np.ones(3), np.zeros(3)]},
+        "model": {
+            "wte": rng.standard_normal((40, 16)).astype(np.float32),
+            "layers": [np.ones(3), np.zeros(3)],
+        },
         "step": 7,
     }
 
@@ -66,14 +68,18 @@ class SaveTest(StoreTest):
 
     def test_a_tree(self):
         with self.open() as store:
-            report = store.save(5, tree(), run="exp", metrics={"loss": math.inf}, state={"epoch": 3})
+            report = store.save(
+                5, tree(), run="exp", metrics={"loss": math.inf}, state={"epoch": 3}
+            )
             self.assertEqual((report.run, report.step, report.num_tensors), ("exp", 5, 4))
             checkpoint = store["exp@latest"]
             self.assertEqual(
                 checkpoint.keys(), ["model.layers.0", "model.layers.1", "model.wte", "step"]
             )
             self.assertEqual(checkpoint["step"][()], 7)
-            self.assertEqual(list(checkpoint.load(["model.l*", "step"])), checkpoint.keys()[:2] + ["step"])
+            self.assertEqual(
+                list(checkpoint.load(["model.l*", "step"])), checkpoint.keys()[:2] + ["step"]
+            )
             self.assertEqual(checkpoint.state, {"epoch": 3})
             self.assertEqual(list(checkpoint), checkpoint.keys())
             self.assertEqual([t.name for t in checkpoint.values()], checkpoint.keys())
@@ -82,7 +88,13 @@ class SaveTest(StoreTest):
 
     def test_trees_that_are_refused(self):
         with self.open() as store:
-            for bad in ({"a": None}, {"a": "text"}, {(1, 2): np.ones(2)}, np.ones(2), {"a.b": 1, "a": {"b": 2}}):
+            for bad in (
+                {"a": None},
+                {"a": "text"},
+                {(1, 2): np.ones(2)},
+                np.ones(2),
+                {"a.b": 1, "a": {"b": 2}},
+            ):
                 with self.assertRaises(varve.InvalidArgumentError):
                     store.save(1, bad)
             self.assertEqual(store.runs(), [])
@@ -130,7 +142,12 @@ class StateTest(StoreTest):
             "global_step": 12,
             "last_loss": 0.1 + 0.2,
             "best_metric": -math.inf,
-            "lr_scheduler": {"last_lr": [0.1, 1e-300], "gamma": 0.9, "warm": True, "name": "cosine"},
+            "lr_scheduler": {
+                "last_lr": [0.1, 1e-300],
+                "gamma": 0.9,
+                "warm": True,
+                "name": "cosine",
+            },
             "rng": [{"rank": 0, "generator": "cpu", "state": bytes(range(256))}],
             "big": 2**80,
             "int": -(2**63),
@@ -178,7 +195,9 @@ class LookTest(StoreTest):
         super().setUp()
         self.store = self.open()
         for step, loss in [(100, 3.0), (200, 1.0), (300, 2.0)]:
-            self.store.save(step, {"a": np.full(4, step), "same": np.ones(4)}, metrics={"loss": loss})
+            self.store.save(
+                step, {"a": np.full(4, step), "same": np.ones(4)}, metrics={"loss": loss}
+            )
         self.store.tag(200, "good")
 
     def test_step_expressions(self):
@@ -206,7 +225,9 @@ class LookTest(StoreTest):
         store = self.store
         self.assertEqual([info.step for info in store.steps()], [100, 200, 300])
         info = store.steps()[1]
-        self.assertEqual((info.tags, info.metrics, info.parent.step), (["good"], {"loss": 1.0}, 100))
+        self.assertEqual(
+            (info.tags, info.metrics, info.parent.step), (["good"], {"loss": 1.0}, 100)
+        )
         age = datetime.datetime.now(datetime.timezone.utc) - info.created
         self.assertLess(abs(age), datetime.timedelta(hours=1))
         self.assertEqual([(run.name, run.num_steps) for run in store.runs()], [("main", 3)])

@@ -5,9 +5,8 @@ import importlib.util
 import unittest
 
 import numpy as np
-from support import StoreTest
-
 import varve
+from support import StoreTest
 from varve import _arrays, _dtypes
 
 if importlib.util.find_spec("torch") is None:
@@ -34,7 +33,9 @@ class TorchTest(StoreTest):
             loaded = store[1].load(framework="torch")
             for name, value in saved.items():
                 with self.subTest(name):
-                    self.assertEqual((loaded[name].dtype, loaded[name].shape), (value.dtype, value.shape))
+                    self.assertEqual(
+                        (loaded[name].dtype, loaded[name].shape), (value.dtype, value.shape)
+                    )
                     self.assertEqual(raw(loaded[name]), raw(value))
                     out = torch.zeros(6, 32, dtype=torch.uint8).view(value.dtype)
                     self.assertIs(store[1].read(name, out=out), out)
