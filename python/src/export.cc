@@ -13,10 +13,10 @@ namespace {
 
 // NumPy cannot say bfloat16 through DLPack. This says it for memory of `owner`.
 nb::ndarray<nb::array_api> ExportBfloat16(uintptr_t address, const std::vector<size_t>& shape,
-                             nb::handle owner) {
+                                          nb::handle owner) {
   const nb::dlpack::dtype bfloat16{static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
-  return nb::ndarray<nb::array_api>(reinterpret_cast<void*>(address), shape.size(), shape.data(), owner, nullptr,
-                       bfloat16);
+  return nb::ndarray<nb::array_api>(reinterpret_cast<void*>(address), shape.size(), shape.data(),
+                                    owner, nullptr, bfloat16);
 }
 
 }  // namespace

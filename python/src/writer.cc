@@ -67,12 +67,11 @@ void Abandon(WriterHandle* writer) {
 
 void BindWriter(nb::module_& module) {
   nb::class_<WriterHandle>(module, "Writer", "A save in progress.")
-      .def(
-          "put", Put, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"),
-          nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
-          nb::arg("alias_of"),
-          "Adds a tensor. `strides` counts elements, and is empty for a dense tensor. `address` is "
-          "memory of `owner`, which lives until the save is over.")
+      .def("put", Put, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"),
+           nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
+           nb::arg("alias_of"),
+           "Adds a tensor. `strides` counts elements, and is empty for a dense tensor.\n"
+           "`address` is memory of `owner`, which lives until the save is over.")
       .def("put_bytes", PutBytes, nb::arg("name"), nb::arg("value"))
       .def(
           "set_progress",

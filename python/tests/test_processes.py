@@ -262,7 +262,7 @@ class MemoryTest(StoreTest):
                 once(step % 10)
             gc.collect()
             before = resident_bytes()
-            for step in range(600):
+            for step in range(300):
                 once(step % 10)
             gc.collect()
             self.assertLess(resident_bytes() - before, 24 << 20)
