@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "bindings.h"
+#include "python/src/bindings.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "handles.h"
+#include "python/src/handles.h"
 
 #include <pthread.h>
 

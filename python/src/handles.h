@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "errors.h"
+#include "python/src/errors.h"
 #include "varve/store.h"
 
 namespace varve::python {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
 
-#include "bindings.h"
-#include "errors.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
 #include "varve/version.h"
 
 NB_MODULE(_core, module) {

@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "bindings.h"
-#include "errors.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
 
 namespace nb = nanobind;
 

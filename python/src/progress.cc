@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings.h"
+#include "python/src/bindings.h"
 #include "varve/trainer_progress.h"
 
 namespace nb = nanobind;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings.h"
+#include "python/src/bindings.h"
 #include "varve/store.h"
 
 namespace nb = nanobind;

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "bindings.h"
-#include "errors.h"
-#include "handles.h"
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "python/src/handles.h"
 
 namespace nb = nanobind;
 
