@@ -27,7 +27,7 @@ def tensors():
     return found
 
 
-class FileTest(StoreTest):
+class FilesTest(StoreTest):
     def test_files_are_equal_bit_for_bit(self):
         ours, theirs = self.folder / "ours", self.folder / "theirs"
         for given, metadata in [(tensors(), None), (tensors(), {"format": "np"}), ({}, None)]:

@@ -180,7 +180,7 @@ class Target:
             found, found_shape = _dtypes.of_numpy(self._out.dtype), self._out.shape
             dense = self._out.flags.c_contiguous and found.bits >= 8
             address = _address(self._out) if dense else 0
-        if (found.name, found_shape) != (dtype.name, shape):
+        if found is not dtype or found_shape != shape:
             raise InvalidArgumentError(
                 f"tensor {name} is {dtype.name} {list(shape)}, and the array to read into is "
                 f"{found.name} {list(found_shape)}"
