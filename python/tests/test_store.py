@@ -2,8 +2,10 @@
 """Stores: saving, looking, changing, space, errors, and what notebooks show."""
 
 import datetime
+import importlib.util
 import json
 import math
+import shutil
 import unittest
 
 import numpy as np
@@ -237,6 +239,13 @@ class LookTest(StoreTest):
         self.assertEqual((diff.unchanged, [t.name for t in diff.changed]), (["same"], ["a"]))
         self.assertEqual(diff.changed[0].values.max_abs, 200)
 
+    def test_steps_as_a_frame(self):
+        if importlib.util.find_spec("pandas") is None:
+            self.skipTest("pandas is not installed")
+        frame = self.store.steps().to_pandas()
+        self.assertEqual(frame["step"].tolist(), [100, 200, 300])
+        self.assertEqual(frame["loss"].tolist(), [3.0, 1.0, 2.0])
+
     def test_annotate_fork_rewind(self):
         store = self.store
         store.set_metrics("best:loss", {"accuracy": 0.25})
@@ -347,7 +356,6 @@ class ErrorTest(StoreTest):
             store.save(1, {"a": data})
         broken = self.folder / "broken"
         varve.backup(self.path, broken)
-        self.addCleanup(lambda: None)
         for path in broken.rglob("*.sst"):
             content = bytearray(path.read_bytes())
             if len(content) > 100_000:
@@ -357,8 +365,6 @@ class ErrorTest(StoreTest):
             with self.assertRaisesRegex(varve.CorruptionError, "a"):
                 store[1]["a"][...]
             self.assertFalse(store.check(read_data=True).ok)
-        import shutil
-
         shutil.rmtree(broken)
 
     def test_closed(self):
