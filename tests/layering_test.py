@@ -42,6 +42,7 @@ ROOMS = {
     "cuda": ["cuda"],
     "cli": ["cli/formats", "cli", "cli/foreign", "cli/manual", "cli/verbs", "cli/main.cc"],
     "examples": ["examples"],
+    "python": ["python/src"],
 }
 # Whose rooms each folder may include, besides its own.
 FOLDERS_BELOW = {
@@ -53,6 +54,7 @@ FOLDERS_BELOW = {
     "cuda": {"include/varve", "base", "codec"},
     "cli": {"include/varve", "base", "codec", "store"},
     "examples": {"include/varve"},
+    "python": {"include/varve"},
 }
 # The public headers of the hooks. A user of a store alone gets none of them.
 HOOKS = {

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/nanobind.h>
+
+#include "python/src/bindings.h"
+#include "python/src/errors.h"
+#include "varve/version.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The C++ part of varve. Private: use the package varve.";
+  module.attr("VERSION") = VARVE_VERSION_STRING;
+  varve::python::RegisterErrors();
+  varve::python::BindRecords(module);
+  varve::python::BindProgress(module);
+  varve::python::BindWriter(module);
+  varve::python::BindReader(module);
+  varve::python::BindStore(module);
+  varve::python::BindExport(module);
+}

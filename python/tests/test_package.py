@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package: its names, its types, and the page about it."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import varve
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class PackageTest(unittest.TestCase):
+    def test_names_and_docstrings(self):
+        for name in varve.__all__:
+            self.assertTrue(hasattr(varve, name), name)
+        for holder in (varve.Store, varve.Checkpoint, varve.Step, varve.Tensor, varve.safe_open):
+            self.assertTrue(holder.__doc__, holder)
+        self.assertIn(f'"{varve.__version__}"', (ROOT / "include/varve/version.h").read_text())
+
+    def test_the_stub_is_that_of_the_module(self):
+        if importlib.util.find_spec("nanobind") is None:
+            self.skipTest("nanobind is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            made = pathlib.Path(folder) / "_core.pyi"
+            subprocess.run(
+                [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "varve._core", "-o", made],
+                check=True,
+            )
+            expected = "# SPDX-License-Identifier: Apache-2.0\n" + made.read_text()
+        self.assertEqual((ROOT / "python/varve/_core.pyi").read_text(), expected)
+
+    def test_the_types(self):
+        if importlib.util.find_spec("mypy") is None:
+            self.skipTest("mypy is not installed")
+        checked = subprocess.run(
+            [sys.executable, "-m", "mypy", "--cache-dir", os.devnull],
+            cwd=ROOT / "python",
+            env={**os.environ, "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(checked.returncode, 0, checked.stdout)
+
+
+class SnippetsTest(unittest.TestCase):
+    def test_each_snippet_of_the_page_runs(self):
+        text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        snippets = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+        self.assertGreater(len(snippets), 3)
+        here = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            self.addCleanup(os.chdir, here)
+            os.chdir(folder)
+            names = {"__name__": "page"}
+            for match in snippets:
+                code = match.group(1)
+                if "torch" in code and importlib.util.find_spec("torch") is None:
+                    continue
+                line = text.count("\n", 0, match.start(1))
+                exec(compile("\n" * line + code, str(ROOT / "docs/python.md"), "exec"), names)
+            with varve.open("ckpt") as store:
+                self.assertTrue(store.check(read_data=True).ok)
+            os.chdir(here)
+
+
+if __name__ == "__main__":
+    unittest.main()

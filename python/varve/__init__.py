@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""varve: an embedded store for the checkpoints of trainings.
+
+with varve.open("ckpt", "a") as store:
+    with store.save(100, metrics={"loss": 2.1}) as step:
+        step["model.wte"] = wte
+    wte = store["latest"]["model.wte"][...]
+"""
+
+from __future__ import annotations
+
+from . import safetensors
+from ._checkpoint import Checkpoint
+from ._core import VERSION as __version__
+from ._core import (
+    BackupReport,
+    CheckpointDiff,
+    CheckpointId,
+    CheckpointInfo,
+    CheckReport,
+    DropForecast,
+    DropReport,
+    ReclaimReport,
+    RetentionDecision,
+    RewindReport,
+    RunInfo,
+    SaveReport,
+    StoreStats,
+    TensorChange,
+    TensorDiff,
+    ValueDiff,
+)
+from ._errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CorruptionError,
+    Error,
+    FailedPreconditionError,
+    ForkedError,
+    InvalidArgumentError,
+    IOError,  # noqa: A004
+    LockedError,
+    NotFoundError,
+    UnavailableError,
+)
+from ._safe_open import safe_open
+from ._step import Step
+from ._store import ForgetReport, StepList, Store, backup, open  # noqa: A004
+from ._tensor import Tensor
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "BackupReport",
+    "CheckReport",
+    "Checkpoint",
+    "CheckpointDiff",
+    "CheckpointId",
+    "CheckpointInfo",
+    "CorruptionError",
+    "DropForecast",
+    "DropReport",
+    "Error",
+    "FailedPreconditionError",
+    "ForgetReport",
+    "ForkedError",
+    "IOError",
+    "InvalidArgumentError",
+    "LockedError",
+    "NotFoundError",
+    "ReclaimReport",
+    "RetentionDecision",
+    "RewindReport",
+    "RunInfo",
+    "SaveReport",
+    "Step",
+    "StepList",
+    "Store",
+    "StoreStats",
+    "Tensor",
+    "TensorChange",
+    "TensorDiff",
+    "UnavailableError",
+    "ValueDiff",
+    "__version__",
+    "backup",
+    "open",
+    "safe_open",
+    "safetensors",
+]

@@ -1,0 +1,591 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ part of varve. Private: use the package varve."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+VERSION: str = '0.1.0'
+
+class CheckpointId:
+    """A step of a run, by name."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class CheckpointInfo:
+    """What the store knows of a checkpoint without reading a tensor."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def created(self) -> Any:
+        """datetime.datetime in UTC, to the microsecond."""
+
+    @property
+    def parent(self) -> CheckpointId | None:
+        """The step it was saved against, or None."""
+
+    @property
+    def num_tensors(self) -> int: ...
+
+    @property
+    def logical_bytes(self) -> int:
+        """Raw bytes of all tensors."""
+
+    @property
+    def new_bytes(self) -> int:
+        """Raw bytes that were not in the store before."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Encoded bytes of those."""
+
+    @property
+    def metrics(self) -> dict[str, float]: ...
+
+    @property
+    def tags(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class RunInfo:
+    """A run of a store."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def forked_from(self) -> CheckpointId | None: ...
+
+    @property
+    def num_steps(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class TensorInfo:
+    """What the store knows of a tensor."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> list[int]: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def derived_from(self) -> str: ...
+
+    @property
+    def alias_of(self) -> str: ...
+
+    @property
+    def logical_bytes(self) -> int: ...
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def num_shards(self) -> int: ...
+
+    @property
+    def digest(self) -> str | None:
+        """32 hexadecimal digits, or None where it is not known."""
+
+    def __repr__(self) -> str: ...
+
+class CodecUse:
+    """Bytes of chunks by how they are predicted."""
+
+    @property
+    def codec(self) -> str: ...
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def raw_bytes(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class CoderUse:
+    """The same bytes by the coder of each plane."""
+
+    @property
+    def coder(self) -> str: ...
+
+    @property
+    def num_planes(self) -> int: ...
+
+    @property
+    def raw_bytes(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class SaveReport:
+    """What a save stored, and what it cost."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def num_tensors(self) -> int: ...
+
+    @property
+    def logical_bytes(self) -> int:
+        """Raw bytes of all tensors."""
+
+    @property
+    def new_bytes(self) -> int:
+        """Raw bytes that were not in the store before."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Encoded bytes of those."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def by_codec(self) -> list[CodecUse]: ...
+
+    @property
+    def by_coder(self) -> list[CoderUse]: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class TensorChange:
+    """A step at which a tensor changed."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def changed_chunks(self) -> int: ...
+
+    @property
+    def changed_bytes(self) -> int:
+        """Raw bytes of those."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Encoded bytes stored for them."""
+
+    def __repr__(self) -> str: ...
+
+class ValueDiff:
+    """How the elements of a tensor differ."""
+
+    @property
+    def num_elements(self) -> int: ...
+
+    @property
+    def changed_elements(self) -> int: ...
+
+    @property
+    def max_abs(self) -> float:
+        """max |b - a|"""
+
+    @property
+    def relative_norm(self) -> float:
+        """||b - a|| / ||a||"""
+
+    def __repr__(self) -> str: ...
+
+class TensorDiff:
+    """A tensor that differs between two steps."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shard(self) -> int: ...
+
+    @property
+    def reshaped(self) -> bool:
+        """Another dtype or shape: all of it has changed."""
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def changed_chunks(self) -> int: ...
+
+    @property
+    def changed_bytes(self) -> int: ...
+
+    @property
+    def values(self) -> ValueDiff | None:
+        """ValueDiff when it was asked for and can be had."""
+
+    def __repr__(self) -> str: ...
+
+class CheckpointDiff:
+    """What differs between two checkpoints."""
+
+    @property
+    def added(self) -> list[str]: ...
+
+    @property
+    def removed(self) -> list[str]: ...
+
+    @property
+    def changed(self) -> list[TensorDiff]: ...
+
+    @property
+    def unchanged(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class ReclaimReport:
+    """What a reclaim gave back."""
+
+    @property
+    def freed_bytes(self) -> int: ...
+
+    @property
+    def rewritten_bytes(self) -> int: ...
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    @property
+    def disk_bytes_before(self) -> int: ...
+
+    @property
+    def disk_bytes_after(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class DropReport:
+    """What a drop did."""
+
+    @property
+    def dropped(self) -> list[CheckpointId]: ...
+
+    @property
+    def reclaim(self) -> ReclaimReport: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class DropForecast:
+    """What a drop would give back."""
+
+    @property
+    def freed_now(self) -> int: ...
+
+    @property
+    def freed_later(self) -> int: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class RetentionDecision:
+    """Whether a policy keeps a step, and why."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def keep(self) -> bool: ...
+
+    @property
+    def reasons(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class RewindReport:
+    """Where a rewind moved the later steps."""
+
+    @property
+    def fork(self) -> str:
+        """The run that holds them. Empty: there were none."""
+
+    @property
+    def moved(self) -> list[int]: ...
+
+    def __repr__(self) -> str: ...
+
+class CheckReport:
+    """What a check of the store found."""
+
+    @property
+    def ok(self) -> bool:
+        """True: no error."""
+
+    @property
+    def errors(self) -> list[str]: ...
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def num_tensors(self) -> int: ...
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class StoreStats:
+    """Sizes of a store, in bytes."""
+
+    @property
+    def format_version(self) -> int: ...
+
+    @property
+    def num_runs(self) -> int: ...
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    @property
+    def logical_bytes(self) -> int: ...
+
+    @property
+    def unique_bytes(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    @property
+    def disk_bytes(self) -> int: ...
+
+    @property
+    def num_files(self) -> int: ...
+
+    @property
+    def by_codec(self) -> list[CodecUse]: ...
+
+    @property
+    def by_coder(self) -> list[CoderUse]: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
+class BackupReport:
+    """What a backup copied."""
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def copied_files(self) -> int: ...
+
+    @property
+    def copied_bytes(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def __repr__(self) -> str: ...
+
+class TrainerProgress:
+    """What a trainer remembers besides tensors."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def global_step(self) -> int: ...
+
+    @global_step.setter
+    def global_step(self, arg: int, /) -> None: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @epoch.setter
+    def epoch(self, arg: int, /) -> None: ...
+
+    @property
+    def consumed_samples(self) -> int: ...
+
+    @consumed_samples.setter
+    def consumed_samples(self, arg: int, /) -> None: ...
+
+    @property
+    def best_metric(self) -> float: ...
+
+    @best_metric.setter
+    def best_metric(self, arg: float, /) -> None: ...
+
+    @property
+    def last_loss(self) -> float: ...
+
+    @last_loss.setter
+    def last_loss(self, arg: float, /) -> None: ...
+
+    @property
+    def lr_scheduler(self) -> dict[str, int | float | str | list[float]]: ...
+
+    @lr_scheduler.setter
+    def lr_scheduler(self, arg: Mapping[str, int | float | str | Sequence[float]], /) -> None: ...
+
+    @property
+    def loss_scaler(self) -> dict[str, int | float | str | list[float]]: ...
+
+    @loss_scaler.setter
+    def loss_scaler(self, arg: Mapping[str, int | float | str | Sequence[float]], /) -> None: ...
+
+    @property
+    def extra(self) -> dict[str, int | float | str | list[float]]: ...
+
+    @extra.setter
+    def extra(self, arg: Mapping[str, int | float | str | Sequence[float]], /) -> None: ...
+
+    @property
+    def rng(self) -> list[tuple[int, str, bytes]]:
+        """A list of (rank, generator, state)."""
+
+    @rng.setter
+    def rng(self, arg: Sequence[tuple[int, str, bytes]], /) -> None: ...
+
+class Writer:
+    """A save in progress."""
+
+    def put(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], address: int, owner: object, role: str, derived_from: str, alias_of: str) -> None:
+        """
+        Adds a tensor. `strides` counts elements, and is empty for a dense tensor.
+        `address` is memory of `owner`, which lives until the save is over.
+        """
+
+    def put_bytes(self, name: str, value: bytes) -> None: ...
+
+    def set_progress(self, progress: TrainerProgress) -> None: ...
+
+    def set_metric(self, name: str, value: float) -> None: ...
+
+    def add_tag(self, tag: str) -> None: ...
+
+    def commit(self) -> SaveReport: ...
+
+    def abandon(self) -> None: ...
+
+class Reader:
+    """A checkpoint that is open for reading."""
+
+    def info(self) -> CheckpointInfo: ...
+
+    def list_tensors(self) -> list[TensorInfo]: ...
+
+    def find(self, name: str) -> TensorInfo: ...
+
+    def read_many(self, reads: Sequence[tuple[str, int, int, Sequence[tuple[int, int]]]]) -> None:
+        """
+        Fills memory: a list of (name, address, bytes, one (begin, end) an axis or none).
+        """
+
+    def list_bytes(self) -> list[str]: ...
+
+    def read_bytes(self, name: str) -> bytes: ...
+
+    def read_progress(self) -> TrainerProgress | None: ...
+
+class Store:
+    """An open store."""
+
+    def close(self) -> None: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def list_runs(self) -> list[RunInfo]: ...
+
+    def list_checkpoints(self, run: str) -> list[CheckpointInfo]: ...
+
+    def open_checkpoint(self, run: str, step: int) -> Reader: ...
+
+    def resolve(self, expression: str) -> tuple[str, int]: ...
+
+    def log(self, run: str, tensor: str) -> list[TensorChange]: ...
+
+    def diff(self, before: tuple[str, int], after: tuple[str, int], values: bool) -> CheckpointDiff: ...
+
+    def check(self, read_data: bool, read_data_fraction: float, progress: object | None) -> CheckReport: ...
+
+    def stats(self) -> StoreStats: ...
+
+    def catch_up(self) -> None: ...
+
+    def begin(self, step: int, run: str, on_existing: str, parent: int | None, verify_sharing: bool, compression: str | None, num_threads: int, progress: object | None) -> Writer: ...
+
+    def set_metrics(self, id: tuple[str, int], metrics: Mapping[str, float]) -> None: ...
+
+    def set_tag(self, id: tuple[str, int], tag: str) -> None: ...
+
+    def remove_tag(self, run: str, tag: str) -> None: ...
+
+    def fork(self, run: str, new_run: str, at: int | None) -> int: ...
+
+    def rewind(self, run: str, to: int) -> RewindReport: ...
+
+    def decide_forget(self, run: str, keep_last: int, keep_every: int, keep_best: Sequence[tuple[str, bool, int]], keep_within_seconds: int, keep_tags: Sequence[str]) -> list[RetentionDecision]: ...
+
+    def forecast_drop(self, ids: Sequence[tuple[str, int]]) -> DropForecast: ...
+
+    def drop(self, ids: Sequence[tuple[str, int]], reclaim: bool) -> DropReport: ...
+
+    def reclaim(self, all: bool) -> ReclaimReport: ...
+
+    def copy_to(self, destination: Store, ids: Sequence[tuple[str, int]], run: str, on_existing: str, progress: object | None) -> list[SaveReport]: ...
+
+def open(path: str, mode: str, compression: str, pipeline_budget_bytes: int, num_threads: int) -> Store: ...
+
+def backup(store: str, destination: str, read_data: bool, progress: object | None) -> BackupReport: ...
+
+def export_bfloat16(address: int, shape: Sequence[int], owner: object) -> Any:
+    """An array with __dlpack__ over dense bfloat16 memory of `owner`."""
