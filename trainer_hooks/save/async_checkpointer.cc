@@ -72,8 +72,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   ~AsyncCheckpointerImpl() override {
     const Status status = AsyncCheckpointerImpl::Close();
     if (!status.ok() && !is_error_seen_) {
-      std::fprintf(stderr, "varve: an error that nobody asked for: %s\n",
-                   status.ToString().c_str());
+      std::fprintf(stderr, "varve: unreported error: %s\n", status.ToString().c_str());
     }
   }
 
