@@ -283,7 +283,14 @@ class TerminalTest(VerbCase):
             lines.append(on_terminal(["-s", self.store, *arguments])[1])
         lines.append(on_terminal(["-s", os.fsdecode(raw), "init"])[1])
         for text in lines:
-            for byte in (b"\xff", b"\xfe", b"\xc2\x9b", b"\x7f", "\u202e".encode(), "\u2028".encode()):
+            for byte in (
+                b"\xff",
+                b"\xfe",
+                b"\xc2\x9b",
+                b"\x7f",
+                "\u202e".encode(),
+                "\u2028".encode(),
+            ):
                 self.assertNotIn(byte, text)
             text.decode("utf-8")
 

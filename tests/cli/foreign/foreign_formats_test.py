@@ -371,7 +371,9 @@ class ResumedImportTest(ForeignCase):
         self.resume(104, "--samples=4112")
         now = {"consumed_samples": "4112", "consumed_train_samples": "4112", "step": "104"}
         self.assertEqual(self.metadata_of(104), given | now)
-        self.assertIn('of the import as step 100, unless the trainer has changed them: "glob', self.notes)
+        self.assertIn(
+            'of the import as step 100, unless the trainer has changed them: "glob', self.notes
+        )
         self.assertIn('"global_step", "loss"', self.notes)
         self.assertNotIn('"format"', self.notes)
 
