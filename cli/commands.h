@@ -4,6 +4,10 @@
 // action to the context. Parser and context must outlive the run.
 #pragma once
 
+#include <string>
+
+#include "cli/outcome.h"
+
 namespace CLI {
 class App;
 }
@@ -37,5 +41,10 @@ void AddStats(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 void AddCompletion(CLI::App& app, Context& context);
 void AddHelp(CLI::App& app, Context& context);
+
+// What the verbs version and help print, as JSON with --json. Without `about`, it is the help of
+// the whole command `app`.
+void PrintVersion(const Context& context);
+Outcome PrintHelp(const Context& context, const CLI::App& app, const std::string& about);
 
 }  // namespace varve::cli

@@ -54,10 +54,14 @@ std::string UnknownVerb(const CLI::App& app) {
 }
 
 // The user asked for help, or the command line is wrong.
-Outcome ParseOutcome(const CLI::App& app, const CLI::ParseError& error) {
+Outcome ParseOutcome(const CLI::App& app, const Context& context, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-    app.exit(error);
-    return {};
+    if (dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
+      PrintVersion(context);
+      return {};
+    }
+    const auto verbs = app.get_subcommands();
+    return PrintHelp(context, app, verbs.empty() ? std::string() : verbs.front()->get_name());
   }
   if (const std::string word = UnknownVerb(app); !word.empty()) {
     const std::string verb = MostSimilar(word, VerbNames(DescribeCommand(app)));
@@ -83,7 +87,7 @@ Outcome RunCommand(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return ParseOutcome(app, error);
+    return ParseOutcome(app, context, error);
   }
   if (app.get_subcommands().empty()) return Outcome::Usage("no verb given (see varve help)");
   return context.WithAdvice(context.Run());

@@ -41,10 +41,18 @@ size_t CharacterSize(std::string_view text) {
   return is_shortest && !is_surrogate && code < 0x110000 ? size : 0;
 }
 
-// Marks that make a terminal show text in another order.
-bool ChangesDirection(char32_t code) {
-  return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
-         (code >= 0x2066 && code <= 0x2069);
+// Characters that show nothing, but end a line, turn the text around, or tell the terminal how to
+// show what follows.
+bool IsControl(char32_t code) {
+  struct Range {
+    char32_t first, last;
+  };
+  static constexpr Range kControls[] = {{0x61c, 0x61c},   {0x180e, 0x180e},   {0x200e, 0x200f},
+                                        {0x2028, 0x202e}, {0x2060, 0x206f},   {0xfeff, 0xfeff},
+                                        {0xfff9, 0xfffb}, {0x1d173, 0x1d17a}, {0xe0000, 0xe007f}};
+  return std::any_of(std::begin(kControls), std::end(kControls), [code](const Range& range) {
+    return range.first <= code && code <= range.last;
+  });
 }
 
 // Counts characters instead of bytes, as a terminal shows most names.
@@ -191,8 +199,8 @@ std::string Printable(std::string_view text) {
       printable += Format("\\x%02x", byte);
     } else if (code >= 0x80 && code < 0xa0) {
       printable += Format("\\x%02x", static_cast<unsigned>(code));  // two bytes of UTF-8
-    } else if (ChangesDirection(code)) {
-      printable += Format("\\u%04x", static_cast<unsigned>(code));
+    } else if (IsControl(code)) {
+      printable += Format(code > 0xffff ? "\\U%08x" : "\\u%04x", static_cast<unsigned>(code));
     } else {
       printable += text.substr(0, size);
     }

@@ -58,6 +58,8 @@ Status PrepareFolder(const fs::path& path) {
   if (IsGroupRoot(path)) {
     return Status::AlreadyExists("there is the root of a group in " + path.string());
   }
+  const Status format = ReadFormatFile(path, /*for_writing=*/false).status();
+  if (format.code() == StatusCode::kCorruption) return format;  // it has lost the file
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
     const bool debris = name == "db" || name == "incoming" || name == "FORMAT.tmp";

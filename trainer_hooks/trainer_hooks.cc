@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/load_together.h"
+#include "trainer_hooks/save/free_space.h"
 #include "trainer_hooks/state/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
 #include "varve/group.h"
@@ -289,18 +290,12 @@ Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
 }
 
 Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
-  std::error_code error;
-  const auto space = std::filesystem::space(flags_.save, error);
-  if (error) return Status::IOError("--save " + flags_.save + ": " + error.message());
   // The next checkpoint is about as large as the one that was loaded, which is that of all ranks.
   // The first checkpoint is at most as large as the state. So is the first after a fork, because a
   // fork stores nothing. Each rank knows the size of its own state.
   const bool is_known = goes_on_ && loaded_->stored_bytes > 0;
   const uint64_t needed = is_known ? loaded_->stored_bytes : StateBytes(state);
-  if (space.available >= needed) return Status::Ok();
-  return Status::IOError("--save " + flags_.save + ": the next checkpoint needs about " +
-                         std::to_string(needed) + " bytes, and only " +
-                         std::to_string(space.available) + " are free");
+  return CheckFreeSpace(flags_.save, "--save " + flags_.save, "the next checkpoint", needed);
 }
 
 // Returns the state, or `*part`, which gets what is saved when that is not all.

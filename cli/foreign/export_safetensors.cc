@@ -63,11 +63,11 @@ Result<ExportPlan> PlanSafetensors(ExportRequest request) {
   formats::SafetensorsMetadata metadata;
   VARVE_ASSIGN_OR_RETURN(const std::optional<TrainerProgress> state,
                          request.reader.ReadTrainerProgress());
-  if (state) metadata = MetadataFromState(*state);
+  ExportPlan plan;
+  if (state) metadata = MetadataFromState(*state, &plan.notes);
   auto groups = formats::SplitBySize(request.tensors, request.max_shard_bytes);
   const std::filesystem::path path =
       IsFolder(request.out) ? request.out / "model.safetensors" : request.out;
-  ExportPlan plan;
   formats::WeightMap weight_map;
   for (size_t i = 0; i < groups.size(); ++i) {
     const std::filesystem::path name =

@@ -47,6 +47,9 @@ Outcome RunBackup(const Context& context, const BackupVerbOptions& options) {
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   const auto report = BackUpWithProgress(context, path, options);
   if (!report.ok()) return OpenOutcome(report.status());
+  for (const std::string& file : report->mended_files) {
+    context.Note(file + " was damaged in the copy, and was copied again: it is sound in the store");
+  }
   if (context.json()) {
     context.PrintJson(ToObject(options.destination, *report));
   } else if (!context.quiet()) {

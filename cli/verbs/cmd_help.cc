@@ -57,6 +57,10 @@ Outcome RunHelp(const Context& context, const CLI::App& app, const HelpOptions& 
 
 }  // namespace
 
+Outcome PrintHelp(const Context& context, const CLI::App& app, const std::string& about) {
+  return RunHelp(context, app, {.about = about});
+}
+
 void AddHelp(CLI::App& app, Context& context) {
   auto options = std::make_shared<HelpOptions>();
   CLI::App* verb = app.add_subcommand("help", "Explain the command, one verb of it, or a topic");

@@ -19,13 +19,17 @@ void AddVersion(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("version", "Print the version of this command");
   verb->footer(kNotes);
   context.OnAnything(verb, [&context]() -> Outcome {
-    if (context.json()) {
-      context.PrintJson(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});
-    } else {
-      context.PrintText("varve " VARVE_VERSION_STRING "\n");
-    }
+    PrintVersion(context);
     return {};
   });
+}
+
+void PrintVersion(const Context& context) {
+  if (context.json()) {
+    context.PrintJson(nlohmann::ordered_json{{"version", VARVE_VERSION_STRING}});
+  } else {
+    context.PrintText("varve " VARVE_VERSION_STRING "\n");
+  }
 }
 
 }  // namespace varve::cli

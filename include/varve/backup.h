@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "varve/options.h"
 #include "varve/result.h"
@@ -29,19 +31,25 @@ struct BackupReport {
   uint64_t copied_files = 0;  // files that the copy did not have before
   uint64_t copied_bytes = 0;  // bytes of these files
   uint64_t total_bytes = 0;   // bytes of all files of the copy
+  // Files that were damaged or lost in the earlier copy, and sound in the store. They were
+  // replaced.
+  std::vector<std::string> mended_files;
   std::chrono::duration<double> elapsed{};
 };
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
 // earlier copy up to date. Takes no lock on the store and writes nothing to it. An earlier copy
-// stays as it was until one rename at the end, which makes it the new copy. So a crash leaves
-// either the earlier or the new copy.
+// stays as it was until one rename at the end, which makes it the new copy. So an error and a crash
+// leave either the earlier or the new copy. If a table file has other bytes than that of the
+// earlier copy, one of the two is damaged. The store's never replaces the copy's unless it is sound
+// and the copy's is not.
 //
 // Thread rule: any thread. One call at a time for each destination.
 //
 // kNotFound: there is no store. kFailedPrecondition: `destination` holds something else, the copy
 // of another store, or a copy that has steps of its own, which would be lost. kLocked: the
-// destination is in use. kCorruption: the copy did not pass its check. The earlier copy stays.
+// destination is in use. kCorruption: the store or a file of the copy is damaged. The message names
+// the file. The earlier copy stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

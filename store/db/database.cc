@@ -330,6 +330,28 @@ Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::pat
   return found;
 }
 
+// All that ReadManifest needs.
+Status Database::FindManifest(const std::filesystem::path& path) {
+  path_ = path;
+  VARVE_ASSIGN_OR_RETURN(families_,
+                         FindFamilies(path, MakeDbOptions(), MakeFamilyOptions(nullptr)));
+  return Status::Ok();
+}
+
+Result<std::set<std::string>> Database::FindTableNames(const std::filesystem::path& path) {
+  Database database;
+  VARVE_RETURN_IF_ERROR(database.FindManifest(path));
+  VARVE_ASSIGN_OR_RETURN(const auto files, database.ReadManifest());
+  return NamesOf(files);
+}
+
+Result<std::vector<Database::LostTable>> Database::FindLostTablesOf(
+    const std::filesystem::path& path) {
+  Database database;
+  VARVE_RETURN_IF_ERROR(database.FindManifest(path));
+  return database.FindLostTables();
+}
+
 // Returns everything that the newest manifest names, even if it is missing.
 Result<std::vector<rocksdb::LiveFileMetaData>> Database::ReadManifest() const {
   rocksdb::DBOptions options = MakeDbOptions();

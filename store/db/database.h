@@ -63,6 +63,9 @@ class Database {
     uint64_t bytes = 0;
   };
   static Result<TableFiles> FindTableFiles(const std::filesystem::path& path);
+  // Returns the names of all table files that the newest manifest in `path`/db names, even if they
+  // are missing.
+  static Result<std::set<std::string>> FindTableNames(const std::filesystem::path& path);
   // Reads a whole table file. kCorruption unless all its blocks have their checksums.
   static Status VerifyTableFile(const std::filesystem::path& file);
 
@@ -75,6 +78,8 @@ class Database {
   // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
   // that a writer removes meanwhile is not lost.
   Result<std::vector<LostTable>> FindLostTables(const std::set<std::string>& sound = {}) const;
+  // The same of a database that is not open.
+  static Result<std::vector<LostTable>> FindLostTablesOf(const std::filesystem::path& path);
 
   bool for_writing() const { return for_writing_; }
 
@@ -163,6 +168,7 @@ class Database {
  private:
   Database() = default;
   Status Open(const std::filesystem::path& path, bool for_writing);
+  Status FindManifest(const std::filesystem::path& path);
   Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest() const;
   Status FindLost();
   Status OpenDespite();

@@ -33,6 +33,15 @@ Status CheckFeatures(const FormatFile& format, const std::string& where, bool fo
   return Status::Ok();
 }
 
+// A store has more than what a Create or a first backup leaves that was cut short: a database that
+// has been opened, or that a backup has published.
+bool IsUsed(const std::filesystem::path& store) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(store / "db" / "CURRENT", ignored)) return false;
+  return std::filesystem::exists(store / "SYNCED", ignored) ||
+         std::filesystem::exists(store / "BACKUP", ignored);
+}
+
 }  // namespace
 
 Status WriteFormatFile(const std::filesystem::path& store, const FormatFile& format) {
@@ -50,6 +59,12 @@ Result<FormatFile> ReadFormatFile(const std::filesystem::path& store, bool for_w
     std::error_code ignored;
     if (!std::filesystem::exists(store, ignored)) {
       return Status::NotFound("no varve store in " + store.string() + ": there is no such folder");
+    }
+    if (IsUsed(store)) {
+      return Status::Corruption(
+          path.string() +
+          " is missing, and db/ of a store is there: put the "
+          "file back. It never changes, and every backup of the store has it");
     }
     return Status::NotFound("no varve store in " + store.string() + " (it has no FORMAT file)");
   }

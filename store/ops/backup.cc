@@ -2,15 +2,23 @@
 //
 // A backup is a copy of the database's files. Table files never change, so a copy is brought up to
 // date with the table files that it lacks. The manifest only grows, and every prefix of it is an
-// earlier whole state of the store. This order makes a backup safe:
-//   1. table files are copied beside those of the earlier copy, synced, and read back.
+// earlier whole state of the store. Nothing that the earlier copy needs changes before everything
+// new has passed its checks. This order makes it so:
+//   1. table files that the copy lacks are copied, synced, and read back. Each gets its name, which
+//      no manifest of the copy knows.
+//      a table file that the earlier copy has too, but with other bytes, is damage of one side. It
+//      is copied aside, as NAME.sst.tmp, and so is a file that the earlier copy has lost.
 //   2. the manifest is copied under a new name.
 //   3. the new state is opened in a staging folder of links, and checked.
-//      every block is verified of the table files that the earlier state did not have: what was
+//      every block is verified of the table files that are new in the copy or lie aside: what was
 //      damaged before it was copied is no part of a verified copy.
+//      of a file that lies aside, both sides are verified. If the store's is damaged, or if both
+//      are sound, the backup ends with an error. It goes on if the copy's is damaged or lost.
 //      nothing of the earlier copy has changed so far.
-//   4. CURRENT is replaced by one rename, and names the new manifest: this is the commit.
-//   5. files that only the earlier state needed are removed.
+//   4. sound files that lie aside replace the damaged ones of the earlier copy, by renames. The
+//      report names them.
+//   5. CURRENT is replaced by one rename, and names the new manifest: this is the commit.
+//   6. files that only the earlier state needed are removed.
 // Beside a live writer a table file may vanish after the manifest was copied and before the file
 // is. Opening notices that, and the backup starts again with the files that are there by then.
 #include "varve/backup.h"
@@ -38,6 +46,7 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(50);
 constexpr std::string_view kManifestPrefix = "MANIFEST-";
+constexpr std::string_view kAside = ".tmp";  // a table under this name is not yet one of the copy
 constexpr std::string_view kMarkerName = "BACKUP";
 constexpr std::string_view kMarkerTitle = "varve backup 1";
 
@@ -142,6 +151,12 @@ Result<std::string> ReadCurrent(const fs::path& db) {
   return Status::Corruption((db / "CURRENT").string() + " names no manifest");
 }
 
+Status Missing(const fs::path& file) {
+  return Status::Corruption(file.string() +
+                            " is missing, without which no file of the database "
+                            "can be found, and no copy was made");
+}
+
 uint64_t ManifestNumber(std::string_view name) {
   uint64_t number = 0;
   name.remove_prefix(kManifestPrefix.size());
@@ -167,12 +182,20 @@ class Backup {
   Status CopyAll();
   Result<std::vector<std::string>> ListMissing() const;
   Result<std::optional<File>> OpenTable(const std::string& name) const;
+  bool IsEarlier(const std::string& name) const;
+  fs::path CopyOf(const std::string& name) const;
+  Status CopyTable(const std::string& name, const File& source);
+  Result<bool> HoldsTheSame(const std::string& name, const File& source) const;
   Status CopyFile(const std::string& name, const File& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
   Status CopyManifest(const File& source);
   Status Stage() const;
+  Status CheckSource(int attempt) const;
   Status CheckStaged();
-  Status VerifyNewTables() const;
+  Status VerifyStaged() const;
+  Status VerifyTables() const;
+  Status VerifyTable(const std::string& name) const;
+  Status Mend();
   Status Publish();
   void RemoveLeftovers() const;
 
@@ -184,8 +207,13 @@ class Backup {
   const BackupOptions& options_;
   FormatFile format_;
   Marker marker_;
-  std::string manifest_;         // of the new state, in the copy
-  Database::TableFiles tables_;  // of the new state
+  // The tables of the earlier copy. Without a value nobody knows, and each table may be one.
+  std::optional<std::set<std::string>> earlier_;
+  std::set<std::string> copied_;    // by this backup
+  std::set<std::string> aside_;     // of these, what lies beside a table of the earlier copy
+  std::set<std::string> compared_;  // these were the same in the copy, but for their times
+  std::string manifest_;            // of the new state, in the copy
+  Database::TableFiles tables_;     // of the new state
   BackupReport report_;
 };
 
@@ -195,6 +223,8 @@ Result<BackupReport> Backup::Run() {
   VARVE_RETURN_IF_ERROR(PrepareDestination());
   VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(destination_));
   VARVE_RETURN_IF_ERROR(CheckUntouched());
+  // If it cannot be read, the earlier copy is damaged, and its tables are unknown.
+  if (auto names = Database::FindTableNames(destination_); names.ok()) earlier_ = *std::move(names);
   for (int attempt = 1;; ++attempt) {
     VARVE_RETURN_IF_ERROR(CopyAll());
     Result<Database::TableFiles> tables = Database::FindTableFiles(staging_);
@@ -202,15 +232,18 @@ Result<BackupReport> Backup::Run() {
       tables_ = *std::move(tables);
       break;
     }
+    VARVE_RETURN_IF_ERROR(CheckSource(attempt));
     if (attempt == kMaxAttempts) {
+      VARVE_RETURN_IF_ERROR(VerifyStaged());
       return tables.status().WithContext("in " + std::to_string(attempt) + " attempts no copy of " +
                                          store_.string() + " was whole, because it is damaged or " +
                                          "changes too fast");
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }
+  VARVE_RETURN_IF_ERROR(VerifyTables());
   VARVE_RETURN_IF_ERROR(CheckStaged());
-  VARVE_RETURN_IF_ERROR(VerifyNewTables());
+  VARVE_RETURN_IF_ERROR(Mend());
   VARVE_RETURN_IF_ERROR(Publish());
   RemoveLeftovers();
   report_.elapsed = std::chrono::steady_clock::now() - started;
@@ -271,10 +304,13 @@ Status Backup::CheckUntouched() const {
 Result<std::pair<std::string, File>> Backup::OpenManifest() const {
   VARVE_RETURN_IF_ERROR(CheckManifestLength(from_.parent_path()));
   for (int attempt = 1;; ++attempt) {
-    VARVE_ASSIGN_OR_RETURN(std::string name, ReadCurrent(from_));
+    Result<std::string> current = ReadCurrent(from_);
+    if (current.status().code() == StatusCode::kNotFound) return Missing(from_ / "CURRENT");
+    VARVE_ASSIGN_OR_RETURN(std::string name, std::move(current));
     File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
     if (file.fd() >= 0) return std::pair(std::move(name), std::move(file));
-    if (errno != ENOENT || attempt == kMaxAttempts) return ErrnoStatus("open", from_ / name, errno);
+    if (errno != ENOENT) return ErrnoStatus("open", from_ / name, errno);
+    if (attempt == kMaxAttempts) return Missing(from_ / name);
   }
 }
 
@@ -285,7 +321,7 @@ Status Backup::CopyAll() {
   VARVE_ASSIGN_OR_RETURN(const auto first, ListMissing());
   for (const std::string& name : first) {
     VARVE_ASSIGN_OR_RETURN(const auto file, OpenTable(name));
-    if (file.has_value()) VARVE_RETURN_IF_ERROR(CopyFile(name, *file));
+    if (file.has_value()) VARVE_RETURN_IF_ERROR(CopyTable(name, *file));
   }
   VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
   const auto& [current_name, manifest] = current;
@@ -304,7 +340,7 @@ Status Backup::CopyAll() {
     VARVE_ASSIGN_OR_RETURN(auto file, OpenTable(table));
     if (file.has_value()) open.emplace_back(table, *std::move(file));
   }
-  for (const auto& [table, file] : open) VARVE_RETURN_IF_ERROR(CopyFile(table, file));
+  for (const auto& [table, file] : open) VARVE_RETURN_IF_ERROR(CopyTable(table, file));
   VARVE_RETURN_IF_ERROR(SyncFolder(to_));
   return Stage();
 }
@@ -319,7 +355,7 @@ Result<std::vector<std::string>> Backup::ListMissing() const {
     }, there{};
     if (::stat(entry.path().c_str(), &here) != 0) continue;
     const std::string name = entry.path().filename();
-    if (::stat((to_ / name).c_str(), &there) == 0 && FactsOf(here) == FactsOf(there)) continue;
+    if (::stat(CopyOf(name).c_str(), &there) == 0 && FactsOf(here) == FactsOf(there)) continue;
     missing.push_back(name);
   }
   if (error) return Status::IOError("cannot list " + from_.string() + ": " + error.message());
@@ -334,8 +370,57 @@ Result<std::optional<File>> Backup::OpenTable(const std::string& name) const {
   return ErrnoStatus("open", from_ / name, errno);
 }
 
+// Whether the earlier copy needs a table of this name, so that it must stay as it is.
+bool Backup::IsEarlier(const std::string& name) const {
+  std::error_code ignored;
+  return earlier_.has_value() ? earlier_->contains(name) : fs::exists(to_ / name, ignored);
+}
+
+// Where the table of the new state lies.
+fs::path Backup::CopyOf(const std::string& name) const {
+  return to_ / (aside_.contains(name) ? name + std::string(kAside) : name);
+}
+
+Status Backup::CopyTable(const std::string& name, const File& source) {
+  if (IsEarlier(name) && !copied_.contains(name)) {
+    VARVE_ASSIGN_OR_RETURN(const bool same, HoldsTheSame(name, source));
+    if (same) {
+      compared_.insert(name);
+      return Status::Ok();
+    }
+    aside_.insert(name);
+  }
+  VARVE_RETURN_IF_ERROR(CopyFile(name, source));
+  copied_.insert(name);
+  if (aside_.contains(name)) return Status::Ok();
+  const fs::path temporary = to_ / (name + std::string(kAside));
+  if (::rename(temporary.c_str(), (to_ / name).c_str()) == 0) return Status::Ok();
+  return ErrnoStatus("rename", temporary, errno);
+}
+
+// Whether the copy has this table already, with another time.
+Result<bool> Backup::HoldsTheSame(const std::string& name, const File& source) const {
+  const fs::path path = to_ / name;
+  const File copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (copy.fd() < 0 && errno == ENOENT) return false;
+  if (copy.fd() < 0) return ErrnoStatus("open", path, errno);
+  std::vector<std::byte> block(kBlockBytes), other(kBlockBytes);
+  while (true) {
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), from_ / name));
+    const Result<size_t> m = ReadBlock(copy.fd(), other.data(), path);
+    const bool same = m.ok() && *m == n && std::equal(block.data(), block.data() + n, other.data());
+    if (!same && ::lseek(source.fd(), 0, SEEK_SET) != 0) {
+      return ErrnoStatus("seek in", from_ / name, errno);
+    }
+    if (!same) return false;  // what cannot be read is damaged, too
+    if (n == 0) break;
+  }
+  return true;
+}
+
+// Makes NAME.sst.tmp.
 Status Backup::CopyFile(const std::string& name, const File& source) {
-  const fs::path temporary = to_ / (name + ".tmp");
+  const fs::path temporary = to_ / (name + std::string(kAside));
   struct stat info {};
   if (::fstat(source.fd(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
   const File target(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -358,9 +443,6 @@ Status Backup::CopyFile(const std::string& name, const File& source) {
   if (::fsync(target.fd()) != 0) return ErrnoStatus("sync", temporary, errno);
   ::posix_fadvise(target.fd(), 0, 0, POSIX_FADV_DONTNEED);  // so that it is read from the disk
   VARVE_RETURN_IF_ERROR(VerifyFile(temporary, digests));
-  if (::rename(temporary.c_str(), (to_ / name).c_str()) != 0) {
-    return ErrnoStatus("rename", temporary, errno);
-  }
   ++report_.copied_files;
   return Status::Ok();
 }
@@ -400,8 +482,13 @@ Status Backup::Stage() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(to_, error)) {
     const std::string name = entry.path().filename();
     if (entry.path().extension() != ".sst" && name != manifest_) continue;
+    if (aside_.contains(name)) continue;
     fs::create_symlink(fs::path("../../db") / name, staging_ / "db" / name, error);
     if (error) break;
+  }
+  for (const std::string& name : aside_) {
+    if (error) break;
+    fs::create_symlink("../../db" / CopyOf(name).filename(), staging_ / "db" / name, error);
   }
   if (error) return Status::IOError("cannot make " + staging_.string() + ": " + error.message());
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(staging_ / "db" / "CURRENT", manifest_ + "\n"));
@@ -418,24 +505,80 @@ Status Backup::CheckStaged() {
   return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
 }
 
-Status Backup::VerifyNewTables() const {
-  std::error_code error;
-  std::set<std::string> earlier;
-  if (fs::exists(to_ / "CURRENT", error)) {
-    // An earlier copy that is damaged by now verifies nothing.
-    Result<Database::TableFiles> tables = Database::FindTableFiles(destination_);
-    if (tables.ok()) earlier = std::move(tables->names);
-  }
-  for (const std::string& name : tables_.names) {
-    if (earlier.contains(name)) continue;
-    const Status status = Database::VerifyTableFile(to_ / name);
-    if (status.ok()) continue;
-    return Status::Corruption("table file " + (from_ / name).string() +
-                              " is damaged, and no copy was " + "made: " + status.message() +
-                              "; check --read-data names the steps " +
-                              "that it hits, copy takes the others elsewhere");
+// The copy is not whole. Finds out whether the store itself is damaged.
+Status Backup::CheckSource(int attempt) const {
+  constexpr int kAttemptsToReadManifest = 3;  // the writer may replace it meanwhile
+  const auto lost = Database::FindLostTablesOf(store_);
+  if (lost.ok() && lost->empty()) return Status::Ok();
+  const Status status = lost.ok() ? Status::Corruption(lost->front().what) : lost.status();
+  const bool is_sure = lost.ok() || attempt >= kAttemptsToReadManifest;
+  if (status.code() != StatusCode::kCorruption || !is_sure) return Status::Ok();
+  return Status::Corruption(store_.string() +
+                            " is damaged, and no copy was made: " + status.message());
+}
+
+// The new state does not open. Names a table that is damaged, if one is.
+Status Backup::VerifyStaged() const {
+  VARVE_ASSIGN_OR_RETURN(const auto names, Database::FindTableNames(staging_));
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    if (fs::exists(CopyOf(name), ignored)) VARVE_RETURN_IF_ERROR(VerifyTable(name));
   }
   return Status::Ok();
+}
+
+// A table that the earlier copy had, too, was verified when it was copied. One that got another
+// time in the store since is verified again.
+Status Backup::VerifyTables() const {
+  for (const std::string& name : tables_.names) {
+    const bool is_kept = earlier_.has_value() && earlier_->contains(name) &&
+                         !copied_.contains(name) && !compared_.contains(name);
+    if (!is_kept || options_.read_data) VARVE_RETURN_IF_ERROR(VerifyTable(name));
+  }
+  return Status::Ok();
+}
+
+Status Backup::VerifyTable(const std::string& name) const {
+  const Status status = Database::VerifyTableFile(CopyOf(name));
+  const fs::path ours = from_ / name, theirs = to_ / name;
+  if (!status.ok()) {
+    if (!copied_.contains(name) && Database::VerifyTableFile(ours).ok()) {
+      return Status::Corruption("table file " + theirs.string() + " of the copy is damaged: " +
+                                status.message() + "; remove that file, and the next backup " +
+                                "copies it again from " + store_.string() + ", where it is sound");
+    }
+    return Status::Corruption("table file " + ours.string() +
+                              " is damaged, and no copy was made: " + status.message() +
+                              "; check --read-data names the steps that it hits, copy takes the "
+                              "others elsewhere");
+  }
+  if (!aside_.contains(name) || !Database::VerifyTableFile(theirs).ok()) return Status::Ok();
+  return Status::FailedPrecondition(
+      "table files " + ours.string() + " and " + theirs.string() +
+      " are both sound, and differ: the copy has steps that this store never had, which would be "
+      "lost. Back up into another folder");
+}
+
+// From here on the earlier copy changes, but only where it is damaged.
+Status Backup::Mend() {
+  for (const std::string& name : aside_) {
+    if (!tables_.names.contains(name)) continue;
+    const fs::path aside = CopyOf(name);
+    if (::rename(aside.c_str(), (to_ / name).c_str()) != 0) {
+      return ErrnoStatus("rename", aside, errno);
+    }
+    report_.mended_files.push_back((to_ / name).string());
+  }
+  // What was compared, and has been verified, need not be read by the next backup.
+  for (const std::string& name : compared_) {
+    struct stat info {};
+    if (::stat((from_ / name).c_str(), &info) != 0) continue;  // it has vanished
+    const struct timespec times[2] = {info.st_mtim, info.st_mtim};
+    if (::utimensat(AT_FDCWD, (to_ / name).c_str(), times, 0) != 0) {
+      return ErrnoStatus("set the time of", to_ / name, errno);
+    }
+  }
+  return report_.mended_files.empty() ? Status::Ok() : SyncFolder(to_);
 }
 
 Status Backup::Publish() {

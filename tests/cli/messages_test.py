@@ -109,6 +109,14 @@ class MessagesTest(VerbCase):
         empty = harness.varve(self.folder / "empty", "steps", expect=harness.NO_STORE).stderr
         self.assertIn("it has no FORMAT file", empty)
 
+    def test_a_lost_format_file_is_damage(self):
+        kept = (self.store / "FORMAT").rename(self.folder / "kept")
+        for arguments in (["steps"], ["check"], ["tag", 1, "t"], ["init"]):
+            done = self.varve(*arguments, expect=harness.DAMAGED)
+            self.assertIn(f"{self.store / 'FORMAT'} is missing", done.stderr)
+            self.assertIn("put the file back", done.stderr)
+        kept.rename(self.store / "FORMAT")
+
     def test_unknown_verbs_suggest(self):
         for typed, meant in {
             "cehck": "check",
@@ -134,6 +142,20 @@ class MessagesTest(VerbCase):
             self.json("completion", "bash"),
             {"shell": "bash", "script": self.varve("completion", "bash").stdout},
         )
+
+    def test_json_of_the_options_help_and_version(self):
+        for arguments, verb in (
+            (["--json", "--help"], ["help"]),
+            (["-h", "--json"], ["help"]),
+            (["--json", "ls", "--help"], ["help", "ls"]),
+            (["ls", "--help", "--json"], ["help", "ls"]),
+            (["--json", "--version"], ["version"]),
+            (["--version", "--json"], ["version"]),
+        ):
+            shown = json.loads(self.varve(*arguments).stdout)
+            self.assertEqual(shown, self.json(*verb), arguments)
+            text = [word for word in arguments if word != "--json"]
+            self.assertEqual(self.varve(*text).stdout, self.varve(*verb).stdout, arguments)
 
     def test_metavar_is_whole(self):
         self.assertIn("--keep-best METRIC[:max|:min]:N\n", self.varve("help", "forget").stdout)
@@ -225,7 +247,7 @@ class ExportFoldersTest(VerbCase):
 
 class TerminalTest(VerbCase):
     def test_nothing_raw_reaches_a_terminal(self):
-        hostile = "\u009b2J\x7f\u202e"
+        hostile = "\u009b2J\x7f\u202e\u2028\u2029\u206a"
         source = files.write(
             self.folder / "in", {hostile: files.random_tensor(self.rng, "U8", [4])}
         )
@@ -261,7 +283,14 @@ class TerminalTest(VerbCase):
             lines.append(on_terminal(["-s", self.store, *arguments])[1])
         lines.append(on_terminal(["-s", os.fsdecode(raw), "init"])[1])
         for text in lines:
-            for byte in (b"\xff", b"\xfe", b"\xc2\x9b", b"\x7f", "\u202e".encode()):
+            for byte in (
+                b"\xff",
+                b"\xfe",
+                b"\xc2\x9b",
+                b"\x7f",
+                "\u202e".encode(),
+                "\u2028".encode(),
+            ):
                 self.assertNotIn(byte, text)
             text.decode("utf-8")
 

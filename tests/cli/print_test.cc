@@ -107,6 +107,14 @@ TEST(PrintTest, EscapesMarksThatTurnTextAround) {
   EXPECT_EQ(Printable("a\xe2\x80\xaez"), "a\\u202ez");
 }
 
+TEST(PrintTest, EscapesWhatEndsALineOrShowsNothing) {
+  EXPECT_EQ(Printable("a\u2028b\u2029c"), "a\\u2028b\\u2029c");
+  EXPECT_EQ(Printable("\ufeffa\u2060\u206a\ufff9\u061c"), "\\ufeffa\\u2060\\u206a\\ufff9\\u061c");
+  EXPECT_EQ(Printable("\U000e0041"), "\\U000e0041");
+  // Neighbours of these, and what joins a family into one picture, stay.
+  EXPECT_EQ(Printable("\u2027\u202f\u200d\ufffd\U0001f468"), "\u2027\u202f\u200d\ufffd\U0001f468");
+}
+
 TEST(PrintTest, MessagesCutLongWords) {
   EXPECT_EQ(Message("step 5: \"" + std::string(254, 'x') + "\""),
             "step 5: \"" + std::string(254, 'x') + "\"");

@@ -284,7 +284,9 @@ TEST_F(FaultsTest, LookingBesideTheWriter) {
 TEST_F(FaultsTest, Backup) {
   const fs::path copy = folder_.path() / "store.copy";
   for (const bool again : {false, true}) {
-    for (const int error : {ENOSPC, EIO}) {
+    // A fault that lasts leaves what a crash there leaves.
+    for (const auto& [error, count] :
+         {std::pair(ENOSPC, uint64_t{1}), {EIO, 1}, {EIO, UINT64_MAX}}) {
       for (uint64_t first = 0;; first += FullSize() ? 1 : 7) {
         Start();
         if (again) {
@@ -293,7 +295,7 @@ TEST_F(FaultsTest, Backup) {
         }
         std::string failed;
         {
-          FailingIo io({.path = "store.copy", .first = first, .error = error});
+          FailingIo io({.path = "store.copy", .first = first, .count = count, .error = error});
           BackUp(path(), copy).status().IgnoreError();
           failed = io.failed();
         }

@@ -67,7 +67,7 @@ SaveJob::SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
 AsyncCheckpointerImpl::~AsyncCheckpointerImpl() {
   const Status status = AsyncCheckpointerImpl::Close();
   if (!status.ok() && !is_error_seen_) {
-    std::fprintf(stderr, "varve: an error that nobody asked for: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "varve: unreported error: %s\n", status.ToString().c_str());
   }
 }
 

@@ -4,9 +4,10 @@
 #include <tbb/info.h>
 
 #include <algorithm>
-#include <system_error>
+#include <thread>
 
 #include "trainer_hooks/save/async_checkpointer_impl.h"
+#include "trainer_hooks/save/free_space.h"
 #include "trainer_hooks/state/item_name.h"
 
 namespace varve {
@@ -128,14 +129,8 @@ Compression AsyncCheckpointerImpl::ChooseCompression(const SaveJob& job) const {
 
 // Does not begin to write what will not fit.
 Status AsyncCheckpointerImpl::CheckSpace(const SaveJob& job) const {
-  std::error_code error;
-  const auto space = std::filesystem::space(path_, error);
-  if (error) return Status::IOError(path_.string() + ": " + error.message());
-  const uint64_t needed = estimate_.BytesToStore(job.stage.changed_bytes());
-  if (space.available >= needed) return Status::Ok();
-  return Status::IOError(path_.string() + ": step " + std::to_string(job.step) + " needs about " +
-                         std::to_string(needed) + " bytes, and only " +
-                         std::to_string(space.available) + " are free");
+  return CheckFreeSpace(path_, path_.string(), "step " + std::to_string(job.step),
+                        estimate_.BytesToStore(job.stage.changed_bytes()));
 }
 
 // Whether to try again after this result, having waited.

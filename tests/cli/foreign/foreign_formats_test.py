@@ -348,6 +348,48 @@ class ResumedImportTest(ForeignCase):
             self.varve("import", source, "--step", step)
             self.assertEqual(self.json("show", step)["trainer_state"]["consumed_samples"], samples)
 
+    def metadata_of(self, step):
+        out = self.folder / f"out-{step}.safetensors"
+        self.notes = self.varve("export", step, "-o", out, "--force").stderr
+        header = out.read_bytes()
+        length = int.from_bytes(header[:8], "little")
+        return json.loads(header[8 : 8 + length]).get("__metadata__", {})
+
+    def test_metadata_count_for_their_own_step(self):
+        given = {
+            "format": "pt",
+            "consumed_samples": "4096",
+            "consumed_train_samples": "4096",
+            "step": "100",
+            "global_step": "last",
+            "loss": "2.5",
+        }
+        source = files.write(self.folder / "x", {"w": ("F32", [1], bytes(4))}, given)
+        self.varve("import", source, "--step", 100)
+        self.assertEqual(self.metadata_of(100), given)
+        self.assertEqual(self.notes, "")
+        self.resume(104, "--samples=4112")
+        now = {"consumed_samples": "4112", "consumed_train_samples": "4112", "step": "104"}
+        self.assertEqual(self.metadata_of(104), given | now)
+        self.assertIn(
+            'of the import as step 100, unless the trainer has changed them: "glob', self.notes
+        )
+        self.assertIn('"global_step", "loss"', self.notes)
+        self.assertNotIn('"format"', self.notes)
+
+        # Only the step has changed.
+        self.varve("import", source, "--step", 200)
+        self.resume(204)
+        self.assertEqual(self.metadata_of(204), given | {"step": "204"})
+        self.assertIn("step 200", self.notes)
+        # What an import brings counts as the step that the user named.
+        self.assertEqual(self.metadata_of(200), given)
+        self.assertEqual(self.notes, "")
+        # The exported metadata say the same again.
+        self.varve("import", self.folder / "out-104.safetensors", "--step", 300)
+        self.assertEqual(self.json("show", 300)["trainer_state"]["consumed_samples"], 4112)
+        self.assertEqual(self.metadata_of(300), given | now)
+
     def import_infinitrain(self, text, *arguments):
         self.model = foreign.ckpt([("w", foreign.ckpt_tensor(self.rng, "F32", [70]))])
         self.write("in/model.ckpt", self.model)

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// resume_import STORE STEP [--no-load-optim]: a trainer that knows nothing about formats. It
-// resumes the newest step of main with all that it holds, and saves it as STEP: global_step is
-// STEP, the first byte of each tensor has changed, and the rest is as it was restored. With the
-// flag it has no optimizer, and asks for none. It prints how many tensors it has.
+// resume_import STORE STEP [--no-load-optim | --samples=N]: a trainer that knows nothing about
+// formats. It resumes the newest step of main with all that it holds, and saves it as STEP:
+// global_step is STEP, the first byte of each tensor has changed, and the rest is as it was
+// restored. With the first flag it has no optimizer, and asks for none. With the second it has
+// consumed N samples. It prints how many tensors it has.
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "varve/varve.h"
 
 namespace {
 
-varve::Status Resume(const char* path, uint64_t step, bool has_optimizer) {
+varve::Status Resume(const char* path, uint64_t step, bool has_optimizer,
+                     std::optional<int64_t> samples) {
   VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::AsyncCheckpointer::Open(path, {}));
   VARVE_ASSIGN_OR_RETURN(const auto newest, checkpointer->store().LatestStep("main"));
   if (!newest.has_value()) return varve::Status::NotFound("the store is empty");
@@ -38,6 +42,7 @@ varve::Status Resume(const char* path, uint64_t step, bool has_optimizer) {
     if (!bytes.empty()) bytes[0] ^= std::byte{1};
   }
   state.trainer.global_step = static_cast<int64_t>(step);
+  if (samples) state.trainer.consumed_samples = *samples;
   VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());
   return checkpointer->Close();
 }
@@ -46,7 +51,12 @@ varve::Status Resume(const char* path, uint64_t step, bool has_optimizer) {
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  const varve::Status status = Resume(argv[1], std::strtoull(argv[2], nullptr, 10), argc == 3);
+  constexpr std::string_view kSamples = "--samples=";
+  const std::string_view flag = argc > 3 ? argv[3] : "";
+  std::optional<int64_t> samples;
+  if (flag.starts_with(kSamples)) samples = std::atoll(argv[3] + kSamples.size());
+  const varve::Status status =
+      Resume(argv[1], std::strtoull(argv[2], nullptr, 10), flag != "--no-load-optim", samples);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;

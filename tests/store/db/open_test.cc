@@ -46,6 +46,31 @@ TEST_F(OpenTest, CreateThatWasCutShortIsMadeAnew) {
   ASSERT_TRUE(again.ok()) << again.status().ToString();
 }
 
+// It is damage, not a folder in which there is no store, and nobody makes a store there.
+TEST_F(OpenTest, AStoreThatHasLostItsFormatFileIsDamaged) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {1 << 20}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  const fs::path backup = folder_.path() / "backup";
+  VARVE_ASSERT_OK(BackUp(path(), backup).status());
+  for (const fs::path& store : {path(), backup}) {
+    const fs::path kept = folder_.path() / "kept";
+    fs::rename(store / "FORMAT", kept);
+    const std::string says = (store / "FORMAT").string() + " is missing";
+    EXPECT_THAT(Store::Open(store), FailsWith(StatusCode::kCorruption, says));
+    EXPECT_THAT(Store::OpenForReading(store), FailsWith(StatusCode::kCorruption, says));
+    EXPECT_THAT(Store::OpenOrCreate(store), FailsWith(StatusCode::kCorruption, says));
+    EXPECT_THAT(Store::Create(store), FailsWith(StatusCode::kCorruption, says));
+    EXPECT_THAT(BackUp(store, folder_.path() / "other"), FailsWith(StatusCode::kCorruption, says));
+    // Putting it back is all there is to do, and a backup has the same.
+    fs::copy(store == backup ? path() / "FORMAT" : backup / "FORMAT", store / "FORMAT");
+    VARVE_EXPECT_OK(Store::OpenForReading(store).status());
+    fs::remove(kept);
+  }
+  Reopen();
+  ExpectHolds(1, {t});
+}
+
 TEST_F(OpenTest, OptionsOpenOrCreate) {
   store_.reset();
   EXPECT_TRUE(Store::OpenOrCreate(path()).ok());

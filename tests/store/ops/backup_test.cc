@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 
 #include <fstream>
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "tests/store/store_fixture.h"
 
@@ -166,6 +168,196 @@ TEST_F(BackupTest, ADamagedChunkIsNotCopied) {
   ExpectCopyHolds({1});
   EXPECT_THAT(BackUp(path(), folder_.path() / "first"),
               FailsWith(StatusCode::kCorruption, damaged));
+}
+
+// All regular files below a folder, with what they hold.
+std::map<std::string, std::string> ContentOf(const fs::path& folder) {
+  std::map<std::string, std::string> content;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_symlink() || !entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    std::stringstream bytes;
+    bytes << file.rdbuf();
+    content[entry.path()] = bytes.str();
+  }
+  return content;
+}
+
+void FlipABit(const fs::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto middle = static_cast<std::streamoff>(fs::file_size(path) / 2);
+  file.seekg(middle);
+  const char byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(middle);
+  file.put(byte);
+}
+
+// Every kind of damage, to each file that the store needs.
+TEST_F(BackupTest, ADamagedStoreLeavesAnEarlierCopyAsItWas) {
+  const auto small = [](uint64_t step) {
+    return std::vector<TestTensor>{NormalTensor("w", {40000}, step)};
+  };
+  VARVE_ASSERT_OK(Save(1, small(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  std::map<std::string, std::string> before = ContentOf(copy());
+  before.erase(copy() / "db" / "LOCK");
+  const auto expect_as_it_was = [&](const std::string& where) {
+    const auto now = ContentOf(copy());
+    for (const auto& [name, bytes] : before) {
+      const auto found = now.find(name);
+      ASSERT_TRUE(found != now.end()) << name << ": " << where;
+      ASSERT_TRUE(found->second == bytes) << name << ": " << where;
+    }
+    const auto store = Store::OpenForReading(copy());
+    ASSERT_TRUE(store.ok()) << where << ": " << store.status().ToString();
+    const auto check = (*store)->Check({.read_data = true});
+    ASSERT_TRUE(check.ok() && check->ok()) << where;
+    ExpectHolds(**store, 1, small(1));
+  };
+  const std::map<std::string, void (*)(const fs::path&)> damages = {
+      {"cut", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }},
+      {"emptied", [](const fs::path& file) { fs::resize_file(file, 0); }},
+      {"flipped", FlipABit},
+      {"lost", [](const fs::path& file) { fs::remove(file); }}};
+  for (const bool with_a_new_step : {false, true}) {
+    if (with_a_new_step) VARVE_ASSERT_OK(Save(2, small(2)).status());
+    store_.reset();
+    size_t num_tables = 0;
+    const auto sound = ContentOf(path() / "db");
+    for (const auto& [name, bytes] : sound) {
+      const fs::path file = name;
+      const bool is_table = file.extension() == ".sst";
+      if (!is_table && file.filename() != "CURRENT" && !file.filename().string().starts_with("MAN"))
+        continue;
+      num_tables += is_table;
+      for (const auto& [damage, strike] : damages) {
+        // What the copy has need not be copied again.
+        const fs::path theirs = copy() / "db" / file.filename();
+        if (is_table && damage == "lost" && fs::exists(theirs)) continue;
+        strike(file);
+        const std::string where = damage + " " + name;
+        for (const bool read_data : {false, true}) {
+          // The second time finds what the first has left.
+          const Status status = BackUp(path(), copy(), {.read_data = read_data}).status();
+          const std::string says = is_table ? file.filename().string() : "";
+          EXPECT_THAT(status, FailsWith(StatusCode::kCorruption, says)) << where;
+          expect_as_it_was(where);
+        }
+        std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+        ASSERT_FALSE(HasFailure()) << where;
+      }
+    }
+    EXPECT_GE(num_tables, 4u);
+    Reopen();
+  }
+  const auto report = BackUp(path(), copy());
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->mended_files, ::testing::IsEmpty());
+  const auto store = Store::OpenForReading(copy());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  for (const uint64_t step : {1, 2}) ExpectHolds(**store, step, small(step));
+}
+
+// The store's sound file takes the place of one that is damaged in the copy, and the report says
+// so. One that is damaged on both sides is an error.
+TEST_F(BackupTest, ADamagedCopyIsMendedFromASoundStoreOnly) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  store_.reset();
+  std::vector<fs::path> tables;
+  for (const auto& entry : fs::directory_iterator(copy() / "db")) {
+    if (entry.path().extension() == ".sst") tables.push_back(entry.path());
+  }
+  ASSERT_GE(tables.size(), 4u);
+  const std::vector<void (*)(const fs::path&)> damages = {
+      FlipABit, [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); },
+      [](const fs::path& file) { fs::remove(file); }};
+  for (const fs::path& table : tables) {
+    for (const auto& strike : damages) {
+      strike(table);
+      const fs::path source = path() / "db" / table.filename();
+      const fs::path saved = folder_.path() / "saved";
+      fs::copy_file(source, saved, fs::copy_options::overwrite_existing);
+      FlipABit(source);  // of the first damage, both have the same bytes now
+      fs::last_write_time(source, fs::file_time_type::clock::now() + std::chrono::hours(1));
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_THAT(BackUp(path(), copy()), FailsWith(StatusCode::kCorruption, source.string()));
+      }
+      fs::copy_file(saved, source, fs::copy_options::overwrite_existing);
+      const auto report = BackUp(path(), copy());
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_THAT(report->mended_files, ::testing::ElementsAre(table.string()));
+      ExpectCopyHolds({1});
+    }
+  }
+}
+
+// The copy has all that the store had, so it is whole.
+TEST_F(BackupTest, ATableThatTheStoreHasLostStaysInTheCopy) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  store_.reset();
+  expect_damage_ = true;
+  for (const auto& entry : fs::directory_iterator(path() / "db")) {
+    if (entry.path().extension() == ".sst") fs::remove(entry.path());
+  }
+  VARVE_EXPECT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1});
+}
+
+// Bytes that rotted in the copy, without a new time, are found with read_data, and the message says
+// how to get them back.
+TEST_F(BackupTest, ReadDataFindsWhatRottedInTheCopy) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  for (const auto& entry : fs::directory_iterator(copy() / "db")) {
+    if (entry.path().extension() != ".sst") continue;
+    const auto time = entry.last_write_time();
+    FlipABit(entry.path());
+    fs::last_write_time(entry.path(), time);
+    EXPECT_THAT(BackUp(path(), copy(), {.read_data = true}),
+                FailsWith(StatusCode::kCorruption,
+                          "table file " + entry.path().string() + " of the copy is damaged"));
+    fs::remove(entry.path());
+    const auto report = BackUp(path(), copy(), {.read_data = true});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(report->mended_files, ::testing::ElementsAre(entry.path().string()));
+  }
+  ExpectCopyHolds({1});
+}
+
+// A store that was put back to an older state and went on gives its files the same names again.
+TEST_F(BackupTest, ACopyWithStepsThatTheStoreNeverHadStays) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  store_.reset();
+  const fs::path older = folder_.path() / "older";
+  fs::copy(path(), older, fs::copy_options::recursive);
+  Reopen();
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  store_.reset();
+  fs::remove_all(path());
+  fs::rename(older, path());
+  Reopen();
+  VARVE_ASSERT_OK(Save(2, State(22)).status());
+  VARVE_ASSERT_OK(Save(3, State(3)).status());
+  EXPECT_THAT(BackUp(path(), copy()),
+              FailsWith(StatusCode::kFailedPrecondition, "steps that this store never had"));
+  ExpectCopyHolds({1, 2});
+}
+
+// A copy of a store, file by file, has other times. Its tables are not copied again.
+TEST_F(BackupTest, OtherTimesAreNotOtherFiles) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  for (const auto& entry : fs::directory_iterator(path() / "db")) {
+    if (entry.path().extension() != ".sst") continue;
+    fs::last_write_time(entry.path(), entry.last_write_time() + std::chrono::hours(1));
+  }
+  const auto report = BackUp(path(), copy());
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->copied_files, 0u);
+  ExpectCopyHolds({1});
 }
 
 // Neither a first write that failed nor a crash in the middle of it prevents the next backup.
