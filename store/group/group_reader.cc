@@ -131,7 +131,11 @@ Status GroupReader::Explain(const Status& status) const {
 Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {
   Part opened;
   VARVE_ASSIGN_OR_RETURN(opened.member, store_->MemberForReading(part.member));
-  VARVE_ASSIGN_OR_RETURN(opened.reader, opened.member->OpenShards(kMemberRun, number_));
+  auto reader = opened.member->OpenShards(kMemberRun, number_);
+  if (reader.status().code() == StatusCode::kNotFound) {
+    return Status::Corruption(reader.status().message() + " in " + opened.member->path().string());
+  }
+  VARVE_ASSIGN_OR_RETURN(opened.reader, std::move(reader));
   VARVE_ASSIGN_OR_RETURN(const auto step,
                          opened.member->RequireStep({std::string(kMemberRun), number_}));
   if (step.second.root == part.root) return opened;

@@ -196,6 +196,20 @@ bool IsMemberLocked(const fs::path& root, MemberId member) {
   return fs::exists(folder / kFormatFileName, error) && IsLocked(folder);
 }
 
+// The log names a member before its folder is made, so a member that is not there need not be lost.
+// One that holds a part of an attempt was there.
+Status RequireNotLost(const GroupPlace& place, MemberId member) {
+  if (!place.log->With([&](const GroupState& state) { return state.IsInUse(member); })) {
+    return Status::Ok();
+  }
+  const fs::path folder = MemberFolder(place.root, member);
+  std::error_code error;
+  const bool there = fs::exists(folder, error);
+  return Status::Corruption("member " + MemberName(member) +
+                            " is lost: " + (there ? (folder / kFormatFileName) : folder).string() +
+                            " is missing, and parts of steps are in that member");
+}
+
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
