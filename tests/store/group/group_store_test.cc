@@ -675,6 +675,25 @@ TEST_F(GroupStoreTest, AMemberWithoutAStepThatTheLogKnowsIsDamaged) {
 }
 
 // A rank does not pass over what it had in silence, and save all of its state anew elsewhere.
+TEST_F(GroupStoreTest, AMemberWithoutItsFormatIsNotReplaced) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  const fs::path format = fs::directory_iterator(path() / "members")->path() / "FORMAT";
+  fs::rename(format, folder_.path() / "elsewhere");
+  const uint64_t epoch = Group::StartEpoch(path(), 1).value();
+  const auto joined = Group::Join(path(), {.rank = 0, .epoch = epoch, .timeout = kTimeout});
+  EXPECT_THAT(joined, FailsWith(StatusCode::kCorruption, format.string() + " is missing"));
+  EXPECT_EQ(Names("members").size(), 1u);
+  fs::rename(folder_.path() / "elsewhere", format);
+  Start(1);
+  SaveAll(20);
+  EXPECT_EQ(Names("members").size(), 1u);
+  ExpectHolds(*ranks_[0], 10, 1);
+}
+
+// The same for a member that misses a table.
 TEST_F(GroupStoreTest, AMemberThatCannotBeOpenedIsAnError) {
   expect_damage_ = true;
   Start(1);
