@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/group/posix_record_log.h"
 #include "store/ops/copy.h"
 #include "store/ops/history.h"
@@ -97,7 +98,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
                                                      const StoreOptions& options,
                                                      bool for_writing) {
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
-  std::unique_ptr<GroupStore> store(new GroupStore(root, file, options, for_writing));
+  std::unique_ptr<GroupStore> store(new GuardedStore<GroupStore>(root, file, options, for_writing));
   const Status status = store->log()->Refresh();
   if (!status.ok()) return status.WithContext(root.string());
   return store;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
@@ -33,7 +34,12 @@ class GroupWriter : public SourceWriter {
         attempt_(attempt),
         save_(std::move(save)),
         inner_(std::move(inner)) {}
-  ~GroupWriter() override { GroupWriter::Abandon(); }
+  ~GroupWriter() override {
+    Guarded("abandoning a save", [this] {
+      GroupWriter::Abandon();
+      return Status::Ok();
+    }).IgnoreError();
+  }
 
   Status Put(const TensorView& view) override { return Note(view, inner_->Put(view)); }
   Status PutSource(const TensorView& view, std::shared_ptr<ChunkSource> source) override {
@@ -267,8 +273,8 @@ Result<std::unique_ptr<CheckpointWriter>> GroupStore::Begin(uint64_t step,
   VARVE_ASSIGN_OR_RETURN(const AttemptId attempt, save->Begin(options));
   auto part = BeginPart(*this, attempt, options, is_again);
   if (part.ok()) {
-    return std::unique_ptr<CheckpointWriter>(
-        std::make_unique<GroupWriter>(this, id, attempt, std::move(save), *std::move(part)));
+    return std::unique_ptr<CheckpointWriter>(std::make_unique<GuardedWriter<GroupWriter>>(
+        this, id, attempt, std::move(save), *std::move(part)));
   }
   if (!tries_again_) save->GiveUp(part.status()).IgnoreError();
   return part.status();

@@ -20,6 +20,7 @@
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
+#include "store/db/guarded_store.h"
 #include "store/db/store_impl.h"
 #include "store/format/frame_totals.h"
 #include "store/format/root_digest.h"
@@ -91,7 +92,12 @@ class CheckpointWriterImpl : public SourceWriter {
         id_{options.run, step},
         options_(options),
         started_(std::chrono::steady_clock::now()) {}
-  ~CheckpointWriterImpl() override { CheckpointWriterImpl::Abandon(); }
+  ~CheckpointWriterImpl() override {
+    Guarded("abandoning a save", [this] {
+      CheckpointWriterImpl::Abandon();
+      return Status::Ok();
+    }).IgnoreError();
+  }
 
   Status Begin();
 
@@ -690,7 +696,7 @@ Result<std::unique_ptr<CheckpointWriter>> StoreImpl::Begin(uint64_t step,
                                                            const SaveOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
-  auto writer = std::make_unique<CheckpointWriterImpl>(this, step, options);
+  auto writer = std::make_unique<GuardedWriter<CheckpointWriterImpl>>(this, step, options);
   VARVE_RETURN_IF_ERROR(writer->Begin());
   return std::unique_ptr<CheckpointWriter>(std::move(writer));
 }
