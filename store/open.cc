@@ -97,7 +97,7 @@ Opened CreateIn(const fs::path& path, const CreateOptions& options) {
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Opened OpenIn(const fs::path& path, const StoreOptions& options) {
+Opened OpenToWrite(const fs::path& path, const StoreOptions& options) {
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/true));
     return std::unique_ptr<Store>(std::move(group));
@@ -128,7 +128,7 @@ Opened Store::Create(const fs::path& path, const CreateOptions& options) {
 }
 
 Opened Store::Open(const fs::path& path, const StoreOptions& options) {
-  return Guarded("opening a store", [&] { return OpenIn(path, options); });
+  return Guarded("opening a store", [&] { return OpenToWrite(path, options); });
 }
 
 Opened Store::OpenOrCreate(const fs::path& path, const CreateOptions& options) {
