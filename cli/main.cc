@@ -3,6 +3,7 @@
 // The `varve` command: a thin layer over the library. See docs/cli.md.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <string>
 
 #include "cli/commands.h"
@@ -105,9 +106,14 @@ Outcome FlushOutput(Outcome outcome) {
 int main(int argc, char** argv) {
   using varve::cli::Message;
   using varve::cli::Outcome;
-  const Outcome outcome = varve::cli::FlushOutput(varve::cli::RunCommand(argc, argv));
-  if (!outcome.ok()) {
-    std::fprintf(stderr, "varve: %s\n", Message(outcome.message()).c_str());
+  try {
+    const Outcome outcome = varve::cli::FlushOutput(varve::cli::RunCommand(argc, argv));
+    if (!outcome.ok()) {
+      std::fprintf(stderr, "varve: %s\n", Message(outcome.message()).c_str());
+    }
+    return static_cast<int>(outcome.code());
+  } catch (const std::exception& error) {  // of the standard library: out of memory or threads
+    std::fprintf(stderr, "varve: %s\n", error.what());
+    return static_cast<int>(varve::cli::ExitCode::kFailed);
   }
-  return static_cast<int>(outcome.code());
 }

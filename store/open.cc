@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/guarded.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
@@ -75,9 +76,9 @@ Status PrepareFolder(const fs::path& path) {
   return Status::Ok();
 }
 
-}  // namespace
+using Opened = Result<std::unique_ptr<Store>>;
 
-Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateOptions& options) {
+Opened CreateIn(const fs::path& path, const CreateOptions& options) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) {
@@ -86,6 +87,7 @@ Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateO
   const CreateLock lock(path);
   VARVE_RETURN_IF_ERROR(lock.status());
   VARVE_RETURN_IF_ERROR(PrepareFolder(path));
+  VARVE_RETURN_IF_ERROR(RequireThread(path));
   VARVE_RETURN_IF_ERROR(Database::Create(path));
   VARVE_RETURN_IF_ERROR(SyncFolder(path / "db"));
   FormatFile format;
@@ -98,7 +100,7 @@ Result<std::unique_ptr<Store>> Store::Create(const fs::path& path, const CreateO
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOptions& options) {
+Opened OpenToWrite(const fs::path& path, const StoreOptions& options) {
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/true));
     return std::unique_ptr<Store>(std::move(group));
@@ -112,20 +114,7 @@ Result<std::unique_ptr<Store>> Store::Open(const fs::path& path, const StoreOpti
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Result<std::unique_ptr<CheckpointWriter>> Store::Begin(uint64_t step, const SaveOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(auto session, BeginSession(step, options));
-  return std::unique_ptr<CheckpointWriter>(std::move(session));
-}
-
-Result<std::unique_ptr<Store>> Store::OpenOrCreate(const fs::path& path,
-                                                   const CreateOptions& options) {
-  auto store = Open(path, options.store);
-  if (store.ok() || store.status().code() != StatusCode::kNotFound) return store;
-  return Create(path, options);
-}
-
-Result<std::unique_ptr<Store>> Store::OpenForReading(const fs::path& path,
-                                                     const StoreOptions& options) {
+Opened OpenToRead(const fs::path& path, const StoreOptions& options) {
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/false));
     return std::unique_ptr<Store>(std::move(group));
@@ -133,6 +122,33 @@ Result<std::unique_ptr<Store>> Store::OpenForReading(const fs::path& path,
   VARVE_RETURN_IF_ERROR(CheckNotLost(path));
   VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::OpenPath(path, options, /*for_writing=*/false));
   return std::unique_ptr<Store>(std::move(store));
+}
+
+}  // namespace
+
+Opened Store::Create(const fs::path& path, const CreateOptions& options) {
+  return Guarded("making a store", [&] { return CreateIn(path, options); });
+}
+
+Opened Store::Open(const fs::path& path, const StoreOptions& options) {
+  return Guarded("opening a store", [&] { return OpenToWrite(path, options); });
+}
+
+Opened Store::OpenOrCreate(const fs::path& path, const CreateOptions& options) {
+  auto store = Open(path, options.store);
+  if (store.ok() || store.status().code() != StatusCode::kNotFound) return store;
+  return Create(path, options);
+}
+
+Result<std::unique_ptr<CheckpointWriter>> Store::Begin(uint64_t step, const SaveOptions& options) {
+  return Guarded("beginning a save", [&]() -> Result<std::unique_ptr<CheckpointWriter>> {
+    VARVE_ASSIGN_OR_RETURN(auto session, BeginSession(step, options));
+    return std::unique_ptr<CheckpointWriter>(std::move(session));
+  });
+}
+
+Opened Store::OpenForReading(const fs::path& path, const StoreOptions& options) {
+  return Guarded("opening a store", [&] { return OpenToRead(path, options); });
 }
 
 }  // namespace varve

@@ -16,6 +16,7 @@
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
+#include "store/db/guarded_store.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 
@@ -58,23 +59,28 @@ fs::path ReserveOf(const fs::path& store) {
   return root / (std::string("RESERVE.") + (is_known ? host : "unknown"));
 }
 
+std::string Starting(const fs::path& store) {
+  return "starting a thread for the store in " + store.string();
+}
+
 }  // namespace
+
+Status RequireThread(const fs::path& store) {
+  return Guarded(Starting(store), [] {
+    std::jthread([] {}).join();
+    return Status::Ok();
+  });
+}
 
 Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
                                                        const StoreOptions& options,
                                                        bool for_writing) {
-  std::unique_ptr<StoreImpl> store(new StoreImpl);
+  std::unique_ptr<StoreImpl> store(new GuardedStore<StoreImpl>);
   store->path_ = path;
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
-  // RocksDB starts threads while it opens. If it gets none, it keeps its lock. So this checks
-  // beforehand whether threads can be started.
-  const std::string starting = "starting a thread for the store in " + path.string();
-  VARVE_RETURN_IF_ERROR(Guarded(starting, [] {
-    std::jthread([] {}).join();
-    return Status::Ok();
-  }));
+  VARVE_RETURN_IF_ERROR(RequireThread(path));
   auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space. The reserve gives it, so that steps can be dropped.
@@ -87,7 +93,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
       std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
   store->last_catch_up_ms_ = NowMs();
   if (for_writing) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
-  VARVE_RETURN_IF_ERROR(Guarded(starting, [&store] { return store->StartThreads(); }));
+  VARVE_RETURN_IF_ERROR(Guarded(Starting(path), [&store] { return store->StartThreads(); }));
   return store;
 }
 

@@ -39,6 +39,10 @@ class Cursor;
 class DropForecaster;
 class ShardedReader;
 
+// kUnavailable: no thread can be started. RocksDB starts threads while it opens, and keeps its lock
+// if it gets none. So call this before.
+Status RequireThread(const std::filesystem::path& store);
+
 class StoreImpl : public Store {
  public:
   static Result<std::unique_ptr<StoreImpl>> OpenPath(const std::filesystem::path& path,
@@ -186,8 +190,10 @@ class StoreImpl : public Store {
   // reads return an older state.
   Status Refresh() const;
 
+ protected:
+  StoreImpl() = default;  // callers get a GuardedStore
+
  private:
-  StoreImpl() = default;
   Status StartThreads();
   Status PrepareForWriting();
   Status SweepOrphans();

@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/guarded.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/group/group_store.h"
 #include "store/group/posix_record_log.h"
 
 namespace varve {
+namespace {
 
-bool Group::IsRoot(const std::filesystem::path& path) { return IsGroupRoot(path); }
-
-Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t num_ranks) {
+Result<uint64_t> Start(const std::filesystem::path& root, uint32_t num_ranks) {
   if (num_ranks == 0) return Status::InvalidArgument("a group of 0 ranks, expected at least 1");
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, CreateOrReadGroup(root));
   VARVE_RETURN_IF_ERROR(UpgradeGroupFile(root, file));
@@ -35,13 +35,7 @@ Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t n
   return epoch;
 }
 
-Result<std::unique_ptr<Store>> Group::Join(const std::filesystem::path& root,
-                                           const JoinOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(auto store, GroupStore::Join(root, options));
-  return std::unique_ptr<Store>(std::move(store));
-}
-
-Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
+Result<GroupStatus> StatusOf(const std::filesystem::path& root) {
   VARVE_ASSIGN_OR_RETURN(const auto store, GroupStore::OpenPath(root, {}, /*for_writing=*/false));
   const GroupLog* const log = store->log();
   GroupStatus status = log->With([log](const GroupState& state) {
@@ -64,6 +58,26 @@ Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
   });
   status.num_log_files = MeasureFolder(LogFolder(root)).num_files;
   return status;
+}
+
+}  // namespace
+
+bool Group::IsRoot(const std::filesystem::path& path) { return IsGroupRoot(path); }
+
+Result<uint64_t> Group::StartEpoch(const std::filesystem::path& root, uint32_t num_ranks) {
+  return Guarded("starting a job", [&] { return Start(root, num_ranks); });
+}
+
+Result<std::unique_ptr<Store>> Group::Join(const std::filesystem::path& root,
+                                           const JoinOptions& options) {
+  return Guarded("joining a group", [&]() -> Result<std::unique_ptr<Store>> {
+    VARVE_ASSIGN_OR_RETURN(auto store, GroupStore::Join(root, options));
+    return std::unique_ptr<Store>(std::move(store));
+  });
+}
+
+Result<GroupStatus> Group::ReadStatus(const std::filesystem::path& root) {
+  return Guarded("reading the state of a group", [&] { return StatusOf(root); });
 }
 
 }  // namespace varve

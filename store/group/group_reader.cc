@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
@@ -32,7 +33,12 @@ class GroupReader : public ShardedReader {
  public:
   GroupReader(const GroupStore* store, CheckpointInfo info, AttemptId number, GroupAttempt attempt)
       : store_(store), info_(std::move(info)), number_(number), attempt_(std::move(attempt)) {}
-  ~GroupReader() override { Unpin(); }
+  ~GroupReader() override {
+    Guarded("unpinning", [this] {
+      Unpin();
+      return Status::Ok();
+    }).IgnoreError();
+  }
 
   // Keeps the attempt in the members while this reader lives, if it may write to the log.
   Status Pin();
@@ -131,7 +137,11 @@ Status GroupReader::Explain(const Status& status) const {
 Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {
   Part opened;
   VARVE_ASSIGN_OR_RETURN(opened.member, store_->MemberForReading(part.member));
-  VARVE_ASSIGN_OR_RETURN(opened.reader, opened.member->OpenShards(kMemberRun, number_));
+  auto reader = opened.member->OpenShards(kMemberRun, number_);
+  if (reader.status().code() == StatusCode::kNotFound) {
+    return Status::Corruption(reader.status().message() + " in " + opened.member->path().string());
+  }
+  VARVE_ASSIGN_OR_RETURN(opened.reader, std::move(reader));
   VARVE_ASSIGN_OR_RETURN(const auto step,
                          opened.member->RequireStep({std::string(kMemberRun), number_}));
   if (step.second.root == part.root) return opened;
@@ -374,10 +384,10 @@ Result<std::unique_ptr<ShardedReader>> GroupStore::OpenShards(const CheckpointId
   VARVE_RETURN_IF_ERROR(log()->Refresh());
   std::unique_ptr<GroupReader> reader = log()->With([&](const GroupState& state) {
     const GroupStep* found = state.FindStep(id);
-    return found == nullptr
-               ? nullptr
-               : std::make_unique<GroupReader>(this, MakeGroupInfo(state, id), found->attempt,
-                                               *state.FindAttempt(found->attempt));
+    return found == nullptr ? nullptr
+                            : std::make_unique<GuardedReader<GroupReader>>(
+                                  this, MakeGroupInfo(state, id), found->attempt,
+                                  *state.FindAttempt(found->attempt));
   });
   if (reader == nullptr) return Status::NotFound("no " + StepName(id.run, id.step));
   if (pin) VARVE_RETURN_IF_ERROR(reader->Pin());

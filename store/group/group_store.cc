@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/group/posix_record_log.h"
 #include "store/ops/copy.h"
 #include "store/ops/history.h"
@@ -97,7 +98,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
                                                      const StoreOptions& options,
                                                      bool for_writing) {
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
-  std::unique_ptr<GroupStore> store(new GroupStore(root, file, options, for_writing));
+  std::unique_ptr<GroupStore> store(new GuardedStore<GroupStore>(root, file, options, for_writing));
   const Status status = store->log()->Refresh();
   if (!status.ok()) return status.WithContext(root.string());
   return store;
@@ -145,7 +146,16 @@ Result<std::shared_ptr<const StoreImpl>> GroupStore::MemberForReading(MemberId m
     VARVE_RETURN_IF_ERROR(reader->CatchUp());  // the log has moved on since it was opened
     return reader;
   }
-  VARVE_ASSIGN_OR_RETURN(reader, OpenMember(place_, member, options_, /*for_writing=*/false));
+  auto opened = OpenMember(place_, member, options_, /*for_writing=*/false);
+  if (opened.status().code() == StatusCode::kNotFound) {
+    // The log may have got ahead of what was looked at, so this looks again after reading it.
+    VARVE_RETURN_IF_ERROR(log()->Refresh());
+    opened = OpenMember(place_, member, options_, /*for_writing=*/false);
+    if (opened.status().code() == StatusCode::kNotFound) {
+      VARVE_RETURN_IF_ERROR(RequireNotLost(place_, member));
+    }
+  }
+  VARVE_ASSIGN_OR_RETURN(reader, std::move(opened));
   return reader;
 }
 
@@ -481,7 +491,11 @@ Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
   if (opened.status().code() == StatusCode::kLocked) return Status::Ok();
   if (opened.status().code() == StatusCode::kNotFound) {
-    return RemoveMemberIfUnused(place_, member, nullptr);
+    VARVE_RETURN_IF_ERROR(RemoveMemberIfUnused(place_, member, nullptr));
+    // Space that is still there cannot come back. Nothing is left of a folder that was moved away.
+    std::error_code error;
+    return fs::exists(MemberFolder(place_.root, member), error) ? RequireNotLost(place_, member)
+                                                                : Status::Ok();
   }
   VARVE_RETURN_IF_ERROR(opened.status());
   VARVE_RETURN_IF_ERROR(SweepMember(place_, opened->get()).status());

@@ -116,6 +116,11 @@ class GroupStore : public Store {
   void AwaitSweep() { sweeper_.Await(); }
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
+ protected:
+  // Callers get a GuardedStore.
+  GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
+             bool for_writing);
+
  private:
   // Attempts that the same members hold. The key is the members in the order of ranks, the value
   // the attempts as steps of the members.
@@ -125,8 +130,6 @@ class GroupStore : public Store {
   Status ForEachMember(
       const ClosedByCrew& closed,
       const std::function<Status(const StoreImpl&, std::span<const CheckpointId>)>& visit) const;
-  GroupStore(std::filesystem::path root, const GroupFile& file, const StoreOptions& options,
-             bool for_writing);
   static Result<std::unique_ptr<GroupStore>> Load(const std::filesystem::path& root,
                                                   const StoreOptions& options, bool for_writing);
   // Does a bounded part of the sweep of the own member. Returns whether there is more to do.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
@@ -36,7 +37,12 @@ class GroupWriter : public SaveSession {
         save_(std::move(save)) {
     SetPartial();  // each member holds a part
   }
-  ~GroupWriter() override { GroupWriter::Abandon(); }
+  ~GroupWriter() override {
+    Guarded("abandoning a save", [this] {
+      GroupWriter::Abandon();
+      return Status::Ok();
+    }).IgnoreError();
+  }
   // From here on it ends the attempt unless it commits it.
   Status Open() {
     VARVE_RETURN_IF_ERROR(Start());
@@ -203,11 +209,11 @@ Result<std::unique_ptr<SaveSession>> BeginPart(GroupStore* store, const Checkpoi
   part.run = kMemberRun;
   part.on_existing = is_again ? OnExisting::kReplace : OnExisting::kError;
   VARVE_ASSIGN_OR_RETURN(part.parent, FindParent(*store, attempt));
-  auto writer = std::make_unique<GroupWriter>(store, id, attempt, save, part);
+  auto writer = std::make_unique<GuardedWriter<GroupWriter>>(store, id, attempt, save, part);
   Status opened = writer->Open();
   if (opened.code() == StatusCode::kNotFound) {
     part.parent.reset();  // it was dropped at this very moment
-    writer = std::make_unique<GroupWriter>(store, id, attempt, save, part);
+    writer = std::make_unique<GuardedWriter<GroupWriter>>(store, id, attempt, save, part);
     opened = writer->Open();
   }
   VARVE_RETURN_IF_ERROR(opened);

@@ -196,6 +196,20 @@ bool IsMemberLocked(const fs::path& root, MemberId member) {
   return fs::exists(folder / kFormatFileName, error) && IsLocked(folder);
 }
 
+// The log names a member before its folder is made, so a member that is not there need not be lost.
+// One that holds a part of an attempt was there.
+Status RequireNotLost(const GroupPlace& place, MemberId member) {
+  if (!place.log->With([&](const GroupState& state) { return state.IsInUse(member); })) {
+    return Status::Ok();
+  }
+  const fs::path folder = MemberFolder(place.root, member);
+  std::error_code error;
+  const bool there = fs::exists(folder, error);
+  return Status::Corruption("member " + MemberName(member) +
+                            " is lost: " + (there ? (folder / kFormatFileName) : folder).string() +
+                            " is missing, and parts of steps are in that member");
+}
+
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
@@ -238,14 +252,20 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
       VARVE_RETURN_IF_ERROR(place.log->Refresh());  // it may have been removed meanwhile
       // If it is locked or gone, this rank saves in another member. A member that the rank had, and
       // that cannot be opened, is an error. Otherwise the rank would save all of its state again
-      // without a warning.
-      const StatusCode code = opened.status().code();
+      // without a warning. A folder that is not there was moved away, as the message says.
+      Status failed = opened.status();
+      std::error_code error;
+      if (failed.code() == StatusCode::kNotFound &&
+          fs::exists(MemberFolder(place.root, id), error)) {
+        if (const Status lost = RequireNotLost(place, id); !lost.ok()) failed = lost;
+      }
+      const StatusCode code = failed.code();
       const bool was_own = is_best && place.log->With([&](const GroupState& state) {
         const auto member = state.members.find(id);
         return member != state.members.end() && member->second.rank == options.rank;
       });
       if (!was_own || code == StatusCode::kLocked || code == StatusCode::kNotFound) continue;
-      return opened.status().WithContext(
+      return failed.WithContext(
           "rank " + std::to_string(options.rank) + " cannot open its member " +
           MemberFolder(place.root, id).string() +
           "; mend it, or move this folder out of the root to go on in a new one");

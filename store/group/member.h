@@ -35,6 +35,10 @@ std::filesystem::path MemberFolder(const std::filesystem::path& root, MemberId m
 
 // True when a process has it open for writing.
 bool IsMemberLocked(const std::filesystem::path& root, MemberId member);
+// An error about a member that could not be opened because there is no store in its folder.
+// kCorruption names what is lost: parts of steps are in it. Ok: nothing of it is needed, because it
+// is not made yet, or was removed. Call it with the log read after the member was looked at.
+Status RequireNotLost(const GroupPlace& place, MemberId member);
 // Opens a member. It must have the seed of its group.
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing);

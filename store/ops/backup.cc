@@ -32,6 +32,7 @@
 #include <map>
 #include <thread>
 
+#include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/manifest_note.h"
 #include "store/db/store_impl.h"
@@ -614,11 +615,13 @@ void Backup::RemoveLeftovers() const {
 
 Result<BackupReport> BackUp(const fs::path& store, const fs::path& destination,
                             const BackupOptions& options) {
-  if (IsGroupRoot(store)) {
-    return Status::FailedPrecondition(store.string() + " is the root of a group: backup copies " +
-                                      "the store of one writer; use copy");
-  }
-  return Backup(store, destination, options).Run();
+  return Guarded("backing up", [&]() -> Result<BackupReport> {
+    if (IsGroupRoot(store)) {
+      return Status::FailedPrecondition(store.string() + " is the root of a group: backup copies " +
+                                        "the store of one writer; use copy");
+    }
+    return Backup(store, destination, options).Run();
+  });
 }
 
 }  // namespace varve

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "base/random_number.h"
+#include "base/startable_threads.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/format/root_digest.h"
@@ -547,7 +548,7 @@ void Checker::ReadData() {
   tbb::enumerable_thread_specific<Worker> workers;
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> last_report{0};
-  tbb::task_arena arena(store_->num_threads());
+  tbb::task_arena arena(StartableThreads(store_->num_threads()));
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, work.size(), [&](size_t i) {
       Worker& worker = workers.local();

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "base/startable_threads.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/read/value_diff.h"
@@ -169,7 +170,7 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
     parts[i] = CompareElements(dtype, worker.before, is_changed ? worker.after : worker.before);
     return Status::Ok();
   };
-  tbb::task_arena arena(after.store->num_threads());
+  tbb::task_arena arena(StartableThreads(after.store->num_threads()));
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, refs.size(), [&](size_t i) {
       const Status status = compare(i);

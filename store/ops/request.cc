@@ -48,9 +48,7 @@ InboxAnswer Apply(Store* store, const Request& request, bool again) {
   return answer;
 }
 
-}  // namespace
-
-Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
+Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options) {
   using Clock = std::chrono::steady_clock;
   std::unique_ptr<Store> store;  // set once no writer is there
@@ -94,6 +92,13 @@ Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& re
       next_open = Clock::now() + kOpenPoll;
     }
   }
+}
+
+}  // namespace
+
+Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
+                            const SubmitOptions& options) {
+  return Guarded("handing in a request", [&] { return HandIn(path, request, options); });
 }
 
 Status StoreImpl::ApplyInbox() {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/guarded.h"
+
 namespace varve {
 namespace {
 
@@ -108,17 +110,8 @@ class Decider {
   std::vector<RetentionDecision> decisions_;
 };
 
-}  // namespace
-
-bool RetentionPolicy::empty() const {
-  const bool wants_best = std::any_of(keep_best.begin(), keep_best.end(),
-                                      [](const KeepBest& b) { return b.count > 0; });
-  return keep_last == 0 && keep_every == 0 && !wants_best && keep_within.count() <= 0 &&
-         keep_tags.empty();
-}
-
-Result<std::vector<RetentionDecision>> DecideRetention(
-    const RetentionPolicy& policy, std::span<const CheckpointInfo> checkpoints) {
+Result<std::vector<RetentionDecision>> Decide(const RetentionPolicy& policy,
+                                              std::span<const CheckpointInfo> checkpoints) {
   if (policy.empty()) {
     return Status::InvalidArgument("the retention policy has no rule; it would drop every step");
   }
@@ -137,6 +130,20 @@ Result<std::vector<RetentionDecision>> DecideRetention(
                                    decisions[0].id.run);
   }
   return decisions;
+}
+
+}  // namespace
+
+bool RetentionPolicy::empty() const {
+  const bool wants_best = std::any_of(keep_best.begin(), keep_best.end(),
+                                      [](const KeepBest& b) { return b.count > 0; });
+  return keep_last == 0 && keep_every == 0 && !wants_best && keep_within.count() <= 0 &&
+         keep_tags.empty();
+}
+
+Result<std::vector<RetentionDecision>> DecideRetention(
+    const RetentionPolicy& policy, std::span<const CheckpointInfo> checkpoints) {
+  return Guarded("deciding what stays", [&] { return Decide(policy, checkpoints); });
 }
 
 std::vector<CheckpointId> DroppedBy(std::span<const RetentionDecision> decisions) {

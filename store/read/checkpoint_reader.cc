@@ -10,7 +10,9 @@
 #include <mutex>
 #include <tuple>
 
+#include "base/startable_threads.h"
 #include "base/util.h"
+#include "store/db/guarded_store.h"
 #include "store/db/store_impl.h"
 #include "store/format/trainer_progress.h"
 #include "store/read/sharded_reader.h"
@@ -517,7 +519,7 @@ Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests)
   std::atomic<bool> failed{false};
   std::mutex mutex;
   Status error;
-  tbb::task_arena arena(store_->num_threads());
+  tbb::task_arena arena(StartableThreads(store_->num_threads()));
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
       if (failed) return;
@@ -603,7 +605,8 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
     RunNames names(this);
     VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, &names));
     VARVE_ASSIGN_OR_RETURN(info.tags, TagsOf(key));
-    reader = std::make_unique<CheckpointReaderImpl>(this, std::move(info), key, record->save_id);
+    reader = std::make_unique<GuardedReader<CheckpointReaderImpl>>(this, std::move(info), key,
+                                                                   record->save_id);
     return Status::Ok();
   }));
   return reader;

@@ -49,16 +49,16 @@ class ShardedReader : public CheckpointReader {
   // kNotFound: the checkpoint was removed meanwhile.
   virtual Status WithFrozenView(const std::function<Status()>& read) const = 0;
 
-  Result<std::vector<TensorInfo>> List() const final;
-  Result<std::vector<TensorInfo>> ListShards() const final;
+  Result<std::vector<TensorInfo>> List() const override;
+  Result<std::vector<TensorInfo>> ListShards() const override;
   // Returns what ListShards returns, or what is known of it without opening a member of a group.
   virtual Result<Outline> OutlineShards() const;
   // Returns the tensors of List whose names match. The cost is that of the names that start with
   // the text before the first star. kNotFound: a plain name does not exist.
   Result<std::vector<TensorInfo>> ListMatching(std::string_view glob) const;
-  Status Read(std::string_view name, std::span<std::byte> out) const final;
+  Status Read(std::string_view name, std::span<std::byte> out) const override;
   Status ReadSlice(std::string_view name, std::span<const Range> slice,
-                   std::span<std::byte> out) const final;
+                   std::span<std::byte> out) const override;
 
  private:
   const ShardedReader* AsSharded() const final { return this; }

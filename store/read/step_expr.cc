@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/guarded.h"
 #include "varve/retention.h"
 #include "varve/step.h"
 #include "varve/store.h"
@@ -65,9 +66,7 @@ Result<CheckpointId> ResolveExpr(const Store& store, const StepExpr& expr) {
   return CheckpointId{expr.run, step};
 }
 
-}  // namespace
-
-Result<StepExpr> ParseStep(std::string_view text) {
+Result<StepExpr> Parse(std::string_view text) {
   StepExpr expr;
   std::string_view step = text;
   if (const size_t at = text.find('@'); at != std::string_view::npos) {
@@ -94,9 +93,9 @@ Result<StepExpr> ParseStep(std::string_view text) {
   return expr;
 }
 
-Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text) {
+Result<StepExpr> ParseOfRun(std::string_view run, std::string_view text) {
   VARVE_RETURN_IF_ERROR(ValidateRun(run));
-  VARVE_ASSIGN_OR_RETURN(StepExpr expr, ParseStep(text));
+  VARVE_ASSIGN_OR_RETURN(StepExpr expr, Parse(text));
   const bool names_a_run = text.find('@') != std::string_view::npos;
   if (names_a_run && expr.run != run) {
     return Status::InvalidArgument("\"" + std::string(text) + "\" is not of run \"" +
@@ -106,25 +105,41 @@ Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text) {
   return expr;
 }
 
+}  // namespace
+
+Result<StepExpr> ParseStep(std::string_view text) {
+  return Guarded("parsing a step", [&] { return Parse(text); });
+}
+
+Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text) {
+  return Guarded("parsing a step", [&] { return ParseOfRun(run, text); });
+}
+
 Result<CheckpointId> Store::Resolve(std::string_view text) const {
-  VARVE_ASSIGN_OR_RETURN(const StepExpr expr, ParseStep(text));
-  return ResolveExpr(*this, expr);
+  return Guarded("resolving a step", [&]() -> Result<CheckpointId> {
+    VARVE_ASSIGN_OR_RETURN(const StepExpr expr, Parse(text));
+    return ResolveExpr(*this, expr);
+  });
 }
 
 Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
                                       std::string_view text) {
-  VARVE_ASSIGN_OR_RETURN(const StepExpr expr, ParseStepOfRun(run, text));
-  return ResolveExpr(store, expr);
+  return Guarded("resolving a step", [&]() -> Result<CheckpointId> {
+    VARVE_ASSIGN_OR_RETURN(const StepExpr expr, ParseOfRun(run, text));
+    return ResolveExpr(store, expr);
+  });
 }
 
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts) {
-  std::vector<CheckpointId> ids;
-  for (const std::string& text : texts) {
-    VARVE_ASSIGN_OR_RETURN(CheckpointId id, store.Resolve(text));
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(std::move(id));
-  }
-  return ids;
+  return Guarded("resolving steps", [&]() -> Result<std::vector<CheckpointId>> {
+    std::vector<CheckpointId> ids;
+    for (const std::string& text : texts) {
+      VARVE_ASSIGN_OR_RETURN(CheckpointId id, store.Resolve(text));
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(std::move(id));
+    }
+    return ids;
+  });
 }
 
 }  // namespace varve

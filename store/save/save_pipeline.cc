@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/low_priority.h"
+#include "base/startable_threads.h"
 #include "base/util.h"
 #include "codec/predict/rounded_copy.h"
 #include "store/db/cursor.h"
@@ -126,7 +127,8 @@ Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep
                            4 * static_cast<uint64_t>(num_threads_)));
   const auto parallel = tbb::filter_mode::parallel;
   const auto in_order = tbb::filter_mode::serial_in_order;
-  tbb::task_arena arena(num_threads_, low_priority_ ? static_cast<unsigned>(num_threads_) : 1);
+  const int num_threads = low_priority_ ? num_threads_ : StartableThreads(num_threads_);
+  tbb::task_arena arena(num_threads, low_priority_ ? static_cast<unsigned>(num_threads) : 1);
   std::optional<LowPriorityHelpers> helpers;
   if (low_priority_) helpers.emplace(&arena, num_threads_ - 1);
   const auto examine = [&](Job* job) {

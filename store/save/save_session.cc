@@ -11,6 +11,7 @@
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
+#include "store/db/guarded_store.h"
 #include "store/db/store_impl.h"
 #include "store/format/frame_totals.h"
 #include "store/format/root_digest.h"
@@ -82,7 +83,12 @@ SaveSession::SaveSession(StoreImpl* store, CheckpointId id, const SaveOptions& o
       options_(options),
       started_(std::chrono::steady_clock::now()) {}
 
-SaveSession::~SaveSession() { Close(); }
+SaveSession::~SaveSession() {
+  Guarded("abandoning a save", [this] {
+    Close();
+    return Status::Ok();
+  }).IgnoreError();
+}
 
 uint64_t SaveSession::digest_seed() const { return store_->digest_seed(); }
 
@@ -520,9 +526,10 @@ Result<std::unique_ptr<SaveSession>> StoreImpl::BeginSession(uint64_t step,
                                                              const SaveOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
-  auto session = std::make_unique<SaveSession>(this, CheckpointId{options.run, step}, options);
+  auto session =
+      std::make_unique<GuardedWriter<SaveSession>>(this, CheckpointId{options.run, step}, options);
   VARVE_RETURN_IF_ERROR(session->Start());
-  return session;
+  return std::unique_ptr<SaveSession>(std::move(session));
 }
 
 }  // namespace varve

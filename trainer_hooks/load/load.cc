@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/util.h"
 #include "store/read/sharded_reader.h"
 #include "store/shards/regions.h"
@@ -139,12 +140,11 @@ Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& optio
 
 Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
                                RegionReader* read, TrainingState* into) {
-  try {
-    return Load(reader, options, read, into);
-  } catch (const std::exception& error) {  // of the standard library: out of memory
+  return Guarded("loading a checkpoint", [&] {
     const CheckpointId& id = reader.info().id;
-    return Status::Unavailable("loading " + StepName(id.run, id.step) + ": " + error.what());
-  }
+    return Guarded("loading " + StepName(id.run, id.step),
+                   [&] { return Load(reader, options, read, into); });
+  });
 }
 
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,

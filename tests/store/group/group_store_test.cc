@@ -604,7 +604,96 @@ TEST_F(GroupStoreTest, CheckFindsAMissingMember) {
               ::testing::HasSubstr("step 10 of run main (attempt 1): the part of rank"));
 }
 
+// Its FORMAT alone, or its whole folder. Answers that need no member are given.
+TEST_F(GroupStoreTest, AnAnswerIsWholeOrNamesTheMemberThatIsLost) {
+  expect_damage_ = true;
+  Start(2);
+  SaveAll(10);
+  SaveAll(20);
+  ranks_.clear();
+  for (const std::string& name : Names("members")) {
+    const fs::path folder = path() / "members" / name;
+    for (const fs::path& lost : {folder / "FORMAT", folder}) {
+      fs::rename(lost, folder_.path() / "elsewhere");
+      const auto store = Store::Open(path()).value();
+      const auto fails = FailsWith(StatusCode::kCorruption, lost.string() + " is missing");
+      EXPECT_THAT(Steps(*store), ElementsAre(10, 20));
+      EXPECT_THAT(store->Stats(), fails);
+      EXPECT_THAT(store->OpenCheckpoint("main", 20).value()->List(), fails);
+      EXPECT_THAT(store->Log("main", "shared"), fails);
+      EXPECT_THAT(store->Diff({"main", 10}, {"main", 20}), fails);
+      const CheckpointId id{"main", 10};
+      EXPECT_THAT(store->ForecastDrop({&id, 1}), fails);
+      const auto report = store->Check();
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_EQ(report->errors.size(), 2u);  // one a step
+      for (const std::string& error : report->errors) {
+        EXPECT_THAT(error, ::testing::HasSubstr(lost.string() + " is missing"));
+      }
+      fs::rename(folder_.path() / "elsewhere", lost);
+    }
+  }
+  const auto store = Store::Open(path()).value();
+  EXPECT_EQ(store->Stats().value().num_steps, 2u);
+  ExpectHolds(*store, 20, 2);
+}
+
+// The log names a member before it is made, and a step of it may have been dropped.
+TEST_F(GroupStoreTest, AMemberThatNoStepNeedsMayBeGone) {
+  Start(1);
+  SaveAll(10);
+  const CheckpointId id{"main", 10};
+  VARVE_ASSERT_OK(ranks_[0]->Drop({&id, 1}).status());
+  ranks_.clear();
+  const fs::path folder = *fs::directory_iterator(path() / "members");
+  for (const fs::path& lost : {folder / "FORMAT", folder}) {
+    fs::remove_all(lost);
+    const auto store = Store::OpenForReading(path()).value();
+    EXPECT_EQ(store->Stats().value().num_chunks, 0u);
+    EXPECT_THAT(store->Check().value().errors, IsEmpty());
+  }
+  Start(1);
+  SaveAll(20);
+  ExpectHolds(*ranks_[0], 20, 1);
+}
+
+// A member is whole by itself, but is of an earlier time than the log.
+TEST_F(GroupStoreTest, AMemberWithoutAStepThatTheLogKnowsIsDamaged) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  {
+    const fs::path folder = fs::directory_iterator(path() / "members")->path();
+    auto member = StoreImpl::OpenPath(folder, {}, /*for_writing=*/true).value();
+    const CheckpointId id{"main", 1};
+    VARVE_ASSERT_OK(member->Drop({&id, 1}, {}).status());
+  }
+  const auto store = Store::OpenForReading(path()).value();
+  EXPECT_THAT(store->OpenCheckpoint("main", 10).value()->List(),
+              FailsWith(StatusCode::kCorruption, "no step 10 of run main"));
+}
+
 // A rank does not pass over what it had in silence, and save all of its state anew elsewhere.
+TEST_F(GroupStoreTest, AMemberWithoutItsFormatIsNotReplaced) {
+  expect_damage_ = true;
+  Start(1);
+  SaveAll(10);
+  ranks_.clear();
+  const fs::path format = fs::directory_iterator(path() / "members")->path() / "FORMAT";
+  fs::rename(format, folder_.path() / "elsewhere");
+  const uint64_t epoch = Group::StartEpoch(path(), 1).value();
+  const auto joined = Group::Join(path(), {.rank = 0, .epoch = epoch, .timeout = kTimeout});
+  EXPECT_THAT(joined, FailsWith(StatusCode::kCorruption, format.string() + " is missing"));
+  EXPECT_EQ(Names("members").size(), 1u);
+  fs::rename(folder_.path() / "elsewhere", format);
+  Start(1);
+  SaveAll(20);
+  EXPECT_EQ(Names("members").size(), 1u);
+  ExpectHolds(*ranks_[0], 10, 1);
+}
+
+// The same for a member that misses a table.
 TEST_F(GroupStoreTest, AMemberThatCannotBeOpenedIsAnError) {
   expect_damage_ = true;
   Start(1);

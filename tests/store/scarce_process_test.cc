@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Processes that get little memory, or few threads: every call of the public interface returns,
+// with an error or without. None throws, and the store stays whole. Each process is a child of its
+// own, because the libraries below keep what an exception has cut short.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <functional>
+
+#include "tests/store/store_fixture.h"
+
+namespace {
+
+std::atomic<int> threads_left = INT_MAX;  // that may be started
+
+}  // namespace
+
+// Every thread of this program comes by here.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*run)(void*), void* argument) noexcept {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  if (threads_left.fetch_sub(1) <= 0) {
+    ++threads_left;
+    return EAGAIN;
+  }
+  return create(thread, attributes, run, argument);
+}
+
+namespace varve::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr StoreOptions kFourThreads{.num_threads = 4};
+
+// Runs `work` in a child. Returns how the child ended: its exit code, or minus the signal.
+int InChild(const std::function<int()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+class ScarceProcessTest : public ::testing::Test {
+ protected:
+  fs::path path() const { return folder_.path() / "store"; }
+
+  static Status Save(Store* store, uint64_t step) {
+    std::vector<TestTensor> tensors;  // until the commit
+    for (uint64_t i = 0; i < 4; ++i) {
+      tensors.push_back(NormalTensor("t" + std::to_string(i), {300, 500}, 10 * step + i));
+    }
+    VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
+    for (const TestTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
+    VARVE_RETURN_IF_ERROR(writer->PutBytes("item", std::as_bytes(std::span("bytes", 5))));
+    return writer->Commit().status();
+  }
+
+  static Status Read(const Store& store, uint64_t step) {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint("main", step));
+    VARVE_ASSIGN_OR_RETURN(const auto infos, reader->List());
+    std::vector<std::vector<std::byte>> buffers;
+    std::vector<ReadRequest> requests;
+    for (const TensorInfo& info : infos) {
+      buffers.emplace_back(info.logical_bytes);
+      requests.push_back(ReadRequest::Tensor(info.name, buffers.back()));
+    }
+    VARVE_RETURN_IF_ERROR(reader->ReadMany(requests));
+    return reader->ReadBytes("item").status();
+  }
+
+  // All that a program does with a store. The calls go on after errors.
+  int UseStore(uint64_t step) const {
+    try {
+      const fs::path made = folder_.path() / ("made " + std::to_string(step));
+      Store::Create(made, {.store = kFourThreads}).status().IgnoreError();
+      if (const auto reader = Store::OpenForReading(path(), kFourThreads); reader.ok()) {
+        (*reader)->ListCheckpoints("main").status().IgnoreError();
+        (*reader)->Stats().status().IgnoreError();
+        (*reader)->Check({.read_data = true}).status().IgnoreError();
+        Read(**reader, 1).IgnoreError();
+        (*reader)->Diff({"main", 1}, {"main", 2}).status().IgnoreError();
+        (*reader)->Log("main", "t1").status().IgnoreError();
+      }
+      const auto store = Store::Open(path(), kFourThreads);
+      if (!store.ok()) return 0;
+      Save(store->get(), step).IgnoreError();
+      Read(**store, 2).IgnoreError();
+      (*store)->SetTag({"main", 1}, "tag").IgnoreError();
+      (*store)->Fork("main", "fork " + std::to_string(step)).status().IgnoreError();
+      const CheckpointId id{"main", step};
+      (*store)->ForecastDrop({&id, 1}).status().IgnoreError();
+      (*store)->Drop({&id, 1}).status().IgnoreError();
+      (*store)->Reclaim({.all = true}).status().IgnoreError();
+      (*store)->Check().status().IgnoreError();
+      return 0;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "thrown: %s\n", error.what());
+      return 2;
+    }
+  }
+
+  void Make() {
+    ASSERT_EQ(InChild([&] {
+                const auto store = Store::Create(path(), {.store = kFourThreads});
+                if (!store.ok()) return 1;
+                for (const uint64_t step : {1, 2, 3}) {
+                  if (!Save(store->get(), step).ok()) return 1;
+                }
+                return 0;
+              }),
+              0);
+  }
+
+  void ExpectWhole() {
+    EXPECT_EQ(InChild([&] {
+                const auto store = Store::Open(path(), kFourThreads);
+                if (!store.ok()) return 1;
+                const auto report = (*store)->Check({.read_data = true});
+                if (!report.ok() || !report->errors.empty()) return 2;
+                for (const uint64_t step : {1, 2, 3}) {
+                  if (!Read(**store, step).ok()) return 3;
+                }
+                return Save(store->get(), 1000).ok() ? 0 : 4;
+              }),
+              0);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ScarceProcessTest, FewThreadsAreAnErrorAndNoException) {
+  Make();
+  for (int threads = 0; threads <= 24; ++threads) {
+    EXPECT_EQ(InChild([&] {
+                threads_left = threads;
+                return UseStore(100 + static_cast<uint64_t>(threads));
+              }),
+              0)
+        << threads << " threads";
+  }
+  ExpectWhole();
+}
+
+}  // namespace
+}  // namespace varve::testing
