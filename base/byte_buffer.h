@@ -17,7 +17,7 @@
 #include <memory>
 #include <span>
 
-namespace varve {
+namespace varve::internal {
 
 class ByteBuffer {
  public:
@@ -62,4 +62,4 @@ class ByteBuffer {
   size_t capacity_ = 0;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
 
 static_assert(std::endian::native == std::endian::little,
               "frames are little-endian and are read in place");
@@ -92,4 +92,4 @@ class ByteWriter {
   bool fits_ = true;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

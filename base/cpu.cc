@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cpu.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 CpuLevel Detect() {
@@ -24,4 +25,4 @@ CpuLevel DetectCpu() {
   return level;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace varve {
+namespace varve::internal {
 
 enum class CpuLevel {
   kPortable = 0,
@@ -18,7 +18,7 @@ enum class CpuLevel {
 // Returns the best level of this processor.
 CpuLevel DetectCpu();
 
-}  // namespace varve
+}  // namespace varve::internal
 
 #if defined(__x86_64__)
 #define VARVE_X86 1
@@ -34,7 +34,7 @@ CpuLevel DetectCpu();
 #endif
 #define VARVE_INLINE __attribute__((always_inline))
 
-namespace varve {
+namespace varve::internal {
 
 // Runs a plain loop compiled for the given level. The compiler vectorises it three times. The loop
 // is a lambda marked VARVE_INLINE without captures, and takes what it needs as arguments. The
@@ -68,4 +68,4 @@ void RunAt(CpuLevel level, Loop loop, Args... args) {
 using In = const uint8_t* __restrict;
 using Out = uint8_t* __restrict;
 
-}  // namespace varve
+}  // namespace varve::internal

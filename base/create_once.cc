@@ -11,7 +11,7 @@
 #include "base/random_number.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
 
 TemporaryFile::TemporaryFile(const std::filesystem::path& folder) {
   char name[32];
@@ -70,4 +70,4 @@ Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_
   return ErrnoStatus("link", path, error);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 #include "varve/result.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The outcome of a CreateOnce.
 enum class CreateOutcome {
@@ -51,4 +51,4 @@ class TemporaryFile {
 // network the answer to link(2) may get lost.
 Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_view bytes);
 
-}  // namespace varve
+}  // namespace varve::internal

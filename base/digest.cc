@@ -14,7 +14,6 @@
 #include <cstdio>
 
 namespace varve {
-
 Digest ComputeDigest(uint64_t seed, std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
   return {.lo = hash.low64, .hi = hash.high64};
@@ -25,6 +24,10 @@ std::string ToHex(const Digest& digest) {
   std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, digest.hi, digest.lo);
   return text;
 }
+
+}  // namespace varve
+
+namespace varve::internal {
 
 struct DigestStream::State {
   XXH3_state_t xxh;
@@ -45,4 +48,4 @@ Digest DigestStream::Get() const {
   return {.lo = hash.low64, .hi = hash.high64};
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 
 #include "varve/digest.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Equal to ComputeDigest of all that was added, one behind the other. Thread rule: one thread at a
 // time.
@@ -30,4 +30,4 @@ class DigestStream {
   const std::unique_ptr<State> state_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace varve {
+namespace varve::internal {
 
 class FairMutex {
  public:
@@ -48,4 +48,4 @@ class FairMutex {
   uint64_t serving_ = 0;      // guarded by mutex_: the ticket of the thread that has it
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Returns the pieces between the stars. There is one piece more than there are stars.
@@ -76,4 +77,4 @@ std::optional<std::string> RenameRule::Apply(std::string_view name) const {
   return renamed;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // True when `text` may stand for several names. A plain name should exist, but a pattern may match
 // nothing.
@@ -40,4 +40,4 @@ class RenameRule {
   std::string right_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

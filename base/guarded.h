@@ -12,7 +12,7 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns kUnavailable. It says what was thrown, if there is memory for that.
 inline Status StatusOfThrown(std::string_view what, const char* thrown) noexcept {
@@ -34,4 +34,4 @@ std::invoke_result_t<const Work&> Guarded(std::string_view what, const Work& wor
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

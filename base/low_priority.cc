@@ -6,7 +6,7 @@
 
 #include "base/guarded.h"
 
-namespace varve {
+namespace varve::internal {
 
 void LowerThreadPriority() {
   constexpr int kNice = 10;
@@ -37,4 +37,4 @@ LowPriorityHelpers::~LowPriorityHelpers() {
   arena_->execute([this] { group_.run_and_wait(std::move(last_)); });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

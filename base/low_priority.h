@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
 
 // Lowers the priority of the calling thread (nice 10) for good, because a thread without privileges
 // cannot raise it again. Call it only on threads of our own.
@@ -32,4 +32,4 @@ class LowPriorityHelpers {
   std::vector<std::jthread> threads_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

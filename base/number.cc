@@ -6,7 +6,8 @@
 #include <cstring>
 #include <limits>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 double DecodeBF16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
@@ -155,4 +156,4 @@ Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes) {
   return {};
 }
 
-}  // namespace varve
+}  // namespace varve::internal

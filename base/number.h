@@ -11,7 +11,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The numbers of one tensor. Integers and BOOL keep all their bits.
 using Numbers = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>>;
@@ -30,4 +30,4 @@ double DecodeFloat16OrLess(DType dtype, uint32_t bits);
 // (real, imaginary). Elements smaller than a byte are packed from the low bits up.
 Numbers DecodeNumbers(DType dtype, std::span<const std::byte> bytes);
 
-}  // namespace varve
+}  // namespace varve::internal

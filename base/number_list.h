@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace varve {
+namespace varve::internal {
 
 // With `what` "rank" it returns "rank 2" or "ranks 2, 3". A very long list is cut: it says how many
 // more there are.
@@ -23,4 +23,4 @@ inline std::string NumberList(std::string_view what, std::span<const uint32_t> n
   return text;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class PackedValues {
  public:
@@ -49,4 +49,4 @@ class PackedValues {
   uint64_t size_ = 0;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

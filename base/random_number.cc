@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace varve {
+namespace varve::internal {
 
 // std::random_device asks the processor, which takes microseconds. With 1,024 ranks that save on
 // two cores, that was a sixth of the time.
@@ -16,4 +16,4 @@ uint64_t RandomNumber() {
   return uint64_t{random()} << 32 | random();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

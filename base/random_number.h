@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-namespace varve {
+namespace varve::internal {
 
 uint64_t RandomNumber();
 
-}  // namespace varve
+}  // namespace varve::internal

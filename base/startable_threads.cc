@@ -9,7 +9,7 @@
 
 #include "base/guarded.h"
 
-namespace varve {
+namespace varve::internal {
 
 int StartableThreads(int wanted) {
   static std::atomic<int> known{1};
@@ -31,4 +31,4 @@ int StartableThreads(int wanted) {
   return found;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace varve {
+namespace varve::internal {
 
 // Returns with how many threads an arena of TBB can work: `wanted`, or fewer when the system does
 // not let that many start. The thread that works in the arena is one of them. A thread of TBB also
@@ -9,4 +9,4 @@ namespace varve {
 // found once is not looked for again. Any thread.
 int StartableThreads(int wanted);
 
-}  // namespace varve
+}  // namespace varve::internal

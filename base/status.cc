@@ -7,7 +7,6 @@
 #include "varve/result.h"
 
 namespace varve {
-
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
@@ -45,7 +44,9 @@ Status Status::WithContext(std::string_view context) const {
   return {code_, std::string(context).append(": ").append(message_)};
 }
 
-namespace internal {
+}  // namespace varve
+
+namespace varve::internal {
 
 void DieWithoutValue(const Status& status) {
   std::fprintf(stderr, "varve: the value of a Result was taken, which is an error: %s\n",
@@ -53,6 +54,4 @@ void DieWithoutValue(const Status& status) {
   std::abort();
 }
 
-}  // namespace internal
-
-}  // namespace varve
+}  // namespace varve::internal

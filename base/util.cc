@@ -9,7 +9,8 @@
 #include <cstring>
 #include <system_error>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Owns a file descriptor.
@@ -116,4 +117,4 @@ FolderUse MeasureFolder(const std::filesystem::path& path) {
   return use;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline std::span<const std::byte> AsBytes(std::string_view s) {
   return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
@@ -45,4 +45,4 @@ struct FolderUse {
 };
 FolderUse MeasureFolder(const std::filesystem::path& path);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -17,7 +17,7 @@
 #include "bench/workplace.h"
 #include "cli/formats/safetensors.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -191,4 +191,4 @@ void CopyPass(const State& from, State* to, int num_threads) {
   });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -11,7 +11,7 @@
 
 #include "bench/state.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 // Writes all bytes one after the other into files of kFileBytes in a new folder, in portions of
 // kChunkBytes. Each file is synced (fdatasync) when it is full, and the folder at the end. As the
@@ -45,4 +45,4 @@ void DigestPass(const State& state, int num_threads);
 // Copies `from` over `to`, which has the same tensors.
 void CopyPass(const State& from, State* to, int num_threads);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -60,4 +60,4 @@ inline Params QuickParams() {
   return params;
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

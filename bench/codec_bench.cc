@@ -24,7 +24,7 @@
 #include "bench/codec_bench_methods.h"
 #include "codec/predict/rounded_copy.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr int64_t kChunkElements = 262144;
@@ -380,6 +380,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-int main(int argc, char** argv) { return varve::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::bench::Main(argc, argv); }

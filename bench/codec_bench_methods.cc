@@ -10,7 +10,7 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 void Require(const Status& status) {
@@ -133,4 +133,4 @@ std::unique_ptr<Method> MakeZstd1() { return std::make_unique<Zstd1>(false, fals
 std::unique_ptr<Method> MakePlanesZstd1() { return std::make_unique<Zstd1>(true, false); }
 std::unique_ptr<Method> MakeXorPlanesZstd1() { return std::make_unique<Zstd1>(true, true); }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

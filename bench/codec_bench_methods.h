@@ -11,7 +11,7 @@
 
 #include "codec/frame.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct Chunk {
   std::vector<std::byte> raw;
@@ -36,4 +36,4 @@ std::unique_ptr<Method> MakeZstd1();           // zstd 1 on the raw bytes
 std::unique_ptr<Method> MakePlanesZstd1();     // byte planes, zstd 1 on each
 std::unique_ptr<Method> MakeXorPlanesZstd1();  // XOR with the base first
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -16,7 +16,7 @@
 #include "bench/bench_params.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr int kNoGpu = 77;
@@ -148,6 +148,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-int main(int argc, char** argv) { return varve::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::bench::Main(argc, argv); }

@@ -10,7 +10,7 @@
 #include "bench/gpu.h"
 #include "bench/judged_table.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct CudaParams {
   std::filesystem::path folder;  // stores are made below
@@ -34,4 +34,4 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table);
 // Stalls of a state that is larger than the memory of the host has room for.
 void MeasureLarge(const CudaParams& params, Gpu* gpu, JudgedTable* table);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -13,7 +13,7 @@
 #include "bench/workplace.h"
 #include "cuda/device_digest.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr uint64_t kSeed = 0x123456789abcdef;
@@ -116,4 +116,4 @@ void MeasureDigests(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

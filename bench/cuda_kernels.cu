@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/cuda_kernels.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 template <int kLoads>
@@ -76,4 +76,4 @@ cudaError_t EnqueueSpin(double seconds, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

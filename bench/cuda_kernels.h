@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 // How a kernel that reads everything is launched.
 struct ReadShape {
@@ -31,4 +31,4 @@ cudaError_t EnqueueNoise(uint64_t seed, std::span<std::byte> to, cudaStream_t st
 // Keeps the stream busy for so long, and hardly anything else.
 cudaError_t EnqueueSpin(double seconds, cudaStream_t stream);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -20,7 +20,7 @@
 #include "varve/async_checkpointer.h"
 #include "varve/cuda.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr double kShares[] = {0, 0.01, 0.1, 1};
@@ -329,4 +329,4 @@ void MeasureLarge(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   saves.Close();
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -5,7 +5,7 @@
 #include "bench/measure.h"
 #include "bench/subjects.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 class Digest : public Measure {
@@ -40,4 +40,4 @@ void RegisterDigest(const Params& params) {
            [=] { return std::make_unique<Digest>(params); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

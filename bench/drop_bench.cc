@@ -9,7 +9,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,4 +133,4 @@ void RegisterDrop(const Params& params) {
            [=] { return std::make_unique<DropMost>(params); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

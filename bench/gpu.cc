@@ -7,7 +7,7 @@
 #include "bench/rows.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 void RequireCuda(cudaError_t error, const char* call) { Require(gpu::ToStatus(error, call)); }
 
@@ -106,4 +106,4 @@ double Gpu::PinnedCopy(std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -18,7 +18,7 @@
 #include "bench/cuda_kernels.h"
 #include "cuda/resources.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 void RequireCuda(cudaError_t error, const char* call);
 
@@ -80,4 +80,4 @@ class Gpu {
   Mark begin_, end_;
 };
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -19,7 +19,7 @@
 #include "bench/workplace.h"
 #include "varve/async_checkpointer.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 struct Flags {
@@ -239,6 +239,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-int main(int argc, char** argv) { return varve::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::bench::Main(argc, argv); }

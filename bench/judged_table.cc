@@ -9,7 +9,7 @@
 #include "bench/rows.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 JudgedTable::JudgedTable(const std::vector<PlannedRow>& rows) {
   for (const PlannedRow& plan : rows) rows_.push_back({.plan = plan});
@@ -81,4 +81,4 @@ int JudgedTable::Finish() const {
   return missed == 0 ? 0 : 1;
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

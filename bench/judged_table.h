@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct PlannedRow {
   std::string what;
@@ -52,4 +52,4 @@ class JudgedTable {
   std::map<std::string, std::vector<double>> samples_;
 };
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -3,7 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 void Register(const std::string& name, Repeat repeat,
               const std::function<std::unique_ptr<Measure>()>& make) {
@@ -35,4 +35,4 @@ void Register(const std::string& name, Repeat repeat,
       ->Unit(benchmark::kMillisecond);
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

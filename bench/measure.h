@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct Sample {
   double seconds = 0;  // of the subject
@@ -42,4 +42,4 @@ double Seconds(const Function& function) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -9,7 +9,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 class SaveMemory : public Measure {
@@ -54,4 +54,4 @@ void RegisterMemory(const Params& params) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

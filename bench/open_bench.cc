@@ -5,7 +5,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ void RegisterOpen(const Params& params) {
            [=] { return std::make_unique<OpenMany>(params); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 // Reads a line of /proc/self/status, such as "VmHWM:", which counts in KiB.
@@ -35,4 +35,4 @@ std::optional<uint64_t> ResetPeakMemory() {
 
 uint64_t PeakMemoryBytes() { return *StatusBytes("VmHWM:"); }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 // Gives free memory back and starts the peak again. Returns the resident bytes now. It returns
 // nullopt where the system has no such peak or keeps the old one. Then print no peak.
@@ -14,4 +14,4 @@ namespace varve::bench {
 // The most resident bytes since then. Precondition: ResetPeakMemory has given a number.
 uint64_t PeakMemoryBytes();
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -9,7 +9,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 // Each step is new: noise that nothing shrinks, or a drift that is stored as deltas.
@@ -113,4 +113,4 @@ void RegisterQuery(const Params& params) {
            [=] { return std::make_unique<Query>(params, Content::kDrift); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

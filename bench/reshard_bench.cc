@@ -25,7 +25,7 @@
 #include "trainer_hooks/group/exchange.h"
 #include "varve/group_checkpointer.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 struct Flags {
@@ -305,6 +305,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-int main(int argc, char** argv) { return varve::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::bench::Main(argc, argv); }

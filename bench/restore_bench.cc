@@ -6,7 +6,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 enum class Cache { kWarm, kCold };
@@ -84,4 +84,4 @@ void RegisterRestore(const Params& params) {
            [=] { return std::make_unique<RestoreAll>(params, trained(), Cache::kWarm, 2); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
@@ -38,4 +38,4 @@ int Rows::Finish() const {
   return num_missed_ == 0 ? 0 : 1;
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

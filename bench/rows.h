@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 // The smallest value that at least a share `q` of all do not exceed. Precondition: there is a
 // value.
@@ -26,4 +26,4 @@ class Rows {
   int num_missed_ = 0;
 };
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

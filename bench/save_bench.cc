@@ -8,7 +8,7 @@
 #include "bench/subjects.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -188,4 +188,4 @@ void RegisterSave(const Params& params) {
            [=] { return std::make_unique<Unchanged>(params); });
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

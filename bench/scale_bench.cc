@@ -20,7 +20,7 @@
 #include "bench/state.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr double kMiBytes = 1024.0 * 1024.0;
@@ -263,9 +263,9 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
 int main(int argc, char** argv) {
-  const int helper = varve::bench::MainOfHelper(argc, argv);
-  return helper >= 0 ? helper : varve::bench::Main(argc, argv);
+  const int helper = varve::internal::bench::MainOfHelper(argc, argv);
+  return helper >= 0 ? helper : varve::internal::bench::Main(argc, argv);
 }

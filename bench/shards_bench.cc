@@ -15,7 +15,7 @@
 #include "store/group/coverage_proof.h"
 #include "varve/varve.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 // How the ranks share a tensor.
@@ -146,6 +146,6 @@ BENCHMARK(RestoreOfColumns)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
 BENCHMARK_MAIN();

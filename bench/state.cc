@@ -8,7 +8,7 @@
 #include "cli/formats/safetensors_files.h"
 #include "codec/predict/rounded_copy.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr size_t kAlignment = 64;
@@ -203,4 +203,4 @@ void RequireRestores(const Store& store, uint64_t step, const State& state) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

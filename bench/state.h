@@ -17,7 +17,7 @@
 #include "varve/store.h"
 #include "varve/tensor.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct StateTensor {
   std::string name;
@@ -60,4 +60,4 @@ void Restore(const Store& store, uint64_t step, State* out);
 // Ends the program unless the store gives back what `state` holds.
 void RequireRestores(const Store& store, uint64_t step, const State& state);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

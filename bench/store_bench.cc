@@ -9,7 +9,7 @@
 
 #include "bench/subjects.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 int Main(int argc, char** argv) {
@@ -42,6 +42,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-int main(int argc, char** argv) { return varve::bench::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::bench::Main(argc, argv); }

@@ -7,7 +7,7 @@
 #include "bench/bench_params.h"
 #include "bench/state.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 void RegisterSave(const Params& params);
 void RegisterRestore(const Params& params);
@@ -29,4 +29,4 @@ inline CreateOptions WithThreads(const Params& params) {
   return options;
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -103,4 +103,4 @@ void DropFromCache(const fs::path& path) {
   if (cached * page > bytes / 50) Fail(path.string() + " stays in the system's cache");
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

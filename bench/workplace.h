@@ -14,7 +14,7 @@
 
 #include "varve/result.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 [[noreturn]] void Fail(const std::string& message);
 void Require(const Status& status);
@@ -50,4 +50,4 @@ uint64_t DiskBytes(const std::filesystem::path& path);
 // Drops all files below `path` from the system's cache. Fails when they stay.
 void DropFromCache(const std::filesystem::path& path);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

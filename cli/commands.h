@@ -12,7 +12,7 @@ namespace CLI {
 class App;
 }
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 class Context;
 
@@ -47,4 +47,4 @@ void AddHelp(CLI::App& app, Context& context);
 void PrintVersion(const Context& context);
 Outcome PrintHelp(const Context& context, const CLI::App& app, const std::string& about);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

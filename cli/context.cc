@@ -12,7 +12,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 std::string Dump(const nlohmann::ordered_json& value) {
@@ -117,4 +117,4 @@ Outcome OpenOutcome(const Status& status) {
   return {ExitCode::kNoStore, status.message()};
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

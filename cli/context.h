@@ -29,7 +29,7 @@ namespace varve {
 class Store;
 }
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // The help text of a STEP argument.
 inline constexpr char kStepHelp[] =
@@ -85,4 +85,4 @@ class Context {
 // store.
 Outcome OpenOutcome(const Status& status);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <variant>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 using nlohmann::ordered_json;
 
@@ -158,4 +158,4 @@ std::string IsoTime(std::chrono::system_clock::time_point time) {
   return text;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

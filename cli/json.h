@@ -15,7 +15,7 @@
 #include "varve/store.h"
 #include "varve/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity", which
 // Python's float() and JavaScript's Number() accept.
@@ -35,4 +35,4 @@ nlohmann::ordered_json ToJson(std::span<const CheckpointId> dropped, const Recla
 // Writes a time as ISO 8601 in UTC with microseconds: "2026-11-20T20:11:14.012345Z".
 std::string IsoTime(std::chrono::system_clock::time_point time);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

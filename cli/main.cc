@@ -14,7 +14,7 @@
 #include "cli/print.h"
 #include "varve/version.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 void AddVerbs(CLI::App& app, Context& context) {
@@ -101,19 +101,20 @@ Outcome FlushOutput(Outcome outcome) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli
 
 int main(int argc, char** argv) {
-  using varve::cli::Message;
-  using varve::cli::Outcome;
+  using varve::internal::cli::Message;
+  using varve::internal::cli::Outcome;
   try {
-    const Outcome outcome = varve::cli::FlushOutput(varve::cli::RunCommand(argc, argv));
+    const Outcome outcome =
+        varve::internal::cli::FlushOutput(varve::internal::cli::RunCommand(argc, argv));
     if (!outcome.ok()) {
       std::fprintf(stderr, "varve: %s\n", Message(outcome.message()).c_str());
     }
     return static_cast<int>(outcome.code());
   } catch (const std::exception& error) {  // of the standard library: out of memory or threads
     std::fprintf(stderr, "varve: %s\n", error.what());
-    return static_cast<int>(varve::cli::ExitCode::kFailed);
+    return static_cast<int>(varve::internal::cli::ExitCode::kFailed);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/outcome.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 ExitCode CodeOf(StatusCode code) {
@@ -31,4 +31,4 @@ ExitCode CodeOf(StatusCode code) {
 
 Outcome::Outcome(const Status& status) : code_(CodeOf(status.code())), message_(status.message()) {}
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

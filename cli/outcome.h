@@ -8,7 +8,7 @@
 
 #include "varve/status.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // The contract with scripts. Never renumber these. The help topic exit-codes explains them.
 enum class ExitCode {
@@ -42,4 +42,4 @@ class [[nodiscard]] Outcome {
   std::string message_;
 };
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct Unit {
@@ -146,4 +146,4 @@ Result<OnExisting> ParseOnExisting(std::string_view text) {
                                  " is unknown, expected error, replace or fork");
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

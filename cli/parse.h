@@ -14,7 +14,7 @@
 #include "varve/result.h"
 #include "varve/retention.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // A decimal number of at most `max`. `option` names it in the message.
 Result<uint64_t> ParseNumber(std::string_view option, std::string_view text,
@@ -36,4 +36,4 @@ inline constexpr char kOnExistingHelp[] =
 // "error", "replace" or "fork".
 Result<OnExisting> ParseOnExisting(std::string_view text);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

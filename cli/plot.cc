@@ -9,7 +9,7 @@
 #include "cli/print.h"
 #include "cli/svg.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using Anchor = Svg::Anchor;
@@ -337,4 +337,4 @@ std::string PlotHtml(const PlotData& data) {
          XmlText(data.title) + "</title></head>\n<body>\n" + PlotSvg(data) + "</body>\n</html>\n";
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

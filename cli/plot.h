@@ -13,7 +13,7 @@
 #include "varve/checkpoint.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct PlotData {
   std::string title;
@@ -57,4 +57,4 @@ class LogAxis {
   double top_y_;
 };
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

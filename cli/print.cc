@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 template <typename... Args>
@@ -255,4 +255,4 @@ std::string Table::ToString() const {
   return text;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

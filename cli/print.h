@@ -16,7 +16,7 @@
 #include "varve/checkpoint.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // "0 B", "1023 B", "1.0 KiB", "1.2 GiB": about three digits.
 std::string HumanBytes(uint64_t bytes);
@@ -75,4 +75,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

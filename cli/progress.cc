@@ -13,7 +13,7 @@
 
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
@@ -79,4 +79,4 @@ std::string ProgressLine(const std::string& what, uint64_t done_bytes, uint64_t 
   return {};
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

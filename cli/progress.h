@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 class ProgressBar {
  public:
@@ -35,4 +35,4 @@ class ProgressBar {
 std::string ProgressLine(const std::string& what, uint64_t done_bytes, uint64_t total_bytes,
                          std::chrono::duration<double> elapsed, size_t columns = 80);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

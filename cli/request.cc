@@ -10,7 +10,7 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 bool IsListed(const Store& store, const CheckpointId& id) {
@@ -105,4 +105,4 @@ std::string DropText(const SubmitReport& report) {
   return text + WarningsText(report.drop.warnings);
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

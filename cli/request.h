@@ -12,7 +12,7 @@
 #include "cli/context.h"
 #include "varve/request.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // Adds --no-wait.
 void AddNoWait(CLI::App* verb, bool* no_wait);
@@ -37,4 +37,4 @@ nlohmann::ordered_json ToJson(const SubmitReport& report);
 // Returns one line: "3 steps dropped by the live writer; 1.2 GiB freed, ...".
 std::string DropText(const SubmitReport& report);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -8,7 +8,7 @@
 
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr size_t kMaxPairs = 16;
@@ -134,4 +134,4 @@ Result<Sharing> MeasureSharing(const Store& store) {
   return sharing;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

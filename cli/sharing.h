@@ -17,7 +17,7 @@ namespace varve {
 class Store;
 }
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // Raw bytes of one checkpoint: the mean over the checkpoints that were looked at.
 struct GroupSharing {
@@ -46,4 +46,4 @@ struct TensorSharing {
 std::vector<GroupSharing> GroupByName(const std::map<std::string, TensorSharing>& tensors,
                                       size_t max_groups);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

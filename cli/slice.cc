@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 // The range of one axis, and whether the axis stays.
@@ -160,4 +160,4 @@ std::vector<std::vector<Range>> SplitIntoPieces(DType dtype, std::span<const Ran
   }
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -12,7 +12,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // A slice applied to a shape.
 struct Slice {
@@ -34,4 +34,4 @@ std::vector<std::vector<Range>> SplitIntoPieces(DType dtype, std::span<const Ran
 // Returns the number of elements in a box.
 int64_t NumElementsOf(std::span<const Range> ranges);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

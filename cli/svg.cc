@@ -5,7 +5,7 @@
 
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 std::string Number(double value) {
@@ -96,4 +96,4 @@ std::string XmlText(std::string_view text) {
   return escaped;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct Point {
   double x = 0;
@@ -50,4 +50,4 @@ class Svg {
 // characters, which a hostile name may hold, become escapes such as \x1b.
 std::string XmlText(std::string_view text);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -6,7 +6,7 @@
 
 #include "cli/slice.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{64} << 20;
@@ -75,4 +75,4 @@ Status TensorStream::Finish() {
   return Status::Ok();
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -23,7 +23,7 @@
 #include "varve/checkpoint.h"
 #include "varve/tensor.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 class TensorStream {
  public:
@@ -68,4 +68,4 @@ class TensorStream {
   size_t used_ = 0;
 };
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -9,7 +9,7 @@
 #include "cli/json.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using Number = std::variant<int64_t, uint64_t, double>;
@@ -104,4 +104,4 @@ ordered_json TensorSummary::ToJson() const {
           {"values", std::move(values)}};
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

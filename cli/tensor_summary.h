@@ -15,7 +15,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 class TensorSummary {
  public:
@@ -49,4 +49,4 @@ class TensorSummary {
   uint64_t num_elements_ = 0;
 };
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace varve {
+namespace varve::internal {
 
 std::string_view PredictorName(Predictor predictor) {
   switch (predictor) {
@@ -27,4 +27,4 @@ bool IsConstant(std::span<const std::byte> raw, size_t element_bytes) {
          std::memcmp(raw.data(), raw.data() + element_bytes, raw.size() - element_bytes) == 0;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

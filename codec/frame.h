@@ -30,7 +30,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Where a frame lives in its store. Every base has a smaller address than the frame that uses it.
 struct ChunkAddress {
@@ -144,4 +144,4 @@ class FrameDecoder {
 // raw.size() must be a multiple of `element_bytes`.
 bool IsConstant(std::span<const std::byte> raw, size_t element_bytes);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,8 @@
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kRoundBytes = 8192;
@@ -264,4 +265,4 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

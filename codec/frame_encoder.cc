@@ -14,7 +14,8 @@
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Units per round of transform and split: in and out stay in the L1 cache.
@@ -275,4 +276,4 @@ void FrameEncoder::Scratch::AppendByClass(const Plan& plan, size_t p, const uint
   std::memcpy(out->data() + start + 1, &body_bytes, sizeof(body_bytes));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

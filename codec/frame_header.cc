@@ -7,7 +7,8 @@
 
 #include "base/coding.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr uint8_t kMagic = 0xF5;  // no ASCII, no UTF-8
@@ -126,4 +127,4 @@ Result<FrameInfo> ParseFrame(std::span<const std::byte> frame) {
   return info;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 #include "codec/frame.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr size_t kPlainHeaderBytes = 32;
 inline constexpr size_t kBaseHeaderBytes = 72;
@@ -27,4 +27,4 @@ inline constexpr size_t HeaderBytes(Predictor predictor) {
 // info.path_bytes only for frames with a base. Others have depth 1 and their own size.
 void WriteHeader(const FrameInfo& info, std::span<std::byte> out);
 
-}  // namespace varve
+}  // namespace varve::internal

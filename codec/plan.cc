@@ -8,7 +8,8 @@
 
 #include "codec/planes/plane_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The sample: runs of neighbours, evenly spread over the chunk.
@@ -269,4 +270,4 @@ void Planner::AddContext(Plan* plan) {
   if (any) plan->thresholds = std::move(thresholds);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

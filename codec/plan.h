@@ -24,7 +24,7 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/residual_kernel.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct Plan {
   Predictor predictor = Predictor::kKeyframe;
@@ -79,4 +79,4 @@ class Planner {
   Trial other_;  // for keyframes and scales, used only within Evaluate
 };
 
-}  // namespace varve
+}  // namespace varve::internal

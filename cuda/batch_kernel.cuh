@@ -7,7 +7,7 @@
 #include "cuda/digest_kernel.cuh"
 #include "cuda/launch.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 inline constexpr int kWarpsPerBlock = 8;  // for DigestWithWarps and Copy
 inline constexpr int kSummingWarps = 8;   // for DigestWithBlocks
@@ -65,4 +65,4 @@ __device__ inline void CopyWithBlocks(const CopyBatch& batch, uint32_t* shared_j
   }
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

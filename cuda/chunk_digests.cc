@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 Status ChunkDigests::Fit(std::span<const DeviceTensorSource::Chunk> chunks) {
   const auto small = static_cast<size_t>(
@@ -67,4 +67,4 @@ Result<std::span<const Digest>> ChunkDigests::Take() {
   return std::span<const Digest>(digests_);
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

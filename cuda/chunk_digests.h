@@ -19,7 +19,7 @@
 #include "varve/device_tensor_source.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Thread rule: one thread at a time.
 class ChunkDigests {
@@ -56,4 +56,4 @@ class ChunkDigests {
   std::vector<Digest> digests_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

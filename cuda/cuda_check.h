@@ -9,7 +9,7 @@
 
 #include "varve/status.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Returns ok, or the error of `call`. Missing memory and a lost device are kUnavailable.
 inline Status ToStatus(cudaError_t error, const char* call) {
@@ -19,7 +19,7 @@ inline Status ToStatus(cudaError_t error, const char* call) {
                              " (" + cudaGetErrorName(error) + ")");
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu
 
 // Returns from a function that returns Status or Result when the call fails.
-#define VARVE_CUDA(call) VARVE_RETURN_IF_ERROR(::varve::gpu::ToStatus(call, #call))
+#define VARVE_CUDA(call) VARVE_RETURN_IF_ERROR(::varve::internal::gpu::ToStatus(call, #call))

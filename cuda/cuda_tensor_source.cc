@@ -12,6 +12,8 @@
 #include "varve/cuda.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 using gpu::OneDevice;

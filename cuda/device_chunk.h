@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 struct DeviceChunk {
   const std::byte* data = nullptr;  // on the device, with any alignment
@@ -18,4 +18,4 @@ struct DeviceChunk {
 // XXH3 has another algorithm for shorter chunks, which is left to the host.
 inline constexpr uint64_t kMinDigestBytes = 241;
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -6,7 +6,7 @@
 
 #include "cuda/launch.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 // Short pieces give all processors work even when only some megabytes have changed.
@@ -62,4 +62,4 @@ Status DeviceCopier::Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t s
   return Status::Ok();
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

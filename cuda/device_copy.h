@@ -14,7 +14,7 @@
 #include "cuda/resources.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class DeviceCopier {
@@ -44,4 +44,4 @@ class DeviceCopier {
   Event done_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 Result<std::unique_ptr<DeviceDigester>> DeviceDigester::Create(int device, size_t max_chunks) {
   std::unique_ptr<DeviceDigester> digester(new DeviceDigester(device));
@@ -85,4 +85,4 @@ Status DeviceDigester::EnqueueBatch(uint64_t seed, cudaStream_t stream) {
   return Status::Ok();
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -16,7 +16,7 @@
 #include "cuda/resources.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class DeviceDigester {
@@ -57,4 +57,4 @@ class DeviceDigester {
   Event done_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -11,7 +11,7 @@
 #include "cuda/resources.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 class DeviceStaging {
  public:
@@ -41,4 +41,4 @@ class DeviceStaging {
   uint64_t used_ = 0;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

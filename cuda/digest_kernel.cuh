@@ -25,7 +25,7 @@
 #define VARVE_UNROLL
 #endif
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 inline constexpr int kLanes = 32;
 inline constexpr unsigned kAllLanes = 0xffffffff;
@@ -300,4 +300,4 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
   return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

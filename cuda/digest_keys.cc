@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 DigestKeys MakeDigestKeys(uint64_t seed) {
   unsigned char secret[sizeof DigestKeys::secret];
@@ -24,4 +24,4 @@ DigestKeys MakeDigestKeys(uint64_t seed) {
   return keys;
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Little-endian words of the secret of 192 bytes.
 struct DigestKeys {
@@ -18,4 +18,4 @@ struct DigestKeys {
 
 DigestKeys MakeDigestKeys(uint64_t seed);
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

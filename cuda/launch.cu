@@ -4,7 +4,7 @@
 #include "cuda/batch_kernel.cuh"
 #include "cuda/launch.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 constexpr int kBlocksPerProcessor = 3;  // all kernels fit so often
@@ -47,4 +47,4 @@ cudaError_t LaunchCopies(const CopyBatch& batch, int processors, cudaStream_t st
   return cudaGetLastError();
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

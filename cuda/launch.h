@@ -13,7 +13,7 @@
 #include "cuda/device_chunk.h"
 #include "cuda/digest_keys.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 struct DigestJob {
   DeviceChunk chunk;
@@ -40,4 +40,4 @@ cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, int 
 // Chunks should be short enough for each processor to get some.
 cudaError_t LaunchCopies(const CopyBatch& batch, int processors, cudaStream_t stream);
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

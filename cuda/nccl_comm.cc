@@ -7,7 +7,7 @@
 
 #include "cuda/cuda_check.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -109,4 +109,4 @@ Status NcclComm::Poll(milliseconds timeout, const std::function<Result<bool>()>&
   }
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

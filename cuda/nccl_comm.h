@@ -17,7 +17,7 @@
 
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Returns ok, or the error of `call`. Work that NCCL has only started is ok.
 Status FromNccl(ncclResult_t result, const char* call);
@@ -70,7 +70,7 @@ class NcclComm {
   std::chrono::milliseconds timeout_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu
 
 // Returns from a function that returns Status or Result when the call fails.
-#define VARVE_NCCL(call) VARVE_RETURN_IF_ERROR(::varve::gpu::FromNccl(call, #call))
+#define VARVE_NCCL(call) VARVE_RETURN_IF_ERROR(::varve::internal::gpu::FromNccl(call, #call))

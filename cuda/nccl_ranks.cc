@@ -15,6 +15,8 @@
 #include "cuda/resources.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 using namespace gpu;

@@ -3,7 +3,6 @@
 #include "varve/nccl_ranks.h"
 
 namespace varve {
-
 Result<std::unique_ptr<RankGroup>> NcclRanks(RankGroup* /*host*/, const NcclOptions& /*options*/) {
   return Status::Unavailable("this varve was built without NCCL (VARVE_WITH_NCCL)");
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 // A piece is long enough for the bus. It is short enough that the trainer, which may come at any
@@ -296,4 +296,4 @@ Status OneDevice::AwaitWrites(int half) {
   return Status::Ok();
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -30,7 +30,7 @@
 #include "varve/cuda.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Thread rule: as DeviceTensorSource, whose calls these are.
 class OneDevice {
@@ -119,4 +119,4 @@ class OneDevice {
   std::array<Event, 2> written_;  // of each half
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -12,7 +12,7 @@
 #include "cuda/cuda_check.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // While this object lives, calls of this thread neither disturb nor are disturbed by the capture of
 // a graph on another thread. That is safe because this project works on streams of its own.
@@ -128,4 +128,4 @@ inline Result<Event> MakeEvent() {
   return Event(event);
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

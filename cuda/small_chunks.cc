@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 constexpr uint64_t kUnit = 16;  // copies on a device start at multiples of it
@@ -48,4 +48,4 @@ Status SmallChunks::Await() {
   return Status::Ok();
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -16,7 +16,7 @@
 #include "cuda/resources.h"
 #include "varve/result.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Thread rule: one thread at a time. It is not movable, because enqueued work refers to it.
 class SmallChunks {
@@ -47,4 +47,4 @@ class SmallChunks {
   Event done_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

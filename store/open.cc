@@ -19,6 +19,8 @@
 #include "varve/store.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -10,12 +10,19 @@ import layering_test
 
 def faults_of(path, *includes):
     """The faults of a tree whose only file is `path` with these include lines."""
+    return faults_of_text(path, "".join(f"#include {include}\n" for include in includes))
+
+
+def faults_of_text(path, text, public=""):
+    """The faults of a tree with a file `path`, and a public header if there is a text for it."""
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, path)
-        file.parent.mkdir(parents=True)
-        file.write_text("".join(f"#include {include}\n" for include in includes))
+        for name, content in ((path, text), ("include/varve/a.h", public)):
+            if content:
+                file = pathlib.Path(folder, name)
+                file.parent.mkdir(parents=True)
+                file.write_text(content)
         rooms, faults = layering_test.check(pathlib.Path(folder))
-        assert sum(rooms.values()) == 1
+        assert sum(rooms.values()) == 1 + bool(public)
         return faults
 
 
@@ -104,6 +111,40 @@ class LayeringTest(unittest.TestCase):
         for path, include in self.GOOD:
             with self.subTest(path=path, include=include):
                 self.assertEqual(faults_of(path, include), [])
+
+    PUBLIC = "namespace varve {\nclass Store {\n  void Open();\n};\nint Count(Store* store);\n}\n"
+
+    def test_finds_names_that_are_not_public(self):
+        for path, line in (
+            ("store/save/x.h", "class Store {};"),
+            ("store/save/x.h", "int Count(Store* store);"),
+            ("store/save/x.cc", "class Session {"),
+            ("store/save/x.cc", "Status Hide(int x) {"),
+            ("store/save/x.cc", "Result<std::vector<Session>> Hide::Open(int x) {"),
+            ("store/save/x.cc", "using Names = std::vector<std::string>;"),
+            ("store/save/x.cc", "constexpr int kLimit = 5;"),
+            ("cli/print.cc", "std::string_view Hide() {"),
+        ):
+            with self.subTest(path=path, line=line):
+                text = f"namespace varve {{\n\n{line}\n\n}}  // namespace varve\n"
+                faults = faults_of_text(path, text, self.PUBLIC)
+                self.assertEqual(len(faults), 1, faults)
+                self.assertTrue(faults[0].startswith(f"{path}:3: "), faults)
+                self.assertIn("belongs in varve::internal", faults[0])
+                hidden = text.replace("varve", "varve::internal")
+                self.assertEqual(faults_of_text(path, hidden, self.PUBLIC), [])
+
+    def test_allows_public_names(self):
+        for path, line in (
+            ("store/save/x.h", "class Store;"),
+            ("store/save/x.cc", "using namespace internal;"),
+            ("store/save/x.cc", "void Store::Open() {"),
+            ("store/save/x.cc", "int Count(Store* store) {"),
+            ("store/save/x.cc", "namespace {\nint Helper() {\n}\n}  // namespace"),
+        ):
+            with self.subTest(path=path, line=line):
+                text = f"namespace varve {{\n\n{line}\n\n}}  // namespace varve\n"
+                self.assertEqual(faults_of_text(path, text, self.PUBLIC), [])
 
     def test_names_the_line(self):
         faults = faults_of("codec/frame.cc", "<vector>", '"store/format/keys.h"')

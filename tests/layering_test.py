@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards the floors of the house (docs/architecture.md): who may include whom.
+"""Guards the floors of the house (docs/architecture.md): who may include whom, and who may name what.
 
 Run as `layering_test.py ROOT`. It prints the floors, and each include that breaks a rule, and exits 1
 if there is one. `layering_test.py ROOT --counts` prints what is counted besides.
@@ -117,6 +117,18 @@ BORDERS = [
 ]
 
 
+# Everything that no public header declares lies in varve::internal.
+PUBLIC_NAMESPACE = re.compile(r"^namespace varve \{$(.*?)^\}  // namespace varve$", re.M | re.S)
+WITHOUT_NAME = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.M | re.S)
+FORWARD_DECLARATION = re.compile(r"^(?:class|struct) \w+;$", re.M)
+DEFINES = re.compile(
+    r"^(?!using namespace)"
+    r"(?:(?:class|struct|enum class|enum|using|constexpr|inline|const|template)\b|[\w:]+[\w:<>,*&\s]*?[\s*&>])"
+    r"[\w:<>,*&\s]*?(\w+)(?:::~?[\w:]+)?\s*(?:\(|=|\{|:$|;)",
+    re.M,
+)
+
+
 def matches(name, patterns):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -173,6 +185,36 @@ def faults_of_include(path, target, quoted, root):
             yield f"is only for {' '.join(allowed)}"
 
 
+def faults_of_names(path, text, words):
+    """Line number and fault of each name that a private file puts into the namespace of users.
+
+    `words` are those of the public headers.
+    """
+
+    def blank(found):
+        return "\n" * found[0].count("\n")
+
+    for block in PUBLIC_NAMESPACE.finditer(text):
+        body = WITHOUT_NAME.sub(blank, block[1])
+        is_header = path.endswith(".h")
+        if is_header:
+            body = FORWARD_DECLARATION.sub("", body)
+        for found in DEFINES.finditer(body):
+            if is_header or found[1] not in words:
+                line = text.count("\n", 0, block.start(1)) + body.count("\n", 0, found.start()) + 1
+                yield line, f"{found[1]} belongs in varve::internal: no public header declares it"
+
+
+def public_words(root):
+    """All words of the public headers' code, but the names that they have from varve::internal."""
+    words = set()
+    for header in (root / "include/varve").glob("*.h"):
+        code = re.sub(r"//.*", "", header.read_text(encoding="utf-8"))
+        code = re.sub(r"^namespace internal \{$.*?^\}|\binternal::\w+", "", code, flags=re.M | re.S)
+        words.update(re.findall(r"\w+", code))
+    return words
+
+
 def includes_of(root, path):
     """Line number, target, and whether it is in quotes, of each include of a file."""
     for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
@@ -194,8 +236,14 @@ def check(root):
     """The files of each room, and the list of faults."""
     rooms = collections.Counter({room: 0 for room in FLOORS})
     faults = []
+    words = public_words(root)
     for path in sources(root):
         rooms[room_of(path)] += 1
+        if not path.startswith(("include/", "examples/")):
+            text = (root / path).read_text(encoding="utf-8")
+            faults += [
+                f"{path}:{line}: {fault}" for line, fault in faults_of_names(path, text, words)
+            ]
         for number, target, quoted in includes_of(root, path):
             faults += [
                 f"{path}:{number}: #include of {target} {fault}"

@@ -7,7 +7,8 @@
 #include <ctime>
 #include <mutex>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::mutex handlers_mutex;
@@ -51,4 +52,4 @@ std::optional<std::chrono::steady_clock::time_point> StopSignal::received() cons
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

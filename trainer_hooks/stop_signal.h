@@ -7,7 +7,7 @@
 #include <chrono>
 #include <optional>
 
-namespace varve {
+namespace varve::internal {
 
 // Handles both signals while at least one StopSignal lives, then restores the handlers of before.
 // Ranks may be threads of one process, and a signal to the process reaches all of them. A second
@@ -23,4 +23,4 @@ class StopSignal {
   std::optional<std::chrono::steady_clock::time_point> received() const;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -21,6 +21,8 @@
 #include "varve/step.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -12,7 +12,7 @@
 
 #include "bench/scale/curves.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct Plan {
   std::filesystem::path folder;  // stores are made below, and removed
@@ -66,4 +66,4 @@ std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib
                                    int num_saves);
 const char* NameOf(Beside beside);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

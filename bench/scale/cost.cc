@@ -20,7 +20,7 @@
 #include "bench/scale/file_calls.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr char kHelper[] = "--measure-program";
@@ -155,4 +155,4 @@ int MainOfHelper(int argc, char** argv) {
   return RunAndReport(argv[2], *argv[3] != '\0', argv + 4);
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

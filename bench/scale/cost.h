@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 struct Cost {
   double seconds = 0;
@@ -37,4 +37,4 @@ Cost RunProgram(const std::vector<std::string>& command, int allowed = 0);
 // process. Returns the exit code in that process, or else -1.
 int MainOfHelper(int argc, char** argv);
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

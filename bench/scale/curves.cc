@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
@@ -124,4 +124,4 @@ std::string Curves::ToJson() const {
   return all.dump(1);
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -12,7 +12,7 @@
 
 #include "bench/scale/cost.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 // The powers of the size with which an operation may grow.
 struct Growth {
@@ -54,4 +54,4 @@ class Curves {
   std::vector<Operation> operations_;
 };
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdarg>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 std::atomic<uint64_t> num_calls{0};
@@ -24,9 +24,9 @@ Function* Count(const char* name) {
 
 uint64_t NumFileCalls() { return num_calls.load(std::memory_order_relaxed); }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench
 
-using varve::bench::Count;
+using varve::internal::bench::Count;
 
 extern "C" {
 

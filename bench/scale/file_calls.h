@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 uint64_t NumFileCalls();
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -10,7 +10,7 @@
 #include "bench/workplace.h"
 #include "store/group/coverage_proof.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr uint64_t kTensors = 32;  // of a catalogue
@@ -82,4 +82,4 @@ void MeasureRecuts(const Plan& plan, Curves* curves) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -18,7 +18,7 @@
 #include "store/group/posix_record_log.h"
 #include "store/group/rank_save.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -215,4 +215,4 @@ void MeasureLog(const Plan& plan, int num_saves, Curves* curves) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

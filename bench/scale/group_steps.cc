@@ -11,7 +11,7 @@
 #include "store/group/rank_save.h"
 #include "varve/group.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ void MeasureGroupSteps(const Plan& plan, Curves* curves) {
   for (const uint64_t n : plan.sizes) MeasureSize(n, &place, curves);
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -7,7 +7,7 @@
 #include "bench/scale/axes.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr Growth kLinear{1, 1};
@@ -51,4 +51,4 @@ void MeasureImports(const Plan& plan, Curves* curves) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -15,7 +15,7 @@
 #include "bench/workplace.h"
 #include "varve/group.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -136,4 +136,4 @@ void MeasureSweep(const Plan& plan, Curves* curves) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

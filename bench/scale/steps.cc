@@ -10,7 +10,7 @@
 #include "bench/state.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -165,4 +165,4 @@ void MeasureStepsAndTensors(const Plan& plan, Curves* curves) {
   }
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

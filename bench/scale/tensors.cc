@@ -8,7 +8,7 @@
 #include "bench/scale/tiny_state.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr Growth kLinear{1, 1};
@@ -65,4 +65,4 @@ void MeasureTensors(const Plan& plan, Curves* curves) {
   for (const uint64_t n : plan.sizes) MeasureSize(plan, n, &place, curves);
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -7,7 +7,7 @@
 #include "bench/state.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr std::array<int64_t, 1> kShape = {TinyState::kTensorBytes / 4};
@@ -55,4 +55,4 @@ void TinyState::RequireRestores(const Store& store, uint64_t step) const {
   if (found != bytes_) Fail("step " + std::to_string(step) + " is not restored as it was saved");
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

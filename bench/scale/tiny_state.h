@@ -11,7 +11,7 @@
 
 #include "varve/store.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 
 class TinyState {
  public:
@@ -33,4 +33,4 @@ class TinyState {
   std::vector<std::byte> bytes_;
 };
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

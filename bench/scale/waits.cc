@@ -15,7 +15,7 @@
 #include "bench/state.h"
 #include "bench/workplace.h"
 
-namespace varve::bench {
+namespace varve::internal::bench {
 namespace {
 
 constexpr uint64_t kStepMiB = 16;  // a step. Half of it dies
@@ -121,4 +121,4 @@ std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib
   return times;
 }
 
-}  // namespace varve::bench
+}  // namespace varve::internal::bench

@@ -10,7 +10,7 @@
 #include "cli/formats/infinitrain_state.h"
 #include "store/format/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::CkptLayout;
@@ -152,4 +152,4 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request) {
   return plan;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -13,7 +13,7 @@
 #include "cli/formats/llmc_state.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 std::span<const std::byte> AsBytes(const std::string& text) {
@@ -229,4 +229,4 @@ Result<ExportPlan> PlanLlmc(ExportRequest request) {
   return plan;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -7,7 +7,7 @@
 #include "cli/formats/byte_reader.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 void ExportPlan::Add(std::filesystem::path path, std::string text) {
   ExportFile file{.path = std::move(path), .parts = {}};
@@ -67,4 +67,4 @@ Result<std::optional<std::string>> FindItem(const CheckpointReader& reader, std:
   return std::optional<std::string>(formats::AsText(bytes));
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

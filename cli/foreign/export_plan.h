@@ -16,7 +16,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct ExportRequest {
   const CheckpointReader& reader;
@@ -67,4 +67,4 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request);
 // not imported from llm.c, or not all tensors of its files were chosen.
 Result<ExportPlan> PlanLlmc(ExportRequest request);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

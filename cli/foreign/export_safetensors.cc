@@ -10,7 +10,7 @@
 #include "cli/formats/safetensors.h"
 #include "cli/formats/safetensors_index.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 Result<ExportFile> OneFile(std::filesystem::path path, std::vector<TensorInfo> tensors,
@@ -87,4 +87,4 @@ Result<ExportPlan> PlanSafetensors(ExportRequest request) {
   return plan;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

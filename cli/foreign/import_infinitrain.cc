@@ -6,7 +6,7 @@
 #include "cli/foreign/infinitrain_items.h"
 #include "cli/formats/infinitrain_state.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 Status ReadState(const std::string& text, ImportSource* source) {
@@ -37,4 +37,4 @@ Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> path
   return source;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -6,7 +6,7 @@
 #include "cli/formats/byte_reader.h"
 #include "cli/formats/llmc_files.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::AsText;
@@ -58,4 +58,4 @@ Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths) {
   return source;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

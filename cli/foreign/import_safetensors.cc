@@ -8,7 +8,7 @@
 #include "cli/foreign/metadata.h"
 #include "cli/formats/safetensors_files.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 // Trainers use these names for the state of their optimizer, as the first or any part of a name
@@ -49,4 +49,4 @@ Result<ImportSource> ReadSafetensors(std::span<const std::filesystem::path> path
   return source;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

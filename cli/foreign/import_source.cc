@@ -7,7 +7,7 @@
 #include "cli/foreign/llmc_items.h"
 #include "cli/formats/llmc_state.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 // Leaves a step that the format cannot hold as it is. An export refuses it.
@@ -31,4 +31,4 @@ void ImportSource::SetStep(uint64_t new_step) {
   step = new_step;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -16,7 +16,7 @@
 #include "varve/result.h"
 #include "varve/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct ImportSource {
   // Sets the step of all that was read to `step`, whatever step the files say. It also drops the
@@ -39,4 +39,4 @@ Result<ImportSource> ReadInfiniTrain(std::span<const std::filesystem::path> path
 // Reads a model file of llm.c's and the state files that belong to it.
 Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::json;
@@ -144,4 +144,4 @@ ordered_json JsonFromFields(const TrainerProgress& state, const std::optional<To
   return root;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -12,7 +12,7 @@
 #include "varve/result.h"
 #include "varve/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct InfiniTrainFields {
   std::optional<uint64_t> step;  // global_step, if it is there
@@ -27,4 +27,4 @@ Result<InfiniTrainFields> FieldsFromJson(const nlohmann::json& root);
 nlohmann::ordered_json JsonFromFields(const TrainerProgress& state,
                                       const std::optional<Topology>& topology);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -6,7 +6,7 @@
 
 #include "cli/formats/strict_json.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::json;
@@ -44,4 +44,4 @@ Result<std::vector<formats::CkptLayout>> ParseLayoutItem(std::string_view text) 
   return layout;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -12,7 +12,7 @@
 #include "cli/formats/infinitrain_files.h"
 #include "varve/result.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 inline constexpr char kInfiniTrainItems[] = "infinitrain.";  // all their names start with this
 // Lists the tensors that each file holds, in order: {"model.ckpt": ["wte", ...]}.
@@ -24,4 +24,4 @@ std::string BuildLayoutItem(std::span<const formats::CkptLayout> layout);
 // kCorruption: the text is not such an item.
 Result<std::vector<formats::CkptLayout>> ParseLayoutItem(std::string_view text);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -4,7 +4,7 @@
 // an export is equal byte for byte.
 #pragma once
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 inline constexpr char kLlmcItems[] = "llmc.";  // all their names start with this
 // The header of the model file.
@@ -19,4 +19,4 @@ inline constexpr char kLlmcShardKey[] = "llmc.shard_index";
 inline constexpr char kLlmcSampleKey[] = "llmc.sample_index";
 inline constexpr char kLlmcGenerator[] = "llmc";
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

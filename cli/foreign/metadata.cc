@@ -9,7 +9,7 @@
 #include "cli/print.h"
 #include "store/format/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::SafetensorsMetadata;
@@ -96,4 +96,4 @@ SafetensorsMetadata MetadataFromState(const TrainerProgress& state,
   return metadata;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -14,7 +14,7 @@
 #include "cli/formats/safetensors.h"
 #include "varve/trainer_progress.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 TrainerProgress StateFromMetadata(uint64_t step, const formats::SafetensorsMetadata& metadata);
 // Returns the metadata as they were imported if `state` is that of the import. If a trainer has
@@ -23,4 +23,4 @@ TrainerProgress StateFromMetadata(uint64_t step, const formats::SafetensorsMetad
 formats::SafetensorsMetadata MetadataFromState(const TrainerProgress& state,
                                                std::vector<std::string>* notes);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/formats/byte_reader.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 template <typename T>
@@ -55,4 +55,4 @@ Result<uint64_t> ByteReader::U64(std::string_view field) {
   return LoadU64(bytes);
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

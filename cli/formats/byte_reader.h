@@ -18,7 +18,7 @@
 #include "cli/formats/input_file.h"
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // Returns kInvalidArgument with "at byte 12: " in front of the message, which says what was found
 // and expected.
@@ -56,4 +56,4 @@ class ByteReader {
   uint64_t offset_ = 0;
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

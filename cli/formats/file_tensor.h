@@ -13,7 +13,7 @@
 #include "cli/formats/input_file.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 struct FileTensor : TensorSpec {
   // Where the tensor lies in the parsed bytes. The bytes of a file are not fetched: file->Read
@@ -23,4 +23,4 @@ struct FileTensor : TensorSpec {
   std::shared_ptr<const InputFile> file{};
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -7,7 +7,7 @@
 
 #include "cli/formats/byte_reader.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 constexpr uint32_t kMagic = 0x54504B43;  // "CKPT"
@@ -145,4 +145,4 @@ Result<std::string> BuildCkptEntry(const TensorInfo& tensor) {
   return bytes;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

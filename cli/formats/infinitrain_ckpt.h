@@ -20,7 +20,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // Reads a whole file. On success the tensors have distinct names that ValidateName accepts, and
 // data of the size that dtype and shape need. Nothing follows the last of them. They point into
@@ -35,4 +35,4 @@ Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
 std::string BuildCkptHeader(uint32_t num_tensors);
 Result<std::string> BuildCkptEntry(const TensorInfo& tensor);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -9,7 +9,7 @@
 #include "cli/formats/byte_reader.h"
 #include "cli/formats/infinitrain_ckpt.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ Status InfiniTrainFiles::AddState(const fs::path& path, InputFile* file) {
   return Status::Ok();
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -15,7 +15,7 @@
 #include "cli/formats/input_file.h"
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 inline constexpr std::string_view kModelCkpt = "model.ckpt";
 inline constexpr std::string_view kOptimizerCkpt = "optimizer.ckpt";
@@ -57,4 +57,4 @@ class InfiniTrainFiles {
   std::vector<std::filesystem::path> others_;
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -7,7 +7,7 @@
 
 #include "cli/formats/strict_json.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 constexpr std::string_view kFieldBefore = "vocab_size";
@@ -56,4 +56,4 @@ Result<nlohmann::json> ParseInfiniTrainState(std::string_view text) {
   return parsed;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

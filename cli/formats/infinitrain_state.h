@@ -9,10 +9,10 @@
 
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // Returns the object in the text. It accepts valid JSON and the one defect above, and no other.
 // kInvalidArgument says what is wrong and where.
 Result<nlohmann::json> ParseInfiniTrainState(std::string_view text);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 Status FileError(const std::filesystem::path& path, int error) {
@@ -102,4 +102,4 @@ FetchBytes FetcherOf(InputFile* file) {
   return [file](std::span<const std::byte> part) { return file->Fetch(part); };
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

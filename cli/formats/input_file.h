@@ -19,7 +19,7 @@
 
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // Called before a part of a file's bytes is read.
 using FetchBytes = std::function<Status(std::span<const std::byte> part)>;
@@ -58,4 +58,4 @@ class InputFile {
 // Returns a callback for parsers. `file` must outlive it.
 FetchBytes FetcherOf(InputFile* file);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

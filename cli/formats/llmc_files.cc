@@ -7,7 +7,7 @@
 
 #include "cli/formats/byte_reader.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 bool IsState(std::span<const std::byte> file) {
@@ -91,4 +91,4 @@ Status LlmcFiles::AddState(const std::shared_ptr<InputFile>& file) {
   return Status::Ok();
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -16,7 +16,7 @@
 #include "cli/formats/llmc_state.h"
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 class LlmcFiles {
  public:
@@ -42,4 +42,4 @@ class LlmcFiles {
   std::vector<State> states_;
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

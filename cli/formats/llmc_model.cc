@@ -9,7 +9,7 @@
 
 #include "cli/formats/byte_reader.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 // The limit is far above any model, and low enough that no product of sizes exceeds 2^63.
@@ -238,4 +238,4 @@ Result<LlmcModel> ParseLlmcModel(std::span<const std::byte> file) {
   return model;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -16,7 +16,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 inline constexpr uint64_t kLlmcHeaderBytes = 1024;
 inline constexpr uint32_t kLlmcGpt2Magic = 20240326;
@@ -65,4 +65,4 @@ inline constexpr char kLlmcFfnTensor[] = "transformer.h.0.mlp.c_fc.weight";
 // Reads a whole file, which must end where its header says. kInvalidArgument names the offset.
 Result<LlmcModel> ParseLlmcModel(std::span<const std::byte> file);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

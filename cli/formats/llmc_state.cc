@@ -8,7 +8,7 @@
 #include "cli/formats/byte_reader.h"
 #include "cli/formats/llmc_model.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 constexpr uint32_t kVersion = 1;
@@ -145,4 +145,4 @@ Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_p
   return state;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -17,7 +17,7 @@
 #include "cli/formats/input_file.h"
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 inline constexpr uint32_t kLlmcStateMagic = 20240527;
 inline constexpr uint64_t kMaxLlmcStep = INT32_MAX;
@@ -59,4 +59,4 @@ void WriteLlmcProgress(const LlmcStateHeader& header, std::string* file);
 Result<LlmcState> ParseLlmcState(std::span<const std::byte> file, uint64_t num_parameters,
                                  const FetchBytes& fetch = {});
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

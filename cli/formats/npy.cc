@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/formats/npy.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 constexpr size_t kAlignment = 64;  // NumPy pads the header so that the data can be mapped
@@ -84,4 +84,4 @@ std::string BuildNpyHeader(const NpyType& type) {
   return header + '\n';
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -10,7 +10,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // How NumPy sees a tensor. NumPy has no type for some of ours.
 struct NpyType {
@@ -25,4 +25,4 @@ NpyType NpyTypeOf(DType dtype, std::span<const int64_t> shape);
 // 1.0, or 2.0 when the shape is too long for it.
 std::string BuildNpyHeader(const NpyType& type);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

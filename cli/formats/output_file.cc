@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 Status PathError(const std::filesystem::path& path, int error) {
@@ -113,4 +113,4 @@ Status OutputFile::Commit() {
   return SyncFolder(FolderOf(path_));
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

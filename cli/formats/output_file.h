@@ -18,7 +18,7 @@
 
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 class OutputFile {
  public:
@@ -46,4 +46,4 @@ class OutputFile {
   bool overwrite_ = false;
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

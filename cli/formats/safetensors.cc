@@ -12,7 +12,7 @@
 
 #include "cli/formats/strict_json.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using nlohmann::json;
@@ -252,4 +252,4 @@ Result<std::string> BuildSafetensorsHeader(std::span<const TensorInfo> tensors,
   return text;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -21,7 +21,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // The format's own limit on the JSON header.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
@@ -56,4 +56,4 @@ void SortForSafetensors(std::vector<TensorInfo>* tensors);
 Result<std::string> BuildSafetensorsHeader(std::span<const TensorInfo> tensors,
                                            const SafetensorsMetadata& metadata);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

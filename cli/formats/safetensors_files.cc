@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 constexpr std::string_view kIndexSuffix = ".index.json";
@@ -111,4 +111,4 @@ Status SafetensorsFiles::CheckIndex(const std::filesystem::path& path,
   return Status::Ok();
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

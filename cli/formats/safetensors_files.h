@@ -19,7 +19,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 class SafetensorsFiles {
  public:
@@ -50,4 +50,4 @@ class SafetensorsFiles {
   std::vector<std::string> conflicts_;
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

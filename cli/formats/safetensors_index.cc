@@ -6,7 +6,7 @@
 
 #include "cli/formats/strict_json.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 bool IsPlainFileName(std::string_view name) {
@@ -70,4 +70,4 @@ std::filesystem::path IndexFileName(const std::filesystem::path& path) {
   return name;
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -16,7 +16,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 using WeightMap = std::map<std::string, std::string>;  // tensor name -> file name
 
@@ -38,4 +38,4 @@ std::filesystem::path ShardFileName(const std::filesystem::path& path, size_t nu
 // Turns "dir/model.safetensors" into "dir/model.safetensors.index.json".
 std::filesystem::path IndexFileName(const std::filesystem::path& path);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

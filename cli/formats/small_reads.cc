@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 Status SmallReads::Read(std::span<const std::byte> part, std::byte* out) {
   if (part.empty()) return Status::Ok();
@@ -27,4 +27,4 @@ Status SmallReads::Read(std::span<const std::byte> part, std::byte* out) {
   return Status::Ok();
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -15,7 +15,7 @@
 
 #include "cli/formats/input_file.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 class SmallReads {
  public:
@@ -44,4 +44,4 @@ class SmallReads {
   uint64_t num_reads_ = 0;          // guarded by mutex_
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using nlohmann::json;
@@ -113,4 +113,4 @@ Result<json> ParseStrictJson(std::string_view text) {
   return builder.TakeRoot();
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

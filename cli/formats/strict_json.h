@@ -10,9 +10,9 @@
 
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 // kInvalidArgument has the parser's own words, names the key that occurs twice, or tells the depth.
 Result<nlohmann::json> ParseStrictJson(std::string_view text);
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

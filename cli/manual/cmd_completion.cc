@@ -14,7 +14,7 @@
 #include "cli/manual/completion.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kNotes[] = R"(Packages install these scripts already. By hand:
@@ -73,4 +73,4 @@ void AddCompletion(CLI::App& app, Context& context) {
                     [&context](const Store& store) { return PrintStepWords(context, store); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

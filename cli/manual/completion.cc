@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/manual/completion.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 std::vector<std::string> VerbNames(const CommandManual& command) {
   std::vector<std::string> names;
@@ -36,4 +36,4 @@ std::string ShellQuoted(std::string_view text) {
   return quoted + "'";
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

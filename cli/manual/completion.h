@@ -10,7 +10,7 @@
 
 #include "cli/manual/manual.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 // Candidates for the value of an option or an argument.
 struct Candidates {
@@ -33,4 +33,4 @@ std::string BashCompletion(const CommandManual& command);
 std::string ZshCompletion(const CommandManual& command);
 std::string FishCompletion(const CommandManual& command);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

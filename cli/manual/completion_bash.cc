@@ -2,7 +2,7 @@
 #include "cli/manual/completion.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kBegin[] = R"sh(# Completion of varve in bash, written by `varve completion bash`.
@@ -135,4 +135,4 @@ std::string BashCompletion(const CommandManual& command) {
   return kBegin + OptionsFunction(command) + ValueFunction(command) + kEnd;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

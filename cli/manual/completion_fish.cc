@@ -2,7 +2,7 @@
 #include "cli/manual/completion.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kBegin[] = R"sh(# Completion of varve in fish, written by `varve completion fish`.
@@ -76,4 +76,4 @@ std::string FishCompletion(const CommandManual& command) {
   return text;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

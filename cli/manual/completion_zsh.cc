@@ -2,7 +2,7 @@
 #include "cli/manual/completion.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kBegin[] = R"sh(#compdef varve
@@ -119,4 +119,4 @@ std::string ZshCompletion(const CommandManual& command) {
   return text + kEnd;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -6,7 +6,7 @@
 #include "cli/manual/manual.h"
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr size_t kWidth = 80;
@@ -96,4 +96,4 @@ std::string MarkdownText(const CommandManual& command) {
   return text;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/manual/manual.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kWords[] = R"(STEP names a checkpoint: a number, latest, best:METRIC (the lowest;
@@ -74,4 +74,4 @@ constexpr HelpTopic kTopics[] = {
 
 std::span<const HelpTopic> HelpTopics() { return kTopics; }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -8,7 +8,7 @@
 #include "cli/manual/manual.h"
 #include "varve/version.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 // Escapes what troff would change. It keeps hyphens and quotes as characters that a shell
@@ -109,4 +109,4 @@ std::string ManPage(const CommandManual& command) {
   return text;
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

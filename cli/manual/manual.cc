@@ -7,7 +7,7 @@
 
 #include "cli/print.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 std::vector<std::string> Names(const CLI::Option& option) {
@@ -130,4 +130,4 @@ std::string Synopsis(const CommandManual& command) {
   return command.verbs.empty() ? text : text + " VERB ...";
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -14,7 +14,7 @@ namespace CLI {
 class App;
 }
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 struct OptionManual {
   std::vector<std::string> names;  // "-o" before "--output". Empty for an argument
@@ -74,4 +74,4 @@ std::string MarkdownText(const CommandManual& command);
 // Returns the manual page, for man(1).
 std::string ManPage(const CommandManual& command);
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

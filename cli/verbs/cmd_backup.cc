@@ -13,7 +13,7 @@
 #include "cli/progress.h"
 #include "varve/backup.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct BackupVerbOptions {
@@ -83,4 +83,4 @@ void AddBackup(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunBackup(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -13,7 +13,7 @@
 #include "cli/progress.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct CheckVerbOptions {
@@ -88,4 +88,4 @@ void AddCheck(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -17,7 +17,7 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -106,4 +106,4 @@ void AddCopy(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunCopy(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

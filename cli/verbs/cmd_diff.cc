@@ -17,7 +17,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -155,4 +155,4 @@ void AddDiff(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunDiff(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -11,7 +11,7 @@
 #include "cli/context.h"
 #include "cli/request.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct DropVerbOptions {
@@ -56,4 +56,4 @@ void AddDrop(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunDrop(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

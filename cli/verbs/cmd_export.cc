@@ -26,7 +26,7 @@
 #include "cli/tensor_stream.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::OutputFile;
@@ -237,4 +237,4 @@ void AddExport(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -18,7 +18,7 @@
 #include "varve/retention.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -238,4 +238,4 @@ void AddForget(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunForget(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

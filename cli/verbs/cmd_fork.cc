@@ -14,7 +14,7 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct ForkOptions {
@@ -57,4 +57,4 @@ void AddFork(CLI::App& app, Context& context) {
       verb, [&context, options](Store& store) { return RunFork(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

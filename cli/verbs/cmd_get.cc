@@ -22,7 +22,7 @@
 #include "cli/tensor_summary.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::OutputFile;
@@ -199,4 +199,4 @@ void AddGet(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunGet(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -11,7 +11,7 @@
 #include "cli/manual/completion.h"
 #include "cli/manual/manual.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct HelpOptions {
@@ -71,4 +71,4 @@ void AddHelp(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&app, &context, options] { return RunHelp(context, app, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -30,7 +30,7 @@
 #include "store/save/save_session.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using formats::FileTensor;
@@ -328,4 +328,4 @@ void AddImport(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -10,7 +10,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 Outcome RunInit(const Context& context) {
@@ -38,4 +38,4 @@ void AddInit(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context] { return RunInit(context); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

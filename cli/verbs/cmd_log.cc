@@ -17,7 +17,7 @@
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct LogOptions {
@@ -112,4 +112,4 @@ void AddLog(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunLog(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

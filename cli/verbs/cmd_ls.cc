@@ -15,7 +15,7 @@
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct LsOptions {
@@ -96,4 +96,4 @@ void AddLs(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -16,7 +16,7 @@
 #include "cli/print.h"
 #include "cli/request.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct MetricOptions {
@@ -74,4 +74,4 @@ void AddMetric(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunMetric(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

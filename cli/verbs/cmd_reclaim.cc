@@ -11,7 +11,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& options) {
@@ -39,4 +39,4 @@ void AddReclaim(CLI::App& app, Context& context) {
       verb, [&context, options](Store& store) { return RunReclaim(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -12,7 +12,7 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -69,4 +69,4 @@ void AddRewind(CLI::App& app, Context& context) {
       verb, [&context, options](Store& store) { return RunRewind(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

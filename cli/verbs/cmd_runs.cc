@@ -12,7 +12,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -54,4 +54,4 @@ void AddRuns(CLI::App& app, Context& context) {
   context.OnReading(verb, [&context](const Store& store) { return RunRuns(context, store); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

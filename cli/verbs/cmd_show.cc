@@ -17,7 +17,7 @@
 #include "varve/group.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -213,4 +213,4 @@ void AddShow(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -18,7 +18,7 @@
 #include "cli/sharing.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct StatsOptions {
@@ -157,4 +157,4 @@ void AddStats(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunStats(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

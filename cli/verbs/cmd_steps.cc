@@ -14,7 +14,7 @@
 #include "cli/print.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct StepsOptions {
@@ -75,4 +75,4 @@ void AddSteps(CLI::App& app, Context& context) {
       verb, [&context, options](const Store& store) { return RunSteps(context, store, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

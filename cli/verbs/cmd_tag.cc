@@ -12,7 +12,7 @@
 #include "cli/print.h"
 #include "cli/request.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct TagOptions {
@@ -58,4 +58,4 @@ void AddTag(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunTag(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -14,7 +14,7 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 struct UntagOptions {
@@ -68,4 +68,4 @@ void AddUntag(CLI::App& app, Context& context) {
   context.OnAnything(verb, [&context, options] { return RunUntag(context, *options); });
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -8,7 +8,7 @@
 #include "cli/context.h"
 #include "varve/version.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 constexpr char kNotes[] = R"(JSON: version)";
@@ -32,4 +32,4 @@ void PrintVersion(const Context& context) {
   }
 }
 
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

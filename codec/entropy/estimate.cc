@@ -9,7 +9,8 @@
 
 #include "codec/planes/byte_counts.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The fixed bytes of a coder: headers and Huffman tables.
@@ -156,4 +157,4 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
   return best;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

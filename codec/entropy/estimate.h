@@ -10,7 +10,7 @@
 
 #include "codec/entropy/stream_format.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What a sample of a plane says.
 struct PlaneStats {
@@ -35,4 +35,4 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes);
 // True when no coder can gain. EstimateStream would choose raw, but this costs a fifth of it.
 bool LooksRandom(const PlaneStats& stats);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "codec/entropy/huffman_code.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct FlatCode {
   unsigned width = 0;   // bits of each code, at most 7. 0 = the code is not flat
@@ -61,4 +61,4 @@ VARVE_INLINE inline uint64_t UnpackFlat(const FlatCode& flat, uint64_t codes) {
   return (x << flat.shift) + flat.lowest;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 #include <bit>
 #include <span>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxWeights = 255;  // of 256 symbols the last one's follows from the others
@@ -194,4 +195,4 @@ bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code) {
   return read && MakeCode(&weights, code);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

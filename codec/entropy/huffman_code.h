@@ -12,7 +12,7 @@
 #include "base/coding.h"
 #include "codec/planes/byte_counts.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr size_t kMaxCodeBits = 11;
 
@@ -33,4 +33,4 @@ size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to);
 // writes.
 [[nodiscard]] bool ReadHuffmanCode(ByteReader* reader, HuffmanCode* code);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 
 #include "codec/entropy/huffman_code.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr unsigned kFseLog = 6;
@@ -203,4 +204,4 @@ size_t WriteHuffmanCode(const HuffmanCode& code, std::byte* to) {
   return direct_bytes == SIZE_MAX ? 0 : WriteDirect(weights, to);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

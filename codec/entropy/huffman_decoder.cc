@@ -8,7 +8,8 @@
 
 #include "base/coding.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kNumStreams = 4;
@@ -201,4 +202,4 @@ bool HuffmanDecoder::Decode(std::span<const std::byte> in, std::span<uint8_t> ou
                      [&](const Stream& stream) { return DecodeRest(one_.data(), stream); });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -20,7 +20,7 @@
 #include "codec/entropy/flat_code.h"
 #include "codec/entropy/huffman_code.h"
 
-namespace varve {
+namespace varve::internal {
 
 class HuffmanDecoder {
  public:
@@ -45,4 +45,4 @@ class HuffmanDecoder {
   FlatCode flat_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

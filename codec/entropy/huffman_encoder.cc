@@ -6,7 +6,8 @@
 #include <cstring>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kNumStreams = 4;
@@ -294,4 +295,4 @@ std::span<const std::byte> HuffmanEncoder::Encode() {
   return streams_.bytes();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -22,7 +22,7 @@
 #include "codec/entropy/flat_code.h"
 #include "codec/entropy/huffman_code.h"
 
-namespace varve {
+namespace varve::internal {
 
 class HuffmanEncoder {
  public:
@@ -55,4 +55,4 @@ class HuffmanEncoder {
   ByteBuffer streams_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 
 #include "codec/entropy/huffman_code.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The symbols that occur, the rarest first.
@@ -104,4 +105,4 @@ HuffmanCode MakeHuffmanCode(const ByteCounts& counts) {
   return code;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Making the table of the code takes as long as decoding some thousand symbols. A short last block
@@ -130,4 +131,4 @@ bool LiteralFrameDecoder::DecodeCompressed(std::span<const std::byte> block,
   return true;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

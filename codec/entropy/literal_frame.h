@@ -17,7 +17,7 @@
 #include "base/cpu.h"
 #include "codec/entropy/huffman_decoder.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr uint32_t kZstdMagic = 0xFD2FB528;
 inline constexpr size_t kMaxZstdBlock = size_t{128} << 10;
@@ -40,4 +40,4 @@ class LiteralFrameDecoder {
   bool only_flat_ = false;  // other codes are left to zstd
 };
 
-}  // namespace varve
+}  // namespace varve::internal

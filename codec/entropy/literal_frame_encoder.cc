@@ -7,7 +7,8 @@
 
 #include "codec/entropy/literal_frame.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 void PutFrameHeader(size_t content_bytes, ByteWriter* to) {
@@ -97,4 +98,4 @@ void LiteralFrameEncoder::PutBlock(std::span<const uint8_t> block, bool last, By
   if (!same_code) code_ = own;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -16,7 +16,7 @@
 #include "base/cpu.h"
 #include "codec/entropy/huffman_encoder.h"
 
-namespace varve {
+namespace varve::internal {
 
 class LiteralFrameEncoder {
  public:
@@ -31,4 +31,4 @@ class LiteralFrameEncoder {
   HuffmanCode code_;  // code of the earlier blocks of this frame
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 
 #include "codec/planes/sparse_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Status SizeError(const char* what, size_t found, size_t expected) {
@@ -131,4 +132,4 @@ Status StreamDecoder::DecodeHalves(int depth, std::span<const std::byte> body,
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -21,7 +21,7 @@
 #include "codec/entropy/zstd_coder.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class StreamDecoder {
  public:
@@ -56,4 +56,4 @@ class StreamDecoder {
   std::array<Parts, kMaxStreamDepth> parts_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

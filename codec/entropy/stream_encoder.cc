@@ -7,7 +7,8 @@
 #include "codec/entropy/estimate.h"
 #include "codec/planes/sparse_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The sample of a stream: runs of neighbours, evenly spread.
@@ -172,4 +173,4 @@ bool StreamEncoder::AppendHalves(int depth, const uint8_t* data, size_t n, ByteB
   return FinishNested(start, n, out);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

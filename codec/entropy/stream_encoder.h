@@ -18,7 +18,7 @@
 #include "codec/entropy/stream_format.h"
 #include "codec/entropy/zstd_coder.h"
 
-namespace varve {
+namespace varve::internal {
 
 class StreamEncoder {
  public:
@@ -53,4 +53,4 @@ class StreamEncoder {
   std::array<Parts, kMaxStreamDepth> parts_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

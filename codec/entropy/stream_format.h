@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace varve {
+namespace varve::internal {
 
 // How a stream is stored. These numbers are on disk: never renumber.
 enum class StreamCoder : uint8_t {
@@ -30,4 +30,4 @@ inline constexpr size_t kStreamHeaderBytes = 5;
 // Sparse, nibble and halves streams hold streams. A stream nested deeper than this is refused.
 inline constexpr int kMaxStreamDepth = 4;
 
-}  // namespace varve
+}  // namespace varve::internal

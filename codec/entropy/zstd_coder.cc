@@ -8,7 +8,8 @@
 #include "codec/entropy/literal_frame.h"
 #include "codec/entropy/literal_frame_encoder.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using CompressContext = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
@@ -67,4 +68,4 @@ Status ZstdDecompressor::Decompress(std::span<const std::byte> in, std::span<std
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -15,7 +15,7 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class ZstdCompressor {
  public:
@@ -44,4 +44,4 @@ class ZstdDecompressor {
   std::unique_ptr<Context> context_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <span>
 
-namespace varve {
+namespace varve::internal {
 
 using ByteCounts = std::array<uint32_t, 256>;
 
@@ -31,4 +31,4 @@ inline ByteCounts CountBytes(std::span<const uint8_t> bytes) {
   return sum;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

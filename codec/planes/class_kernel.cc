@@ -7,7 +7,8 @@
 
 #include "codec/planes/compress_avx2.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 template <typename T>
@@ -384,4 +385,4 @@ void MergeByClass([[maybe_unused]] CpuLevel level, const uint8_t* classes,
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 
 #include "base/cpu.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr size_t kMaxClasses = 8;
 // Partition and merge may read or write this many bytes past the end of every class.
@@ -53,4 +53,4 @@ void PartitionByClass(CpuLevel level, const uint8_t* classes, const uint8_t* dat
 void MergeByClass(CpuLevel level, const uint8_t* classes, std::span<const uint8_t* const> parts,
                   size_t num_elements, uint8_t* data);
 
-}  // namespace varve
+}  // namespace varve::internal

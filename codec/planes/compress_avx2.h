@@ -14,7 +14,7 @@
 #if VARVE_X86
 #include <immintrin.h>
 
-namespace varve {
+namespace varve::internal {
 
 // The entry for a mask of 8 bytes.
 struct alignas(32) CompressEntry {
@@ -86,6 +86,6 @@ VARVE_AVX2 VARVE_INLINE inline __m256i Expand32(__m256i set, const uint8_t** fro
   return _mm256_shuffle_epi8(_mm256_set_m128i(high, low), index);
 }
 
-}  // namespace varve
+}  // namespace varve::internal
 
 #endif  // VARVE_X86

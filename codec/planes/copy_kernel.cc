@@ -11,7 +11,8 @@
 #include <immintrin.h>
 #endif
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kLineBytes = 64;
@@ -52,4 +53,4 @@ void CopyPastCache(std::span<const std::byte> from, std::span<std::byte> to) {
   std::memcpy(to.data() + tail, from.data() + tail, to.size() - tail);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

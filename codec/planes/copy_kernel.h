@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <span>
 
-namespace varve {
+namespace varve::internal {
 
 // Precondition: from.size() == to.size(), and they do not overlap.
 void CopyPastCache(std::span<const std::byte> from, std::span<std::byte> to);
 
-}  // namespace varve
+}  // namespace varve::internal

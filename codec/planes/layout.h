@@ -9,7 +9,7 @@
 #include "codec/planes/class_kernel.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr size_t kMaxPlanes = 8;
 
@@ -51,4 +51,4 @@ inline std::optional<ExponentField> ContextField(DType dtype) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 #include <immintrin.h>
 #endif
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Elements per round of the 8-byte kernels, which go through a buffer that fits the L1 cache.
@@ -335,4 +336,4 @@ void JoinRotated([[maybe_unused]] CpuLevel level, std::span<const uint8_t* const
   RotateRight<uint32_t>(elements, done, num_elements);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 
 #include "base/cpu.h"
 
-namespace varve {
+namespace varve::internal {
 
 // planes.size() is the element size. Every plane has room for num_elements bytes.
 void SplitPlanes(CpuLevel level, const uint8_t* elements, size_t num_elements,
@@ -23,4 +23,4 @@ void JoinPlanes(CpuLevel level, std::span<const uint8_t* const> planes, size_t n
 void JoinRotated(CpuLevel level, std::span<const uint8_t* const> planes, size_t num_elements,
                  uint8_t* elements);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,8 @@
 #include <immintrin.h>
 #endif
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 template <typename T>
@@ -238,4 +239,4 @@ void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 
 #include "base/cpu.h"
 
-namespace varve {
+namespace varve::internal {
 
 // How an element becomes a residual. The number is on disk, in the payload's first byte: never
 // renumber.
@@ -34,4 +34,4 @@ void ForwardTransform(CpuLevel level, const TransformArgs& args, const uint8_t* 
 void InverseTransform(CpuLevel level, const TransformArgs& args, const uint8_t* in,
                       const uint8_t* base, size_t num_elements, uint8_t* out);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 
 #include "codec/planes/compress_avx2.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The vector kernels do whole vectors and say how many elements and values that were.
@@ -315,4 +316,4 @@ void JoinHalves(CpuLevel level, const uint8_t* low, const uint8_t* high, size_t 
   data[n - 1] = static_cast<uint8_t>((low[n / 2] & 0x0F) | (high[n / 2] << 4));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

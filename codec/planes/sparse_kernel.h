@@ -13,7 +13,7 @@
 
 #include "base/cpu.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Kernels may read or write this many bytes past the end of packed values and escapes.
 inline constexpr size_t kPackSlack = 64;
@@ -43,4 +43,4 @@ void UnpackNibbles(CpuLevel level, const uint8_t* pairs, const uint8_t* escapes,
 void SplitHalves(CpuLevel level, const uint8_t* data, size_t n, uint8_t* low, uint8_t* high);
 void JoinHalves(CpuLevel level, const uint8_t* low, const uint8_t* high, size_t n, uint8_t* data);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,8 @@
 #include <immintrin.h>
 #endif
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Elements per round of the comparison, small enough for the L1 cache.
@@ -109,4 +110,4 @@ void MakeRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<s
   RoundF16(level, source.data(), n, copy.data());
 }
 
-}  // namespace varve
+}  // namespace varve::internal

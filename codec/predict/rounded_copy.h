@@ -15,7 +15,7 @@
 #include "base/cpu.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // True for the dtypes that have a rounded copy: kBF16 and kF16.
 bool HasRoundedCopy(DType dtype);
@@ -29,4 +29,4 @@ bool IsRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<con
 void MakeRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<std::byte> copy,
                      CpuLevel level = DetectCpu());
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -30,7 +30,9 @@
 
 namespace varve {
 
-class ShardedReader;  // of varve itself
+namespace internal {
+class ShardedReader;
+}  // namespace internal
 
 // Names a checkpoint: a step of a run.
 struct CheckpointId {
@@ -251,8 +253,8 @@ class CheckpointReader {
 
  private:
   // For varve itself: this reader, if it is one of its own.
-  friend class ShardedReader;
-  virtual const ShardedReader* AsSharded() const { return nullptr; }
+  friend class internal::ShardedReader;
+  virtual const internal::ShardedReader* AsSharded() const { return nullptr; }
 };
 
 }  // namespace varve

@@ -45,7 +45,9 @@
 
 namespace varve {
 
-class SaveSession;  // of varve itself
+namespace internal {
+class SaveSession;
+}  // namespace internal
 
 // Describes a run, which is a named sequence of checkpoints.
 struct RunInfo {
@@ -231,9 +233,9 @@ class Store {
 
  private:
   // What Begin does, for varve itself.
-  friend class SaveSession;
-  virtual Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
-                                                            const SaveOptions& options) = 0;
+  friend class internal::SaveSession;
+  virtual Result<std::unique_ptr<internal::SaveSession>> BeginSession(
+      uint64_t step, const SaveOptions& options) = 0;
 };
 
 }  // namespace varve

@@ -5,7 +5,8 @@
 
 #include <system_error>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The most files that may be syncing while the next one fills.
@@ -72,4 +73,4 @@ Status ChunkFiles::WaitForOldest() {
   return status;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

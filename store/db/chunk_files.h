@@ -20,7 +20,7 @@ namespace rocksdb {
 class SstFileWriter;
 }
 
-namespace varve {
+namespace varve::internal {
 
 class ChunkFiles {
  public:
@@ -48,4 +48,4 @@ class ChunkFiles {
   std::vector<std::future<Status>> closing_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

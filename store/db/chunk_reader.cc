@@ -7,7 +7,8 @@
 #include "codec/planes/copy_kernel.h"
 #include "codec/predict/rounded_copy.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string FrameName(ChunkAddress address) {
@@ -166,4 +167,4 @@ Result<std::vector<StoredChunk>> ChunkReader::ReadChain(ChunkAddress address,
   return chain;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -17,7 +17,7 @@
 #include "store/format/record.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Buffers that one thread reuses from chunk to chunk.
 struct ChunkScratch {
@@ -77,4 +77,4 @@ class ChunkReader {
   const uint64_t digest_seed_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

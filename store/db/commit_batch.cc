@@ -11,7 +11,8 @@
 
 #include "base/guarded.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Held = std::map<std::string, std::optional<std::string>>;
@@ -184,4 +185,4 @@ Status CommitBatch::Commit(Database* database, const std::filesystem::path& inco
   return status;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -23,7 +23,7 @@
 #include "store/format/keys.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class CommitBatch {
  public:
@@ -90,4 +90,4 @@ class CommitBatch {
   uint64_t num_bytes_ = 0;                   // of keys and values that are held, approximately
 };
 
-}  // namespace varve
+}  // namespace varve::internal

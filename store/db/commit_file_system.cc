@@ -4,7 +4,8 @@
 #include <limits>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using rocksdb::DirFsyncOptions;
@@ -162,4 +163,4 @@ IOStatus CommitFileSystem::SyncFolderIfPending() {
   return status;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -26,7 +26,7 @@
 
 #include "store/db/manifest_note.h"
 
-namespace varve {
+namespace varve::internal {
 
 class CommitFileSystem : public rocksdb::FileSystemWrapper {
  public:
@@ -93,4 +93,4 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::FileLock* lock_ = nullptr;  // guarded by lock_mutex_
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/cursor.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // After stepping over this many keys, a search is assumed to be cheaper.
@@ -44,4 +45,4 @@ Result<std::optional<std::string_view>> Cursor::Find(std::string_view key) {
   return std::optional<std::string_view>(value_);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

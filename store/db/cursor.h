@@ -13,7 +13,7 @@
 
 #include "store/db/database.h"
 
-namespace varve {
+namespace varve::internal {
 
 class Cursor {
  public:
@@ -34,4 +34,4 @@ class Cursor {
   std::string value_;                      // of a key that was read without the iterator
 };
 
-}  // namespace varve
+}  // namespace varve::internal

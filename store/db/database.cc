@@ -19,7 +19,8 @@
 #include "store/db/commit_file_system.h"
 #include "store/db/manifest_note.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Returns one name for one folder. RocksDB's lock knows by name what this process holds, and the
@@ -731,4 +732,4 @@ void Database::AwaitCommits() const {
   --num_waiting_;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -23,7 +23,7 @@
 #include "store/format/keys.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class CommitFileSystem;
 
@@ -217,4 +217,4 @@ class Database {
   IngestFunction ingest_for_test_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

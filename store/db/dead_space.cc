@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
 
 Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
@@ -235,4 +235,4 @@ std::vector<uint64_t> DeadSpace::Leftovers() const {
   return saves;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

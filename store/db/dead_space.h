@@ -23,7 +23,7 @@
 #include "store/format/record.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct ChunkFile {
   std::string name;
@@ -112,4 +112,4 @@ class DeadSpace {
   uint64_t num_saves_visited_ = 0;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

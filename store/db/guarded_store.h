@@ -17,7 +17,7 @@
 #include "base/guarded.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 template <typename Base>
 class GuardedWriter final : public Base {
@@ -161,4 +161,4 @@ class GuardedStore final : public Base {
   }
 };
 
-}  // namespace varve
+}  // namespace varve::internal

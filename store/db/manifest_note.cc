@@ -12,7 +12,8 @@
 #include "base/util.h"
 #include "store/format/fixed_file.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +87,4 @@ Status CheckManifestLength(const fs::path& store) {
       (store / kManifestNoteName).string());
 }
 
-}  // namespace varve
+}  // namespace varve::internal

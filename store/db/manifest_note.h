@@ -17,7 +17,7 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr std::string_view kManifestNoteName = "SYNCED";
 
@@ -43,4 +43,4 @@ class ManifestNote {
 // process may call it, also while a writer works.
 Status CheckManifestLength(const std::filesystem::path& store);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 
 #include "store/format/keys.h"
 
-namespace varve {
+namespace varve::internal {
 
 class Pins {
  public:
@@ -104,4 +104,4 @@ class Pins {
   std::set<uint64_t> reclaiming_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -5,7 +5,8 @@
 
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Records of saves up to this size are believed, because a loop over one costs nothing.
@@ -517,4 +518,4 @@ void ReferenceCounts::DeleteSave(uint64_t save_id, const SaveRecord& record, Com
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -24,7 +24,7 @@
 #include "store/format/record.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A count of a chunk. 0 means that its frame is gone. Up to kMaxCount it is the count. With
 // kDeadBit set the chunk is dead but still on disk, and the other bits are the bytes of its frame.
@@ -163,4 +163,4 @@ class ReferenceCounts {
   DamageNotes damage_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

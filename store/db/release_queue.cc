@@ -12,7 +12,8 @@
 
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kRunBuffer = 4096;  // releases: 64 KiB
@@ -158,4 +159,4 @@ Result<std::optional<ReleaseQueue::Released>> ReleaseQueue::Pop() {
   return std::optional(released);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // One reference to the chunk or list `number` of a save. `bytes` belongs to the address: it is, for
 // example, the size of the frame.
@@ -71,4 +71,4 @@ class ReleaseQueue {
   std::priority_queue<Head> heads_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

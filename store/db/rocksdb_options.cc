@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cstdarg>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Each open, and each look of a reader for news, starts the threads of this option for every
@@ -155,4 +156,4 @@ Status FromRocksDb(const rocksdb::Status& status, const std::string& what) {
   return Status::IOError(std::move(message));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -19,7 +19,7 @@
 #include "store/format/keys.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A chunk file is closed at this size, and files are merged until they reach half of it.
 inline constexpr uint64_t kChunkFileBytes = uint64_t{256} << 20;
@@ -58,4 +58,4 @@ std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
 // Converts RocksDB's status. `what` says what was being done.
 Status FromRocksDb(const rocksdb::Status& status, const std::string& what);
 
-}  // namespace varve
+}  // namespace varve::internal

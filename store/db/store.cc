@@ -20,7 +20,8 @@
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -559,4 +560,4 @@ void StoreImpl::CatchUpLoop(std::stop_token stop) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

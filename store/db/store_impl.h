@@ -33,7 +33,7 @@
 #include "store/format/record.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 class Cursor;
 class DropForecaster;
@@ -304,4 +304,4 @@ class StoreImpl : public Store {
   std::jthread inbox_loop_;  // writers
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 
 #include "store/db/rocksdb_options.h"
 
-namespace varve {
+namespace varve::internal {
 
 std::filesystem::path NewTablePath(const std::filesystem::path& incoming, Family family) {
   static std::atomic<uint64_t> counter{0};
@@ -72,4 +72,4 @@ Status TableStream::Finish() {
   return FromRocksDb(finished, "writing " + paths_.back().string());
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -21,7 +21,7 @@ namespace rocksdb {
 class SstFileWriter;
 }
 
-namespace varve {
+namespace varve::internal {
 
 // Returns a path in `incoming` that this process has not used. A table is never opened over an
 // existing file, because a leftover may be a hard link to a committed one.
@@ -66,4 +66,4 @@ class TableStream {
   std::vector<std::filesystem::path> paths_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

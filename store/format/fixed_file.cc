@@ -5,7 +5,8 @@
 #include "base/digest.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxBytes = 4096;
@@ -61,4 +62,4 @@ Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_v
   return file;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

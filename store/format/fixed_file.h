@@ -12,7 +12,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct FixedFile {
   uint32_t version = 0;
@@ -27,4 +27,4 @@ std::string EncodeFixedFile(std::string_view magic, const FixedFile& file);
 Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
                                 uint32_t known_version, size_t num_fields);
 
-}  // namespace varve
+}  // namespace varve::internal

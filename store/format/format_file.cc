@@ -6,7 +6,8 @@
 #include "base/util.h"
 #include "store/format/fixed_file.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // docs/format.md, "FORMAT".
@@ -82,4 +83,4 @@ Result<FormatFile> ReadFormatFile(const std::filesystem::path& store, bool for_w
   return format;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr std::string_view kFormatFileName = "FORMAT";
@@ -33,4 +33,4 @@ Status WriteFormatFile(const std::filesystem::path& store, const FormatFile& for
 // one cannot use it as wanted. kCorruption: it is damaged or not a FORMAT file.
 Result<FormatFile> ReadFormatFile(const std::filesystem::path& store, bool for_writing);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace varve {
+namespace varve::internal {
 
 void FrameTotals::Add(const SaveRecord& save_id) {
   for (size_t p = 0; p < by_codec_.size(); ++p) by_codec_[p].Add(save_id.live[p]);
@@ -43,4 +43,4 @@ std::vector<CoderUse> FrameTotals::CoderRows() const {
   return rows;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

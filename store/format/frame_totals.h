@@ -9,7 +9,7 @@
 #include "store/format/record.h"
 #include "varve/checkpoint.h"
 
-namespace varve {
+namespace varve::internal {
 
 class FrameTotals {
  public:
@@ -26,4 +26,4 @@ class FrameTotals {
   CodecTotals unknown_;  // frames of saves whose planes are unknown
 };
 
-}  // namespace varve
+}  // namespace varve::internal

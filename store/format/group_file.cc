@@ -9,7 +9,8 @@
 #include "base/util.h"
 #include "store/format/fixed_file.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +139,4 @@ Result<GroupFile> ReadGroupFile(const fs::path& root) {
   return group;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

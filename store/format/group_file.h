@@ -11,7 +11,7 @@
 #include "base/digest.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr std::string_view kGroupFileName = "GROUP";
 
@@ -50,4 +50,4 @@ std::filesystem::path LogFolder(const std::filesystem::path& root);
 std::filesystem::path MembersFolder(const std::filesystem::path& root);
 std::filesystem::path CataloguesFolder(const std::filesystem::path& root);
 
-}  // namespace varve
+}  // namespace varve::internal

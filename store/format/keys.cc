@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/format/keys.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 template <typename T>
@@ -205,4 +206,4 @@ std::optional<ChunkAddress> DecodeAddress(std::string_view value) {
   return address;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

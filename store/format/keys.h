@@ -11,7 +11,7 @@
 
 #include "codec/frame.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The column families, in the order of Database's handles. The names are stored.
 enum class Family : int {
@@ -118,4 +118,4 @@ std::optional<uint64_t> DecodeNumber(std::string_view value);
 std::string EncodeAddress(ChunkAddress address);
 std::optional<ChunkAddress> DecodeAddress(std::string_view value);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,8 @@
 #include "store/format/verified_buffer.h"
 #include "store/schema/record_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using flatbuffers::FlatBufferBuilder;
@@ -484,4 +485,4 @@ Result<ItemRecord> DecodeItemRecord(std::string_view value) {
       std::string(reinterpret_cast<const char*>(in->value()->data()), in->value()->size())};
 }
 
-}  // namespace varve
+}  // namespace varve::internal

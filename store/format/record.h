@@ -20,7 +20,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 enum class ChunkKind : uint8_t {
   kStored = 0,    // a frame at `address`
@@ -188,4 +188,4 @@ struct ItemRecord {
 std::string EncodeItemRecord(const Digest& digest, std::span<const std::byte> value);
 Result<ItemRecord> DecodeItemRecord(std::string_view value);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -3,7 +3,7 @@
 
 #include "store/format/keys.h"
 
-namespace varve {
+namespace varve::internal {
 
 void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView& record,
                   std::string* root) {
@@ -16,4 +16,4 @@ void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView&
   keys::AppendIndex(record.content, root);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,10 +9,10 @@
 
 #include "store/format/record.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Appends what the root digest hashes of one shard.
 void AppendToRoot(std::string_view name, uint32_t shard, const TensorRecordView& record,
                   std::string* root);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
 
 flatbuffers::Offset<fb::ShardLayout> EncodeLayout(const ShardLayout& layout,
                                                   flatbuffers::FlatBufferBuilder* builder) {
@@ -40,4 +40,4 @@ Result<ShardLayout> DecodeLayout(const fb::ShardLayout& in) {
   return layout;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

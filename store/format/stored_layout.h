@@ -9,11 +9,11 @@
 #include "varve/result.h"
 #include "varve/shard_layout.h"
 
-namespace varve {
+namespace varve::internal {
 
 flatbuffers::Offset<fb::ShardLayout> EncodeLayout(const ShardLayout& layout,
                                                   flatbuffers::FlatBufferBuilder* builder);
 // kCorruption says what is wrong. Precondition: the buffer was verified.
 Result<ShardLayout> DecodeLayout(const fb::ShardLayout& in);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 #include "store/format/verified_buffer.h"
 #include "store/schema/trainer_state_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using flatbuffers::FlatBufferBuilder;
@@ -138,4 +139,4 @@ Result<Topology> DecodeTopology(std::string_view value) {
   return out;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 #include "varve/result.h"
 #include "varve/trainer_progress.h"
 
-namespace varve {
+namespace varve::internal {
 
 std::string EncodeTrainerProgress(const TrainerProgress& state);
 Result<TrainerProgress> DecodeTrainerProgress(std::string_view value);
@@ -17,4 +17,4 @@ Result<TrainerProgress> DecodeTrainerProgress(std::string_view value);
 std::string EncodeTopology(const Topology& topology);
 Result<Topology> DecodeTopology(std::string_view value);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
 
 template <typename T>
 class VerifiedBuffer {
@@ -51,4 +51,4 @@ class VerifiedBuffer {
   const T* root_ = nullptr;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 #include "base/util.h"
 #include "store/group/member.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string NameOf(AttemptId number, const GroupState& state) {
@@ -39,4 +40,4 @@ Status NameAttempts(const Status& status, const GroupState& state) {
   return status.ok() ? status : Status(status.code(), NameAttempts(status.message(), state));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 #include "store/group/group_state.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Replaces the numbers of attempts in a member's message by the names that people know: "step 7 of
 // run main" becomes "step 15 of run main (attempt 7)". If no step is that attempt, it becomes
@@ -17,4 +17,4 @@ namespace varve {
 std::string NameAttempts(std::string_view message, const GroupState& state);
 Status NameAttempts(const Status& status, const GroupState& state);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -15,7 +15,8 @@
 #include "store/format/verified_buffer.h"
 #include "store/schema/group_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -210,4 +211,4 @@ bool IsWholeCatalogue(const fs::path& file) {
   return !file.has_extension() || file.extension().string().starts_with(".p");
 }
 
-}  // namespace varve
+}  // namespace varve::internal

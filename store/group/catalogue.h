@@ -19,7 +19,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct CatalogueShard : TensorSpec {  // without role, derived_from and alias_of
   uint32_t rank = 0;
@@ -96,4 +96,4 @@ Result<std::vector<std::pair<std::filesystem::path, AttemptId>>> ListCatalogues(
 // True when a committed attempt needs this file, which ListCatalogues has returned.
 bool IsWholeCatalogue(const std::filesystem::path& file);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,8 @@
 #include "store/group/snapshot.h"
 #include "store/schema/group_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -473,4 +474,4 @@ size_t CatalogueReader::num_sections_read() const {
       std::count_if(sections_.begin(), sections_.end(), [](const auto& s) { return s.is_read; }));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

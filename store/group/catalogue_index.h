@@ -20,7 +20,7 @@
 #include "store/group/group_state.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // How a catalogue is cut. Tests use other numbers.
 struct CatalogueCut {
@@ -88,4 +88,4 @@ class CatalogueReader {
   mutable std::vector<SectionFile> sections_;  // their number and names are constant
 };
 
-}  // namespace varve
+}  // namespace varve::internal

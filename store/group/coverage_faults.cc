@@ -12,7 +12,8 @@
 #include "store/shards/overlap.h"
 #include "store/shards/shard_faults.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The most tensors that are described in full, and the most that are named.
@@ -184,4 +185,4 @@ Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const s
   return faults.status();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 #include "store/group/catalogue.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The range [first, second) of one tensor's shards in a catalogue.
 using TensorShards = std::pair<size_t, size_t>;
@@ -26,4 +26,4 @@ Status CoverageError(std::span<const CatalogueShard> shards, std::span<const Ten
 // lists all replicas that differ.
 Status CompareReplicas(std::span<const CatalogueShard> shards, std::span<const size_t> originals);
 
-}  // namespace varve
+}  // namespace varve::internal

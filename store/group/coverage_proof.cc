@@ -13,7 +13,8 @@
 #include "store/shards/disjoint.h"
 #include "store/shards/regions.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 void Append(int64_t number, std::string* bytes) {
@@ -116,4 +117,4 @@ uint64_t CoverageProof::num_proofs() const {
   return num_proofs_;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

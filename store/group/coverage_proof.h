@@ -15,7 +15,7 @@
 #include "store/group/catalogue.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class CoverageProof {
  public:
@@ -35,4 +35,4 @@ class CoverageProof {
   std::map<Digest, std::vector<size_t>> proven_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,6 +11,8 @@
 #include "store/group/posix_record_log.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 Result<uint64_t> Start(const std::filesystem::path& root, uint32_t num_ranks) {

@@ -7,7 +7,8 @@
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 class GroupChecker {
@@ -135,4 +136,4 @@ Result<CheckReport> GroupStore::Check(const CheckOptions& options) const {
   return report;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

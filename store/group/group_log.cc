@@ -16,7 +16,8 @@
 #include "base/random_number.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr int kReloadAttempts = 20;
@@ -272,4 +273,4 @@ Status GroupLog::RemoveBelow(uint64_t number) {
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

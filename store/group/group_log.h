@@ -18,7 +18,7 @@
 #include "store/group/record_log.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class GroupLog {
  public:
@@ -127,4 +127,4 @@ Result<std::optional<T>> GroupLog::Await(
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

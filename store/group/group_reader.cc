@@ -18,7 +18,8 @@
 #include "store/read/sharded_reader.h"
 #include "store/shards/regions.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The same read, of a shard that has this number in its member.
@@ -395,4 +396,4 @@ Result<std::unique_ptr<ShardedReader>> GroupStore::OpenShards(const CheckpointId
   return std::unique_ptr<ShardedReader>(std::move(reader));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

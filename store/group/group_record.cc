@@ -10,7 +10,8 @@
 #include "store/group/snapshot.h"
 #include "store/schema/group_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // docs/format.md, "A record of the log".
@@ -388,4 +389,4 @@ Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::strin
   return record;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -19,7 +19,7 @@
 #include "varve/options.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct GroupState;
 
@@ -176,4 +176,4 @@ std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord&
 // kCorruption says which part is wrong.
 Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::string_view bytes);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 #include "base/util.h"
 #include "store/group/mutation.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Records of the trainer's saves. A command writes none of them.
@@ -392,4 +393,4 @@ void GroupState::Do(const Author&, const SnapshotRecord& r) {
   snapshot = next;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

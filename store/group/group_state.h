@@ -17,7 +17,7 @@
 
 #include "store/group/group_record.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct GroupMember {
   std::string host;
@@ -169,4 +169,4 @@ struct GroupState {
 
 std::string MemberName(MemberId member);  // 16 hexadecimal digits
 
-}  // namespace varve
+}  // namespace varve::internal

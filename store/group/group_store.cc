@@ -12,7 +12,8 @@
 #include "store/ops/copy.h"
 #include "store/ops/history.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -591,4 +592,4 @@ Status GroupStore::CatchUp() const {
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

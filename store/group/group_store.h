@@ -22,7 +22,7 @@
 #include "store/group/sweeper.h"
 #include "varve/group.h"
 
-namespace varve {
+namespace varve::internal {
 
 class GroupStore : public Store {
  public:
@@ -173,4 +173,4 @@ class GroupStore : public Store {
 // Returns what the log says about a step. Precondition: the step exists.
 CheckpointInfo MakeGroupInfo(const GroupState& state, const CheckpointId& id);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -22,7 +22,8 @@
 #include "store/group/rank_save.h"
 #include "store/save/save_session.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The session of the rank's member, and what the group needs beyond it.
@@ -260,4 +261,4 @@ void GroupStore::EndSave(uint64_t step, const SaveOptions& options, const Status
   if (save->Begin(options).ok()) save->GiveUp(status).IgnoreError();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

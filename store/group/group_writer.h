@@ -7,9 +7,9 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // kInvalidArgument: another rank's item could be shown under this name.
 Status ValidateGroupItem(std::string_view name);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -19,7 +19,8 @@
 #include "store/group/rank_save.h"
 #include "store/group/slot.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -387,4 +388,4 @@ Status SweepCatalogues(const GroupPlace& place) {
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -19,7 +19,7 @@
 #include "store/group/group_log.h"
 #include "varve/group.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The run in which a member keeps its attempts.
 inline constexpr std::string_view kMemberRun = "main";
@@ -75,4 +75,4 @@ Status RemoveMemberIfUnused(const GroupPlace& place, MemberId member,
 Status RemoveDebris(const GroupPlace& place);
 Status SweepCatalogues(const GroupPlace& place);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -5,7 +5,7 @@
 // is a constant false.
 #pragma once
 
-namespace varve {
+namespace varve::internal {
 
 enum class Mutation {
   kStaleRoots,        // a sweep reads what must stay from an older state than what is closed
@@ -30,4 +30,4 @@ constexpr bool IsMutated(Mutation) { return false; }
 constexpr void PassMutationPoint(MutationPoint) {}
 #endif
 
-}  // namespace varve
+}  // namespace varve::internal

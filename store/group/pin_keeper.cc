@@ -7,7 +7,8 @@
 #include "base/random_number.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr auto kTimeBetweenLooks = std::chrono::seconds(1);
@@ -109,4 +110,4 @@ void PinKeeper::RenewLoop(std::stop_token stop) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -18,7 +18,7 @@
 #include "store/group/group_state.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class PinKeeper {
  public:
@@ -64,4 +64,4 @@ class PinKeeper {
   std::jthread thread_;            // from the first pin on, guarded by mutex_
 };
 
-}  // namespace varve
+}  // namespace varve::internal

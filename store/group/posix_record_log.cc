@@ -15,7 +15,8 @@
 #include "base/create_once.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -214,4 +215,4 @@ std::unique_ptr<RecordLog> MakePosixRecordLog(fs::path folder) {
   return std::make_unique<PosixRecordLog>(std::move(folder));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

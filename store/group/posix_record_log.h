@@ -9,9 +9,9 @@
 
 #include "store/group/record_log.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The folder must exist.
 std::unique_ptr<RecordLog> MakePosixRecordLog(std::filesystem::path folder);
 
-}  // namespace varve
+}  // namespace varve::internal

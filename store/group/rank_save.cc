@@ -11,7 +11,8 @@
 #include "base/random_number.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Status Replaced(const GroupState& state, const Author& author) {
@@ -385,4 +386,4 @@ std::string RankSave::Waited() const {
                             : "within " + std::to_string(patience_.timeout.count()) + " ms";
 }
 
-}  // namespace varve
+}  // namespace varve::internal

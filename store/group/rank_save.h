@@ -27,7 +27,7 @@
 #include "store/group/slot.h"
 #include "varve/options.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns how an attempt ended that is not open any more. Ok: it was committed.
 Status OutcomeOf(const GroupState& state, AttemptId attempt);
@@ -136,4 +136,4 @@ class RankSave {
   std::optional<SlotGatherer> slots_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

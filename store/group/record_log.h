@@ -15,7 +15,7 @@
 #include "base/create_once.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class RecordLog {
  public:
@@ -58,4 +58,4 @@ class RecordLog {
   virtual Status RemoveDebris() = 0;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-namespace varve {
+namespace varve::internal {
 
 std::string SlotName(MemberId member) {
   return std::string(kSlotsFolder) + "/" + MemberName(member);
@@ -74,4 +74,4 @@ GatheredParts SumOf(const std::map<uint32_t, GroupPart>& parts) {
   return sum;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -19,7 +19,7 @@
 #include "store/group/record_log.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // An attempt, as its slots name it.
 struct SlotKey {
@@ -65,4 +65,4 @@ GatheredParts SumOf(const std::map<uint32_t, GroupPart>& parts);
 inline constexpr std::string_view kSlotsFolder = "slots";
 std::string SlotName(MemberId member);
 
-}  // namespace varve
+}  // namespace varve::internal

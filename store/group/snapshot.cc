@@ -6,7 +6,8 @@
 
 #include "store/schema/group_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Status Damaged(const std::string& what) { return Status::Corruption("snapshot: " + what); }
@@ -325,4 +326,4 @@ Result<GroupState> UnpackState(const fb::GroupStateT& in, uint32_t version) {
   return Unpacker(in, version).Run();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -8,12 +8,12 @@
 #include "store/group/group_state.h"
 #include "varve/result.h"
 
-namespace varve {
-
-namespace fb {
+namespace varve::fb {
 struct GroupStateT;
 struct GroupPart;
-}  // namespace fb
+}  // namespace varve::fb
+
+namespace varve::internal {
 
 std::unique_ptr<fb::GroupStateT> PackState(const GroupState& state);
 // Checks that all names in it name something, and counts again. `version` is the group's.
@@ -23,4 +23,4 @@ Result<GroupState> UnpackState(const fb::GroupStateT& in, uint32_t version);
 fb::GroupPart PackPart(const GroupPart& part);
 GroupPart UnpackPart(const fb::GroupPart& in);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -5,7 +5,7 @@
 
 #include "base/guarded.h"
 
-namespace varve {
+namespace varve::internal {
 
 Sweeper::~Sweeper() {
   if (!thread_.joinable()) return;
@@ -49,4 +49,4 @@ void Sweeper::Loop(const std::stop_token& stop) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class Sweeper {
  public:
@@ -40,4 +40,4 @@ class Sweeper {
   std::jthread thread_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

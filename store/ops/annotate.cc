@@ -3,7 +3,7 @@
 #include "base/util.h"
 #include "store/db/store_impl.h"
 
-namespace varve {
+namespace varve::internal {
 
 Result<std::pair<StepKey, StepRecord>> StoreImpl::RequireStep(const CheckpointId& id) const {
   VARVE_ASSIGN_OR_RETURN(const RunRecord run, FindRun(id.run));
@@ -46,4 +46,4 @@ Status StoreImpl::RemoveTag(std::string_view run, std::string_view tag) {
   return Commit(batch);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -39,6 +39,8 @@
 #include "store/format/group_file.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 namespace fs = std::filesystem;

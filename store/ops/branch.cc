@@ -12,7 +12,8 @@
 #include "store/db/store_impl.h"
 #include "store/db/table_stream.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Returns the key of a record of a step with another run.
@@ -353,4 +354,4 @@ Result<RewindReport> StoreImpl::RewindWatched(std::string_view run, StepKey firs
   return report;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -20,7 +20,8 @@
 #include "store/ops/check_planes.h"
 #include "store/ops/check_state.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxErrors = 1000;
@@ -94,8 +95,8 @@ class Checker {
 
   std::string StepName(StepKey key) const {
     const auto run = runs_.find(key.run);
-    return varve::StepName(run == runs_.end() ? "#" + std::to_string(key.run) : run->second,
-                           key.step);
+    return varve::internal::StepName(
+        run == runs_.end() ? "#" + std::to_string(key.run) : run->second, key.step);
   }
 
   Status CheckTables();
@@ -646,4 +647,4 @@ Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
   return (*reader)->CheckFrozen(options, [&] { return CatchUpBetweenCommits(**reader); });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

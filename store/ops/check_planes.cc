@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 SaveBlock ReadBlock(const Database& database, uint64_t save_id, uint32_t number) {
@@ -53,4 +54,4 @@ void CheckPlanes(const Database& database, uint64_t save_id, const SaveRecord& r
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

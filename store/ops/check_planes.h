@@ -11,7 +11,7 @@
 #include "store/db/database.h"
 #include "store/format/record.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Compares the live planes in the record of a save with those of its live frames. `live_frame`
 // returns the bytes of a frame, or the most that they can be, and nullopt for a frame that is not
@@ -20,4 +20,4 @@ void CheckPlanes(const Database& database, uint64_t save_id, const SaveRecord& r
                  const std::function<std::optional<uint32_t>(uint32_t ordinal)>& live_frame,
                  const std::function<void(std::string)>& error);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,8 @@
 #include "base/util.h"
 #include "store/format/trainer_progress.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Status CheckItem(std::string_view value, uint64_t digest_seed) {
@@ -92,4 +93,4 @@ Status CheckMeta(const Database& database, uint64_t highest_save_id, const Check
   return CheckCounter(database, keys::kNextBirth, highest_save_id, checked);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 #include "store/db/database.h"
 #include "store/format/record.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What a check has found so far, and where it reports to.
 struct CheckedSteps {
@@ -29,4 +29,4 @@ Status CheckState(const Database& database, uint64_t digest_seed, const CheckedS
 // Checks that tags name existing steps, and that the next save id and run were never used.
 Status CheckMeta(const Database& database, uint64_t highest_save_id, const CheckedSteps& checked);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,8 @@
 #include "store/db/store_impl.h"
 #include "store/save/save_session.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Maps a chunk's digest in the source to its digest in the target, for chunks that this copy has
@@ -209,4 +210,4 @@ Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,
                          [&](const CheckpointId& id) { return OpenShards(id.run, id.step); });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

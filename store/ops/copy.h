@@ -9,7 +9,7 @@
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Does Store::CopyTo for every kind of store. `digest_seed` is the seed of the digests of the
 // shards that `open` returns.
@@ -18,4 +18,4 @@ Result<std::vector<SaveReport>> CopyCheckpoints(
     const CopyOptions& options,
     const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open);
 
-}  // namespace varve
+}  // namespace varve::internal

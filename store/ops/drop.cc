@@ -9,7 +9,8 @@
 #include "base/util.h"
 #include "store/db/store_impl.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A group is closed at this many bytes of changes. So one ingest serves many steps, and a save that
@@ -205,4 +206,4 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
   return report;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

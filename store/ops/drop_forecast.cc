@@ -10,7 +10,8 @@
 #include "store/db/store_impl.h"
 #include "store/ops/reclaim_plan.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The counts and the record of one save after the other. It keeps the last block of each, which is
@@ -336,4 +337,4 @@ Status StoreImpl::FollowDrop(std::span<const CheckpointId> ids, DropForecaster* 
   return forecaster->Follow();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -20,7 +20,7 @@
 #include "varve/result.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The frames of one chunk file.
 struct ChunkFileUse {
@@ -73,4 +73,4 @@ class DropForecaster {
   DamageNotes damage_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -21,7 +21,8 @@
 #include "store/db/store_impl.h"
 #include "store/read/value_diff.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Shards = std::span<const StoredShard>;  // of one tensor, by rising number
@@ -409,4 +410,4 @@ Result<CheckpointDiff> StoreImpl::Diff(const CheckpointId& before, const Checkpo
   return DiffCheckpoints(*a, *b, options);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

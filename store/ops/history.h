@@ -9,7 +9,7 @@
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
                                        const DiffOptions& options);
@@ -19,4 +19,4 @@ Result<std::vector<TensorChange>> LogTensor(
     const Store& store, std::string_view run, std::string_view tensor,
     const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open);
 
-}  // namespace varve
+}  // namespace varve::internal

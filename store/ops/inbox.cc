@@ -14,7 +14,8 @@
 #include "store/format/verified_buffer.h"
 #include "store/schema/request_generated.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -248,4 +249,4 @@ Status Inbox::Finish(const std::string& name, const InboxAnswer& answer, bool wa
   return status;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

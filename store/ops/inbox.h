@@ -18,7 +18,7 @@
 #include "varve/request.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct InboxRequest {
   Request request;
@@ -65,4 +65,4 @@ class Inbox {
   const std::filesystem::path folder_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

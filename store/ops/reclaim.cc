@@ -20,7 +20,8 @@
 #include "store/db/store_impl.h"
 #include "store/ops/reclaim_plan.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Small files are merged once this many of them lie side by side.
@@ -437,4 +438,4 @@ Status StoreImpl::MergeLocked() {
   return MergeMetadata(database_.get(), path_);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The bytes that a reclaim may rewrite beyond what it frees. With it, a store of no more than this
@@ -54,4 +55,4 @@ DropForecast ForecastReclaim(std::vector<ChunkFile> files) {
   return forecast;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 #include "store/db/dead_space.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct ReclaimPlan {
   std::vector<ChunkFile> deleted;
@@ -28,4 +28,4 @@ ReclaimPlan PlanReclaim(std::vector<ChunkFile> files, bool all);
 // leave.
 DropForecast ForecastReclaim(std::vector<ChunkFile> files);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,8 @@
 #include "store/format/group_file.h"
 #include "store/ops/inbox.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr auto kAnswerPoll = std::chrono::milliseconds(5);
@@ -96,10 +97,19 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
 
 }  // namespace
 
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
+
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options) {
   return Guarded("handing in a request", [&] { return HandIn(path, request, options); });
 }
+
+}  // namespace varve
+
+namespace varve::internal {
 
 Status StoreImpl::ApplyInbox() {
   const std::lock_guard lock(inbox_mutex_);
@@ -132,4 +142,4 @@ void StoreImpl::InboxLoop(std::stop_token stop) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include "store/db/store_impl.h"
 #include "store/format/frame_totals.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // One pass over a store. Saves that cannot be read are not counted, because their dead bytes cannot
@@ -159,4 +160,4 @@ Result<StoreStats> StoreImpl::Stats() const {
   return stats;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

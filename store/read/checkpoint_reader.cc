@@ -20,7 +20,8 @@
 #include "store/shards/regions.h"
 #include "store/shards/strided_copy.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // The part of a request that one shard gives.
@@ -612,4 +613,4 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
   return reader;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include "base/glob.h"
 #include "store/shards/regions.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // There may be a million: what a shard owns moves into its info and is not held twice.
@@ -66,4 +67,4 @@ Status ShardedReader::ReadSlice(std::string_view name, std::span<const Range> sl
   return ReadMany(std::array{ReadRequest::Tensor(name, out, slice)});
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 #include "store/format/record.h"
 #include "varve/checkpoint.h"
 
-namespace varve {
+namespace varve::internal {
 
 class StoreImpl;
 
@@ -66,4 +66,4 @@ class ShardedReader : public CheckpointReader {
 
 TensorInfo MakeTensorInfo(StoredShard shard);
 
-}  // namespace varve
+}  // namespace varve::internal

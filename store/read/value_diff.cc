@@ -10,7 +10,8 @@
 
 #include "base/number.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -65,4 +66,4 @@ ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts) {
   return diff;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 #include "varve/history.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The share of one piece in a ValueDiff.
 struct PartialDiff {
@@ -26,4 +26,4 @@ PartialDiff CompareElements(DType dtype, std::span<const std::byte> before,
 // `parts` must be in the order of the tensor, so that the sum is always the same.
 ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts);
 
-}  // namespace varve
+}  // namespace varve::internal

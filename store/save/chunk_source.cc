@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/save/chunk_source.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr uint32_t kElementsPerChunk = 262144;
@@ -16,4 +17,4 @@ uint32_t ElementsPerChunk(DType dtype) {
   return bytes ? kByteElementsPerChunk : kElementsPerChunk;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

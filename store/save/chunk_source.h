@@ -15,7 +15,7 @@
 #include "varve/result.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 class ChunkSource {
  public:
@@ -49,4 +49,4 @@ class ChunkSource {
 // Elements that a chunk of a tensor holds; the last one may hold fewer.
 uint32_t ElementsPerChunk(DType dtype);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What of a tensor decides whether it can be a copy or a master.
 struct CopyTraits {
@@ -54,4 +54,4 @@ std::vector<Tensor*> MastersBeforeCopies(Tensors* tensors) {
   return order;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

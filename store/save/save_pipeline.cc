@@ -16,7 +16,8 @@
 #include "store/db/reference_counts.h"
 #include "store/shards/gather.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Memory that one chunk in flight may take, as a multiple of its raw bytes: a gathered copy, its
@@ -631,4 +632,4 @@ void SavePipeline::Report(const Piece& piece) {
   progress_(done_bytes_, total_bytes_);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -25,7 +25,7 @@
 #include "store/save/save_tensor.h"
 #include "varve/checkpoint.h"
 
-namespace varve {
+namespace varve::internal {
 
 // That a tensor could not be compared with the step before.
 std::string ParentWarning(std::string_view tensor, const Status& status);
@@ -150,4 +150,4 @@ class SavePipeline {
   std::vector<std::unique_ptr<SaveTensor::Flight>> flights_;  // guarded by mutex_: empty ones
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -22,7 +22,8 @@
 #include "store/shards/regions.h"
 #include "store/shards/shard_faults.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // What of the root digest's text is held at a time.
@@ -532,4 +533,4 @@ Result<std::unique_ptr<SaveSession>> StoreImpl::BeginSession(uint64_t step,
   return std::unique_ptr<SaveSession>(std::move(session));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -32,7 +32,7 @@
 #include "varve/options.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
 
 class CommitBatch;
 class Cursor;
@@ -138,4 +138,4 @@ class SaveSession : public CheckpointWriter {
   Digest root_;  // once the pipeline has run
 };
 
-}  // namespace varve
+}  // namespace varve::internal

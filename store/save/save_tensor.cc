@@ -8,7 +8,8 @@
 
 #include "store/shards/gather.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 size_t Mix(size_t hash, uint64_t more) {
@@ -206,4 +207,4 @@ const ShardLayout* SaveTensors::FindEqual(const ShardLayout& layout, size_t hash
   return nullptr;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -20,7 +20,7 @@
 #include "store/save/chunk_source.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A tensor of a save: a TensorView, packed. SaveTensors keeps what it points to. A layout is
 // canonical.
@@ -162,4 +162,4 @@ class SaveTensors {
   std::unordered_multimap<size_t, const ShardLayout*> layout_by_hash_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

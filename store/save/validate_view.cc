@@ -9,7 +9,8 @@
 #include "store/shards/gather.h"
 #include "store/shards/overlap.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxItemBytes = size_t{64} << 20;
@@ -85,4 +86,4 @@ Status ValidateItem(std::string_view name, std::span<const std::byte> value) {
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

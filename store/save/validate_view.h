@@ -10,7 +10,7 @@
 #include "varve/status.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at
 // view.data.
@@ -19,4 +19,4 @@ Status ValidateView(const TensorView& view, bool has_data);
 // kInvalidArgument: a bad name, or a value above 64 MiB.
 Status ValidateItem(std::string_view name, std::span<const std::byte> value);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 void Mix(int64_t value, uint64_t* hash) {
@@ -287,7 +288,8 @@ bool Parts::JoinAlong(size_t axis) {
 
 bool Parts::HaveCommon(const Part& a, const Part& b) const {
   for (size_t axis = 0; axis < num_axes_; ++axis) {
-    if (a[axis] != b[axis] && !varve::HaveCommon(sets_[a[axis]], sets_[b[axis]])) return false;
+    if (a[axis] != b[axis] && !varve::internal::HaveCommon(sets_[a[axis]], sets_[b[axis]]))
+      return false;
   }
   return true;
 }
@@ -332,4 +334,4 @@ std::optional<int64_t> CountDisjoint(std::span<const ShardLayout* const> layouts
   return parts.NumHeld();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 
 #include "varve/shard_layout.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns for each layout the index of the first equal one, which may be itself.
 std::vector<size_t> FindOriginals(std::span<const ShardLayout* const> layouts);
@@ -23,4 +23,4 @@ std::vector<size_t> FindOriginals(std::span<const ShardLayout* const> layouts);
 // common. The layouts must be valid and canonical, of one global shape, and no two equal.
 std::optional<int64_t> CountDisjoint(std::span<const ShardLayout* const> layouts);
 
-}  // namespace varve
+}  // namespace varve::internal

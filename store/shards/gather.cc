@@ -3,7 +3,7 @@
 
 #include "store/shards/strided_copy.h"
 
-namespace varve {
+namespace varve::internal {
 
 bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides) {
   if (strides.empty()) return true;
@@ -21,4 +21,4 @@ void Gather(std::span<const int64_t> shape, std::span<const int64_t> strides, co
                  {out, static_cast<size_t>(count) * element_bytes});
 }
 
-}  // namespace varve
+}  // namespace varve::internal

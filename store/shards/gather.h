@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace varve {
+namespace varve::internal {
 
 // True when these strides, in elements, are those of dense row-major order. Empty means dense.
 bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides);
@@ -18,4 +18,4 @@ bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides);
 void Gather(std::span<const int64_t> shape, std::span<const int64_t> strides, const std::byte* data,
             uint64_t first, uint64_t count, size_t element_bytes, std::byte* out);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A segment with the local index at which it starts.
@@ -229,4 +230,4 @@ int64_t Overlap::CountFrom(size_t i, int64_t source, int64_t target, const Windo
   return count;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 
 #include "varve/shard_layout.h"
 
-namespace varve {
+namespace varve::internal {
 
 // `length` elements from `source` on go to the target's elements from `target` on.
 struct CopyRun {
@@ -184,4 +184,4 @@ void Overlap::UseRows(int64_t source, int64_t target, int64_t rows, const Axis& 
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 #include "store/shards/overlap.h"
 #include "store/shards/strided_copy.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::vector<const ShardLayout*> PointersTo(std::span<const ShardLayout> shards) {
@@ -34,7 +35,7 @@ std::optional<int64_t> CountDisjoint(std::span<const ShardLayout> shards,
   std::vector<const ShardLayout*> pointers;
   pointers.reserve(parts.size());
   for (const size_t i : parts) pointers.push_back(&shards[i]);
-  return CountDisjoint(pointers);
+  return internal::CountDisjoint(pointers);
 }
 
 // Returns the first two parts that overlap, as a fault, or an empty text. It compares all pairs, so
@@ -209,4 +210,4 @@ Result<ShardLayout> LayoutOfSlice(std::span<const int64_t> shape, std::span<cons
   return layout;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Proves that shards of these layouts hold every element of the tensor, and none twice except in
 // replicas, which have equal layouts. All layouts must be valid and canonical. kInvalidArgument
@@ -53,4 +53,4 @@ std::vector<TensorInfo> JoinShards(std::vector<TensorInfo> shards);
 // reversed.
 Result<ShardLayout> LayoutOfSlice(std::span<const int64_t> shape, std::span<const Range> slice);
 
-}  // namespace varve
+}  // namespace varve::internal

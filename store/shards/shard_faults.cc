@@ -11,7 +11,8 @@
 #include "base/util.h"
 #include "store/shards/overlap.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxHoles = 4;
@@ -340,4 +341,4 @@ ShardFaults FindShardFaults(std::span<const ShardHolder> shards, std::string_vie
   return faults;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -15,7 +15,7 @@
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A shard and its holder, which is the number of a rank or of a shard.
 struct ShardHolder {
@@ -33,4 +33,4 @@ struct ShardFaults {
 // the numbers are, such as "rank".
 ShardFaults FindShardFaults(std::span<const ShardHolder> shards, std::string_view what);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,6 +9,8 @@
 #include "varve/tensor.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 std::string AxisName(size_t axis) { return "axis " + std::to_string(axis); }

@@ -5,7 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Copies runs of `kBytes` each, or of `bytes` if kBytes is 0.
@@ -160,4 +161,4 @@ void ScatterElements(std::span<const StridedAxis> axes, std::span<const std::byt
   });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

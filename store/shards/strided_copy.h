@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
 
 // Copies `count` runs of `bytes` each. A step is the distance in bytes from a run to the next.
 void CopyRuns(const std::byte* from, int64_t from_step, std::byte* to, int64_t to_step,
@@ -37,4 +37,4 @@ void GatherElements(std::span<const StridedAxis> axes, const std::byte* base, si
 void ScatterElements(std::span<const StridedAxis> axes, std::span<const std::byte> dense,
                      size_t element_bytes, int64_t first, std::byte* base);
 
-}  // namespace varve
+}  // namespace varve::internal

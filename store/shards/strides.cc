@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace varve {
+namespace varve::internal {
 
 Strides::Strides(std::span<const int64_t> shape, std::span<const int64_t> strides)
     : axes_(JoinAxes(shape, strides)) {}
@@ -27,4 +27,4 @@ void Strides::Gather(const std::byte* base, size_t element_bytes, int64_t first,
   GatherElements(axes_, base, element_bytes, first, dense);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

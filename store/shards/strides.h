@@ -12,7 +12,7 @@
 
 #include "store/shards/strided_copy.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The axes of a tensor. Axes that can be walked as one are joined, so that equal places have equal
 // strides, however they are written.
@@ -38,4 +38,4 @@ class Strides {
   std::vector<StridedAxis> axes_;  // slowest first. A tensor of at most one element has none
 };
 
-}  // namespace varve
+}  // namespace varve::internal

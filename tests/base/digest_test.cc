@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -46,4 +47,5 @@ TEST(DigestTest, AStreamGivesTheDigestOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include <random>
 #include <string>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 TEST(GlobTest, KnowsAPatternFromAName) {
@@ -98,4 +99,5 @@ TEST(RenameRuleTest, RejectsWhatIsNoRule) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

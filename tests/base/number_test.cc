@@ -7,7 +7,8 @@
 #include <limits>
 #include <string_view>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::span<const std::byte> AsBytes(std::string_view text) {
@@ -95,4 +96,5 @@ TEST(NumberTest, DecodesEveryDtype) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

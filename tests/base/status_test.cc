@@ -8,7 +8,8 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 TEST(StatusTest, DefaultIsOk) {
@@ -68,4 +69,5 @@ TEST(ResultDeathTest, ValueOfAnErrorPrintsItAndAborts) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -78,4 +79,5 @@ TEST(NameTest, RefusesMalformedUtf8) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 TEST(JsonTest, SpellsWhatIsNoNumber) {
@@ -71,4 +71,4 @@ TEST(JsonTest, ReportsWhatADropDid) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

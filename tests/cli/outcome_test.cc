@@ -5,7 +5,7 @@
 
 #include "cli/context.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 TEST(OutcomeTest, GivesEachStatusItsExitCode) {
@@ -39,4 +39,4 @@ TEST(OutcomeTest, KeepsTheNumbersOfTheContract) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -115,4 +115,4 @@ TEST(ParseTest, ReadsWhatToDoWithAnExistingStep) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -9,7 +9,7 @@
 
 #include "cli/svg.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::DoubleEq;
@@ -143,4 +143,4 @@ TEST(PlotTest, APageHoldsThePicture) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

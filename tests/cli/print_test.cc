@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using std::chrono::duration;
@@ -142,4 +142,4 @@ TEST(TableTest, KeepsHostileNamesOnTheirLine) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

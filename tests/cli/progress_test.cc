@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using std::chrono::duration;
@@ -32,4 +32,4 @@ TEST(ProgressTest, NeverPassesTheEnd) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

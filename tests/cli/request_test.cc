@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -39,4 +39,4 @@ TEST(RequestTest, JsonHasTheKeysOfTheContract) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

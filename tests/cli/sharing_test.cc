@@ -11,7 +11,7 @@
 #include "tests/support/temp_folder.h"
 #include "varve/store.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 
 void PrintTo(const GroupSharing& group, std::ostream* out) {
   *out << group.name << ": " << group.new_bytes << " of " << group.bytes;
@@ -119,4 +119,4 @@ TEST_F(MeasureSharingTest, LooksAtASampleOfManyCheckpoints) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

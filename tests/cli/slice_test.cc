@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -133,4 +133,4 @@ TEST(SplitIntoPiecesTest, CutsAVectorIntoLongPieces) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

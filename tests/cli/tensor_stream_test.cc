@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST_F(TensorStreamTest, RefusesPartsOfBytes) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

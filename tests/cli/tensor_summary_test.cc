@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 template <typename T>
@@ -69,4 +69,4 @@ TEST(TensorSummaryTest, GivesTheSameInPieces) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -17,7 +17,7 @@
 #include "codec/planes/layout.h"
 #include "codec/predict/rounded_copy.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 using Bytes = std::vector<std::byte>;
 
@@ -127,4 +127,4 @@ inline size_t ElementBytes(DType dtype) {
   return static_cast<size_t>(std::max(DTypeBits(dtype) / 8, 1));
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

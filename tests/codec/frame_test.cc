@@ -8,7 +8,8 @@
 
 #include "tests/codec/codec_testing.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::Bytes;
@@ -356,4 +357,5 @@ TEST(FrameTest, EveryPredictorHasAName) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

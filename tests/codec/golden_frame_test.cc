@@ -13,7 +13,8 @@
 
 #include "tests/codec/codec_testing.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::Bytes;
@@ -153,4 +154,5 @@ TEST(GoldenFrameTest, OldFramesDecode) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

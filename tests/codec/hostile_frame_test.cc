@@ -9,7 +9,8 @@
 #include "tests/codec/codec_testing.h"
 #include "tests/fuzz/frame_fuzz.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::Bytes;
@@ -77,4 +78,5 @@ TEST(HostileFrameTest, RandomPayloadsDoNoHarm) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

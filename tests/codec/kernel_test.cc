@@ -13,7 +13,8 @@
 #include "codec/planes/residual_kernel.h"
 #include "codec/planes/sparse_kernel.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 const std::vector<size_t> kSizes = {0,   1,   2,   3,    7,    8,    9,    15,   16,   17,
@@ -374,4 +375,5 @@ TEST(SparseKernelTest, HalvesAgreeAndInvert) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -16,7 +16,8 @@
 #include "codec/entropy/zstd_coder.h"
 #include "tests/codec/zstd_literals.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using U8 = std::vector<uint8_t>;
@@ -201,4 +202,5 @@ TEST(HuffmanCodeTest, IsCompleteAndReadsAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

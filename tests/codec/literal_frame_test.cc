@@ -13,7 +13,8 @@
 #include "codec/entropy/zstd_coder.h"
 #include "tests/codec/zstd_literals.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -198,4 +199,5 @@ INSTANTIATE_TEST_SUITE_P(Levels, LiteralFrameTest, ::testing::ValuesIn(Levels())
                          });
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -8,7 +8,8 @@
 
 #include "tests/codec/codec_testing.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::Bytes;
@@ -114,4 +115,5 @@ TEST(RoundedCopyTest, RefusesOtherSizesAndDTypes) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 #include "codec/entropy/stream_decoder.h"
 #include "codec/entropy/stream_encoder.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using U8 = std::vector<uint8_t>;
@@ -133,4 +134,5 @@ TEST(StreamTest, NestingIsBounded) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

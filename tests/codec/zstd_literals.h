@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 inline std::vector<std::byte> ZstdLiterals(std::span<const std::byte> plain) {
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
@@ -28,4 +28,4 @@ inline std::vector<std::byte> ZstdLiterals(std::span<const std::byte> plain) {
   return frame;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -8,7 +8,7 @@
 
 #include "tests/support/step_content.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 inline constexpr const char* kLargeRun = "large";  // megabytes a step, some chunks shared
 inline constexpr const char* kSmallRun = "small";  // kilobytes a step: many saves, to be merged
@@ -20,4 +20,4 @@ inline ContentPlan PlanOf(const std::string& run) {
   return {.seed = 12, .num_tensors = 7, .max_tensor_bytes = uint64_t{4} << 10, .period = 2};
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

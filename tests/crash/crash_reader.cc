@@ -8,7 +8,7 @@
 
 #include "tests/crash/crash_plans.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 void JudgeStep(const Store& store, const std::string& run, uint64_t step) {
@@ -33,11 +33,11 @@ Status JudgeAll(const char* path) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  const varve::Status status = varve::testing::JudgeAll(argv[1]);
+  const varve::Status status = varve::internal::testing::JudgeAll(argv[1]);
   if (status.ok()) return 0;
   std::fprintf(stderr, "crash_reader: %s\n", status.ToString().c_str());
   return status.code() == varve::StatusCode::kNotFound ? 10 : 1;

@@ -18,7 +18,7 @@
 
 #include "tests/crash/crash_plans.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr size_t kMaxLiveSteps = 14;
@@ -150,6 +150,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

@@ -10,7 +10,7 @@
 
 #include "tests/support/step_content.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -171,4 +171,4 @@ Result<std::vector<std::string>> JudgeGroup(const fs::path& root) {
   return lines;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

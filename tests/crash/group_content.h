@@ -17,7 +17,7 @@
 #include "tests/support/step_content.h"
 #include "varve/store.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // A save of a rank that has begun, with the memory that its writer reads.
 struct RankSave {
@@ -42,4 +42,4 @@ Result<std::vector<std::string>> FindLeaks(const std::filesystem::path& root);
 // "step NUMBER STATUS". No other process may be at work.
 Result<std::vector<std::string>> JudgeGroup(const std::filesystem::path& root);
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

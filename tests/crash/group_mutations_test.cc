@@ -27,7 +27,8 @@
 #include "tests/support/temp_folder.h"
 #include "varve/group.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::optional<Mutation> mutation_now;  // set between scripts
@@ -235,4 +236,5 @@ TEST(GroupMutationsTest, AShardThatARankDoesNotNameIsFound) {
 
 }  // namespace
 }  // namespace testing
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -36,7 +36,7 @@
 #include "tests/support/step_content.h"
 #include "varve/group.h"
 
-namespace varve {
+namespace varve::internal {
 
 #ifdef VARVE_GROUP_MUTATIONS
 std::atomic<bool> dies_when_prepared{false};
@@ -297,6 +297,7 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace testing
-}  // namespace varve
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+}  // namespace varve::internal
+
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

@@ -14,7 +14,7 @@
 
 #include "tests/cuda/kernel_bytes.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 using ::testing::Each;
@@ -137,4 +137,4 @@ TEST(BatchKernelTest, BlocksCopyAllChunks) {
 }
 
 }  // namespace
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

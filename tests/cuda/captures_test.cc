@@ -9,7 +9,7 @@
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -144,4 +144,4 @@ TEST_F(CapturesTest, TheGivenStreamWhenTheSaveIsAwaited) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -8,7 +8,7 @@
 
 #include "tests/cuda/host_device_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -109,4 +109,4 @@ TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

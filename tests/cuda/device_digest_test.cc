@@ -11,7 +11,7 @@
 
 #include "cuda/resources.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST_F(DeviceDigestTest, WhatCannotBeIsSaid) {
 }
 
 }  // namespace
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

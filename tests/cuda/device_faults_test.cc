@@ -4,7 +4,7 @@
 // which can be told to fail.
 #include "tests/cuda/host_device_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -139,4 +139,4 @@ TEST_F(DeviceFaultsTest, ARestoreThatFailsSaysWhy) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

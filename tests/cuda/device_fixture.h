@@ -18,7 +18,7 @@
 #include "varve/async_checkpointer.h"
 #include "varve/cuda.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 using gpu::AllocateOnDevice;
 using gpu::DeviceBuffer;
@@ -170,4 +170,4 @@ class DeviceTest : public StoreTest {
   std::unique_ptr<AsyncCheckpointer> ckpt_;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

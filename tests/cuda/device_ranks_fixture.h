@@ -12,7 +12,7 @@
 #include "varve/group_checkpointer.h"
 #include "varve/rank_group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class DeviceRanksTest : public DeviceTest {
  protected:
@@ -78,4 +78,4 @@ class DeviceRanksTest : public DeviceTest {
   std::filesystem::path root() const { return folder_.path() / "root"; }
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,7 @@
 #include "tests/cuda/device_ranks_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 int NumTaken() {
@@ -38,4 +38,4 @@ TEST_F(DeviceRanksTest, SavesAndRestoresOfReplicasTakeNoMemory) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -3,7 +3,7 @@
 // Saves and restores of ranks with tensors on devices.
 #include "tests/cuda/device_ranks_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 TEST_F(DeviceRanksTest, OtherRanksGoOnWhereTheseStopped) {
@@ -44,4 +44,4 @@ TEST_F(DeviceRanksTest, ReplicasThatDifferAreNamed) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

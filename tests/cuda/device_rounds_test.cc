@@ -16,7 +16,7 @@
 #include "varve/layouts.h"
 #include "varve/rank_group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -274,4 +274,4 @@ TEST_F(DeviceRoundsTest, AMasterIsReadOnceForItselfAndItsWeight) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

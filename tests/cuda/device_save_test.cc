@@ -7,7 +7,7 @@
 
 #include "tests/cuda/device_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -363,4 +363,4 @@ TEST_F(DeviceSaveTest, PrewarmTakesAllMemory) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

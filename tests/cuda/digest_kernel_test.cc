@@ -14,7 +14,7 @@
 
 #include "tests/cuda/kernel_bytes.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 using testing::EmulatedBlock;
@@ -117,4 +117,4 @@ TEST(DigestKernelTest, WhatIsLeftIsCopied) {
 }
 
 }  // namespace
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

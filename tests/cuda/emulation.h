@@ -28,7 +28,7 @@ struct ulonglong2 {
   uint64_t y;
 };
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // A stack that can be left and come back to.
 struct Coroutine {
@@ -179,17 +179,18 @@ struct EmulatedThreadIndex {
   } x;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-inline constexpr varve::testing::EmulatedThreadIndex threadIdx;
+inline constexpr varve::internal::testing::EmulatedThreadIndex threadIdx;
 
 inline uint64_t __shfl_sync(unsigned /*mask*/, uint64_t value, int from) {
-  return varve::testing::EmulatedBlock::current().Exchange(value, static_cast<unsigned>(from));
+  return varve::internal::testing::EmulatedBlock::current().Exchange(value,
+                                                                     static_cast<unsigned>(from));
 }
 inline uint64_t __shfl_xor_sync(unsigned mask, uint64_t value, int lanes) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ lanes);
 }
-inline void __syncthreads() { varve::testing::EmulatedBlock::current().AwaitBlock(); }
+inline void __syncthreads() { varve::internal::testing::EmulatedBlock::current().AwaitBlock(); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   __extension__ using uint128 = unsigned __int128;
   return static_cast<uint64_t>(static_cast<uint128>(a) * b >> 64);

@@ -7,7 +7,7 @@
 #include "tests/cuda/device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // A test must leave nothing on a device.
 class HostDeviceTest : public DeviceTest {
@@ -29,4 +29,4 @@ class HostDeviceTest : public DeviceTest {
   }
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

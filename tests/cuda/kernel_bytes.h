@@ -15,7 +15,7 @@
 
 #include "cuda/device_chunk.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 
 // Memory that starts `offset` behind a multiple of 16 and ends with its allocation.
 class KernelMemory {
@@ -74,4 +74,4 @@ class CopyOf {
   KernelMemory memory_;
 };
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

@@ -12,7 +12,7 @@
 #include "tests/cuda/host_runtime/nccl_runtime.h"
 #include "tests/cuda/nccl_launcher.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::AnyOf;
@@ -215,4 +215,4 @@ TEST_F(NcclFaultsTest, OptionsThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

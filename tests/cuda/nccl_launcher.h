@@ -9,7 +9,7 @@
 
 #include "varve/nccl_ranks.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Calls `run` on all ranks with what NcclRanks returns for the options. It ignores `device` in
 // them.
@@ -28,4 +28,4 @@ inline void RunNcclRanks(
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

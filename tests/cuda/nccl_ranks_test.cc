@@ -11,7 +11,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer_hooks/ranks/rank_scripts.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class NcclRanksTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
@@ -48,4 +48,4 @@ INSTANTIATE_TEST_SUITE_P(Scripts, NcclRanksTest, ::testing::ValuesIn(Cases()),
                          });
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

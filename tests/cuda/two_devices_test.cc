@@ -9,7 +9,7 @@
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -240,4 +240,4 @@ TEST_F(TwoDevicesTest, DigestsThatFailOnOneSayWhich) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

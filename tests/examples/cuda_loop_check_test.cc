@@ -13,9 +13,9 @@ namespace cuda_example {
 namespace {
 
 TEST(CudaLoopCheckTest, TheContractHolds) {
-  const varve::testing::TempFolder folder;
+  const varve::internal::testing::TempFolder folder;
   EXPECT_EQ(CheckContract(folder.path() / "stores", 20).ToString(), "ok");
-  EXPECT_THAT(varve::testing::Leaks(), ::testing::IsEmpty());
+  EXPECT_THAT(varve::internal::testing::Leaks(), ::testing::IsEmpty());
 }
 
 }  // namespace

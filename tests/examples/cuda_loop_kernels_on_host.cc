@@ -12,7 +12,7 @@
 
 namespace cuda_example {
 
-using varve::testing::Enqueue;
+using varve::internal::testing::Enqueue;
 
 cudaError_t Multiply(const float*, const float*, bool, float, float*, cudaStream_t stream) {
   return Enqueue(stream, [] { std::this_thread::sleep_for(std::chrono::microseconds(50)); });

@@ -17,7 +17,7 @@ class DataTest : public testing::Test {
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  varve::testing::TempFolder temp_;
+  varve::internal::testing::TempFolder temp_;
   const fs::path folder_ = temp_.path();
 };
 

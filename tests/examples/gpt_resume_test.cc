@@ -94,7 +94,7 @@ class ResumeTest : public testing::Test {
     return steps;
   }
 
-  varve::testing::TempFolder folder_;
+  varve::internal::testing::TempFolder folder_;
   const std::string path_ = folder_.path() / "store";
 };
 

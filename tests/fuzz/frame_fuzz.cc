@@ -11,7 +11,7 @@
 
 #include "codec/frame_header.h"
 
-namespace varve::fuzz {
+namespace varve::internal::fuzz {
 
 void DecodeHostilePayload(std::span<const std::byte> input) {
   constexpr size_t kMaxRaw = size_t{1}
@@ -44,13 +44,13 @@ void DecodeHostilePayload(std::span<const std::byte> input) {
   if (decoded.ok() && !has_planes) std::abort();  // a frame that decodes has planes
 }
 
-}  // namespace varve::fuzz
+}  // namespace varve::internal::fuzz
 
 #if defined(VARVE_LIBFUZZER)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  varve::ParseFrame(bytes).status().IgnoreError();
-  varve::fuzz::DecodeHostilePayload(bytes);
+  varve::internal::ParseFrame(bytes).status().IgnoreError();
+  varve::internal::fuzz::DecodeHostilePayload(bytes);
   return 0;
 }
 #endif

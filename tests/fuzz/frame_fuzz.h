@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <span>
 
-namespace varve::fuzz {
+namespace varve::internal::fuzz {
 
 // predictor 1, dtype 1, raw bytes 3, then the payload of a frame.
 void DecodeHostilePayload(std::span<const std::byte> input);
 
-}  // namespace varve::fuzz
+}  // namespace varve::internal::fuzz

@@ -13,7 +13,7 @@
 #include "varve/backup.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -312,4 +312,4 @@ TEST_F(FaultsTest, Backup) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -10,7 +10,7 @@
 #include "store/db/store_impl.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class InternalsTest : public StoreTest {
  protected:
@@ -84,4 +84,4 @@ inline TestTensor Drifted(TestTensor tensor, uint64_t seed) {
   return tensor;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -288,4 +288,4 @@ TEST_F(LostTablesTest, AReaderThatCannotFollowTheWriterGivesNoOlderAnswer) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

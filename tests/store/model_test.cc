@@ -6,7 +6,7 @@
 #include "codec/predict/rounded_copy.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using StepName = std::pair<std::string, uint64_t>;
@@ -123,4 +123,4 @@ TEST_P(ModelTest, TheStoreHoldsWhatTheMapHolds) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range(uint64_t{1}, uint64_t{9}));
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

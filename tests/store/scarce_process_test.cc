@@ -34,7 +34,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, run, argument);
 }
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ TEST_F(ScarceProcessTest, FewThreadsAreAnErrorAndNoException) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

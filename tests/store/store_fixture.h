@@ -16,7 +16,7 @@
 #include "tests/support/temp_folder.h"
 #include "varve/varve.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 #define VARVE_ASSERT_OK(expr)                                    \
   do {                                                           \
@@ -185,4 +185,4 @@ class StoreTest : public ::testing::Test {
   bool expect_damage_ = false;  // set by tests that damage the store on purpose
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

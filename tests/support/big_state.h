@@ -14,7 +14,7 @@
 
 #include "tests/support/step_content.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // One allocation for all tensors, like a trainer's arena. The tensors are views into it.
 struct BigState {
@@ -74,4 +74,4 @@ inline uint64_t MemoryBytes(const std::string& field) {
   return 0;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

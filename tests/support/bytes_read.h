@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Bytes that this process has read from files.
 inline uint64_t BytesRead() {
@@ -21,4 +21,4 @@ inline uint64_t BytesRead() {
   return 0;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

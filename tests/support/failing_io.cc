@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<bool> active = false;
 std::mutex mutex;
-varve::testing::FailingIo::Plan plan;
+varve::internal::testing::FailingIo::Plan plan;
 uint64_t calls = 0;
 std::string last_failed;
 constexpr std::string_view kOpen = "open";
@@ -107,7 +107,7 @@ int unlink(const char* path) noexcept {
 
 }  // extern "C"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 FailingIo::FailingIo(Plan new_plan) {
   const std::lock_guard lock(mutex);
@@ -132,4 +132,4 @@ std::string FailingIo::failed() const {
   return last_failed;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

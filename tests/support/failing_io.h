@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class FailingIo {
  public:
@@ -31,4 +31,4 @@ class FailingIo {
   std::string failed() const;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

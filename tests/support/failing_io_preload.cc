@@ -38,7 +38,7 @@ class Preloaded {
   }
 
  private:
-  varve::testing::FailingIo io_;
+  varve::internal::testing::FailingIo io_;
 } preloaded;
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "tests/support/shard_reference.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 std::vector<std::byte> Content(const std::string& name, size_t num_bytes) {
@@ -43,4 +43,4 @@ uint64_t GlobalState::num_bytes() const {
   return sum;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

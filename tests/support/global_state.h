@@ -11,7 +11,7 @@
 
 #include "tests/support/parallel_plan.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Every tensor of a model with content of its own, the same in every process. Any thread.
 class GlobalState {
@@ -29,4 +29,4 @@ class GlobalState {
   std::map<std::string, std::vector<std::byte>> tensors_;  // by global name
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

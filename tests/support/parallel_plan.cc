@@ -9,7 +9,7 @@
 
 #include "varve/global_names.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr int64_t kBucketSize = 1'000'000;
@@ -307,4 +307,4 @@ Result<std::vector<RankTensors>> TensorsOfRanks(const Model& model, const Parall
   return ranks;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -13,7 +13,7 @@
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // How tensor parallelism cuts a parameter.
 enum class Cut {
@@ -91,4 +91,4 @@ using RankTensors = std::vector<HeldTensor>;
 // Returns what each rank holds. A rank that holds nothing of a tensor may have it without elements.
 Result<std::vector<RankTensors>> TensorsOfRanks(const Model& model, const ParallelPlan& plan);
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

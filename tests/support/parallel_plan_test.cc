@@ -9,7 +9,7 @@
 
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST(PlanKnownValuesTest, Stage3SlicesWhatIsLarge) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -27,7 +27,7 @@ void* operator new(size_t size) {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 ScarceMemory::ScarceMemory(size_t most_bytes_at_once) {
   largest_asked = 0;
@@ -37,4 +37,4 @@ ScarceMemory::~ScarceMemory() { most_allowed = SIZE_MAX; }
 
 size_t ScarceMemory::largest() const { return largest_asked; }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

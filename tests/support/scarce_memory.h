@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class ScarceMemory {
  public:
@@ -19,4 +19,4 @@ class ScarceMemory {
   size_t largest() const;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

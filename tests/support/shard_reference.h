@@ -10,7 +10,7 @@
 
 #include "varve/shard_layout.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 inline constexpr int64_t kPaddingPlace = -1;
 
@@ -54,4 +54,4 @@ inline std::vector<std::byte> CutShard(const std::vector<std::byte>& global, siz
   return local;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

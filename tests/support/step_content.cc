@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{64} << 10;
@@ -195,4 +195,4 @@ Status VerifyContent(const CheckpointReader& reader, const ContentPlan& plan) {
   return Status::Ok();
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

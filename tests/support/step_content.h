@@ -14,7 +14,7 @@
 
 #include "varve/varve.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 struct ContentPlan {
   uint64_t seed = 1;
@@ -47,4 +47,4 @@ Status VerifyContent(const CheckpointReader& reader, const ContentPlan& plan);
 // A 64-bit mix of its inputs: the only source of randomness of the tests that use this header.
 uint64_t Mix(uint64_t a, uint64_t b, uint64_t c = 0);
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

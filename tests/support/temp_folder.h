@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class TempFolder {
  public:
@@ -35,4 +35,4 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

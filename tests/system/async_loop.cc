@@ -19,7 +19,7 @@
 #include "tests/support/big_state.h"
 #include "varve/varve.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 TrainingState View(BigState* state) {
@@ -74,6 +74,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

@@ -12,7 +12,7 @@
 #include "tests/support/big_state.h"
 #include "varve/varve.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 Result<SaveReport> Save(Store* store, const BigState& state, uint64_t step) {
@@ -54,6 +54,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

@@ -17,7 +17,7 @@
 #include "tests/support/temp_folder.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint32_t kNumRanks = 4;
@@ -88,4 +88,4 @@ TEST(GroupLogSystemTest, ThousandsOfStepsOpenFastAndInFewFiles) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

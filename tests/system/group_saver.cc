@@ -18,7 +18,7 @@
 #include "tests/support/shard_reference.h"
 #include "varve/varve.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 struct Global {
@@ -104,6 +104,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

@@ -15,7 +15,7 @@
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ TEST(ManyStepsTest, DroppedStepsLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -10,7 +10,7 @@
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -85,4 +85,4 @@ TEST_F(NewerFormatTest, UnknownCompatibleFeatureIsIgnored) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

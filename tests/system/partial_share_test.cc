@@ -12,7 +12,7 @@
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;  // of a byte tensor
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PartialShareTest,
                          });
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -16,7 +16,7 @@
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr int64_t kRows = 192;
@@ -158,4 +158,4 @@ TEST_F(RegionReadsTest, MemoryIsThatOfTheSlice) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -19,7 +19,7 @@
 #include "tests/support/global_state.h"
 #include "varve/group_checkpointer.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // Padding bytes in memory of a rank that saves. A restore fills padding with zeros unless the same
@@ -396,4 +396,4 @@ TEST_F(ReshardTest, ColossalAIsGridByRanks) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

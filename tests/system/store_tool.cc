@@ -16,7 +16,7 @@
 
 #include "tests/support/step_content.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 std::string Answer(const Status& status) { return status.ok() ? "ok" : status.ToString(); }
@@ -97,6 +97,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-int main(int argc, char** argv) { return varve::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return varve::internal::testing::Main(argc, argv); }

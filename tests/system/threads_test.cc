@@ -14,7 +14,7 @@
 #include "tests/support/step_content.h"
 #include "tests/support/temp_folder.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kSteps = 30;
@@ -124,4 +124,4 @@ TEST_F(ThreadsTest, OfTwoWritersOfOneStepOneWins) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

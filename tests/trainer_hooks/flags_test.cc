@@ -6,7 +6,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // Sets flags as an argument parser would: "--name value" or "--name".
@@ -132,4 +132,4 @@ TEST(FlagsTest, RetentionExemptsBestTaggedAndEveryNth) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

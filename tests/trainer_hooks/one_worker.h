@@ -6,7 +6,7 @@
 
 #include <tbb/global_control.h>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kUnderTsan = true;
@@ -15,4 +15,4 @@ inline const tbb::global_control one_worker{tbb::global_control::max_allowed_par
 inline constexpr bool kUnderTsan = false;
 #endif
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

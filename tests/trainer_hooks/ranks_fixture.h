@@ -10,7 +10,7 @@
 #include "tests/trainer_hooks/state_fixture.h"
 #include "varve/group_checkpointer.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 class RanksTest : public ::testing::Test {
  protected:
@@ -43,4 +43,4 @@ class RanksTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

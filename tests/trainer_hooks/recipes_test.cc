@@ -3,7 +3,7 @@
 // The recipes of docs/hooks.md, word by word.
 #include "tests/trainer_hooks/state_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // moments[i] is the optimizer's state of params[i], cut and placed as the parameter is. `params` is
@@ -61,4 +61,4 @@ TEST_F(RecipesTest, TheLastStepIsSavedOnce) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -16,7 +16,7 @@
 #include "trainer_hooks/state/item_name.h"
 #include "varve/load.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 template <typename T>
 std::vector<std::byte> BytesOf(const std::vector<T>& values) {
@@ -186,4 +186,4 @@ class StateTest : public StoreTest {
   }
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

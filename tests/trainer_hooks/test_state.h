@@ -9,7 +9,7 @@
 #include "tests/trainer_hooks/one_worker.h"
 #include "varve/training_state.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Owns its tensors' memory. `state()` views it.
 class TestState {
@@ -49,4 +49,4 @@ inline TestTensor RoundedCopy(const TestTensor& master, std::string name) {
   return copy;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -12,7 +12,7 @@
 #include "varve/group.h"
 #include "varve/trainer_hooks.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -351,4 +351,4 @@ TEST_F(TrainerHooksRanksTest, TrainsWithoutSaving) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

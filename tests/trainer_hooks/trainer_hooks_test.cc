@@ -7,7 +7,7 @@
 
 #include "tests/trainer_hooks/test_state.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Contains;
@@ -290,4 +290,4 @@ TEST_F(TrainerHooksTest, LoadsFromAnotherStore) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,8 @@
 
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kMaxTold = 20;  // ranks whose errors differ
@@ -70,4 +71,4 @@ Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine) {
   return merged[0] != 0;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 #include "varve/rank_group.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Ok when all ranks are. Else, on all of them, the error of the lowest rank that has one, named,
 // and behind it those of other ranks that say something else.
@@ -29,4 +29,4 @@ Status AgreeOnNumber(RankGroup* ranks, std::string_view what, uint64_t mine);
 // True on all ranks when it is on one.
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);
 
-}  // namespace varve
+}  // namespace varve::internal

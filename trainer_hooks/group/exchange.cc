@@ -18,7 +18,8 @@
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange_plan.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Any seed: the digest of a message is that of what was sent.
@@ -273,4 +274,4 @@ Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> 
   return Exchange(reader, shards, requests, ranks).Run();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

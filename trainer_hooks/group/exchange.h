@@ -9,7 +9,7 @@
 #include "varve/checkpoint.h"
 #include "varve/rank_group.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What a rank holds of the round that is sent (what it has read, has ready to send, and has
 // received) and of the next one, which is read meanwhile. Beside it is what any read holds.
@@ -22,4 +22,4 @@ inline constexpr uint64_t kExchangeBudgetBytes = uint64_t{64} << 20;
 Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> shards,
                     std::span<const ReadRequest> requests, RankGroup* ranks);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,8 @@
 #include "store/shards/overlap.h"
 #include "trainer_hooks/group/replica_plan.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Chunks that are read at once; more only make the copies larger.
@@ -226,4 +227,4 @@ ShardLayout LayoutOfShard(const TensorInfo& shard) {
   return shard.layout.value_or(ShardLayout::Whole(shard.shape));
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 #include "trainer_hooks/group/held_tensor.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A few neighbouring chunks of a stored shard, read at once.
 struct ExchangeItem {
@@ -50,4 +50,4 @@ ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
 // What a stored shard holds.
 ShardLayout LayoutOfShard(const TensorInfo& shard);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -21,6 +21,8 @@
 #include "varve/step.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 // How long one that goes without Close waits for the parts of other ranks.

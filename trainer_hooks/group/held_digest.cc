@@ -8,7 +8,8 @@
 #include "store/shards/gather.h"
 #include "store/shards/overlap.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr uint64_t kSeed = 0;  // of digests that stay among ranks
@@ -66,4 +67,4 @@ std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor) {
   }
 }
 
-}  // namespace varve
+}  // namespace varve::internal

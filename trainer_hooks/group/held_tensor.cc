@@ -12,7 +12,8 @@
 #include "base/util.h"
 #include "store/shards/gather.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 ReplicaPolicy FindRule(std::span<const ReplicaRule> rules, std::string_view name) {
@@ -240,4 +241,4 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
       "the list of a rank's tensors is damaged: " + std::to_string(bytes.size()) + " bytes");
 }
 
-}  // namespace varve
+}  // namespace varve::internal

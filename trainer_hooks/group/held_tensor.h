@@ -16,7 +16,7 @@
 #include "varve/result.h"
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // `layout` is set, and canonical. `alias_of` is the first name of this memory in the rank's list;
 // empty: its own.
@@ -39,4 +39,4 @@ Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules
 // kCorruption: not what EncodeHeld gives.
 Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,8 @@
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
@@ -101,4 +102,4 @@ Result<LoadReport> LoadTogether(RankGroup* ranks, const LoadOptions& options,
   return report;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

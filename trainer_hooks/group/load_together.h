@@ -8,7 +8,7 @@
 #include "trainer_hooks/load/load_through.h"
 #include "varve/rank_group.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Loads into this rank's `into` as LoadThrough does.
 using LoadOne = std::function<Result<LoadReport>(const LoadOptions&, RegionReader*)>;
@@ -18,4 +18,4 @@ using LoadOne = std::function<Result<LoadReport>(const LoadOptions&, RegionReade
 Result<LoadReport> LoadTogether(RankGroup* ranks, const LoadOptions& options,
                                 const TrainingState& into, const LoadOne& load);
 
-}  // namespace varve
+}  // namespace varve::internal

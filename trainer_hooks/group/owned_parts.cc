@@ -3,7 +3,8 @@
 
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string KeyOf(const HeldTensor& tensor) {
@@ -55,4 +56,4 @@ void OwnedParts::Learn(std::span<const HeldTensor> held,
   for (size_t i = 0; i < held.size(); ++i) planned_[KeyOf(held[i])] = writes[i];
 }
 
-}  // namespace varve
+}  // namespace varve::internal

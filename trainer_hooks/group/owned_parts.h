@@ -15,7 +15,7 @@
 #include "trainer_hooks/group/held_tensor.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 class OwnedParts {
  public:
@@ -42,4 +42,4 @@ class OwnedParts {
   std::map<std::string, std::optional<Range>> planned_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

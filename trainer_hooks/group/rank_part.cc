@@ -7,7 +7,8 @@
 #include "trainer_hooks/group/replica_plan.h"
 #include "trainer_hooks/state/item_name.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A dense tensor with some of its elements.
@@ -59,4 +60,4 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
   return part;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

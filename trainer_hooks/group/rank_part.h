@@ -9,7 +9,7 @@
 
 #include "trainer_hooks/group/held_tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The state with those parts of its tensors that the plan gives to the rank (ReplicaPlan::writes),
 // all of them with layouts; tensors that are kept per rank have none, and are named
@@ -18,4 +18,4 @@ namespace varve {
 Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTensor> held,
                              std::span<const std::optional<Range>> writes, uint32_t rank);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -8,7 +8,8 @@
 #include "store/shards/gather.h"
 #include "trainer_hooks/save/device_places.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Any seed, the same on all ranks: these digests are compared and forgotten.
@@ -127,4 +128,4 @@ Result<std::vector<Digest>> ReplicaDigests::Finish() {
   return whole;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

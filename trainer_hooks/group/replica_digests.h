@@ -18,7 +18,7 @@
 #include "varve/result.h"
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // The chunks of tensors on devices: what DigestNow will be asked for.
 std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor* const> tensors);
@@ -54,4 +54,4 @@ class ReplicaDigests {
   std::vector<std::jthread> threads_;  // last: they end before anything above goes
 };
 
-}  // namespace varve
+}  // namespace varve::internal

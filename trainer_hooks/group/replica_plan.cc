@@ -12,7 +12,8 @@
 #include "store/save/chunk_source.h"
 #include "store/shards/overlap.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Parts of a cut tensor have at least so much, so that there are few of them.
@@ -424,4 +425,4 @@ ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held) {
   return sticky.MostLoad() <= most + most / 2 ? std::move(kept) : std::move(plan);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

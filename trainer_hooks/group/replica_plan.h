@@ -22,7 +22,7 @@
 
 #include "trainer_hooks/group/held_tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Ranks that hold the same part of a tensor, and their digests must agree.
 struct ReplicaGroup {
@@ -53,4 +53,4 @@ ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held);
 // Elements [range.begin, range.end) of the local tensor of `layout`.
 ShardLayout CutLayout(const ShardLayout& layout, const Range& range);
 
-}  // namespace varve
+}  // namespace varve::internal

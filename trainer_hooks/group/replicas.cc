@@ -12,7 +12,8 @@
 #include "trainer_hooks/group/held_digest.h"
 #include "trainer_hooks/group/rank_part.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
@@ -214,4 +215,4 @@ Status ReplicaKeeper::Judge(const std::vector<Difference>& differences,
   return Status::InvalidArgument(faults);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

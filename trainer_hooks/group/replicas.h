@@ -14,7 +14,7 @@
 #include "trainer_hooks/save/device_places.h"
 #include "varve/rank_group.h"
 
-namespace varve {
+namespace varve::internal {
 
 class ReplicaKeeper {
  public:
@@ -80,4 +80,4 @@ class ReplicaKeeper {
   std::unique_ptr<ReplicaDigests> digests_;  // from Begin to End
 };
 
-}  // namespace varve
+}  // namespace varve::internal

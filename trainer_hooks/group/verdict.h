@@ -14,7 +14,7 @@
 #include "varve/async_checkpointer.h"
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What a save has cost the trainer, and what it warns of, beyond what one rank alone knows.
 struct GroupNotes {
@@ -59,4 +59,4 @@ class Verdict {
   GroupNotes notes_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Appends the local range [begin, begin + length) of `segments`.
@@ -78,4 +79,4 @@ Result<ShardLayout> Take(ShardLayout layout, size_t axis, const std::vector<Segm
   return layout;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

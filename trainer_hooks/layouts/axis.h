@@ -8,7 +8,7 @@
 
 #include "varve/layouts.h"
 
-namespace varve {
+namespace varve::internal {
 
 // "rank 4 of 4": kInvalidArgument unless 0 <= rank < ranks.
 Status ValidateRank(RankOf group);
@@ -27,4 +27,4 @@ std::vector<Segment> TakePieces(const std::vector<Segment>& segments,
 // Returns `layout` with that axis cut to `pieces`.
 Result<ShardLayout> Take(ShardLayout layout, size_t axis, const std::vector<Segment>& pieces);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,6 +9,8 @@
 #include "trainer_hooks/layouts/flat.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 // Sums stay far from overflow, and no buffer of a trainer is nearly as large.

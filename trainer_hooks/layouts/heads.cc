@@ -7,6 +7,8 @@
 #include "trainer_hooks/layouts/axis.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 std::string HeadsText(int64_t num_heads, const char* kind) {

@@ -6,6 +6,8 @@
 #include "trainer_hooks/layouts/axis.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 Status ValidatePlacements(const ShardLayout& layout, std::span<const Placement> placements) {

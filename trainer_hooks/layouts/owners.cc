@@ -5,7 +5,6 @@
 #include "varve/layouts.h"
 
 namespace varve {
-
 Result<std::vector<int64_t>> AssignOwners(std::span<const int64_t> sizes, int64_t ranks,
                                           OwnerOrder order) {
   if (ranks < 1) {

@@ -6,6 +6,8 @@
 #include "varve/global_names.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 Status ExpectBelow(const char* what, int64_t number, int64_t end) {

@@ -6,7 +6,8 @@
 #include "trainer_hooks/layouts/axis.h"
 #include "trainer_hooks/layouts/flat.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Stage 3 of Paddle leaves tensors up to this many elements whole.
@@ -23,6 +24,11 @@ Result<int64_t> AlignedElements(int64_t element_bytes) {
   }
   return kAlignedBytes / element_bytes;
 }
+
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
 
 Result<ShardLayout> TakeElements(ShardLayout layout, Range elements) {
   VARVE_RETURN_IF_ERROR(ValidateUncut(layout));

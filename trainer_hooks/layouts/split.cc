@@ -7,6 +7,8 @@
 #include "trainer_hooks/layouts/axis.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 std::string AxisText(size_t axis, int64_t size) {

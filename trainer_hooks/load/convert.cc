@@ -11,7 +11,8 @@
 
 #include "codec/predict/rounded_copy.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr int kF64Mantissa = 52;
@@ -165,4 +166,4 @@ void Convert(DType from, std::span<const std::byte> source, DType to, std::span<
   });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
 
 // True when both are one of F64, F32, BF16, F16, F8_E4M3 and F8_E5M2.
 bool CanConvert(DType from, DType to);
@@ -22,4 +22,4 @@ bool CanConvert(DType from, DType to);
 // many elements and do not overlap.
 void Convert(DType from, std::span<const std::byte> source, DType to, std::span<std::byte> target);
 
-}  // namespace varve
+}  // namespace varve::internal

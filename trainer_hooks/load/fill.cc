@@ -10,7 +10,8 @@
 #include "trainer_hooks/load/fill_devices.h"
 #include "trainer_hooks/load/pieces.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr size_t kScratchBytes = size_t{64} << 20;
@@ -169,4 +170,4 @@ Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, RegionR
   return FillDevices(reader, plan, read, devices);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

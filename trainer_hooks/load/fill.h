@@ -9,7 +9,7 @@
 #include "trainer_hooks/load/load_through.h"
 #include "varve/checkpoint.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Adds a fault for each pair of tied targets that have different values in the checkpoint. It
 // changes nothing in the target.
@@ -20,4 +20,4 @@ Status CheckTies(const CheckpointReader& reader, LoadPlan* plan);
 Status FillTargets(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
                    DeviceTensorSource* devices);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,8 @@
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/pieces.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A piece of a target, with the values of a tensor of the checkpoint.
@@ -222,4 +223,4 @@ Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionR
   return filler.Run();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 #include "varve/checkpoint.h"
 #include "varve/device_tensor_source.h"
 
-namespace varve {
+namespace varve::internal {
 
 // True when the host makes the master from the weight, because both are in its memory.
 inline bool IsMadeOnHost(const MasterFill& fill) {
@@ -24,4 +24,4 @@ inline bool IsMadeOnHost(const MasterFill& fill) {
 Status FillDevices(const CheckpointReader& reader, const LoadPlan& plan, RegionReader* read,
                    DeviceTensorSource* devices);
 
-}  // namespace varve
+}  // namespace varve::internal

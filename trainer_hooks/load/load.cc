@@ -20,7 +20,8 @@
 #include "trainer_hooks/state/item_name.h"
 #include "trainer_hooks/state/validate_state.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string NameOf(const CheckpointReader& reader) {
@@ -146,6 +147,11 @@ Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions
                    [&] { return Load(reader, options, read, into); });
   });
 }
+
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
 
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into) {

@@ -13,7 +13,8 @@
 #include "trainer_hooks/state/item_name.h"
 #include "trainer_hooks/state/state_shards.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A tensor of the checkpoint under its name in the target.
@@ -409,4 +410,4 @@ LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options
   return Planner(options, into).Plan(stored);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -13,7 +13,7 @@
 #include "store/shards/strides.h"
 #include "varve/load.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A tensor of the target with what follows from its shape.
 struct LoadTarget {
@@ -66,4 +66,4 @@ bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& option
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 
-}  // namespace varve
+}  // namespace varve::internal

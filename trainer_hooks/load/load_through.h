@@ -8,7 +8,7 @@
 #include "trainer_hooks/load/rounds.h"
 #include "varve/load.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Reads what needs no conversion into its place in the target. A load makes these calls: one Read
 // for everything on the host, AgreeOnRounds, and one Read in each of these rounds for what goes to
@@ -43,4 +43,4 @@ class LoneReader : public RegionReader {
 Result<LoadReport> LoadThrough(const CheckpointReader& reader, const LoadOptions& options,
                                RegionReader* read, TrainingState* into);
 
-}  // namespace varve
+}  // namespace varve::internal

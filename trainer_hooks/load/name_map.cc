@@ -10,6 +10,8 @@
 #include "varve/load.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 // Returns the largest group that a replacement names by $n or $nn. $$ is a dollar.

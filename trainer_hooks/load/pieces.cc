@@ -5,7 +5,8 @@
 
 #include "trainer_hooks/load/load_plan.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // An element has up to 8 bytes. Several pieces fit into the scratch memory, so that all cores have
@@ -27,4 +28,4 @@ std::vector<Piece> CutTarget(const StateTensor& tensor) {
   return pieces;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,7 +9,7 @@
 
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct Piece {
   ShardLayout region;
@@ -25,4 +25,4 @@ inline size_t BytesOf(DType dtype, int64_t elements) {
   return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

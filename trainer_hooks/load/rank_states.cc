@@ -6,7 +6,8 @@
 
 #include "trainer_hooks/state/item_name.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string ToText(const Topology& t) {
@@ -47,9 +48,18 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
+
 uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank) {
   return Mix(Mix(static_cast<uint64_t>(consumed_samples)) + rank);
 }
+
+}  // namespace varve
+
+namespace varve::internal {
 
 Status CompareTopologies(const std::optional<Topology>& stored,
                          const std::optional<Topology>& target, const LoadOptions& options) {
@@ -104,4 +114,4 @@ Status FitRankTensors(const std::optional<Topology>& stored_by,
   return Ownerless(*stored_by, *target, text);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

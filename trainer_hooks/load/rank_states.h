@@ -10,7 +10,7 @@
 
 #include "varve/load.h"
 
-namespace varve {
+namespace varve::internal {
 
 // kInvalidArgument names both topologies when they differ and must not. An unset topology is
 // unknown, and fits.
@@ -30,4 +30,4 @@ Status FitRankTensors(const std::optional<Topology>& stored_by,
                       const std::optional<Topology>& target, std::vector<TensorInfo>* stored,
                       LoadOptions* options, std::vector<std::string>* dropped);
 
-}  // namespace varve
+}  // namespace varve::internal

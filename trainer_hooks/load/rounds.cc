@@ -9,7 +9,8 @@
 #include "base/coding.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A rank that has pieces of a tensor.
@@ -118,4 +119,4 @@ Result<Rounds> PlanRoundsOf(std::span<const std::vector<std::byte>> lists) {
   return PlanRounds(ranks);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What one rank reads in rounds.
 struct RankPieces {
@@ -43,4 +43,4 @@ Result<RankPieces> DecodePieces(std::span<const std::byte> bytes);
 // malformed.
 Result<Rounds> PlanRoundsOf(std::span<const std::vector<std::byte>> lists);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,8 @@
 #include "base/util.h"
 #include "trainer_hooks/ranks/rank_group_base.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -204,4 +205,4 @@ Status LetIn(const Seat& seat, const Socket& listener, Deadline deadline,
   return Doorman(seat, listener, connections).LetAllIn(deadline);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -8,7 +8,7 @@
 
 #include "trainer_hooks/ranks/rendezvous.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Connects and is let in. It tries again until the deadline, because the other rank may be late and
 // another program may have its port meanwhile. The error is that of the last try.
@@ -18,4 +18,4 @@ Result<Socket> Introduce(const Seat& seat, const Endpoint& to, Deadline deadline
 // did not come, and the last one that knew the job but was turned away.
 Status LetIn(const Seat& seat, const Socket& listener, Deadline deadline, Connections* connections);
 
-}  // namespace varve
+}  // namespace varve::internal

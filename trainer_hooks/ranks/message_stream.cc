@@ -7,7 +7,8 @@
 #include "base/coding.h"
 #include "base/util.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // After this many bytes it is another connection's turn.
@@ -156,4 +157,4 @@ void MessageReader::EndPiece() {
   state_ = State::kGaveUp;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

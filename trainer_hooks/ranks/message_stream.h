@@ -26,7 +26,7 @@
 #include "trainer_hooks/ranks/rank_group_base.h"
 #include "trainer_hooks/ranks/socket.h"
 
-namespace varve {
+namespace varve::internal {
 
 inline constexpr uint32_t kPieceMagic = 0x31505256;  // "VRP1"
 inline constexpr uint32_t kPieceBytes = 256 * 1024;
@@ -111,4 +111,4 @@ class MessageReader {
   Status goodbye_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

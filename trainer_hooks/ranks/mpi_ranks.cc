@@ -17,6 +17,8 @@
 #include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <string>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // Messages travel in pieces, so that counts fit an int and little is copied at a time.
@@ -114,4 +115,4 @@ const Call* MpiTransfer::CallOf(int rank) const {
   return links_[rank].has_head ? &links_[rank].head_in.call : nullptr;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

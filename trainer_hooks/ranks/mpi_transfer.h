@@ -16,7 +16,7 @@
 
 #include "trainer_hooks/ranks/rank_group_base.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns ok for MPI_SUCCESS, and otherwise kUnavailable with MPI's text.
 Status FromMpi(const char* what, int code);
@@ -68,4 +68,4 @@ class MpiTransfer {
   std::vector<MPI_Request> requests_;  // what comes from each rank, then what goes to each
 };
 
-}  // namespace varve
+}  // namespace varve::internal

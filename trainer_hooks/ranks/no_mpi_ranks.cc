@@ -3,7 +3,6 @@
 #include "varve/mpi_ranks.h"
 
 namespace varve {
-
 Result<std::unique_ptr<RankGroup>> MpiRanks(const MpiRanksOptions& /*options*/) {
   return Status::Unavailable("this varve was built without MPI (VARVE_WITH_MPI)");
 }

@@ -7,7 +7,8 @@
 
 #include "base/coding.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string KindName(CallKind kind) {
@@ -173,4 +174,4 @@ Result<std::unique_ptr<RankGroup>> RankGroupBase::Split(int color) {
   return group;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -15,7 +15,7 @@
 
 #include "varve/rank_group.h"
 
-namespace varve {
+namespace varve::internal {
 
 using Message = std::vector<std::byte>;
 using MessageView = std::span<const std::byte>;
@@ -101,4 +101,4 @@ class RankGroupBase : public RankGroup {
   Status failure_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

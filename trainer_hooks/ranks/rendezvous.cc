@@ -7,7 +7,8 @@
 #include "base/coding.h"
 #include "trainer_hooks/ranks/doorman.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 // A line of the table that rank 0 sends to all: 62 bytes of host, filled up with zeros, and a port.
@@ -108,4 +109,4 @@ Status ConnectAll(const Seat& seat, const Socket& listener, const std::vector<En
   return LetIn(seat, listener, deadline, connections);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -17,7 +17,7 @@
 #include "trainer_hooks/ranks/socket.h"
 #include "varve/rank_group.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A rank of a group that is being formed.
 struct Seat {
@@ -42,4 +42,4 @@ Result<Mesh> Meet(const Seat& seat, const Endpoint& rank_0, Deadline deadline);
 Status ConnectAll(const Seat& seat, const Socket& listener, const std::vector<Endpoint>& endpoints,
                   Deadline deadline, Connections* connections);
 
-}  // namespace varve
+}  // namespace varve::internal

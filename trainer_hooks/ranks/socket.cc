@@ -14,7 +14,8 @@
 #include <functional>
 #include <memory>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::string Reason(int error) { return std::strerror(error); }
@@ -179,4 +180,4 @@ Result<Socket> Connect(const Endpoint& to, Deadline deadline) {
 Result<Endpoint> LocalEndpoint(const Socket& socket) { return EndpointOf(socket, ::getsockname); }
 Result<Endpoint> RemoteEndpoint(const Socket& socket) { return EndpointOf(socket, ::getpeername); }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -17,7 +17,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -79,4 +79,4 @@ Result<Socket> Connect(const Endpoint& to, Deadline deadline);
 Result<Endpoint> LocalEndpoint(const Socket& socket);
 Result<Endpoint> RemoteEndpoint(const Socket& socket);
 
-}  // namespace varve
+}  // namespace varve::internal

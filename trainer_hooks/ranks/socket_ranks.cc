@@ -16,6 +16,8 @@
 #include "trainer_hooks/ranks/rendezvous.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -11,6 +11,8 @@
 #include "trainer_hooks/ranks/rank_group_base.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 // The message of one rank on the board. Nobody changes it between the last arrival and the last

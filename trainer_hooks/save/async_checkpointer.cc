@@ -26,7 +26,8 @@
 #include "varve/group.h"
 #include "varve/step.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -103,7 +104,8 @@ Status AsyncCheckpointerImpl::SeenError() {
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
   VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
-  return varve::Guarded("preparing saves", [&] { return PrewarmFor(MakeSaveState(state)); });
+  return varve::internal::Guarded("preparing saves",
+                                  [&] { return PrewarmFor(MakeSaveState(state)); });
 }
 
 Status AsyncCheckpointerImpl::PrewarmFor(const std::shared_ptr<const SaveState>& state) {
@@ -446,6 +448,11 @@ Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store>
   VARVE_RETURN_IF_ERROR(made->StartThreads());
   return std::unique_ptr<OwnCheckpointer>(std::move(made));
 }
+
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
 
 Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
     const std::filesystem::path& path, const CheckpointerOptions& options) {

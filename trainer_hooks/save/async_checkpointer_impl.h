@@ -26,7 +26,7 @@
 #include "trainer_hooks/save/staging_check.h"
 #include "trainer_hooks/state/save_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // A save on its way. Made by the trainer's thread, shared with those that save until all are done
 // with it.
@@ -183,4 +183,4 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::vector<std::jthread> threads_;  // last: they join before anything above goes
 };
 
-}  // namespace varve
+}  // namespace varve::internal

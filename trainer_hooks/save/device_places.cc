@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 bool IsSamePlace(const StateTensor& a, const StateTensor& b) {
@@ -43,4 +44,4 @@ Status CheckPlaces(std::span<const StateTensor* const> tensors, DeviceTensorSour
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

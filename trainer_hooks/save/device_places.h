@@ -10,7 +10,7 @@
 #include "varve/device_tensor_source.h"
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 class DevicePlaces {
  public:
@@ -32,4 +32,4 @@ std::vector<const StateTensor*> TensorsOnDevices(std::span<const StateTensor> te
 // devices. `devices` may be null when there are none.
 Status CheckPlaces(std::span<const StateTensor* const> tensors, DeviceTensorSource* devices);
 
-}  // namespace varve
+}  // namespace varve::internal

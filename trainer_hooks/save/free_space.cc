@@ -3,7 +3,7 @@
 
 #include <system_error>
 
-namespace varve {
+namespace varve::internal {
 
 Status CheckFreeSpace(const std::filesystem::path& folder, const std::string& where,
                       const std::string& what, uint64_t needed) {
@@ -17,4 +17,4 @@ Status CheckFreeSpace(const std::filesystem::path& folder, const std::string& wh
                          "make room");
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -9,11 +9,11 @@
 
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 // kIOError: the disk of `folder` has less than `needed` bytes left for `what`. The message says
 // what makes room. `where` names the folder to the user.
 Status CheckFreeSpace(const std::filesystem::path& folder, const std::string& where,
                       const std::string& what, uint64_t needed);
 
-}  // namespace varve
+}  // namespace varve::internal

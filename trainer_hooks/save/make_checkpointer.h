@@ -11,7 +11,7 @@
 #include "trainer_hooks/state/save_state.h"
 #include "varve/async_checkpointer.h"
 
-namespace varve {
+namespace varve::internal {
 
 // What a checkpointer of one rank of many asks, and tells, those who know of the others. Called by
 // one of its threads at a time.
@@ -54,4 +54,4 @@ Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store>
                                                           const CheckpointerOptions& options,
                                                           GroupSide group = {});
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -6,7 +6,7 @@
 #include "trainer_hooks/save/stage.h"
 #include "trainer_hooks/state/state_bytes.h"
 
-namespace varve {
+namespace varve::internal {
 
 Status SaveMemory::Fit(const std::shared_ptr<const SaveState>& state) {
   VARVE_RETURN_IF_ERROR(SizeStaging(state->state));
@@ -60,4 +60,4 @@ Status SaveMemory::Unpin() {
   return devices_->Prepare({}, {});
 }
 
-}  // namespace varve
+}  // namespace varve::internal

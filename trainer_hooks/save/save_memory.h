@@ -13,7 +13,7 @@
 #include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
 
-namespace varve {
+namespace varve::internal {
 
 class SaveMemory {
  public:
@@ -47,4 +47,4 @@ class SaveMemory {
   bool is_prepared_ = false;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,8 @@
 #include "trainer_hooks/save/free_space.h"
 #include "trainer_hooks/state/item_name.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -184,4 +185,4 @@ Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   return Status::Ok();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

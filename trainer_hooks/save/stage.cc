@@ -12,7 +12,7 @@
 #include "store/save/save_session.h"
 #include "store/shards/gather.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct Stage::Memory {
   const StateTensor* tensor = nullptr;  // its first name
@@ -308,4 +308,4 @@ void Stage::ReleaseAll() {
   wake_.notify_all();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

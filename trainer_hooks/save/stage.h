@@ -37,7 +37,7 @@
 #include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
 
-namespace varve {
+namespace varve::internal {
 
 class SaveSession;
 
@@ -138,4 +138,4 @@ class Stage {
   std::atomic<bool> is_over_{false};
 };
 
-}  // namespace varve
+}  // namespace varve::internal

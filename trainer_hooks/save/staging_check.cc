@@ -8,7 +8,8 @@
 #include "store/save/chunk_source.h"
 #include "store/shards/gather.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 uint64_t NumElements(const StateTensor& tensor) {
@@ -75,4 +76,4 @@ Status StagingCheck::Compare() const {
   return Status::FailedPrecondition(message);
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -14,7 +14,7 @@
 #include "trainer_hooks/state/save_state.h"
 #include "varve/status.h"
 
-namespace varve {
+namespace varve::internal {
 
 class StagingCheck {
  public:
@@ -37,4 +37,4 @@ class StagingCheck {
   std::vector<Chunk> chunks_;
 };
 
-}  // namespace varve
+}  // namespace varve::internal

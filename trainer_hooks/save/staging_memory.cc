@@ -11,7 +11,8 @@
 #include <limits>
 #include <string>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 uint64_t AvailableOnMachine() {
@@ -124,4 +125,4 @@ std::span<std::byte> StagingMemory::Take(uint64_t bytes) {
   return {data_ + at, bytes};
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 class StagingMemory {
  public:
@@ -51,4 +51,4 @@ class StagingMemory {
 // machine and by its control group.
 uint64_t HalfOfFreeMemory();
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr std::string_view kPrefix = "rank_";
@@ -45,4 +46,4 @@ ItemName DecodeItemName(std::string_view stored) {
   return {std::string(stored.substr(prefix.size())), rank};
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 
 #include "varve/result.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct ItemName {
   std::string name;
@@ -25,4 +25,4 @@ Result<std::string> EncodeItemName(const ItemName& item);
 // The reverse. A name that EncodeItemName cannot have made belongs to the whole job.
 ItemName DecodeItemName(std::string_view stored);
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -8,7 +8,8 @@
 #include "store/shards/gather.h"
 #include "trainer_hooks/state/state_shards.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 bool AreTied(const StateTensor& a, const StateTensor& b) {
@@ -51,4 +52,4 @@ std::shared_ptr<const SaveState> MakeSaveState(TrainingState state) {
       SaveState{std::move(state), std::move(shards), std::move(firsts)});
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 struct SaveState {
   // Layouts are canonical, and strides of dense tensors are empty. `alias_of` is the name of the
@@ -24,4 +24,4 @@ struct SaveState {
 // Precondition: the state is valid. It throws std::bad_alloc.
 std::shared_ptr<const SaveState> MakeSaveState(TrainingState state);
 
-}  // namespace varve
+}  // namespace varve::internal

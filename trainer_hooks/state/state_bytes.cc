@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace varve {
+namespace varve::internal {
 
 uint64_t StateBytes(const TrainingState& state) {
   std::map<const void*, uint64_t> bytes;
@@ -18,4 +18,4 @@ uint64_t StateBytes(const TrainingState& state) {
   return sum;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -5,10 +5,10 @@
 
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns the bytes of all tensors. Tied tensors count once, and sizes that are out of range count
 // as nothing.
 uint64_t StateBytes(const TrainingState& state);
 
-}  // namespace varve
+}  // namespace varve::internal

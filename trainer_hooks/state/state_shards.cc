@@ -11,7 +11,8 @@
 #include "store/shards/disjoint.h"
 #include "store/shards/overlap.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Entries = std::vector<size_t>;  // of a state, in its order
@@ -116,4 +117,4 @@ std::vector<uint32_t> NumberShards(std::span<const StateTensor> tensors) {
   return numbers;
 }
 
-}  // namespace varve
+}  // namespace varve::internal

@@ -11,7 +11,7 @@
 
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // Returns what is wrong with entries of one name, one text a name. Each names the tensor and the
 // two entries that do not fit together.
@@ -22,4 +22,4 @@ std::vector<std::string> FindShardNameFaults(std::span<const StateTensor> tensor
 // alike get equal numbers. A name with one entry gets 0. Precondition: there are no faults.
 std::vector<uint32_t> NumberShards(std::span<const StateTensor> tensors);
 
-}  // namespace varve
+}  // namespace varve::internal

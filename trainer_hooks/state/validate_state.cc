@@ -10,7 +10,7 @@
 #include "trainer_hooks/state/state_shards.h"
 #include "varve/checkpoint.h"
 
-namespace varve {
+namespace varve::internal {
 
 Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices) {
   if (tensor.device == kHost) return Status::Ok();
@@ -74,4 +74,4 @@ Status ValidateState(const TrainingState& state, const DeviceTensorSource* devic
   return faults.status();
 }
 
-}  // namespace varve
+}  // namespace varve::internal

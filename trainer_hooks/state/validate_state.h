@@ -6,7 +6,7 @@
 #include "varve/device_tensor_source.h"
 #include "varve/training_state.h"
 
-namespace varve {
+namespace varve::internal {
 
 // kInvalidArgument names what is wrong with a state that is to be saved or loaded. Its memory is
 // the host's or that of `devices`, which may be null.
@@ -14,4 +14,4 @@ Status ValidateState(const TrainingState& state, const DeviceTensorSource* devic
 // Checks where the data of one tensor lies.
 Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices);
 
-}  // namespace varve
+}  // namespace varve::internal

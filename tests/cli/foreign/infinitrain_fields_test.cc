@@ -8,7 +8,7 @@
 
 #include "cli/foreign/infinitrain_items.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using nlohmann::json;
@@ -95,4 +95,4 @@ TEST(InfiniTrainItemsTest, RejectsWhatIsNoLayout) {
 }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

@@ -11,9 +11,9 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
-class FileFolder : public varve::testing::TempFolder {
+class FileFolder : public varve::internal::testing::TempFolder {
  public:
   std::filesystem::path Write(std::string_view name, std::string_view content) const {
     const std::filesystem::path file = path() / name;
@@ -27,4 +27,4 @@ class FileFolder : public varve::testing::TempFolder {
   }
 };
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

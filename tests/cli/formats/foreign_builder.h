@@ -15,7 +15,7 @@
 
 #include "varve/result.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 inline std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -86,4 +86,4 @@ inline void ForEachFlip(const std::string& file, const TryParse& parse,
   }
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -9,7 +9,7 @@
 #include "tests/cli/formats/file_folder.h"
 #include "tests/cli/formats/foreign_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::ElementsAre;
@@ -88,4 +88,4 @@ TEST_F(InfiniTrainFilesTest, RejectsOneNameTwiceAndOtherNames) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

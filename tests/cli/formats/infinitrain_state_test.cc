@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(InfiniTrainStateTest, RejectsEveryTruncation) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -13,7 +13,7 @@
 #include "tests/cli/formats/file_folder.h"
 #include "tests/cli/formats/safetensors_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -119,4 +119,4 @@ TEST(InputFileTest, RefusesFoldersAndPipes) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

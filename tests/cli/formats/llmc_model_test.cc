@@ -8,7 +8,7 @@
 
 #include "tests/cli/formats/foreign_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(LlmcModelTest, SurvivesEveryFlip) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -8,7 +8,7 @@
 
 #include "tests/cli/formats/foreign_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -122,4 +122,4 @@ TEST(LlmcStateTest, SurvivesEveryFlip) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(NpyTest, GivesRawBitsWhereNumPyHasNoType) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -9,7 +9,7 @@
 
 #include "tests/cli/formats/file_folder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 size_t CountFiles(const std::filesystem::path& folder) {
@@ -90,4 +90,4 @@ TEST(OutputFileTest, NamesAFolderThatIsMissing) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

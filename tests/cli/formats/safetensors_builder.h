@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 
 inline std::string LittleEndian64(uint64_t value) {
   std::string bytes;
@@ -35,4 +35,4 @@ inline std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

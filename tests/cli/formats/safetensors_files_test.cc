@@ -9,7 +9,7 @@
 #include "tests/cli/formats/file_folder.h"
 #include "tests/cli/formats/safetensors_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::ElementsAre;
@@ -149,4 +149,4 @@ TEST_F(SafetensorsFilesTest, KeepsTheFirstOfConflictingMetadata) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

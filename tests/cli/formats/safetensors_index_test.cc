@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST(SafetensorsIndexTest, NamesFilesAsOthersDo) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -9,7 +9,7 @@
 
 #include "tests/cli/formats/safetensors_builder.h"
 
-namespace varve::formats {
+namespace varve::internal::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -302,4 +302,4 @@ TEST(SafetensorsTest, RefusesToNameATensorMetadata) {
 }
 
 }  // namespace
-}  // namespace varve::formats
+}  // namespace varve::internal::formats

@@ -9,7 +9,7 @@
 
 #include "cli/manual/completion.h"
 
-namespace varve::cli {
+namespace varve::internal::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST_F(ManualTest, CandidatesFollowTheNameOfTheValue) {
 TEST(ShellQuotedTest, KeepsQuotes) { EXPECT_EQ(ShellQuoted("a'b"), "'a'\\''b'"); }
 
 }  // namespace
-}  // namespace varve::cli
+}  // namespace varve::internal::cli

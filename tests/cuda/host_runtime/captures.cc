@@ -8,7 +8,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 namespace {
 
 constexpr std::string_view kMayBeUnsafe[] = {"cudaEventCreate",
@@ -59,9 +59,9 @@ cudaError_t Machine::DoUnsafe() {
   return error;
 }
 
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime
 
-using namespace varve::testing::runtime;
+using namespace varve::internal::testing::runtime;
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return Call("cudaThreadExchangeStreamCaptureMode", [&](Machine&, Lock&) {

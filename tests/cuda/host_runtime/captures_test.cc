@@ -7,7 +7,7 @@
 
 #include "tests/cuda/host_runtime/host_runtime_test.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using Bytes = std::vector<char>;
@@ -101,4 +101,4 @@ TEST_F(HostRuntimeTest, UnderACaptureOnlyCopiesOfPinnedMemoryAreSafe) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

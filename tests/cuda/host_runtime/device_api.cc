@@ -5,7 +5,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-using namespace varve::testing::runtime;
+using namespace varve::internal::testing::runtime;
 
 namespace {
 
@@ -108,7 +108,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return Call("cudaDeviceGetAttribute", [&](Machine& machine, Lock&) {
     if (!machine.HasDevice(device)) return cudaErrorInvalidDevice;
     if (attribute != cudaDevAttrMultiProcessorCount) return cudaErrorInvalidValue;
-    *value = varve::testing::kProcessors;
+    *value = varve::internal::testing::kProcessors;
     return machine.LostDevice(device);
   });
 }

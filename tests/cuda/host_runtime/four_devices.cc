@@ -5,7 +5,7 @@
 
 #include "tests/cuda/host_runtime/host_runtime.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class FourDevices : public ::testing::Environment {
@@ -17,4 +17,4 @@ class FourDevices : public ::testing::Environment {
     ::testing::AddGlobalTestEnvironment(new FourDevices);
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace runtime {
 
 // Never destroyed: streams may outlive main.
@@ -200,4 +200,4 @@ Kernels UsedKernels() {
   return WithMachine([](Machine& machine, Lock&) { return machine.kernels; });
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -32,7 +32,7 @@
 #include <string_view>
 #include <vector>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 inline constexpr int kProcessors = 4;  // of each device
 
@@ -91,4 +91,4 @@ enum class Kernels { kEmulated, kReference };
 void UseKernels(Kernels kernels);
 Kernels UsedKernels();
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

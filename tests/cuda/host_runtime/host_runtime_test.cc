@@ -10,7 +10,7 @@
 
 #include "cuda/launch.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -434,4 +434,4 @@ TEST_F(HostRuntimeDeathTest, AThreadWritesWhatAnotherHasEnqueued) {
 #endif
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

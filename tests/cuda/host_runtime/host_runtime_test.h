@@ -15,7 +15,7 @@
 
 #define EXPECT_CUDA(call) EXPECT_EQ(call, cudaSuccess)
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Holds up a stream until it is opened.
 class Gate {
@@ -78,4 +78,4 @@ class HostRuntimeTest : public ::testing::Test {
   std::vector<void*> device_, pinned_;
 };
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

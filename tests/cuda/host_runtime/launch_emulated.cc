@@ -16,7 +16,7 @@
 #include "cuda/launch.h"
 #include "tests/cuda/host_runtime/host_runtime.h"
 
-namespace varve::gpu {
+namespace varve::internal::gpu {
 namespace {
 
 using testing::Kernels;
@@ -119,4 +119,4 @@ cudaError_t LaunchCopies(const CopyBatch& batch, int /*processors*/, cudaStream_
   });
 }
 
-}  // namespace varve::gpu
+}  // namespace varve::internal::gpu

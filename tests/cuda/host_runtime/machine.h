@@ -23,7 +23,7 @@
 #include "tests/cuda/host_runtime/host_runtime.h"
 #include "tests/cuda/host_runtime/order.h"
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 
 using Lock = std::unique_lock<std::mutex>;
 
@@ -198,4 +198,4 @@ cudaError_t CallOnDevice(std::string_view function, const Body& body) {
   });
 }
 
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime

@@ -8,7 +8,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};  // CUDA's
@@ -185,9 +185,9 @@ void Machine::Unplace(std::byte* memory) {
   if (!is_in_arena) operator delete(memory, kAlignment);
 }
 
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime
 
-using namespace varve::testing::runtime;
+using namespace varve::internal::testing::runtime;
 
 cudaError_t cudaMalloc(void** memory, size_t size) {
   return CallOnDevice("cudaMalloc", [&](Machine& machine, Lock&) {

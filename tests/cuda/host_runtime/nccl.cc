@@ -21,7 +21,7 @@
 #include "tests/cuda/host_runtime/machine.h"
 #include "tests/cuda/host_runtime/nccl_runtime.h"
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 namespace {
 
 // One direction, as one rank sees it.
@@ -187,9 +187,9 @@ std::byte* AsBytes(const void* memory) {
 }
 
 }  // namespace
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 size_t NumNcclComms() {
   runtime::Nccl& nccl = runtime::Nccl::Get();
@@ -197,9 +197,9 @@ size_t NumNcclComms() {
   return nccl.comms.size();
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
-using namespace varve::testing::runtime;
+using namespace varve::internal::testing::runtime;
 
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclInvalidUsage ? "invalid usage" : "unhandled cuda error";

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 // Communicators that are neither destroyed nor aborted.
 size_t NumNcclComms();
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -31,7 +31,7 @@ void __tsan_read_range(void* address, unsigned long size);
 }
 #endif
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 
 class Visibility {
  public:
@@ -90,4 +90,4 @@ inline void SeeRead([[maybe_unused]] const void* begin, [[maybe_unused]] unsigne
 #endif
 }
 
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime

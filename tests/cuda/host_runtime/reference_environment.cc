@@ -6,7 +6,7 @@
 
 #include "tests/cuda/host_runtime/host_runtime.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class ReferenceKernels : public ::testing::Environment {
@@ -18,4 +18,4 @@ class ReferenceKernels : public ::testing::Environment {
     ::testing::AddGlobalTestEnvironment(new ReferenceKernels);
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -5,7 +5,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-using namespace varve::testing::runtime;
+using namespace varve::internal::testing::runtime;
 
 namespace {
 

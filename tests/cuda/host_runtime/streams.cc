@@ -7,7 +7,7 @@
 
 #include "tests/cuda/host_runtime/machine.h"
 
-namespace varve::testing::runtime {
+namespace varve::internal::testing::runtime {
 
 cudaError_t Machine::FindStream(cudaStream_t handle, StreamPointer* stream) {
   if (handle != nullptr) {
@@ -125,4 +125,4 @@ std::chrono::microseconds Machine::Delay(Stream* stream) const {
       std::uniform_int_distribution<int64_t>(0, max_delay.count())(stream->random));
 }
 
-}  // namespace varve::testing::runtime
+}  // namespace varve::internal::testing::runtime

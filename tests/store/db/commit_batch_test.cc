@@ -3,7 +3,7 @@
 
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -72,4 +72,4 @@ TEST_F(CommitBatchTest, EntriesThatDoNotRiseAreRefused) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -3,7 +3,7 @@
 
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class CursorTest : public InternalsTest {
@@ -51,4 +51,4 @@ TEST_F(CursorTest, FindsInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -14,7 +14,7 @@
 #include "base/fair_mutex.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 TEST(FairMutexTest, WhoWaitsComesBeforeWhoAsksAgain) {
@@ -377,4 +377,4 @@ TEST_F(BesideTest, ACommitComesBetweenTheStepsOfADrop) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -4,7 +4,7 @@
 #include "store/read/sharded_reader.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -251,4 +251,4 @@ TEST_F(HandlesTest, ParentMayBeAnyStepOfTheRun) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

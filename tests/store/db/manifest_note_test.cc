@@ -12,7 +12,7 @@
 #include "tests/store/store_fixture.h"
 #include "varve/backup.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -98,4 +98,4 @@ TEST_F(ManifestNoteTest, ReadersBesideAWriterSeeNoDamage) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

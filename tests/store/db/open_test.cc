@@ -10,7 +10,7 @@
 #include "store/format/record.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +168,4 @@ TEST_F(OpenTest, StoreMovesWithItsFolder) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

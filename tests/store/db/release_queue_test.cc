@@ -8,7 +8,8 @@
 #include <map>
 #include <random>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Counts = std::map<std::pair<uint64_t, uint32_t>, uint64_t>;
@@ -74,4 +75,5 @@ TEST(ReleaseQueueTest, LongRuns) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -5,7 +5,8 @@
 
 #include "tests/store/internals.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -96,4 +97,5 @@ TEST_F(TableStreamTest, KeysMustRise) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

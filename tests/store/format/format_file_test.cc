@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class FormatFileTest : public ::testing::Test {
@@ -88,4 +88,4 @@ TEST_F(FormatFileTest, OtherFilesAreNoStore) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -10,7 +10,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,4 +154,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest,
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 TEST(KeysTest, SortAsTheirNumbers) {
@@ -59,4 +60,5 @@ TEST(KeysTest, PrefixEnd) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -4,7 +4,7 @@
 #include "store/db/reference_counts.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 TensorRecord SomeTensor() {
@@ -221,4 +221,4 @@ TEST(StepRecordTest, RoundTrip) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -13,7 +13,7 @@
 #include "store/schema/group_generated.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -312,4 +312,4 @@ TEST_F(CatalogueIndexTest, WhatAnIndexSaysIsChecked) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

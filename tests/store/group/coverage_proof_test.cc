@@ -3,7 +3,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr int64_t kRows = 8;
@@ -191,4 +191,4 @@ TEST(CoverageProofTest, ShardsWithAndWithoutLayoutMakeNoTensor) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

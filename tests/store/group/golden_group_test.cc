@@ -17,7 +17,7 @@
 #include "tests/store/store_fixture.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -235,4 +235,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenGroupTest, ::testing::Values("group", "group
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -16,7 +16,7 @@
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -407,4 +407,4 @@ TEST(GroupFileTest, AFolderWithOtherThingsIsNotMadeARoot) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,7 @@
 #include "store/group/group_state.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kSeed = 3;
@@ -241,4 +241,4 @@ TEST(CatalogueTest, IsTheOneThatTheLogMeans) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

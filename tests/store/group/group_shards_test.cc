@@ -11,7 +11,7 @@
 #include "tests/support/shard_reference.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -241,4 +241,4 @@ TEST_F(GroupShardsTest, ReplicasThatDifferNameTheirRanks) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -9,7 +9,7 @@
 #include "store/group/rank_save.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -445,4 +445,4 @@ TEST_P(GroupStatePropertyTest, AnyPrefixIsSoundAndOutcomesAreForEver) {
 INSTANTIATE_TEST_SUITE_P(Seeds, GroupStatePropertyTest, ::testing::Range<uint64_t>(0, 20));
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

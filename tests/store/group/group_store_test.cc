@@ -13,7 +13,7 @@
 #include "store/group/attempt_names.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -818,4 +818,4 @@ TEST_F(GroupStoreTest, ItemsMayNotLookLikeThoseOfOthers) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

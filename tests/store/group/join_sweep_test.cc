@@ -8,7 +8,7 @@
 #include "tests/store/store_fixture.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // A rank, alone.
@@ -57,4 +57,4 @@ TEST_F(JoinSweepTest, TakesABoundedPartAndLeavesTheRestToItsThread) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -7,7 +7,7 @@
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kLife = PinKeeper::kSavesInALife;  // of a group of one rank
@@ -83,4 +83,4 @@ TEST_F(PinKeeperTest, WhatIsGoneIsNotPinned) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

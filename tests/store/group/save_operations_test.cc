@@ -7,7 +7,7 @@
 #include "store/group/rank_save.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kSeed = 7;
@@ -242,4 +242,4 @@ TEST(SaveOperationsTest, APollOfNothingNewIsOneLook) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -8,7 +8,7 @@
 #include "store/group/posix_record_log.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST_F(SlotTest, ALookSeesWhatHasBeenReplaced) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

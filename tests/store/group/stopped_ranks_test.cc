@@ -21,7 +21,7 @@
 #include "store/group/rank_save.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kLogSeed = 7;
@@ -460,4 +460,4 @@ TEST(StoppedRanksTest, NoneReportsASaveThatIsNotItsOwn) { ExpectNoFalseReport(kG
 TEST(StoppedRanksTest, NorInAGroupWithoutSlots) { ExpectNoFalseReport(kVersionOfSlots - 1); }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

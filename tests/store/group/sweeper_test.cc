@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 TEST(SweeperTest, GoesOnUntilNothingIsLeft) {
@@ -49,4 +49,4 @@ TEST(SweeperTest, ItsEndIsSoon) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -92,4 +93,5 @@ TEST_F(AnnotateTest, TagsOfAnOpenedStepAreThoseOfNow) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -10,7 +10,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -395,4 +396,5 @@ TEST_F(BackupTest, CopiesMoreFilesThanItMayOpen) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 #include "store/db/store_impl.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -294,4 +295,5 @@ TEST_F(BranchTest, ARewindHoldsNoRecords) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

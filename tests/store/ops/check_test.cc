@@ -8,7 +8,7 @@
 #include "store/format/trainer_progress.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Contains;
@@ -249,4 +249,4 @@ TEST_F(CheckTest, ManyErrorsReadNoMoreThanFew) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -3,7 +3,8 @@
 // Copying checkpoints into another store.
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -127,4 +128,5 @@ TEST_F(CopyTest, ObeysWhatExistsThere) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -3,7 +3,7 @@
 // Dropping and reclaiming: what goes, what stays, and what comes back.
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using DropTest = StoreTest;
@@ -129,4 +129,4 @@ TEST_F(DropTest, RandomHistoryAgainstAModel) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

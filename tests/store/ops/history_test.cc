@@ -9,7 +9,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -169,4 +170,5 @@ TEST_F(HistoryTest, DiffComparesValues) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -12,7 +12,7 @@
 #include "store/save/save_pipeline.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -249,4 +249,4 @@ TEST_F(MergedOrNotTest, AStoreThatIsSmallKeepsNoHalfOfItAsGarbage) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

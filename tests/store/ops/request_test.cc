@@ -13,7 +13,8 @@
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +173,5 @@ TEST(InboxTest, RequestsAndAnswersRoundTrip) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

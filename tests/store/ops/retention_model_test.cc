@@ -10,7 +10,8 @@
 #include "store/save/save_session.h"
 #include "tests/store/internals.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::Drifted;
@@ -223,4 +224,5 @@ TEST_F(RetentionModelTest, DecidesAndFreesAsTheModelSays) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

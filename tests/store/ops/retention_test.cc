@@ -7,7 +7,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -104,4 +105,5 @@ TEST(RetentionTest, RefusesToKeepNothing) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -9,7 +9,8 @@
 
 #include "varve/retention.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 CheckpointInfo Step(uint64_t step, double loss) {
@@ -40,4 +41,5 @@ TEST(FindBestTest, NaNNeverWins) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -6,7 +6,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using RoundTripTest = StoreTest;
@@ -252,4 +252,4 @@ TEST_F(RoundTripTest, SmallFramesShareTheReadOfTheirBlock) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

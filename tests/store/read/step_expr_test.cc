@@ -10,7 +10,8 @@
 #include "varve/step.h"
 #include "varve/store.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -129,4 +130,5 @@ TEST_F(ResolveStepTest, ResolvesSeveralWithoutRepetition) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -4,7 +4,7 @@
 // can be dropped. Nothing that another step needs is lost with it.
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -250,4 +250,4 @@ TEST_F(DamagedCountsTest, NothingElseIsSharedWithIt) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

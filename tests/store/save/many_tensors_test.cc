@@ -10,7 +10,7 @@
 #include "store/save/save_session.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::IsEmpty;
@@ -256,4 +256,4 @@ TEST_F(ManyTensorsTest, ADiffHoldsATensorOnceACheckpoint) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

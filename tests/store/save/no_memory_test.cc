@@ -28,7 +28,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, run, argument);
 }
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class NoMemoryTest : public StoreTest {
@@ -101,4 +101,4 @@ TEST_F(NoMemoryTest, NoThreadForAStore) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -38,4 +39,5 @@ TEST(SaveOrderTest, ACopyIsNarrowAndDenseAndHasAsManyChunksAsItsMaster) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -3,7 +3,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -134,4 +134,4 @@ TEST(SaveTensorTest, FindsEachOfManyAndSortsThem) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -9,7 +9,7 @@
 #include "tests/store/store_fixture.h"
 #include "tests/support/shard_reference.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::IsEmpty;
@@ -389,4 +389,4 @@ TEST_F(ShardsTest, RegionsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

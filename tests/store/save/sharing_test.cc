@@ -4,7 +4,7 @@
 #include "codec/predict/rounded_copy.h"
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class SharingTest : public StoreTest {
@@ -229,4 +229,4 @@ TEST_F(SharingTest, KnownChunkThatDiesBeforeTheCommitComesBackToLife) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

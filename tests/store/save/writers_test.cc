@@ -5,7 +5,7 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using WritersTest = StoreTest;
@@ -99,4 +99,4 @@ TEST_F(WritersTest, ReaderOfADroppedOrReplacedStepIsTold) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

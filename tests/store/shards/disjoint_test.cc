@@ -10,7 +10,8 @@
 #include "store/shards/overlap.h"
 #include "store/shards/regions.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Layouts = std::vector<ShardLayout>;
@@ -168,4 +169,5 @@ TEST(DisjointTest, PartsThatDoNotJoinAreCompared) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

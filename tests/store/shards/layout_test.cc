@@ -6,7 +6,7 @@
 #include "codec/predict/rounded_copy.h"
 #include "tests/store/internals.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using LayoutTest = InternalsTest;
@@ -198,4 +198,4 @@ TEST_F(LayoutTest, AnUnchangedTensorCostsLittle) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

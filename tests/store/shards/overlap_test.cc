@@ -10,7 +10,8 @@
 #include "varve/shard_layout.h"
 #include "varve/tensor.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -231,4 +232,5 @@ TEST(ShardLayoutTest, CanonicalJoinsNeighbours) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

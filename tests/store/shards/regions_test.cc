@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -74,4 +75,5 @@ TEST(LayoutOfSliceTest, RefusesRangesThatAreNotInTheTensor) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

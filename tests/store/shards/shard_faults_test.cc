@@ -6,7 +6,8 @@
 
 #include <deque>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::AllOf;
@@ -110,4 +111,5 @@ TEST_F(ShardFaultsTest, ThousandsOfShardsAreLookedThrough) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <random>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 std::vector<std::byte> Noise(size_t size, uint32_t seed) {
@@ -102,4 +103,5 @@ TEST(StridedCopyTest, AnyStridesAndAnyPart) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <random>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using Axes = std::vector<int64_t>;
@@ -84,4 +85,5 @@ TEST(StridesTest, ScattersAndGathersAnyRun) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

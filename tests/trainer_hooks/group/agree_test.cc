@@ -10,7 +10,7 @@
 #include "trainer_hooks/group/replica_plan.h"
 #include "trainer_hooks/group/verdict.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // Rank 0 of two. The other rank sends what the test tells it to.
@@ -183,4 +183,4 @@ TEST(VerdictTest, NotesAreAddedToWhatARankKnowsItself) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

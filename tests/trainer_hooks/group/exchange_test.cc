@@ -14,7 +14,7 @@
 #include "trainer_hooks/group/exchange_plan.h"
 #include "varve/layouts.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -244,4 +244,4 @@ TEST_F(ExchangeTest, DamageThatOneRankReadsFailsAll) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -17,7 +17,7 @@
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "varve/group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -384,4 +384,4 @@ TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

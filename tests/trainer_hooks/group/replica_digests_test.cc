@@ -9,7 +9,7 @@
 #include "tests/store/store_fixture.h"
 #include "tests/support/scarce_memory.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr int64_t kRows = 1000, kColumns = 400;
@@ -66,4 +66,4 @@ TEST_F(ReplicaDigestsTest, WithoutMemoryItIsAnError) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -10,7 +10,7 @@
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/group/replicas.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 // A group in which one rank gets something else than was sent.
@@ -131,4 +131,4 @@ TEST(ReplicaKeeperTest, TensorsStayWithTheRankThatSavedThemBefore) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -14,7 +14,8 @@
 #include "trainer_hooks/group/rank_part.h"
 #include "varve/layouts.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -509,4 +510,5 @@ TEST(ReplicaRulesTest, HoldForAllPartsOfATensor) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -10,7 +10,7 @@
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "varve/layouts.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Each;
@@ -601,4 +601,4 @@ TEST_F(ReplicasTest, ASaveThatWasNotAwaitedIsNeverCommittedOnAnyRank) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

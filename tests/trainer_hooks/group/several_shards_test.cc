@@ -8,7 +8,7 @@
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "varve/async_checkpointer.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -303,4 +303,4 @@ TEST_F(SeveralShardsAloneTest, OfOneTensorAllSaysTheSame) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

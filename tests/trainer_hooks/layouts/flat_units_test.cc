@@ -3,7 +3,8 @@
 // Compares flat buffers of DeepSpeed and of FSDP1 with the same buffers, built element by element.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -88,4 +89,5 @@ TEST(FuseFsdpUnitTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

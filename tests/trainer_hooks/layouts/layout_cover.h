@@ -15,7 +15,7 @@
 #include "tests/support/shard_reference.h"
 #include "varve/layouts.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 using MakeLayout = std::function<Result<ShardLayout>(RankOf)>;
 
@@ -74,4 +74,4 @@ inline void ExpectReshards(const std::vector<ShardLayout>& sources,
   }
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -3,7 +3,8 @@
 // Compares placements with torch.chunk on lists of indices.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -83,4 +84,5 @@ TEST(PlaceOnMeshTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

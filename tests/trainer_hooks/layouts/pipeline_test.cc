@@ -4,7 +4,8 @@
 #include "tests/store/store_fixture.h"
 #include "varve/global_names.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +143,5 @@ TEST_F(GlobalNamesTest, RefusesWrongPrefixes) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

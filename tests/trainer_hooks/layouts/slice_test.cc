@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -138,4 +139,5 @@ TEST(AssignOwnersTest, ManyRanksAndWrongSizes) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

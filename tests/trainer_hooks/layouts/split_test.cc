@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -182,4 +183,5 @@ TEST(SplitFusedTest, SaysWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -3,7 +3,8 @@
 // Cuts heads that tensor parallelism does not divide, and compares with the same done head by head.
 #include "tests/trainer_hooks/layouts/layout_cover.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -118,4 +119,5 @@ TEST(HeadsOfRankTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

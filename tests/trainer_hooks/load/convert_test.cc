@@ -10,7 +10,8 @@
 #include <random>
 #include <vector>
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 constexpr DType kFloats[] = {DType::kF64, DType::kF32,    DType::kBF16,
@@ -205,4 +206,5 @@ TEST(ConvertTest, OnlyFloatsConvert) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

@@ -5,7 +5,7 @@
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/load/convert.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -292,4 +292,4 @@ TEST_F(LoadMadeTest, MasterOfAnotherShapeIsNone) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -4,7 +4,7 @@
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/load/convert.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::Contains;
@@ -208,4 +208,4 @@ TEST_F(LoadPartsTest, PartnersAreMappedToo) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -6,7 +6,7 @@
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/load/convert.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -247,4 +247,4 @@ TEST_F(LoadShardsTest, AMissingShardIsAnErrorNotZeros) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -4,7 +4,7 @@
 
 #include "tests/trainer_hooks/state_fixture.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -240,4 +240,4 @@ TEST_F(LoadTest, DamagedChunkIsNamedWithItsTensor) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

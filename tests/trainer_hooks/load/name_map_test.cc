@@ -4,7 +4,8 @@
 #include "tests/store/store_fixture.h"
 #include "varve/load.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -120,4 +121,5 @@ TEST_F(NameMapFileTest, FileMustBeThere) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

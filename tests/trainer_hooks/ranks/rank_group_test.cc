@@ -8,7 +8,7 @@
 
 #include "tests/trainer_hooks/ranks/rank_launcher.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class RankGroupTest : public ::testing::TestWithParam<std::tuple<RankKind, int, std::string>> {};
@@ -39,4 +39,4 @@ std::string NameOf(const ::testing::TestParamInfo<RankGroupTest::ParamType>& tes
 INSTANTIATE_TEST_SUITE_P(Scripts, RankGroupTest, ::testing::ValuesIn(Cases()), NameOf);
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

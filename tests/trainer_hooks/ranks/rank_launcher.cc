@@ -13,7 +13,7 @@
 #include "tests/support/temp_folder.h"
 #include "trainer_hooks/ranks/socket.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ uint16_t FreePort() {
   return LocalEndpoint(*socket)->port;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

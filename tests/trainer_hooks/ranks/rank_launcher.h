@@ -8,7 +8,7 @@
 
 #include "tests/trainer_hooks/ranks/rank_scripts.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 enum class RankKind {
   kThreads,
@@ -20,4 +20,4 @@ void RunScript(RankKind kind, int size, const std::string& name);
 // A port of the loopback that was free a moment ago.
 uint16_t FreePort();
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -15,7 +15,7 @@
 #include "tests/trainer_hooks/ranks/rank_scripts.h"
 #include "varve/mpi_ranks.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 bool IsOverMpi() {
@@ -69,11 +69,11 @@ INSTANTIATE_TEST_SUITE_P(Scripts, RankProcess, ::testing::ValuesIn(Names()),
                          [](const auto& test) { return test.param; });
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no ranks behind
   ::testing::InitGoogleTest(&argc, argv);
-  const varve::testing::MpiSession session;
+  const varve::internal::testing::MpiSession session;
   return RUN_ALL_TESTS();
 }

@@ -10,7 +10,7 @@
 #include <limits>
 #include <thread>
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -337,4 +337,4 @@ const std::map<std::string, RankScript>& RankScripts() {
   return scripts;
 }
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

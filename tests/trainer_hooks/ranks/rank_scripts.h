@@ -12,7 +12,7 @@
 
 #include "varve/rank_group.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 
 struct RankScript {
   // Expects by the macros of GoogleTest. When it returns the rank leaves the group. `folder` is
@@ -32,4 +32,4 @@ struct RankScript {
 // Returns the scripts by name.
 const std::map<std::string, RankScript>& RankScripts();
 
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

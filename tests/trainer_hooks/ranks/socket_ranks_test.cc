@@ -20,7 +20,7 @@
 #include "trainer_hooks/ranks/doorman.h"
 #include "trainer_hooks/ranks/message_stream.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using std::chrono::milliseconds;
@@ -403,4 +403,4 @@ TEST(SocketRanksFromEnvTest, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

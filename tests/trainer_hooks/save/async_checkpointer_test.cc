@@ -10,7 +10,7 @@
 
 #include "tests/trainer_hooks/test_state.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -632,4 +632,4 @@ TEST_F(AsyncCheckpointerTest, ManyThreadsOfLowPrioritySaveTheSame) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

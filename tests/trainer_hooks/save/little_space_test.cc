@@ -27,7 +27,7 @@ extern "C" int statvfs(const char* path, struct statvfs* info) noexcept {
   return result;
 }
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr int kRanks = 3;
@@ -131,4 +131,4 @@ TEST_F(LittleSpaceTest, ATrainingOfWhichOneRankHasNoRoomStartsOnNone) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -4,7 +4,7 @@
 #include "tests/support/scarce_memory.h"
 #include "tests/trainer_hooks/test_state.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class SaveWithoutMemoryTest : public StoreTest {};
@@ -79,4 +79,4 @@ TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

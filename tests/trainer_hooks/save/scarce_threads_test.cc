@@ -26,7 +26,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, run, argument);
 }
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 class ScarceThreadsTest : public StoreTest {};
@@ -55,4 +55,4 @@ TEST_F(ScarceThreadsTest, ACheckpointerWithoutThreadsIsAnErrorAndNoException) {
 }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

@@ -7,7 +7,7 @@
 #include "store/save/save_session.h"
 #include "tests/trainer_hooks/test_state.h"
 
-namespace varve::testing {
+namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -252,4 +252,4 @@ TEST(StagingMemoryTest, GivesOutWhatItHas) {
 TEST(StagingMemoryTest, FreeMemoryIsKnown) { EXPECT_GT(HalfOfFreeMemory(), kMiB); }
 
 }  // namespace
-}  // namespace varve::testing
+}  // namespace varve::internal::testing

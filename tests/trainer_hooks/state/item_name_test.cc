@@ -3,7 +3,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using testing::FailsWith;
@@ -43,4 +44,5 @@ TEST(ItemNameTest, WhatNoRankHasMadeIsOfTheJob) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal

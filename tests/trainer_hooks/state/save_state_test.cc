@@ -3,7 +3,8 @@
 
 #include "tests/store/store_fixture.h"
 
-namespace varve {
+namespace varve::internal {
+
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +55,5 @@ TEST(SaveStateTest, ShardsOfOneNameHaveNumbers) {
 }
 
 }  // namespace
-}  // namespace varve
+
+}  // namespace varve::internal
