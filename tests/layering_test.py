@@ -123,7 +123,8 @@ WITHOUT_NAME = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.M | re.S)
 FORWARD_DECLARATION = re.compile(r"^(?:class|struct) \w+;$", re.M)
 DEFINES = re.compile(
     r"^(?!using namespace)"
-    r"(?:(?:class|struct|enum class|enum|using|constexpr|inline|const|template)\b|[\w:]+[\w:<>,*&\s]*?[\s*&>])"
+    r"(?:(?:class|struct|enum class|enum|using|constexpr|inline|const|template)\b"
+    r"|[\w:]+[\w:<>,*&\s]*?[\s*&>])"
     r"[\w:<>,*&\s]*?(\w+)(?:::~?[\w:]+)?\s*(?:\(|=|\{|:$|;)",
     re.M,
 )

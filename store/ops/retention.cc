@@ -7,6 +7,8 @@
 #include "base/guarded.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 // True when the metric of `info` is a number. Then `*value` is that number.

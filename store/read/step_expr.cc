@@ -8,6 +8,8 @@
 #include "varve/store.h"
 
 namespace varve {
+using namespace internal;
+
 namespace {
 
 Status BadStep(std::string_view text, std::string_view problem) {
