@@ -248,14 +248,14 @@ TEST_F(DeadSpaceTest, ADropAfterOpeningLeavesTheRecordsOfOtherSteps) {
   }
   for (uint64_t step = 1; step <= 4; ++step) VARVE_ASSERT_OK(Save(step, state).status());
   Reopen();
-  const auto names = [&] {
-    std::set<std::filesystem::path> names;
-    for (const TableFile& file : FilesOf(Family::kTensors)) names.insert(file.path);
-    return names;
+  const auto tables = [&] {
+    std::set<std::filesystem::path> paths;
+    for (const TableFile& file : FilesOf(Family::kTensors)) paths.insert(file.path);
+    return paths;
   };
-  const auto before = names();
+  const auto before = tables();
   VARVE_ASSERT_OK(DropSteps({2}));
-  EXPECT_THAT(names(), ::testing::IsSupersetOf(before));
+  EXPECT_THAT(tables(), ::testing::IsSupersetOf(before));
 }
 
 // Chunks die and come while a file is rewritten.
