@@ -79,7 +79,7 @@ TEST_F(GroupCheckpointerTest, OtherRanksGoOnWhereTheseStopped) {
 }
 
 TEST_F(GroupCheckpointerTest, TheStallHasTheTimeInWhichARankWaitsForOthers) {
-  constexpr double kSeconds = 0.3;
+  static constexpr double kSeconds = 0.3;
   std::latch zero_begins(1), zero_awaits(1);
   const auto come = [](int rank, std::latch* zero_comes) {
     if (rank == 0) return zero_comes->count_down();
@@ -93,7 +93,9 @@ TEST_F(GroupCheckpointerTest, TheStallHasTheTimeInWhichARankWaitsForOthers) {
     come(rank, &zero_awaits);
     VARVE_ASSERT_OK(checkpointer->AwaitStaged());
     VARVE_ASSERT_OK(checkpointer->Wait());
-    if (rank == 0) EXPECT_GE(checkpointer->last_stats().value().stall_seconds, kSeconds / 2);
+    if (rank == 0) {
+      EXPECT_GE(checkpointer->last_stats().value().stall_seconds, kSeconds / 2);
+    }
   });
 }
 
