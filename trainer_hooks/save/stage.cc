@@ -151,7 +151,9 @@ Status Stage::AddMemory(const StateTensor& tensor) {
 
 void Stage::LinkMasters() {
   std::map<std::pair<std::string_view, uint32_t>, Named*> by_name;  // and number
-  for (Named& named : named_) by_name.emplace(std::pair(named.tensor->name, named.shard), &named);
+  for (Named& named : named_) {
+    by_name.try_emplace({std::string_view(named.tensor->name), named.shard}, &named);
+  }
   for (Named& named : named_) {
     if (named.tensor->derived_from.empty()) continue;
     const auto it = by_name.find({named.tensor->derived_from, named.shard});
