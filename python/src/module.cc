@@ -8,11 +8,11 @@
 NB_MODULE(_core, module) {
   module.doc() = "The C++ part of varve. Private: use the package varve.";
   module.attr("VERSION") = VARVE_VERSION_STRING;
-  varve::internal::python::RegisterErrors();
-  varve::internal::python::BindRecords(module);
-  varve::internal::python::BindProgress(module);
-  varve::internal::python::BindWriter(module);
-  varve::internal::python::BindReader(module);
-  varve::internal::python::BindStore(module);
-  varve::internal::python::BindExport(module);
+  varve::python::RegisterErrors();
+  varve::python::BindRecords(module);
+  varve::python::BindProgress(module);
+  varve::python::BindWriter(module);
+  varve::python::BindReader(module);
+  varve::python::BindStore(module);
+  varve::python::BindExport(module);
 }
