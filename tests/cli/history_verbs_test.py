@@ -457,7 +457,7 @@ class OtherStoresTest(verb_case.VerbCase):
         manual = (
             (root / "docs/hooks.md")
             .read_text(encoding="utf-8")
-            .split("**Comparing two trainings**")[1]
+            .split("**Compare two trainings.**")[1]
         )
         script = manual.split("```sh\n")[1].split("```")[0]
         bin_dir = str(pathlib.Path(harness.program("varve")).parent)
