@@ -26,8 +26,8 @@ varve::Status Describe(int rank, int size, Model* model) {
   model->state.tensors = {
       {{.name = "weight", .shape = rows.LocalShape(), .layout = rows}, model->weight.data()},
       {{.name = "bias", .shape = {Model::kColumns}}, model->bias.data()}};  // a replica
-  // This item belongs to this rank alone. Without topologies varve cannot tell that a job has other
-  // ranks than its checkpoint, and RankStates::kDrop cannot decide.
+  // This item belongs to this rank alone. Without topologies varve cannot tell that the number
+  // of ranks has changed, and RankStates::kDrop has no effect.
   model->state.items = {{.name = "sampler", .rank = rank, .value = {std::byte(rank)}}};
   model->state.topology = {.tp = static_cast<uint32_t>(size),
                            .world_size = static_cast<uint32_t>(size)};
@@ -37,7 +37,7 @@ varve::Status Describe(int rank, int size, Model* model) {
 varve::Status Save(varve::RankGroup* ranks, Model* model) {
   varve::CheckpointerOptions options;
   options.replicas = {
-      {"bias", varve::ReplicaPolicy::kMustBeEqual}};  // as without a rule: saved once
+      {"bias", varve::ReplicaPolicy::kMustBeEqual}};  // the default: saved once
   VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks, options));
   VARVE_RETURN_IF_ERROR(checkpointer->Save(/*step=*/100, model->state).status());
   return checkpointer->Close();  // durable
@@ -45,8 +45,8 @@ varve::Status Save(varve::RankGroup* ranks, Model* model) {
 
 varve::Status Load(varve::RankGroup* ranks, Model* model) {
   varve::LoadOptions options;
-  options.exchange = true;  // what several ranks want is read once. Saves need nothing for it
-  options.rank_states = varve::RankStates::kDrop;  // samplers of other ranks belong to nobody
+  options.exchange = true;  // a chunk that several ranks need is read once. Saves need no option
+  options.rank_states = varve::RankStates::kDrop;  // samplers of the old ranks are left out
   VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks));
   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", options, &model->state).status());
   return checkpointer->Close();

@@ -62,7 +62,7 @@ enum class ReplicaPolicy {
   // When the number of ranks has changed, LoadOptions::rank_states decides.
   kKeepPerRank,
   // As kMustBeEqual, but padding is not compared. Replicas that differ in padding alone are saved
-  // once, with the padding of any of them. Tensors on devices must be equal, padding included.
+  // once, with the padding of one of them. Tensors on devices must be equal, padding included.
   kEqualButPadding,
 };
 struct ReplicaRule {
@@ -90,8 +90,8 @@ struct SaveStats {
   double stall_seconds = 0;         // spent by the trainer in BeginSave and AwaitStaged
   double busy_wait_seconds = 0;     // the part of the stall that waited for the save before
   double staging_wait_seconds = 0;  // the part that waited for the encoder, as staging was full
-  double staged_seconds = 0;        // from the start to the end of AwaitStaged
-  double durable_seconds = 0;       // from the start to the end of the commit. 0: not committed
+  double staged_seconds = 0;        // from the start of the save to the end of AwaitStaged
+  double durable_seconds = 0;       // from the start of the save to its commit. 0: not committed
   Compression compression = Compression::kAuto;  // the one that this save used
   // Warnings of SaveReport, and replicas that differ (ReplicaPolicy::kTakeLowest).
   std::vector<std::string> warnings{};
@@ -101,9 +101,10 @@ std::string ToString(const SaveStats& metrics);
 
 struct CheckpointerOptions {
   std::string run = "main";
-  // Bytes of host memory for chunks that changed and are not encoded yet. 0 = the smaller of the
-  // state and half of the free memory. When more bytes change in one step, AwaitStaged waits until
-  // the encoder has read the rest from the trainer's memory. SaveStats says how long.
+  // Bytes of host memory for chunks that changed and are not encoded yet. 0 = the size of the state
+  // or half of the free memory, whichever is smaller. When more bytes change in one step,
+  // AwaitStaged waits until the encoder has read the rest from the trainer's memory. SaveStats says
+  // how long.
   uint64_t staging_budget_bytes = 0;
   // Settings of the store. `num_threads` is the number of threads that save. Here 0 = half of the
   // cores, divided by local_ranks. A Restore uses all cores.
@@ -111,7 +112,7 @@ struct CheckpointerOptions {
   int local_ranks = 1;  // processes of this training on this machine
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
-  // Says what a save does if its step is the newest of the run already.
+  // Says what a save does if the newest step of the run has the same number.
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
@@ -123,15 +124,15 @@ struct CheckpointerOptions {
   std::vector<ReplicaRule> replicas;
   // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
   // seconds. It is tried again only if all chunks that changed were staged. The start of a save is
-  // tried again in the same way, and AwaitStaged waits for that. With many ranks, each rank tries
-  // again to store its own part while the others wait. If it still fails, the save fails on all
-  // ranks.
+  // tried again in the same way, and AwaitStaged waits for that. With many ranks, a rank that could
+  // not store its part tries again while the others wait. If its last try fails, the save fails on
+  // all ranks.
   int retries = 0;
   // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
   // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
-  // host is checked. A tensor that has changed in between fails the save by name, because
-  // AwaitStaged was called too late. Each of the two calls takes as long as a digest pass over that
-  // share. Tensors on devices are not checked.
+  // host is checked. If a tensor has changed in between, AwaitStaged was called too late. The save
+  // then fails, and the error names the tensor. Each of the two calls takes as long as a digest
+  // pass over that share. Tensors on devices are not checked.
   double check_staging = 0;
   // True: after a save has failed, each call that saves, restores or waits returns its error, and
   // so does Close. False: later saves go on. The error is in SaveStats, and Close returns it.
@@ -140,9 +141,9 @@ struct CheckpointerOptions {
   // stay.
   std::optional<RetentionPolicy> retention;
   // Called once for each save, when it has ended (durable or failed) and AwaitStaged has returned.
-  // A thread of the checkpointer calls it. Also called for each step that was skipped, on the
-  // thread that called BeginSave, perhaps at the same time. It must not call the checkpointer, and
-  // must not throw.
+  // A thread of the checkpointer calls it. It is also called for each step that was skipped, on the
+  // thread that called BeginSave. Both threads may call it at the same time. It must not call the
+  // checkpointer, and must not throw.
   std::function<void(const SaveStats&)> on_save;
 };
 
@@ -151,8 +152,8 @@ struct BeginOptions {
   // there are cores. It stores data uncompressed when encoding is estimated to take more than half
   // of the time left. Unset: no deadline.
   std::optional<std::chrono::steady_clock::time_point> deadline{};
-  // True: the caller calls AwaitStaged at once, as Save does. Chunks on devices are then copied
-  // within their device first, as far as that has staging memory.
+  // True: the caller calls AwaitStaged at once, as Save does. Chunks on a device are then first
+  // copied to the staging memory of that device, as far as there is room.
   bool waits_at_once = false;
 };
 
@@ -163,7 +164,7 @@ class AsyncCheckpointer {
   // OpenGroupCheckpointer opens. kUnavailable: the system gives no more threads.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
-  // Closes. Prints an error that no call has returned to standard error.
+  // Calls Close. If there is an error that no call has returned, prints it to standard error.
   virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
   AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;
@@ -181,7 +182,8 @@ class AsyncCheckpointer {
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
   // the checkpointer is closed. No save is started then.
   //
-  // Two errors come from the AwaitStaged of this save, once, and nothing is saved.
+  // AwaitStaged, not BeginSave, returns the next two errors of this save. It returns them once, and
+  // nothing is saved.
   // kFailedPrecondition: the run has a later step. kAlreadyExists: the run has this step, and
   // on_existing is kError.
   //
@@ -190,8 +192,8 @@ class AsyncCheckpointer {
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // Every call that waits for a save also does this. A save commits only after AwaitStaged. An
-  // error is that of the save, or of an earlier save (failure_is_fatal).
+  // Other calls that wait for a save, except BeginSave, call AwaitStaged first. A save commits only
+  // after AwaitStaged. An error is that of the save, or of an earlier save (failure_is_fatal).
   virtual Status AwaitStaged() = 0;
   // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
   // has started, and AwaitStaged has not been called for it. The chunks that were copied may then

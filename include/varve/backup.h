@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BackUp makes a consistent copy of a store. A writer may be at work meanwhile, and need not help.
+// BackUp makes a consistent copy of a store. A writer may go on meanwhile. It takes no part in the
+// copy.
 //
 //   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
 //   if (!report.ok()) return report.status();
@@ -39,10 +40,10 @@ struct BackupReport {
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
 // earlier copy up to date. Takes no lock on the store and writes nothing to it. An earlier copy
-// stays as it was until one rename at the end, which makes it the new copy. So an error and a crash
-// leave either the earlier or the new copy. If a table file has other bytes than that of the
-// earlier copy, one of the two is damaged. The store's never replaces the copy's unless it is sound
-// and the copy's is not.
+// stays as it was until one rename at the end, which makes it the new copy. So after an error or a
+// crash, either the earlier or the new copy is there. If a file of the store differs from the file
+// of that name in the earlier copy, both are verified. The store's file replaces the copy's file
+// only if the store's file is sound and the copy's file is damaged or lost.
 //
 // Thread rule: any thread. One call at a time for each destination.
 //

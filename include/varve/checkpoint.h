@@ -66,8 +66,9 @@ struct CodecUse {
 
 // Counts the planes that one coder has encoded: "raw", "zstd", "sparse" and others. A frame is
 // split into planes, such as the low and the high bytes of its elements (docs/frame.md). The coder
-// "header" stands for the other bytes of frames. "unknown" stands for whole frames of a varve that
-// did not count coders. The rows of all coders add up to all bytes of the frames.
+// "header" stands for the other bytes of frames. "unknown" stands for whole frames that were saved
+// by a version of varve that did not count coders. The rows of all coders add up to all bytes of
+// the frames.
 struct CoderUse {
   std::string coder;
   uint64_t num_planes = 0;
@@ -83,8 +84,8 @@ struct SaveReport {
   uint64_t new_bytes = 0;
   uint64_t stored_bytes = 0;
   std::chrono::duration<double> elapsed{};  // from Begin to the end of Commit
-  std::vector<CodecUse> by_codec;           // the chunks that it wrote, by prediction
-  std::vector<CoderUse> by_coder;           // the chunks that it wrote, by coder
+  std::vector<CodecUse> by_codec;           // the chunks that Commit wrote, a row for each codec
+  std::vector<CoderUse> by_coder;           // the same chunks, a row for each coder
   // Records of the parent step that could not be read. The save stored their chunks anew, so its
   // own step is complete.
   std::vector<std::string> warnings{};
@@ -252,7 +253,7 @@ class CheckpointReader {
   CheckpointReader() = default;
 
  private:
-  // For varve itself: this reader, if it is one of its own.
+  // For varve itself. Returns null for a reader of a class that varve does not know.
   friend class internal::ShardedReader;
   virtual const internal::ShardedReader* AsSharded() const { return nullptr; }
 };

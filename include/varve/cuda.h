@@ -6,11 +6,11 @@
 //                          varve::CudaTensorSource::Create({.streams = {{0, stream}}}));
 //   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt", {.devices = source}));
 //   state.tensors.push_back({{.name = "wte", .shape = {V, C}}, wte, /*device=*/0});
-//   VARVE_RETURN_IF_ERROR(ckpt->Prewarm(state));  // takes all memory, on the devices and pinned
+//   VARVE_RETURN_IF_ERROR(ckpt->Prewarm(state));  // takes the memory that saves need
 //   ...
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
 //   ForwardAndBackward(stream);
-//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // as a rule at once, too
+//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // usually returns at once, too
 //   OptimizerStep(stream);                        // comes after the reads of the save
 //
 // The contract is about streams instead of threads. At BeginSave, work that writes the tensors must

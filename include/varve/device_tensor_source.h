@@ -47,7 +47,8 @@ class DeviceTensorSource {
     std::byte* to = nullptr;  // memory of the host, as large as the chunk
   };
 
-  // The checkpointer shares the source. After its Close it calls no function of the source.
+  // The checkpointer shares the source. After AsyncCheckpointer::Close the checkpointer calls no
+  // function of the source.
   virtual ~DeviceTensorSource() = default;
   DeviceTensorSource(const DeviceTensorSource&) = delete;
   DeviceTensorSource& operator=(const DeviceTensorSource&) = delete;
@@ -56,8 +57,8 @@ class DeviceTensorSource {
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
   // Allocates the memory that a save of `chunks` needs. Pins `host`, to which CopyToHost will copy,
-  // and unpins the range that was pinned before. That range is still allocated. `host` may be
-  // empty. kUnavailable: not enough memory.
+  // and unpins the range that was pinned before. The caller frees that range only after this call.
+  // `host` may be empty. kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.
@@ -100,8 +101,8 @@ class DeviceTensorSource {
   // this has returned.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
   // Returns memory of the host that Write copies from at full speed. The source owns it, and one
-  // load at a time uses it. A load fills one half while the other is being written to devices. It
-  // writes pieces larger than a half from other memory. It may be empty.
+  // load at a time uses it. A load fills one half while the other is being written to devices. The
+  // load writes pieces larger than a half from other memory. The bounce memory may be empty.
   virtual std::span<std::byte> bounce() = 0;
   // Starts to copy to a device. The copy is ordered before all work that is added to the device's
   // stream later. `from` stays unchanged until AwaitWrites of the same half, 0 or 1, has returned.

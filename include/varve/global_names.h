@@ -23,8 +23,8 @@
 namespace varve {
 
 // Says how layers are divided among pipeline stages. The layers are cut into stages * chunks
-// consecutive pieces. The first layers % pieces of them have one layer more. Piece number
-// chunk * stages + stage is that chunk of that stage.
+// consecutive pieces. The first `layers % pieces` pieces have one layer more than the others. Chunk
+// c of stage s is piece number c * stages + s.
 struct Pipeline {
   int64_t layers = 0;
   int64_t stages = 1;
@@ -33,8 +33,8 @@ struct Pipeline {
 // The place of a layer. All numbers count from 0.
 struct PipelinePlace {
   int64_t stage = 0;
-  int64_t chunk = 0;  // of the stage
-  int64_t layer = 0;  // of the chunk
+  int64_t chunk = 0;  // within the stage
+  int64_t layer = 0;  // within the chunk
   bool operator==(const PipelinePlace&) const = default;
 };
 
@@ -63,10 +63,10 @@ class GlobalNames {
 
   // Returns the global name: numbers are replaced, and the names of torch's wrappers are removed.
   // Removed are the components "_orig_mod", "_fsdp_wrapped_module" and "_checkpoint_wrapped_module"
-  // anywhere, and all components "module" at the front of the name. "module" is also removed behind
-  // a kind of optimizer state at the front: exp_avg, exp_avg_sq, max_exp_avg_sq, momentum,
-  // momentum_buffer, master, fp32_param or main_param. "optimizer." or "optimizer.state." may come
-  // before the kind.
+  // anywhere, and all components "module" at the front of the name. If the name starts with a kind
+  // of optimizer state, "module" is also removed right behind this kind. The kinds are exp_avg,
+  // exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param and main_param.
+  // "optimizer." or "optimizer.state." may come before the kind.
   //
   // nullopt: a component begins with "__pp". InfiniTrain gives such names to modules that also have
   // names of their own. kInvalidArgument names the number that is not in `numbers`.

@@ -42,13 +42,15 @@ struct TensorDiff {
   uint64_t num_chunks = 0;
   uint64_t changed_chunks = 0;
   uint64_t changed_bytes = 0;  // raw bytes of the changed chunks, in the later checkpoint
-  // Set when DiffOptions::values is set, not reshaped, and elements are whole bytes.
+  // Set if DiffOptions::values is true, `reshaped` is false, and the dtype has at least one byte
+  // for each element.
   std::optional<ValueDiff> values;
 };
 
 // Lists the tensors of two checkpoints, ordered by name, then shard. A tensor of which one shard
-// has changed is not in `unchanged`. A tensor that the two checkpoints cut into other shards is
-// compared as one global tensor. Its chunks are then pieces with as many elements as a chunk has.
+// has changed is not in `unchanged`. A tensor that the two checkpoints cut in different ways is
+// compared as one global tensor. TensorDiff then counts pieces of the global tensor, which have as
+// many elements as a chunk has.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;

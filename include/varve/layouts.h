@@ -55,8 +55,8 @@ Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group);
 struct Placement {
   RankOf mesh;                         // the rank's coordinate on this dimension
   std::optional<size_t> shard_axis{};  // Shard(axis), or unset = Replicate()
-  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. It comes before the
-  // other placements in the mesh, but cuts after them.
+  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. Its mesh dimension
+  // comes before the others, but its cut is made after theirs.
   bool is_strided = false;
 };
 // Places a tensor on a device mesh. `placements` are in the order of the mesh's dimensions. Each
@@ -162,7 +162,8 @@ Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_
 // The buffer of one parameter group in DeepSpeed's ZeRO stages 1 and 2 and its BF16 optimizer. It
 // has the parameters in their order, and padding at the end to a multiple of 2 * ranks
 // (flatten_dense_tensors_aligned with nccl_start_alignment_factor, in
-// deepspeed/runtime/zero/stage_1_and_2.py). With round_robin_gradients, `sizes` are in that order.
+// deepspeed/runtime/zero/stage_1_and_2.py). With round_robin_gradients, `sizes` are in the order
+// into which that option puts the parameters.
 Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
 // modules, and padding at the end to a multiple of the ranks. A shared parameter occurs once. With

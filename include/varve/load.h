@@ -93,9 +93,9 @@ struct LoadOptions {
   // False: the trainer progress and the items are not loaded, as for fine-tuning.
   bool trainer_state = true;
   // Globs of target names ('*' is any run of characters). A tensor that they leave out is not
-  // loaded, and is neither missing nor unexpected. No include = everything. There is one exception:
-  // a master that is left out, by these or by `optimizer`, is made from its weight if the weight is
-  // loaded. Otherwise the next optimizer step would undo the load.
+  // loaded, and is neither missing nor unexpected. No include = everything. There is one exception.
+  // If a weight is loaded, and its master is left out by the globs or by `optimizer`, the master is
+  // made from the weight. Otherwise the next optimizer step would undo the load.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   NameMap rename;
@@ -111,9 +111,9 @@ struct LoadOptions {
   // rank 3 alone. Other ranks ignore it. Unset: such a tensor is loaded under its full name, like
   // any other. OpenGroupCheckpointer and TrainerHooks set this.
   std::optional<uint32_t> rank{};
-  // True on any rank: in a Restore by many ranks, a chunk that several ranks need is read by one of
-  // them, which sends it to the others. Use it when the storage is slower than the network between
-  // the ranks. A load by one rank ignores it.
+  // True: in a Restore by many ranks, a chunk that several ranks need is read by one of them, which
+  // sends it to the others. It is enough that one rank sets this. Use it when the storage is slower
+  // than the network between the ranks. A load by one rank ignores it.
   bool exchange = false;
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   // AsyncCheckpointer::Restore and TrainerHooks use that of the checkpointer.
@@ -143,9 +143,9 @@ struct LoadReport {
 //
 // If the checkpoint lacks a weight and has its master, the weight is made by rounding the master.
 // If it lacks a master and has its weight, the master is made by widening the weight. Tied tensors
-// of the target are read once. The checkpoint may have some of their names only, and its tensors of
-// these names must be equal. Tensors of the target that share memory without being tied may get the
-// values of any of them.
+// of the target are read once. The checkpoint may lack some of their names. Its tensors under the
+// other names must have equal values. If tensors of the target share memory without being tied, the
+// memory may get the values of any one of them.
 //
 // A load uses all cores. Strided and converted tensors take up to 64 MiB of scratch memory.
 //

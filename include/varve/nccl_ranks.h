@@ -7,10 +7,10 @@
 //   VARVE_ASSIGN_OR_RETURN(const auto host, varve::SocketRanks(options));
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::NcclRanks(host.get(), {.device = local_rank}));
 //
-// NCCL does not know lengths, and does not say which rank is missing. So in each call the ranks
-// first agree on the call over another RankGroup, the host group. An error names the ranks that
-// make another call or are gone. Only the bytes of Broadcast and AllToAll go over NCCL. All ranks
-// must run the same program.
+// A receiver in NCCL must know the length of a message beforehand, and NCCL does not say which rank
+// is missing. So in each call the ranks first agree on the call over another RankGroup, the host
+// group. An error names the ranks that make another call or are gone. Only the bytes of Broadcast
+// and AllToAll go over NCCL. All ranks must run the same program.
 #pragma once
 
 #include <chrono>
@@ -24,12 +24,12 @@ namespace varve {
 struct NcclOptions {
   // The CUDA device of this rank. Each rank has its own device.
   int device = 0;
-  // The bytes of one piece. NCCL moves a piece while the one before it is copied. It is the same on
-  // all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of pinned host
-  // memory when it is made.
+  // The bytes of one piece. NCCL moves a piece while the one before it is copied. `piece_bytes` is
+  // the same on all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of
+  // pinned host memory when it is made.
   size_t piece_bytes = size_t{4} << 20;
-  // How long a call waits for NCCL while nothing arrives. For other ranks it waits as long as
-  // `host` did when the group was made.
+  // How long a call waits for NCCL while nothing arrives. A call waits for other ranks as long as
+  // calls of `host` did when this group was made.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 

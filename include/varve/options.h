@@ -12,7 +12,7 @@
 
 namespace varve {
 
-// Says how much work the encoder does. Lossless in every mode. A reader needs no setting.
+// Says how much work the encoder does. Every mode is lossless. A reader needs no setting.
 // A keyframe is a chunk encoded by itself. A delta is encoded against the chunk of an earlier step.
 enum class Compression {
   kAuto,  // stores the smaller of keyframe and delta
@@ -29,11 +29,11 @@ struct StoreOptions {
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
   // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. When a
-  // chain has this many deltas (1 to 63), the next delta is against the keyframe, which starts a
-  // new chain.
+  // chain has this many deltas (1 to 63), the next delta is made against the keyframe, and the two
+  // start a new chain.
   int max_delta_depth = 8;
-  // The same happens when reading a chain would decode more encoded bytes than this many times
-  // those of its keyframe.
+  // The next delta is also made against the keyframe when the chain would otherwise have more
+  // encoded bytes than this number times the encoded bytes of its keyframe.
   double max_path_ratio = 2.0;
 };
 
@@ -91,16 +91,17 @@ struct DropOptions {
 };
 
 struct ReclaimOptions {
-  // True: rewrites every file that holds a dead chunk. False: rewrites the files that hold the
-  // largest share of dead chunks, as long as it copies no more bytes than it frees, and 16 MiB
-  // more. Files of which less than an eighth is dead stay.
+  // True: rewrites every file that holds a dead chunk. False: rewrites files in the order of their
+  // share of dead chunks, the largest first. It copies at most 16 MiB more than it frees. Files of
+  // which less than an eighth is dead stay.
   bool all = false;
 };
 
 struct CheckOptions {
   // True: reads and decodes every chunk and compares its digest. False: checks structure only.
   bool read_data = false;
-  // With read_data: the share of the chunks that are read, in (0, 1]. Each check picks others.
+  // With read_data: the share of the chunks that are read, in (0, 1]. Each check picks them at
+  // random.
   double read_data_fraction = 1.0;
   Progress progress;
 };

@@ -87,8 +87,9 @@ inline constexpr std::chrono::milliseconds kSaysItWaitsAfter = std::chrono::seco
 std::vector<std::unique_ptr<RankGroup>> ThreadRanks(
     int size, std::chrono::milliseconds timeout = kDefaultRankTimeout);
 
-// Options of a group of processes in which each process has a TCP connection to each other. A
-// closed connection shows that a rank has died. The timeout shows that its machine has vanished.
+// Options of a group of processes in which any two processes have a TCP connection. A closed
+// connection shows that a rank has died. If the machine of a rank vanishes, only the timeout shows
+// it.
 // Nothing is encrypted, so use it on trusted networks only, as with NCCL and MPI.
 struct SocketRanksOptions {
   int rank = 0;

@@ -65,9 +65,9 @@ struct SubmitReport {
   DropReport drop;  // set for a DropRequest that was applied
 };
 
-// Applies `request` to the store in `path` and returns when it is durable. Errors are those of the
-// function of Store. kAborted: a writer did not answer in time, and may still apply the request.
-// kNotFound: also when there is no store.
+// Applies `request` to the store in `path`. Returns when the change is durable, unless there is a
+// writer and `wait` is false. Errors are those of the function of Store. kAborted: a writer did not
+// answer in time, and may still apply the request. kNotFound: also when there is no store.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

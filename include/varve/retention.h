@@ -33,13 +33,13 @@ struct KeepBest {
 };
 
 // Says which checkpoints of a run stay: those that any rule keeps. A rule that is 0 or empty keeps
-// none. No step is kept because later steps have deltas against it. Its chunks stay as long as
-// these deltas need them, by their reference counts.
+// none. A step may be dropped even if later steps have deltas against it. The chunks that these
+// deltas need stay in the store until no step needs them.
 struct RetentionPolicy {
   uint64_t keep_last = 0;   // keeps this many steps with the highest numbers
   uint64_t keep_every = 0;  // keeps steps whose number is a multiple of this one
   std::vector<KeepBest> keep_best;
-  std::chrono::seconds keep_within{0};  // keeps steps saved this long before the newest, or less
+  std::chrono::seconds keep_within{0};  // keeps steps saved at most this long before the newest
   std::vector<std::string> keep_tags;   // keeps steps that have one of these tags. "*" = any tag
 
   bool empty() const;  // no rule is set

@@ -56,8 +56,9 @@ struct ShardLayout {
     return Whole(std::span<const int64_t>(shape.begin(), shape.size()));
   }
 
-  // ProductShape is the length of each segment list. LocalShape is the shape of the shard.
-  // Precondition of these and all functions below: ValidateLayout returns Ok.
+  // ProductShape is the sum of the segment lengths on each axis. LocalShape is the shape of the
+  // shard. Precondition of these and the functions below, except ValidateLayout: the layout is
+  // valid.
   std::vector<int64_t> ProductShape() const;
   std::vector<int64_t> LocalShape() const;
   // NumLocal is the number of elements of the shard. NumHeld is the number without padding.

@@ -24,7 +24,8 @@ enum class StatusCode {
   kLocked,   // another process or another Store has the store open for writing
   // A device or library (CUDA, MPI), a rank of a group, memory or a thread cannot be had.
   kUnavailable,
-  // The state does not allow the call: the writer has committed, the step is a base in use.
+  // The state does not allow the call: e.g. the writer has committed, or a save in progress is
+  // based on the step.
   kFailedPrecondition,
   kAborted,  // the operation was given up. Nothing of it is visible, unless the message says so
 };

@@ -10,7 +10,7 @@
 //   VARVE_RETURN_IF_ERROR(store->Drop(old).status());
 //
 // This header includes all that a user of a store needs, and nothing of the hooks (varve/hooks.h).
-// It does not include varve/group.h, for stores of many ranks, and varve/request.h, for changes
+// It includes neither varve/group.h, for stores of many ranks, nor varve/request.h, for changes
 // from another process.
 //
 // Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
@@ -59,7 +59,7 @@ struct RunInfo {
 // Says what a reclaim did. A dead chunk is one that no checkpoint uses.
 struct ReclaimReport {
   uint64_t freed_bytes = 0;        // encoded bytes of dead chunks that were removed from the disk
-  uint64_t rewritten_bytes = 0;    // bytes of live chunks that shared a file with them, copied
+  uint64_t rewritten_bytes = 0;    // bytes of live chunks copied out of files with dead ones
   uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
   uint64_t disk_bytes_before = 0;  // that the file system has allocated to the store
   uint64_t disk_bytes_after = 0;
@@ -81,8 +81,9 @@ struct DropForecast {
   // Bytes of dead chunks that this reclaim would leave, because too much of their files is alive.
   // They come back after later drops, or by Reclaim with `all`.
   uint64_t freed_later = 0;
-  // Records that cannot be read. The chunks that they name stay, as in a drop. If it is therefore
-  // unknown what lives in a file, the file stays, and its space is in neither number.
+  // Records that cannot be read. The chunks that they name stay, as in a drop. If varve therefore
+  // cannot tell which chunks of a file are dead, the file stays, and its space is in neither
+  // number.
   std::vector<std::string> warnings{};
 };
 
@@ -114,8 +115,8 @@ struct StoreStats {
   uint64_t pending_bytes = 0;  // encoded bytes of dead chunks that are still on disk
   uint64_t disk_bytes = 0;     // bytes that the file system has allocated to the store
   uint64_t num_files = 0;
-  std::vector<CodecUse> by_codec;  // the live chunks by prediction
-  std::vector<CoderUse> by_coder;  // the live chunks by coder
+  std::vector<CodecUse> by_codec;  // the live chunks, a row for each codec
+  std::vector<CoderUse> by_coder;  // the live chunks, a row for each coder
   // Records that cannot be read. The numbers leave out what these records count.
   std::vector<std::string> warnings{};
 };
@@ -126,8 +127,8 @@ class Store {
   Store& operator=(const Store&) = delete;
   virtual ~Store() = default;  // waits for background work. What was committed is safe
 
-  // Makes an empty store in `path`. The folder may be missing, or be empty, or hold what a Create
-  // that was cut short has left. kAlreadyExists: there is a store, or the root of a group.
+  // Makes an empty store in `path`. The folder may be missing or empty, or may hold the remains of
+  // a Create that was interrupted. kAlreadyExists: there is a store, or the root of a group.
   // kFailedPrecondition: the folder holds something else. kLocked: another process is making a
   // store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
@@ -141,9 +142,9 @@ class Store {
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
   // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on
-  // a read-only mount. A new commit becomes visible when a call looks for something that it does
-  // not find, and otherwise within about 10 s. Calls that change the store return
-  // kFailedPrecondition.
+  // a read-only mount. A call that does not find what it looks for catches up with new commits and
+  // looks again. In any case new commits become visible within about 10 s. Calls that change the
+  // store return kFailedPrecondition.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
@@ -208,8 +209,8 @@ class Store {
   // Returns the encoded bytes of the chunks that only these checkpoints use. A drop of all of them
   // gives back as much, at once or by a later reclaim. Changes nothing. kNotFound: as Drop.
   virtual Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const = 0;
-  // Says which of these bytes a drop would give back at once, and which later. Changes nothing.
-  // Saves and drops that come before the drop may change the answer.
+  // Says how many bytes the reclaim after a drop would give back at once, and how many would come
+  // back later. Changes nothing. Saves and drops that come before the drop may change the answer.
   virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints. Chunks that other checkpoints use stay. Each step is dropped atomically. A
   // forked run that has no step left is removed. A drop works on a full disk. All ids are checked

@@ -108,7 +108,7 @@ struct TensorView {
   std::string_view name{};
   DType dtype = DType::kF32;
   std::span<const int64_t> shape{};
-  const void* data = nullptr;  // first element. May be null without elements
+  const void* data = nullptr;  // the first element. May be null if the tensor has no elements
   // The distance between neighbours on each axis, in elements, as in PyTorch (NumPy counts bytes).
   // A stride may be zero or negative. Empty = dense row-major. Types of less than a byte must be
   // dense.

@@ -6,18 +6,18 @@
 //   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // loads
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
 //     ForwardAndBackward();
-//     VARVE_RETURN_IF_ERROR(hooks->BeforeOptimizerStep());  // what is being saved has been copied
+//     VARVE_RETURN_IF_ERROR(hooks->BeforeOptimizerStep());  // waits until the tensors may change
 //     OptimizerStep();
 //     state.trainer.global_step = step;
 //     VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
-//     if (stop) break;                          // it has saved if that was due
+//     if (stop) break;                          // a save that was due is durable
 //   }
 //   return hooks->Finish();                     // the last save is durable, or the error is here
 //
-// With many ranks, every call is collective and returns the same result on all ranks. When ranks
-// fail, all of them return the error of the lowest of these ranks. Rank 0 decides when to save,
-// when to stop and which step is loaded. A signal to any rank stops all ranks at the same step,
-// with a save. Some flags must be the same on all ranks: --run, --finetune, --no-save-optim,
+// With many ranks, every call is collective and returns the same result on all ranks. When one or
+// more ranks fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
+// to save, when to stop and which step is loaded. A signal to any rank stops all ranks at the same
+// step, with a save. Some flags must be the same on all ranks: --run, --finetune, --no-save-optim,
 // --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save and --load are
 // given.
 //
@@ -66,8 +66,8 @@ class TrainerHooks {
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective, so a rank that has failed does not wait for the others. Prints
-  // an error that no call has returned to standard error.
+  // As Finish, but not collective, so a rank that has failed does not wait for the others. If there
+  // is an error that no call has returned, prints it to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
@@ -90,7 +90,8 @@ class TrainerHooks {
   // 0, or kPreemptedExitCode after a signal.
   int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
 
-  // Waits for the last save and closes the store. Returns an error that no call has returned yet.
+  // Waits for the last save and closes the store. Returns the error of the first save that failed,
+  // even if an earlier call has returned it.
   virtual Status Finish() = 0;
 
   // The checkpointer that the hooks use and own. Null without --save.

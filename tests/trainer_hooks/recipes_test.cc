@@ -7,7 +7,7 @@ namespace varve::internal::testing {
 namespace {
 
 // moments[i] is the optimizer's state of params[i], cut and placed as the parameter is. `params` is
-// a copy, as it may be the list that grows here.
+// passed by value, because the caller may pass state->tensors, which grows here.
 void AddMoments(std::vector<varve::StateTensor> params, const std::vector<float*>& moments,
                 varve::TrainingState* state) {
   for (size_t i = 0; i < params.size(); ++i) {
@@ -25,7 +25,7 @@ void AddMoments(std::vector<varve::StateTensor> params, const std::vector<float*
 varve::Status EndTraining(uint64_t step, uint64_t last_saved, const varve::TrainingState& state,
                           varve::AsyncCheckpointer* checkpointer) {
   if (step != last_saved) VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());
-  return checkpointer->Close();  // durable, or the error is here; only now may the tensors go
+  return checkpointer->Close();  // durable if ok. Free the tensors only after this call
 }
 
 class RecipesTest : public StoreTest {};
