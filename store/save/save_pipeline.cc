@@ -14,7 +14,7 @@
 #include "codec/predict/rounded_copy.h"
 #include "store/db/cursor.h"
 #include "store/db/reference_counts.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 
@@ -315,8 +315,9 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
   } else {
     const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
     piece->gathered.resize(bytes);
-    Gather(t.shape, t.strides(), t.bytes(), offset / element_bytes, bytes / element_bytes,
-           element_bytes, piece->gathered.data());
+    Strides(t.shape, t.strides())
+        .Gather(t.bytes(), element_bytes, static_cast<int64_t>(offset / element_bytes),
+                piece->gathered);
     piece->raw = piece->gathered;
   }
   return Status::Ok();

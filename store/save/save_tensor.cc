@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 

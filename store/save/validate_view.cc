@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/util.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 #include "store/shards/overlap.h"
 
 namespace varve::internal {

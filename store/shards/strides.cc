@@ -5,6 +5,16 @@
 
 namespace varve::internal {
 
+bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides) {
+  if (strides.empty()) return true;
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != stride) return false;
+    stride *= shape[i];
+  }
+  return true;
+}
+
 Strides::Strides(std::span<const int64_t> shape, std::span<const int64_t> strides)
     : axes_(JoinAxes(shape, strides)) {}
 

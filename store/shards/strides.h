@@ -14,6 +14,9 @@
 
 namespace varve::internal {
 
+// True when these strides, in elements, are those of dense row-major order. Empty means dense.
+bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides);
+
 // The axes of a tensor. Axes that can be walked as one are joined, so that equal places have equal
 // strides, however they are written.
 class Strides {

@@ -5,7 +5,7 @@
 #include <new>
 #include <vector>
 
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 #include "store/shards/overlap.h"
 
 namespace varve::internal {
@@ -39,6 +39,7 @@ void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
   const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
   const auto* const data = static_cast<const std::byte*>(tensor.data);
   const bool is_dense = IsDense(tensor.shape, tensor.strides);
+  const Strides strides(tensor.shape, tensor.strides);
   for (uint64_t done = 0; done < run.length;) {
     const uint64_t first = run.source + done;
     const uint64_t count = std::min(run.length - done, kBufferBytes / element_bytes);
@@ -46,7 +47,8 @@ void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
     if (is_dense) {
       std::copy_n(data + first * element_bytes, count * element_bytes, out);
     } else {
-      Gather(tensor.shape, tensor.strides, data, first, count, element_bytes, out);
+      strides.Gather(data, element_bytes, static_cast<int64_t>(first),
+                     {out, count * element_bytes});
     }
     done += count;
   }

@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "base/glob.h"
 #include "base/util.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 #include "trainer_hooks/save/device_places.h"
 
 namespace varve::internal {
@@ -108,8 +108,9 @@ Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
   const uint64_t first = chunk * kChunkElements;
   const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
   gathered->resize(count * element_bytes);
-  Gather(tensor.shape, tensor.strides, static_cast<const std::byte*>(tensor.data), first, count,
-         element_bytes, gathered->data());
+  Strides(tensor.shape, tensor.strides)
+      .Gather(static_cast<const std::byte*>(tensor.data), element_bytes,
+              static_cast<int64_t>(first), *gathered);
   return ComputeDigest(kSeed, *gathered);
 }
 

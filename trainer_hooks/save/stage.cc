@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "codec/planes/copy_kernel.h"
 #include "store/save/save_session.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 
@@ -35,11 +35,11 @@ struct Stage::Memory {
   std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const {
     if (tensor->strides.empty()) return Bytes(i);
     const auto* data = static_cast<const std::byte*>(tensor->data);
-    const uint64_t size = ChunkBytes(i);
     const auto element_bytes = static_cast<size_t>(DTypeBits(tensor->dtype)) / 8;
-    gathered->resize(size);
-    Gather(tensor->shape, tensor->strides, data, i * chunk_bytes / element_bytes,
-           size / element_bytes, element_bytes, gathered->data());
+    gathered->resize(ChunkBytes(i));
+    Strides(tensor->shape, tensor->strides)
+        .Gather(data, element_bytes, static_cast<int64_t>(i * chunk_bytes / element_bytes),
+                *gathered);
     return *gathered;
   }
 

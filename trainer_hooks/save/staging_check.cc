@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "store/save/chunk_source.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 
@@ -57,7 +57,8 @@ Digest StagingCheck::DigestOf(const Chunk& chunk) const {
     return ComputeDigest(kSeed, {data + first * bits / 8, (count * bits + 7) / 8});
   }
   std::vector<std::byte> gathered(count * bits / 8);
-  Gather(tensor.shape, tensor.strides, data, first, count, bits / 8, gathered.data());
+  Strides(tensor.shape, tensor.strides)
+      .Gather(data, bits / 8, static_cast<int64_t>(first), gathered);
   return ComputeDigest(kSeed, gathered);
 }
 

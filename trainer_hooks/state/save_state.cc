@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 #include "trainer_hooks/state/state_shards.h"
 
 namespace varve::internal {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "store/save/validate_view.h"
-#include "store/shards/gather.h"
+#include "store/shards/strides.h"
 #include "trainer_hooks/state/item_name.h"
 #include "trainer_hooks/state/state_shards.h"
 #include "varve/checkpoint.h"
