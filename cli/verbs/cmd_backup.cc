@@ -62,10 +62,10 @@ constexpr char kNotes[] =
     R"(The store may be in use, also for writing: the copy is a state that it had at
 some moment during the call, and it is checked before it replaces an earlier
 copy: its records, and the checksums of all files that are new in it. With
---read-data every chunk is decoded, too. A store with a damaged file is not
-copied. The copy is a store like any other. Once it has been written to, it is
-not brought up to date any more: its own steps would be lost. The root of a
-group is not backed up; copy takes steps out of it.
+--read-data every chunk is decoded, too. A file that is damaged in the store is
+never copied. The copy is a store like any other. Once it has been written to,
+it is not brought up to date any more: its own steps would be lost. The root of
+a group is not backed up; copy takes steps out of it.
 
 JSON: destination steps copied_files copied_bytes total_bytes seconds)";
 
