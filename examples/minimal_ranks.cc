@@ -36,8 +36,7 @@ varve::Status Describe(int rank, int size, Model* model) {
 
 varve::Status Save(varve::RankGroup* ranks, Model* model) {
   varve::CheckpointerOptions options;
-  options.replicas = {
-      {"bias", varve::ReplicaPolicy::kMustBeEqual}};  // the default: saved once
+  options.replicas = {{"bias", varve::ReplicaPolicy::kMustBeEqual}};  // the default: saved once
   VARVE_ASSIGN_OR_RETURN(auto checkpointer, varve::OpenGroupCheckpointer("ckpt", ranks, options));
   VARVE_RETURN_IF_ERROR(checkpointer->Save(/*step=*/100, model->state).status());
   return checkpointer->Close();  // durable

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/util.h"
-#include "store/shards/strides.h"
 #include "store/shards/overlap.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 

@@ -5,8 +5,8 @@
 #include <new>
 #include <vector>
 
-#include "store/shards/strides.h"
 #include "store/shards/overlap.h"
+#include "store/shards/strides.h"
 
 namespace varve::internal {
 
