@@ -225,6 +225,13 @@ TEST_F(DamagedCountsTest, ASaveThatSaysWhatCannotBe) {
   ExpectGoesOn("save 2: says 4294967295 chunks and");
 }
 
+TEST_F(DamagedCountsTest, ASaveThatSaysTooManyLists) {
+  SaveRecord record = DecodeSaveRecord(Value(Family::kBirths, keys::Save(2))).value();
+  record.lists = UINT32_MAX;
+  Change(Family::kBirths, keys::Save(2), EncodeSaveRecord(record));
+  ExpectGoesOn("and 4294967295 lists, but what is on disk holds at most");
+}
+
 // The edge from a delta to its base: the base stays when the delta goes.
 TEST_F(DamagedCountsTest, MalformedEdges) {
   ASSERT_FALSE(Value(Family::kBirths, keys::SaveBlock(2, 0)).empty());

@@ -380,6 +380,22 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
       {.replicas = {{"wte", ReplicaPolicy::kTakeLowest}}});
 }
 
+// Elements of less than a byte are not compared without their padding.
+TEST_F(ReplicasTest, ReplicasOfNibblesMayDifferInPaddingAlone) {
+  ShardLayout layout = ShardLayout::Whole({5, 4});
+  layout.axes[0].push_back({.length = 1, .is_padding = true});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    std::vector<std::byte> bytes(12, std::byte{0x11});
+    bytes.back() = static_cast<std::byte>(rank);
+    TestTrainer trainer;
+    trainer.Add({.name = "wte", .dtype = DType::kF4, .shape = {6, 4}, .layout = layout}, bytes);
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                FailsWith(StatusCode::kInvalidArgument,
+                          "perhaps in their padding alone, which cannot be looked at without it"));
+    checkpointer->Close().IgnoreError();
+  });
+}
+
 // By rule padding does not count. Elements do, in dense tensors and in strided ones.
 TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
