@@ -95,6 +95,23 @@ class BenchTest(unittest.TestCase):
         for key in ("cpu", "cores", "memory_gib", "kernel", "file_system", "device"):
             self.assertTrue(document["machine"][key], key)
 
+    def test_two_builds_are_compared_pair_by_pair(self):
+        programs = Path(harness.program("store_bench")).parent
+        with harness.clean_folder() as folder:
+            done = subprocess.run(
+                [sys.executable, TABLE.with_name("compare.py"), programs, programs]
+                + ["--quick", "--rounds", "2", "--only", "digest/", "--dir", folder],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        # The same build twice: which is slower is chance.
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        self.assertRegex(
+            done.stdout, r"\| digest/pass \| [\d.]+ \| [\d.]+ \| [\d.]+ \([\d.]+ to [\d.]+\) \|"
+        )
+        self.assertIn("more than 3% slower: ", done.stdout)
+
     def test_a_row_is_judged_by_its_limit(self):
         counters = {"ratio": 1.15, "ms": 115, "pread_ms": 100}
         row = bench_table.ratio_row("what", "target", 1.15, counters, "pread_ms")
