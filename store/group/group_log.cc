@@ -9,6 +9,7 @@
 #include "store/group/group_log.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <thread>
@@ -23,13 +24,14 @@ namespace {
 constexpr int kReloadAttempts = 20;
 
 constexpr std::string_view kStatesFolder = "states";
+constexpr std::string_view kNewestName = "newest";
 
 std::string RecordName(uint64_t number) {
   return "record " + std::to_string(number) + " of the log";
 }
 
 // Names sort like the numbers.
-std::string StateNumber(uint64_t number) {
+std::string Digits(uint64_t number) {
   char digits[21];
   std::snprintf(digits, sizeof(digits), "%020llu", static_cast<unsigned long long>(number));
   return digits;
@@ -38,7 +40,19 @@ std::string StateNumber(uint64_t number) {
 // Names the file of a snapshot. Two processes that take the same snapshot write the same file.
 // Others do not meet.
 std::string StateName(uint64_t number, const Digest& digest) {
-  return std::string(kStatesFolder) + "/" + StateNumber(number) + "." + ToHex(digest);
+  return std::string(kStatesFolder) + "/" + Digits(number) + "." + ToHex(digest);
+}
+
+// A line of text: the number, and the digest of its digits.
+std::string NoteOf(uint64_t seed, uint64_t number) {
+  const std::string digits = Digits(number);
+  return digits + " " + ToHex(ComputeDigest(seed, AsBytes(digits))) + "\n";
+}
+
+// A reader misses none of these.
+bool IsOfASaveUnderWay(const RecordBody& body) {
+  return std::holds_alternative<BeginRecord>(body) ||
+         std::holds_alternative<PreparedRecord>(body) || std::holds_alternative<AbortRecord>(body);
 }
 
 }  // namespace
@@ -134,14 +148,21 @@ Status GroupLog::Reload() {
     if (done) return Status::Ok();
     Pause(&attempt, kUsualPace);
   }
-  if (!missing_.empty()) return Status::Corruption("file " + missing_ + " of the log is missing");
+  if (!missing_.empty()) return Status::Corruption(missing_);
   return Status::Corruption("the log has gaps: a record is missing that no snapshot makes up for");
 }
 
 // Returns false when a record was missing on the way.
 Result<bool> GroupLog::TryReload() {
   missing_.clear();
+  VARVE_ASSIGN_OR_RETURN(const uint64_t noted, NotedNewest());  // before the records
   VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
+  if (noted > (numbers.empty() ? 0 : numbers.back())) {
+    missing_ = RecordName(noted) + " is missing. The file " + std::string(kNewestName) +
+               " beside the records says that it was there. Bring the record back from a copy of " +
+               "the group. To go on without it, remove that file";
+    return false;
+  }
   if (numbers.empty()) {
     if (state_.next > 1) return false;
     state_ = GroupState{};
@@ -171,8 +192,26 @@ Result<bool> GroupLog::TryReload() {
   return true;
 }
 
+// Records have no gaps, so the loss of any but the newest is noticed without a note. Returns 0 when
+// there is no note. A note that a crash of its host has torn is none.
+Result<uint64_t> GroupLog::NotedNewest() const {
+  VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Get(kNewestName));
+  if (!bytes.has_value()) return uint64_t{0};
+  uint64_t number = 0;
+  std::from_chars(bytes->data(), bytes->data() + bytes->size(), number);
+  return *bytes == NoteOf(seed_, number) ? number : uint64_t{0};
+}
+
+// The newest known record is durable by now. Of two processes that note at the same time, the one
+// with the lower number may come last. Then the note says less than it could, and nothing wrong.
+Status GroupLog::NoteNewest() {
+  if (state_.version < kVersionOfSlots) return Status::Ok();
+  return log_->Put(kNewestName, NoteOf(seed_, state_.next - 1), /*durable=*/false);
+}
+
 Status GroupLog::Propose(const Proposal& propose) {
   const std::lock_guard lock(mutex_);
+  bool is_to_be_noted = false;
   for (int losses = 0;;) {
     VARVE_RETURN_IF_ERROR(RefreshLocked());
     VARVE_ASSIGN_OR_RETURN(const std::optional<GroupRecord> record, propose(state_));
@@ -180,8 +219,10 @@ Status GroupLog::Propose(const Proposal& propose) {
     const uint64_t number = state_.next;
     VARVE_RETURN_IF_ERROR(Append(*record));
     if (state_.next == number) PauseAfterLosses(++losses);
+    is_to_be_noted = is_to_be_noted || !IsOfASaveUnderWay(record->body);
   }
-  // The change is made. A snapshot that cannot be taken now is taken after a later change.
+  // The change is made. What fails now comes with a later change.
+  if (is_to_be_noted) NoteNewest().IgnoreError();
   TakeSnapshotIfDue().IgnoreError();
   return Status::Ok();
 }
@@ -238,7 +279,7 @@ Result<std::shared_ptr<const GroupState>> GroupLog::ReadSnapshot(uint64_t number
     const std::string name = StateName(number, record.file);
     VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Get(name));
     if (!bytes.has_value()) {
-      missing_ = name;
+      missing_ = "file " + name + " of the log is missing";
       return state;
     }
     if (ComputeDigest(seed_, AsBytes(*bytes)) != record.file) {
@@ -267,7 +308,7 @@ Status GroupLog::RemoveBelow(uint64_t number) {
   }
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> states, log_->Names(kStatesFolder));
   for (const std::string& name : states) {
-    if (name >= StateNumber(number)) continue;
+    if (name >= Digits(number)) continue;
     VARVE_RETURN_IF_ERROR(log_->Erase(std::string(kStatesFolder) + "/" + name));
   }
   return Status::Ok();

@@ -86,6 +86,8 @@ class GroupLog {
   Status ReadOn(size_t most, bool looks_back);
   Status Reload();
   Result<bool> TryReload();
+  Result<uint64_t> NotedNewest() const;
+  Status NoteNewest();
   Status ApplyBytes(uint64_t number, const std::string& bytes);
   Result<bool> IsBehind() const;
   Status Append(const GroupRecord& record);
@@ -104,7 +106,7 @@ class GroupLog {
   GroupState state_;
   std::string stamp_;                                  // of the last record in `state_` ...
   std::chrono::steady_clock::time_point looked_back_;  // ... and when it was last compared
-  std::string missing_;                                // the file that the last reload did not find
+  std::string missing_;                                // what the last reload did not find
 };
 
 template <typename T>

@@ -40,7 +40,7 @@ class RecordLog {
   // Removes a record. Ok when there is none.
   virtual Status Remove(uint64_t number) = 0;
 
-  // --- named files, in the folders `slots` and `states`: `name` is FOLDER/NAME ---
+  // --- named files: `name` is NAME, or FOLDER/NAME in the folders `slots` and `states` ---
 
   // Replaces a whole file. If `durable`, the file is durable when this returns.
   virtual Status Put(std::string_view name, std::string_view bytes, bool durable) = 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any one table file of the database is lost: an answer is whole, or an error that names the file."""
+"""Any one file of a store or of a group is lost: an answer is whole, or an error that names the file."""
 
 import random
 import subprocess
@@ -65,6 +65,63 @@ class LostFilesTest(unittest.TestCase):
             self.assertIn(table.name, check.stdout)
             saved.rename(table)
         harness.check(self.store)
+
+
+class LostGroupFilesTest(unittest.TestCase):
+    QUESTIONS = (
+        ["steps"],
+        ["runs"],
+        ["show", "good"],
+        ["ls", "1"],
+        ["ls", "4"],
+        ["get", "4", "layer 2/gewöhnlich", "--slice", ":9"],
+    )
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        self.root = self.folder / "root"
+        harness.run("group_worker", "save", self.root, 2, 4)
+        harness.varve(self.root, "tag", 2, "good")  # the newest record
+
+    def answer(self, question):
+        done = subprocess.run(
+            [harness.program("varve"), "-s", self.root, "--json", *question],
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout if done.returncode == 0 else None, done
+
+    def test_each_file_of_the_root(self):
+        whole = [self.answer(question)[0] for question in self.QUESTIONS]
+        self.assertNotIn(None, whole)
+        of_root = [path for path in self.root.rglob("*") if path.is_file()]
+        of_root = sorted(path for path in of_root if "members" not in path.parts)
+        newest = max(self.root.glob("log/0*"))
+        missed = set()
+        for lost in of_root:
+            saved = self.folder / "saved"
+            lost.rename(saved)
+            for question, expected in zip(self.QUESTIONS, whole, strict=True):
+                found, done = self.answer(question)
+                if found is None:
+                    missed.add(lost)
+                    codes = (harness.DAMAGED, harness.NO_STORE)
+                    self.assertIn(done.returncode, codes, (lost, question, done.stderr))
+                else:
+                    self.assertEqual(found, expected, (lost, question))
+            saved.rename(lost)
+        self.assertIn(newest, missed)
+        self.assertNotIn(self.root / "log" / "newest", missed)
+        harness.check(self.root)
+
+    def test_the_newest_record_is_named(self):
+        newest = max(self.root.glob("log/0*"))
+        newest.unlink()
+        said = harness.varve(self.root, "steps", expect=harness.DAMAGED).stderr
+        self.assertIn(f"record {int(newest.name)} of the log is missing", said)
+        self.assertIn("newest", said)
+        (self.root / "log" / "newest").unlink()  # what the message says to do
+        harness.varve(self.root, "steps")
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ void WriteGolden(const fs::path& root) {
   }
   // What has no meaning.
   for (const auto& entry : fs::directory_iterator(LogFolder(root))) {
-    if (!entry.is_regular_file()) continue;
+    if (!entry.is_regular_file() || entry.path().filename() == "newest") continue;
     if (std::stoull(entry.path().filename()) < NewestSnapshot(root)) fs::remove(entry.path());
   }
   for (const auto& entry : fs::directory_iterator(LogFolder(root) / "states")) {

@@ -22,6 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Optional;
+using ::testing::StartsWith;
 
 constexpr uint64_t kSeed = 7;
 
@@ -257,6 +259,54 @@ TEST_F(GroupLogTest, ADamagedSnapshotIsNamed) {
   GroupLog other = MakeLog();
   VARVE_ASSERT_OK(other.Refresh());
   EXPECT_EQ(EpochOf(other), GroupLog::kSnapshotInterval + 2);
+}
+
+// Records have no gaps. So without a note nothing would show that the last one is gone.
+TEST_F(GroupLogTest, TheLossOfTheNewestRecordIsNamed) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, GroupLog::kSnapshotInterval + 7);
+  const uint64_t newest = log.With([](const GroupState& state) { return state.next; }) - 1;
+  const fs::path note = folder_.path() / "newest";
+  const auto refreshed = [&] { return MakeLog().Refresh(); };
+  VARVE_ASSERT_OK(refreshed());
+  const auto records = MakeRecordLog();
+  const std::string bytes = records->Read(newest).value().value();
+  VARVE_ASSERT_OK(records->Remove(newest));
+  EXPECT_THAT(refreshed(), FailsWith(StatusCode::kCorruption, "record " + std::to_string(newest) +
+                                                                  " of the log is missing"));
+  fs::copy_file(note, folder_.path() / "kept");
+  fs::remove(note);  // what the message says to do
+  VARVE_EXPECT_OK(refreshed());
+  fs::rename(folder_.path() / "kept", note);
+  ASSERT_EQ(records->Create(newest, bytes).value(), CreateOutcome::kOk);
+  VARVE_EXPECT_OK(refreshed());
+  fs::resize_file(note, 7);  // as a crash of the host may leave it
+  VARVE_EXPECT_OK(refreshed());
+}
+
+TEST_F(GroupLogTest, AllRecordsAreNoticedWhenTheyAreGone) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  const auto records = MakeRecordLog();
+  for (const uint64_t number : records->List(1).value()) VARVE_ASSERT_OK(records->Remove(number));
+  EXPECT_THAT(MakeLog().Refresh(),
+              FailsWith(StatusCode::kCorruption, "record 3 of the log is missing"));
+}
+
+// The format of the note. A group of an earlier version has none.
+TEST_F(GroupLogTest, TheNewestRecordIsNoted) {
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 2);
+  EXPECT_EQ(MakeRecordLog()->Get("newest").value(),
+            "00000000000000000002 847e0b7988347a7c14502938d13ceab5\n");
+  bool done = false;
+  VARVE_ASSERT_OK(log.Propose([&](const GroupState&) -> Result<std::optional<GroupRecord>> {
+    if (std::exchange(done, true)) return std::optional<GroupRecord>();
+    return std::optional(GroupRecord{{}, BeginRecord{.attempt = 1, .id = {"main", 1}}});
+  }));
+  EXPECT_EQ(MakeRecordLog()->List(1).value().back(), 3u);
+  EXPECT_THAT(MakeRecordLog()->Get("newest").value(),
+              Optional(StartsWith("00000000000000000002 ")));
 }
 
 // A process leaves this if it is killed between a snapshot's file and its record.
