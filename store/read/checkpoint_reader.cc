@@ -52,10 +52,6 @@ struct Worker {
   std::vector<std::byte> woven;  // chunks of a bundle, one after the other
 };
 
-uint64_t BytesOf(DType dtype, uint64_t elements) {
-  return elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
-}
-
 // Copies what is wanted of some elements of a decoded chunk to its places.
 void Scatter(const ChunkJob& job, std::span<const std::byte> chunk, Range elements) {
   const DType dtype = job.part->record.dtype;

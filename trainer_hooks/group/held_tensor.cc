@@ -26,10 +26,6 @@ bool AreTied(const StateTensor& a, const StateTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides && a.layout == b.layout;
 }
 
-uint64_t BytesOf(DType dtype, const ShardLayout& layout) {
-  return static_cast<uint64_t>(layout.NumLocal()) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
-}
-
 // Numbers and strings one behind the other.
 class Encoder {
  public:
@@ -132,7 +128,7 @@ class Lister {
                   {}};
     view.alias_of = {};
     view.layout = &layout_;
-    if (BytesOf(tensor.dtype, layout_) == 0) return view;
+    if (BytesOf(tensor.dtype, layout_.NumLocal()) == 0) return view;
     const auto [begin, end] = by_data_.equal_range(tensor.data);
     const auto first =
         std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
@@ -180,7 +176,7 @@ HeldTensor DecodeTensor(Decoder* from) {
 
 }  // namespace
 
-uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, *layout); }
+uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, layout->NumLocal()); }
 
 std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
   std::vector<HeldTensor> held;

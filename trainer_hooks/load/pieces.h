@@ -21,8 +21,4 @@ struct Piece {
 // are not whole bytes is one piece, because regions must end on whole bytes.
 std::vector<Piece> CutTarget(const StateTensor& tensor);
 
-inline size_t BytesOf(DType dtype, int64_t elements) {
-  return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;
-}
-
 }  // namespace varve::internal
