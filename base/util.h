@@ -22,7 +22,7 @@ inline std::string_view AsString(std::span<const std::byte> s) {
   return {reinterpret_cast<const char*>(s.data()), s.size()};
 }
 
-// Returns the bytes of so many elements. Elements of less than a byte fill whole bytes.
+// Returns the bytes of so many elements. Precondition: they are whole bytes.
 template <typename Integer>
 size_t BytesOf(DType dtype, Integer elements) {
   return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;

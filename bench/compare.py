@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the store_bench of two builds in turn and prints, for each benchmark, how much slower the second is.
 
-The two alternate, and a ratio is that of two neighbours, so a machine that gets slower or faster during the
-call changes no ratio. A benchmark whose ratios lie wide apart says little: give it more --rounds.
+The two alternate, and a ratio is that of two neighbours, so a machine that slowly gets slower or faster
+changes the ratios little. A benchmark whose ratios lie wide apart says little: give it more --rounds.
 """
 
 import argparse
@@ -26,7 +26,10 @@ def milliseconds(program, name, options):
         command += [f"--benchmark_out={out}", "--benchmark_out_format=json"]
         command += ["--quick"] if options.quick else []
         command += ["--state", options.state] if options.state is not None else []
-        subprocess.run(list(map(str, command)), capture_output=True, check=True)
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"compare: {program} exited {done.returncode}\n{done.stderr}", file=sys.stderr)
+            sys.exit(2)
         runs = json.loads(out.read_text())["benchmarks"]
         return statistics.median(
             run.get("p50_ms", run["real_time"]) for run in runs if run["run_type"] == "iteration"
@@ -49,9 +52,9 @@ def compare(name, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("before", type=pathlib.Path, help="the folder bin/ of a build")
-    parser.add_argument("after", type=pathlib.Path, help="that of the other")
+    parser.add_argument("after", type=pathlib.Path, help="the folder bin/ of the other build")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (default 5)")
-    parser.add_argument("--only", default="", help="only benchmarks whose name begins so")
+    parser.add_argument("--only", default="", help="only benchmarks whose names start with this")
     parser.add_argument("--dir", type=pathlib.Path, default=None, help="where stores are made")
     parser.add_argument("--state", type=pathlib.Path, default=default_state())
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")

@@ -155,7 +155,7 @@ class Job {
   Clock::time_point committed_;
 };
 
-// A slot written, or by rank 0 a note, by rank 0 all slots read, a record found and read, the one
+// A slot written, by rank 0 all others read, a record found and read, the one
 // before it looked at, and the folder synced.
 std::vector<double> MeasureFloors(const fs::path& root, uint32_t num_ranks) {
   fs::create_directories(root);

@@ -30,6 +30,12 @@ std::string RecordName(uint64_t number) {
   return "record " + std::to_string(number) + " of the log";
 }
 
+// Returns "record 7 of the log is", or "records 7 to 9 of the log are".
+std::string NumbersOfRecords(uint64_t first, uint64_t last) {
+  if (first == last) return RecordName(last) + " is";
+  return "records " + std::to_string(first) + " to " + std::to_string(last) + " of the log are";
+}
+
 // Names sort like the numbers.
 std::string Digits(uint64_t number) {
   char digits[21];
@@ -49,9 +55,9 @@ std::string NoteOf(uint64_t seed, uint64_t number) {
   return digits + " " + ToHex(ComputeDigest(seed, AsBytes(digits))) + "\n";
 }
 
-// A reader misses none of these.
-bool IsOfASaveUnderWay(const RecordBody& body) {
-  return std::holds_alternative<BeginRecord>(body) ||
+// No reader needs these.
+bool IsForWritersOnly(const RecordBody& body) {
+  return std::holds_alternative<OwnRecord>(body) || std::holds_alternative<BeginRecord>(body) ||
          std::holds_alternative<PreparedRecord>(body) || std::holds_alternative<AbortRecord>(body);
 }
 
@@ -156,12 +162,18 @@ Status GroupLog::Reload() {
 Result<bool> GroupLog::TryReload() {
   missing_.clear();
   VARVE_ASSIGN_OR_RETURN(const uint64_t noted, NotedNewest());  // before the records
-  VARVE_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, log_->List(1));
-  if (noted > (numbers.empty() ? 0 : numbers.back())) {
-    missing_ = RecordName(noted) + " is missing. The file " + std::string(kNewestName) +
-               " beside the records says that it was there. Bring the record back from a copy of " +
-               "the group. To go on without it, remove that file";
-    return false;
+  VARVE_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, log_->List(1));
+  const uint64_t newest = numbers.empty() ? 0 : numbers.back();
+  if (noted > newest) {
+    VARVE_ASSIGN_OR_RETURN(const std::string listed_late, log_->Stamp(noted));
+    if (listed_late.empty()) {
+      missing_ = NumbersOfRecords(newest + 1, noted) + " missing: log/" + std::string(kNewestName) +
+                 " says that the log reached " + std::to_string(noted) +
+                 ". Bring back what is missing, or copy the root anew if this is a copy that was " +
+                 "made while a job saved. To go on without, remove log/" + std::string(kNewestName);
+      return false;
+    }
+    numbers.push_back(noted);
   }
   if (numbers.empty()) {
     if (state_.next > 1) return false;
@@ -192,8 +204,8 @@ Result<bool> GroupLog::TryReload() {
   return true;
 }
 
-// Records have no gaps, so the loss of any but the newest is noticed without a note. Returns 0 when
-// there is no note. A note that a crash of its host has torn is none.
+// Returns 0 when there is no note. A note that a crash of its host has torn is none. Records have
+// no gaps, so only the loss of the newest needs a note.
 Result<uint64_t> GroupLog::NotedNewest() const {
   VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Get(kNewestName));
   if (!bytes.has_value()) return uint64_t{0};
@@ -219,7 +231,7 @@ Status GroupLog::Propose(const Proposal& propose) {
     const uint64_t number = state_.next;
     VARVE_RETURN_IF_ERROR(Append(*record));
     if (state_.next == number) PauseAfterLosses(++losses);
-    is_to_be_noted = is_to_be_noted || !IsOfASaveUnderWay(record->body);
+    is_to_be_noted = is_to_be_noted || !IsForWritersOnly(record->body);
   }
   // The change is made. What fails now comes with a later change.
   if (is_to_be_noted) NoteNewest().IgnoreError();

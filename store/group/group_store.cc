@@ -560,8 +560,8 @@ Result<StoreStats> GroupStore::Stats() const {
     if (!found.ok()) {
       VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(id));
       if (was_removed) continue;
-      // An error of opening the member names it.
-      return member.ok() ? found.status().WithContext("member " + MemberName(id)) : found.status();
+      const bool is_named = found.status().message().find(MemberName(id)) != std::string::npos;
+      return is_named ? found.status() : found.status().WithContext("member " + MemberName(id));
     }
     const StoreStats& part = *found;
     stats.num_chunks += part.num_chunks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A RecordLog in a folder. Each record is one file, and its name is the number in 20 digits. Named
-// files lie in folders below it, which are made with their first file.
+// files lie beside them, or in folders below it, which are made with their first file.
 #pragma once
 
 #include <filesystem>

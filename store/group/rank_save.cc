@@ -248,9 +248,8 @@ Status RankSave::PrepareInSlot(const GroupPart& part) {
     if (attempt->committed) return NotIn();
     return state.IsCurrent(author_) ? Status::Ok() : Replaced(state, author_);
   }));
-  if (author_.rank > 0) return WriteSlot(log_->records(), slot_key_, author_, part);
-  slots_->Add(author_.rank, part);
-  return Status::Ok();
+  if (author_.rank == 0) slots_->Add(author_.rank, part);  // need not be read back
+  return WriteSlot(log_->records(), slot_key_, author_, part);
 }
 
 // Returns those of some ranks whose parts the attempt does not have.

@@ -10,7 +10,6 @@
 // is its own if it is the one that the rank prepared.
 //
 // In groups of version 3 a rank says in its slot that it is prepared, and rank 0 gathers the slots.
-// Rank 0 itself needs none.
 // In a save that succeeds, only rank 0 appends to the log. In earlier versions each rank appended a
 // record.
 #pragma once

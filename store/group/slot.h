@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A slot is a named file of the log for each member. In it the member's rank says that its part of
-// an attempt is durable. Rank 0 writes none, because it tells only itself. No two ranks write the
+// an attempt is durable. No two ranks write the
 // same slot, so none waits for another. The next save replaces it. A slot is only a message to rank
 // 0, which commits. Losing a slot with its host is no worse than never writing it, so a slot is
 // never synced. A slot counts if it was written for the nonce of this very attempt, by the current
@@ -40,7 +40,7 @@ class SlotGatherer {
   // `log` must outlive it.
   SlotGatherer(const RecordLog* log, const SlotKey& key) : log_(log), key_(key) {}
 
-  // Adds the part of the rank that gathers. It has no slot.
+  // Adds the part of the rank that gathers, so that its slot is not read.
   void Add(uint32_t rank, const GroupPart& part) { parts_[rank] = part; }
   // True when the parts of all ranks are there. It waits for one rank after the other, so that a
   // look in vain looks at one file only.

@@ -578,6 +578,22 @@ TEST_F(GroupStoreTest, StatusNamesWhoIsNotDone) {
   EXPECT_THAT(status.open_saves[0].missing_ranks, ElementsAre(0, 1, 2));
 }
 
+TEST_F(GroupStoreTest, StatusKnowsThatRankZeroIsDone) {
+  Start(2);
+  const auto zero = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(zero.status());
+  std::jthread committing([&] { VARVE_EXPECT_OK((*zero)->Commit().status()); });
+  std::vector<uint32_t> missing{0, 1};
+  while (missing.size() == 2) {
+    const GroupStatus status = Group::ReadStatus(path()).value();
+    if (!status.open_saves.empty()) missing = status.open_saves[0].missing_ranks;
+  }
+  EXPECT_THAT(missing, ElementsAre(1));
+  const auto one = ranks_[1]->Begin(10);
+  VARVE_ASSERT_OK(one.status());
+  VARVE_EXPECT_OK((*one)->Commit().status());
+}
+
 TEST_F(GroupStoreTest, DebrisGoesWithAReclaim) {
   Start(1);
   SaveAll(10);
