@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "varve/result.h"
-#include "varve/tensor.h"
 
 namespace varve::internal {
 
@@ -20,12 +19,6 @@ inline std::span<const std::byte> AsBytes(std::string_view s) {
 }
 inline std::string_view AsString(std::span<const std::byte> s) {
   return {reinterpret_cast<const char*>(s.data()), s.size()};
-}
-
-// Returns the bytes of so many elements. Precondition: they are whole bytes.
-template <typename Integer>
-size_t BytesOf(DType dtype, Integer elements) {
-  return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;
 }
 
 // Returns "step 10 of run main", the way messages name a checkpoint.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/util.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/fill_devices.h"
 #include "trainer_hooks/load/pieces.h"

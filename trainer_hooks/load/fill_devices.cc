@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/util.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/pieces.h"
 
