@@ -49,10 +49,16 @@ class PackageTest(unittest.TestCase):
 
 
 class SnippetsTest(unittest.TestCase):
+    def test_the_snippet_of_the_readme_runs(self):
+        self.run_snippets(ROOT / "README.md", at_least=1)
+
     def test_each_snippet_of_the_page_runs(self):
-        text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        self.run_snippets(ROOT / "docs/python.md", at_least=4)
+
+    def run_snippets(self, page, at_least):
+        text = page.read_text(encoding="utf-8")
         snippets = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-        self.assertGreater(len(snippets), 3)
+        self.assertGreaterEqual(len(snippets), at_least)
         here = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
             self.addCleanup(os.chdir, here)
@@ -63,7 +69,7 @@ class SnippetsTest(unittest.TestCase):
                 if "torch" in code and importlib.util.find_spec("torch") is None:
                     continue
                 line = text.count("\n", 0, match.start(1))
-                exec(compile("\n" * line + code, str(ROOT / "docs/python.md"), "exec"), names)
+                exec(compile("\n" * line + code, str(page), "exec"), names)
             with varve.open("ckpt") as store:
                 self.assertTrue(store.check(read_data=True).ok)
             os.chdir(here)
