@@ -155,8 +155,8 @@ class Job {
   Clock::time_point committed_;
 };
 
-// A slot written, by rank 0 all others read, a record found and read, the one
-// before it looked at, and the folder synced.
+// A slot written, by rank 0 all others read, a record found and read, the one before it looked at,
+// and the folder synced.
 std::vector<double> MeasureFloors(const fs::path& root, uint32_t num_ranks) {
   fs::create_directories(root);
   const auto log = MakePosixRecordLog(root);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A slot is a named file of the log for each member. In it the member's rank says that its part of
-// an attempt is durable. No two ranks write the
-// same slot, so none waits for another. The next save replaces it. A slot is only a message to rank
-// 0, which commits. Losing a slot with its host is no worse than never writing it, so a slot is
-// never synced. A slot counts if it was written for the nonce of this very attempt, by the current
-// member of the rank. A slot of an earlier attempt, or of a process that slept through a later
-// start, does not count.
+// an attempt is durable. No two ranks write the same slot, so none waits for another. The next save
+// replaces it. A slot is only a message to rank 0, which commits. Losing a slot with its host is no
+// worse than never writing it, so a slot is never synced. A slot counts if it was written for the
+// nonce of this very attempt, by the current member of the rank. A slot of an earlier attempt, or
+// of a process that slept through a later start, does not count.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,6 @@ void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
   const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
   const auto* const data = static_cast<const std::byte*>(tensor.data);
   const bool is_dense = IsDense(tensor.shape, tensor.strides);
-  const Strides strides(tensor.shape, tensor.strides);
   for (uint64_t done = 0; done < run.length;) {
     const uint64_t first = run.source + done;
     const uint64_t count = std::min(run.length - done, kBufferBytes / element_bytes);
@@ -47,8 +46,8 @@ void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
     if (is_dense) {
       std::copy_n(data + first * element_bytes, count * element_bytes, out);
     } else {
-      strides.Gather(data, element_bytes, static_cast<int64_t>(first),
-                     {out, count * element_bytes});
+      Strides(tensor.shape, tensor.strides)
+          .Gather(data, element_bytes, static_cast<int64_t>(first), {out, count * element_bytes});
     }
     done += count;
   }
