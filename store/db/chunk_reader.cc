@@ -32,15 +32,20 @@ void FillConstant(std::string_view element, std::span<std::byte> out) {
 
 }  // namespace
 
+Status ChunkReader::CheckSize(const ChunkRef& ref, size_t raw_bytes) {
+  if (raw_bytes == ref.raw_bytes) return Status::Ok();
+  return Status::Corruption("chunk has " + std::to_string(ref.raw_bytes) + " bytes, its tensor " +
+                            "leaves room for " + std::to_string(raw_bytes));
+}
+
 Status ChunkReader::Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
                          ChunkScratch* scratch) const {
-  if (out.size() != ref.raw_bytes) {
-    return Status::Corruption("chunk has " + std::to_string(ref.raw_bytes) + " bytes, its tensor " +
-                              "leaves room for " + std::to_string(out.size()));
-  }
+  VARVE_RETURN_IF_ERROR(CheckSize(ref, out.size()));
   switch (ref.kind) {
-    case ChunkKind::kStored:
-      return ReadFrame(ref.address, ref.digest, out, scratch);
+    case ChunkKind::kStored: {
+      VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, out.size()));
+      return DecodeChain(chain, ref.digest, out, scratch);
+    }
     case ChunkKind::kDerived:
       return ReadDerived(ref, dtype, out, scratch);
     case ChunkKind::kConstant:
@@ -64,8 +69,8 @@ Status ChunkReader::CheckDigest(ChunkAddress address, std::span<const std::byte>
                             ", expected " + ToHex(expected));
 }
 
-Result<std::vector<ChunkReader::Link>> ChunkReader::FetchChain(ChunkAddress address) const {
-  std::vector<Link> chain;
+Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address) const {
+  Chain chain;
   while (true) {
     Link& link = chain.emplace_back();
     link.address = address;
@@ -85,26 +90,34 @@ Result<std::vector<ChunkReader::Link>> ChunkReader::FetchChain(ChunkAddress addr
   }
 }
 
-Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>& expected,
-                              std::span<std::byte> out, ChunkScratch* scratch) const {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<Link> chain, FetchChain(address));
-  if (chain.front().info.raw_bytes != out.size()) {
-    return Status::Corruption(FrameName(address) + " holds " +
-                              std::to_string(chain.front().info.raw_bytes) +
-                              " raw bytes, expected " + std::to_string(out.size()));
-  }
+Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address, size_t raw_bytes) const {
+  VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(address));
+  if (chain.front().info.raw_bytes == raw_bytes) return chain;
+  return Status::Corruption(FrameName(address) + " holds " +
+                            std::to_string(chain.front().info.raw_bytes) +
+                            " raw bytes, expected " + std::to_string(raw_bytes));
+}
+
+Result<std::span<const std::byte>> ChunkReader::RawBytes(ChunkAddress address,
+                                                         const rocksdb::PinnableSlice& frame,
+                                                         const Digest& expected) const {
+  Result<std::span<const std::byte>> raw = RawPayload(FrameBytes(frame));
+  if (!raw.ok()) return raw.status().WithContext(FrameName(address));
+  VARVE_RETURN_IF_ERROR(CheckDigest(address, *raw, expected));
+  return raw;
+}
+
+Status ChunkReader::DecodeChain(const Chain& chain, const std::optional<Digest>& expected,
+                                std::span<std::byte> out, ChunkScratch* scratch) const {
   std::span<const std::byte> base;
   for (size_t i = chain.size(); i-- > 0;) {
     const Link& link = chain[i];
     const Digest wanted =
         i > 0 ? chain[i - 1].info.base_digest : expected.value_or(link.info.digest);
     if (link.info.predictor == Predictor::kRaw) {
-      const Result<std::span<const std::byte>> raw = RawPayload(FrameBytes(link.frame));
-      if (!raw.ok()) return raw.status().WithContext(FrameName(link.address));
       // The digest is checked while the bytes are in the cache, before they are copied past it.
-      VARVE_RETURN_IF_ERROR(CheckDigest(link.address, *raw, wanted));
-      if (i == 0) CopyPastCache(*raw, out);
-      base = *raw;
+      VARVE_ASSIGN_OR_RETURN(base, RawBytes(link.address, link.frame, wanted));
+      if (i == 0) CopyPastCache(base, out);
       continue;
     }
     std::span<std::byte> target = out;
@@ -122,11 +135,31 @@ Status ChunkReader::ReadFrame(ChunkAddress address, const std::optional<Digest>&
   return Status::Ok();
 }
 
+Result<std::span<const std::byte>> ChunkReader::ReadInPlace(const ChunkRef& ref, DType dtype,
+                                                            size_t raw_bytes, ChunkBuffer* buffer,
+                                                            ChunkScratch* scratch) const {
+  VARVE_RETURN_IF_ERROR(CheckSize(ref, raw_bytes));
+  if (ref.kind == ChunkKind::kStored) {
+    VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(ref.address, raw_bytes));
+    if (chain.front().info.predictor == Predictor::kRaw) {
+      buffer->frame = std::move(chain.front().frame);
+      return RawBytes(ref.address, buffer->frame, ref.digest);
+    }
+    buffer->decoded.resize(raw_bytes);
+    VARVE_RETURN_IF_ERROR(DecodeChain(chain, ref.digest, buffer->decoded, scratch));
+  } else {
+    buffer->decoded.resize(raw_bytes);
+    VARVE_RETURN_IF_ERROR(Read(ref, dtype, buffer->decoded, scratch));
+  }
+  return std::span<const std::byte>(buffer->decoded);
+}
+
 Status ChunkReader::ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
                                 ChunkScratch* scratch) const {
   std::vector<std::byte> source = std::move(scratch->source);
   source.resize(2 * out.size());
-  VARVE_RETURN_IF_ERROR(ReadFrame(ref.address, std::nullopt, source, scratch));
+  VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, source.size()));
+  VARVE_RETURN_IF_ERROR(DecodeChain(chain, std::nullopt, source, scratch));
   const Status made = MakeDerived(ref, dtype, source, out);
   scratch->source = std::move(source);
   return made;
@@ -150,7 +183,7 @@ Status ChunkReader::MakeDerived(const ChunkRef& ref, DType dtype, std::span<cons
 
 Result<std::vector<StoredChunk>> ChunkReader::ReadChain(ChunkAddress address,
                                                         ChunkScratch* scratch) const {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<Link> links, FetchChain(address));
+  VARVE_ASSIGN_OR_RETURN(const Chain links, FetchChain(address));
   std::vector<StoredChunk> chain(links.size());
   std::span<const std::byte> base;
   for (size_t i = links.size(); i-- > 0;) {

@@ -27,6 +27,12 @@ struct ChunkScratch {
   std::vector<std::byte> source;
 };
 
+// Keeps the bytes that ReadInPlace returns: a frame that holds them, or decoded bytes.
+struct ChunkBuffer {
+  rocksdb::PinnableSlice frame;
+  std::vector<std::byte> decoded;
+};
+
 // A stored chunk as a base for a delta.
 struct StoredChunk {
   FrameInfo info;
@@ -48,6 +54,12 @@ class ChunkReader {
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
 
+  // As Read, for a caller that copies the bytes on. A chunk that is stored raw is returned where
+  // its frame lies, without a copy. The result has `raw_bytes` bytes and is valid until `buffer` is
+  // used again.
+  Result<std::span<const std::byte>> ReadInPlace(const ChunkRef& ref, DType dtype, size_t raw_bytes,
+                                                 ChunkBuffer* buffer, ChunkScratch* scratch) const;
+
   // As Read, for a derived chunk whose verified source is in memory already.
   Status MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
                      std::span<std::byte> out) const;
@@ -57,21 +69,30 @@ class ChunkReader {
   Result<std::vector<StoredChunk>> ReadChain(ChunkAddress address, ChunkScratch* scratch) const;
 
  private:
-  // Decodes the frame at `address` into `out`. Its digest must be `expected`, or else the digest in
-  // its own header.
-  Status ReadFrame(ChunkAddress address, const std::optional<Digest>& expected,
-                   std::span<std::byte> out, ChunkScratch* scratch) const;
-  Status ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
-                     ChunkScratch* scratch) const;
-  Status CheckDigest(ChunkAddress address, std::span<const std::byte> raw,
-                     const Digest& expected) const;
-  // The frames from `address` down to the keyframe.
+  // The frames from an address down to the keyframe.
   struct Link {
     ChunkAddress address;
     FrameInfo info;
     rocksdb::PinnableSlice frame;
   };
-  Result<std::vector<Link>> FetchChain(ChunkAddress address) const;
+  using Chain = std::vector<Link>;
+  // The chain of a frame that holds `raw_bytes`.
+  Result<Chain> FetchChain(ChunkAddress address, size_t raw_bytes) const;
+  Result<Chain> FetchChain(ChunkAddress address) const;
+  // Decodes the first frame of a chain into `out`. Its digest must be `expected`, or else the
+  // digest in its own header.
+  Status DecodeChain(const Chain& chain, const std::optional<Digest>& expected,
+                     std::span<std::byte> out, ChunkScratch* scratch) const;
+  // The verified bytes within a frame that holds them unchanged.
+  Result<std::span<const std::byte>> RawBytes(ChunkAddress address,
+                                              const rocksdb::PinnableSlice& frame,
+                                              const Digest& expected) const;
+  Status ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
+                     ChunkScratch* scratch) const;
+  // The chunk that a reference names must have `raw_bytes`, which its tensor leaves room for.
+  static Status CheckSize(const ChunkRef& ref, size_t raw_bytes);
+  Status CheckDigest(ChunkAddress address, std::span<const std::byte> raw,
+                     const Digest& expected) const;
 
   const Database* const database_;
   const uint64_t digest_seed_;

@@ -1,169 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tbb/enumerable_thread_specific.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <functional>
-#include <mutex>
-#include <tuple>
 
-#include "base/startable_threads.h"
 #include "base/util.h"
 #include "store/db/guarded_store.h"
 #include "store/db/store_impl.h"
 #include "store/format/trainer_progress.h"
+#include "store/read/chunk_jobs.h"
 #include "store/read/sharded_reader.h"
 #include "store/shards/overlap.h"
 #include "store/shards/regions.h"
-#include "store/shards/strided_copy.h"
 
 namespace varve::internal {
 
 namespace {
 
-// The part of a request that one shard gives.
-struct Part {
-  const ReadRequest* request;
-  TensorRecord record;
-  Overlap overlap;  // of the shard and what is asked for
-  std::string where;
-};
-
-// One chunk to read, and the place for its bytes.
-struct ChunkJob {
-  const Part* part = nullptr;
-  uint64_t chunk = 0;
-  ChunkRef ref;
-
-  Range Elements() const {
-    const auto n = static_cast<int64_t>(part->record.elements_per_chunk);
-    const auto i = static_cast<int64_t>(chunk);
-    return {i * n, (i + 1) * n};
-  }
-};
-
-// What a thread reuses.
-struct Worker {
-  ChunkScratch scratch;
-  std::vector<std::byte> whole;
-  std::vector<std::byte> woven;  // chunks of a bundle, one after the other
-};
-
-// Copies what is wanted of some elements of a decoded chunk to its places.
-void Scatter(const ChunkJob& job, std::span<const std::byte> chunk, Range elements) {
-  const DType dtype = job.part->record.dtype;
-  const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
-  std::byte* const out = job.part->request->out().data();
-  job.part->overlap.ForEachBlock(elements, [&](const CopyBlock& block) {
-    CopyRuns(chunk.data() + (BytesOf(dtype, block.source) - chunk_begin),
-             static_cast<int64_t>(BytesOf(dtype, block.source_step)),
-             out + BytesOf(dtype, block.target),
-             static_cast<int64_t>(BytesOf(dtype, block.target_step)), BytesOf(dtype, block.length),
-             static_cast<int64_t>(block.count));
-  });
-}
-
-// Returns the chunk's place in the caller's buffer, when all of it is wanted in one piece.
-std::span<std::byte> DirectTarget(const ChunkJob& job) {
-  const TensorRecord& record = job.part->record;
-  const uint64_t bytes = record.ChunkBytes(job.chunk);
-  const auto run = job.part->overlap.FindFirstRun(job.Elements());
-  if (!run.has_value() || BytesOf(record.dtype, run->length) != bytes) return {};
-  return job.part->request->out().subspan(BytesOf(record.dtype, run->target), bytes);
-}
-
 // Elements of less than a byte can be moved by whole bytes only.
-Status CheckWholeBytes(const Part& part) {
+Status CheckWholeBytes(const ReadPart& part) {
   const auto bits = static_cast<uint64_t>(DTypeBits(part.record.dtype));
   if (bits % 8 == 0) return Status::Ok();
   if (part.overlap.IsOnWholeBytes(bits)) return Status::Ok();
   return Status::InvalidArgument(part.where + ": a slice of " +
                                  std::string(DTypeName(part.record.dtype)) +
                                  " elements must start and end on whole bytes");
-}
-
-// Sorts chunks in the order of the files, so that the disk reads ahead, and a chunk before its
-// rounded copies.
-bool ReadsBefore(const ChunkJob& a, const ChunkJob& b) {
-  return std::tie(a.ref.address, a.ref.kind) < std::tie(b.ref.address, b.ref.kind);
-}
-
-// Returns where a chunk starts in the buffer of its request, if it is scattered there in runs that
-// are shorter than a cache line.
-std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
-  constexpr uint64_t kLineBytes = 64;
-  const DType dtype = job.part->record.dtype;
-  const auto run = job.part->overlap.FindFirstRun(job.Elements());
-  if (!run.has_value() || BytesOf(dtype, run->length) >= kLineBytes) return std::nullopt;
-  return BytesOf(dtype, run->target);
-}
-
-// Groups that a thread runs together.
-using Bundle = std::vector<std::span<const ChunkJob>>;
-
-// Chunks that share cache lines of a buffer are decoded together, up to this many bytes, and then
-// scattered a few elements at a time. So those lines stay in the nearest cache until all of the
-// chunks have been there. Chunk by chunk, each run would fetch its line from memory and write it
-// back.
-constexpr uint64_t kWovenBytes = uint64_t{4} << 20;
-constexpr int64_t kWovenElements = 256;  // each may touch a line
-
-// Puts chunks that share cache lines into bundles. They come after all other chunks, which stay in
-// the given order and alone.
-std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> groups) {
-  constexpr uint64_t kNear = 4096;  // bytes in the buffer
-  struct Woven {
-    const ReadRequest* request;
-    uint64_t target;
-    std::span<const ChunkJob> group;
-  };
-  std::vector<Bundle> bundles;
-  std::vector<Woven> woven;
-  for (const std::span<const ChunkJob> group : groups) {
-    const auto target = WovenTarget(group[0]);
-    if (target.has_value()) {
-      woven.push_back({group[0].part->request, *target, group});
-    } else {
-      bundles.push_back({group});
-    }
-  }
-  std::ranges::stable_sort(woven, std::less<>(),
-                           [](const Woven& w) { return std::tie(w.request, w.target); });
-  const Woven* first = nullptr;  // of the last bundle
-  uint64_t bytes = 0;
-  for (const Woven& w : woven) {
-    const ChunkJob& job = w.group[0];
-    const uint64_t more = job.part->record.ChunkBytes(job.chunk);
-    const bool fits = first != nullptr && first->request == w.request &&
-                      w.target - first->target < kNear && bytes + more <= kWovenBytes &&
-                      w.group.size() == 1 && first->group.size() == 1;
-    if (!fits) {
-      bundles.emplace_back();
-      first = &w;
-      bytes = 0;
-    }
-    bundles.back().push_back(w.group);
-    bytes += more;
-  }
-  return bundles;
-}
-
-// Splits sorted jobs into chunks with their rounded copies.
-std::vector<std::span<const ChunkJob>> GroupWithCopies(std::span<const ChunkJob> jobs) {
-  std::vector<std::span<const ChunkJob>> groups;
-  for (size_t begin = 0; begin < jobs.size();) {
-    size_t end = begin + 1;
-    while (end < jobs.size() && jobs[end].ref.kind == ChunkKind::kDerived &&
-           jobs[end].ref.address == jobs[begin].ref.address) {
-      ++end;
-    }
-    groups.push_back(jobs.subspan(begin, end - begin));
-    begin = end;
-  }
-  return groups;
 }
 
 class CheckpointReaderImpl : public ShardedReader {
@@ -202,21 +60,13 @@ class CheckpointReaderImpl : public ShardedReader {
   }
   Result<TensorRecord> FindRecord(std::string_view name, uint32_t shard) const;
   Result<std::vector<StoredShard>> FindShards(std::string_view name, uint32_t shard) const;
-  Status AddParts(const ReadRequest& request, std::vector<Part>* parts) const;
+  Status AddParts(const ReadRequest& request, std::vector<ReadPart>* parts) const;
   Status AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
-                   const ShardLayout& region, std::vector<Part>* parts) const;
+                   const ShardLayout& region, std::vector<ReadPart>* parts) const;
   Status AddPart(const ReadRequest& request, TensorRecord record, const ShardLayout& source,
-                 const ShardLayout& target, std::vector<Part>* parts) const;
-  Status AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const;
+                 const ShardLayout& target, std::vector<ReadPart>* parts) const;
+  Status AddJobs(const ReadPart& part, std::vector<ChunkJob>* jobs) const;
   Status ReadManyOnce(std::span<const ReadRequest> requests) const;
-  Status RunJob(const ChunkJob& job, std::span<const std::byte> source, Worker* worker) const;
-  Status Decode(const ChunkJob& job, std::span<const std::byte> source, std::span<std::byte> target,
-                Worker* worker) const;
-  Status RunGroup(std::span<const ChunkJob> group, Worker* worker) const;
-  Status RunWoven(const Bundle& bundle, Worker* worker) const;
-  Status RunBundle(const Bundle& bundle, Worker* worker) const {
-    return bundle.size() == 1 ? RunGroup(bundle[0], worker) : RunWoven(bundle, worker);
-  }
   Result<std::optional<std::string>> GetState(const std::string& key) const;
   std::string Where(std::string_view name) const {
     return "tensor " + std::string(name) + " at " + StepName(info_.id.run, info_.id.step);
@@ -347,14 +197,14 @@ Result<TensorInfo> CheckpointReaderImpl::Find(std::string_view name, uint32_t sh
 
 Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord record,
                                      const ShardLayout& source, const ShardLayout& target,
-                                     std::vector<Part>* parts) const {
+                                     std::vector<ReadPart>* parts) const {
   parts->push_back({&request, std::move(record), Overlap(source, target), Where(request.name())});
   return CheckWholeBytes(parts->back());
 }
 
 // Adds a region. It is read from all shards, or from the part of the shard that was asked for.
 Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
-                                       const ShardLayout& region, std::vector<Part>* parts) const {
+                                       const ShardLayout& region, std::vector<ReadPart>* parts) const {
   std::vector<ShardLayout> layouts;
   for (const StoredShard& shard : shards) {
     layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
@@ -382,7 +232,7 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
 }
 
 // Looks up what a request reads.
-Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Part>* parts) const {
+Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<ReadPart>* parts) const {
   if (request.region() != nullptr) {
     const Status valid = ValidateLayout(*request.region());
     if (!valid.ok()) return valid.WithContext(Where(request.name()));
@@ -410,7 +260,7 @@ Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<Pa
 
 // Adds a job for each chunk that has some of the wanted elements. It reads only lists that name
 // such a chunk.
-Status CheckpointReaderImpl::AddJobs(const Part& part, std::vector<ChunkJob>* jobs) const {
+Status CheckpointReaderImpl::AddJobs(const ReadPart& part, std::vector<ChunkJob>* jobs) const {
   std::vector<ChunkRef> refs;
   uint64_t loaded = UINT64_MAX;
   if (part.overlap.Count() == 0) return Status::Ok();
@@ -430,103 +280,14 @@ Status CheckpointReaderImpl::AddJobs(const Part& part, std::vector<ChunkJob>* jo
   return Status::Ok();
 }
 
-Status CheckpointReaderImpl::RunJob(const ChunkJob& job, std::span<const std::byte> source,
-                                    Worker* worker) const {
-  const TensorRecord& record = job.part->record;
-  std::span<std::byte> target = DirectTarget(job);
-  const bool direct = !target.empty();
-  if (!direct) {
-    worker->whole.resize(record.ChunkBytes(job.chunk));
-    target = worker->whole;
-  }
-  VARVE_RETURN_IF_ERROR(Decode(job, source, target, worker));
-  if (!direct) Scatter(job, target, job.Elements());
-  return Status::Ok();
-}
-
-Status CheckpointReaderImpl::Decode(const ChunkJob& job, std::span<const std::byte> source,
-                                    std::span<std::byte> target, Worker* worker) const {
-  const TensorRecord& record = job.part->record;
-  const ChunkReader& reader = store_->chunk_reader();
-  Status status = job.ref.kind == ChunkKind::kDerived && !source.empty()
-                      ? reader.MakeDerived(job.ref, record.dtype, source, target)
-                      : reader.Read(job.ref, record.dtype, target, &worker->scratch);
-  // A frame that its step names is never just missing. Attempt checks whether the step is still
-  // there.
-  if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
-  if (!status.ok()) {
-    return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
-  }
-  return Status::Ok();
-}
-
-// Each group is one chunk. All of them go to places near each other.
-Status CheckpointReaderImpl::RunWoven(const Bundle& bundle, Worker* worker) const {
-  uint64_t bytes = 0, elements = 0;  // of all, and the most of one
-  for (const auto& group : bundle) {
-    const TensorRecord& record = group[0].part->record;
-    const uint64_t of_chunk = record.ChunkBytes(group[0].chunk);
-    bytes += of_chunk;
-    elements = std::max(elements, of_chunk * 8 / static_cast<uint64_t>(DTypeBits(record.dtype)));
-  }
-  worker->woven.resize(std::max<size_t>(worker->woven.size(), bytes));
-  std::vector<std::span<std::byte>> chunks;
-  uint64_t at = 0;
-  for (const auto& group : bundle) {
-    const ChunkJob& job = group[0];
-    chunks.push_back(std::span(worker->woven).subspan(at, job.part->record.ChunkBytes(job.chunk)));
-    at += chunks.back().size();
-    VARVE_RETURN_IF_ERROR(Decode(job, {}, chunks.back(), worker));
-  }
-  for (int64_t begin = 0; begin < static_cast<int64_t>(elements); begin += kWovenElements) {
-    for (size_t i = 0; i < bundle.size(); ++i) {
-      const Range held = bundle[i][0].Elements();
-      const int64_t first = held.begin + begin;
-      if (first >= held.end) continue;
-      Scatter(bundle[i][0], chunks[i], {first, std::min(held.end, first + kWovenElements)});
-    }
-  }
-  return Status::Ok();
-}
-
-// A chunk that has been decoded into the caller's buffer is the source of its rounded copies.
-Status CheckpointReaderImpl::RunGroup(std::span<const ChunkJob> group, Worker* worker) const {
-  std::span<const std::byte> source;
-  for (const ChunkJob& job : group) {
-    VARVE_RETURN_IF_ERROR(RunJob(job, source, worker));
-    if (job.ref.kind == ChunkKind::kStored && source.empty()) source = DirectTarget(job);
-  }
-  return Status::Ok();
-}
-
 Status CheckpointReaderImpl::ReadManyOnce(std::span<const ReadRequest> requests) const {
-  std::vector<Part> parts;
+  std::vector<ReadPart> parts;
   for (const ReadRequest& request : requests) {
     VARVE_RETURN_IF_ERROR(AddParts(request, &parts));
   }
   std::vector<ChunkJob> jobs;
-  for (const Part& part : parts) VARVE_RETURN_IF_ERROR(AddJobs(part, &jobs));
-  std::stable_sort(jobs.begin(), jobs.end(), ReadsBefore);
-  const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
-  if (bundles.size() == 1) {
-    Worker worker;
-    return RunBundle(bundles[0], &worker);
-  }
-  tbb::enumerable_thread_specific<Worker> workers;
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Status error;
-  tbb::task_arena arena(StartableThreads(store_->num_threads()));
-  arena.execute([&] {
-    tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
-      if (failed) return;
-      const Status status = RunBundle(bundles[i], &workers.local());
-      if (status.ok()) return;
-      const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) error = status;
-    });
-  });
-  return error;
+  for (const ReadPart& part : parts) VARVE_RETURN_IF_ERROR(AddJobs(part, &jobs));
+  return RunChunkJobs(std::move(jobs), store_->chunk_reader(), store_->num_threads());
 }
 
 Result<std::optional<std::string>> CheckpointReaderImpl::GetState(const std::string& key) const {

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/read/chunk_jobs.h"
+
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "base/startable_threads.h"
+#include "store/shards/strided_copy.h"
+
+namespace varve::internal {
+
+namespace {
+
+// Copies what is wanted of some elements of a decoded chunk to its places.
+void Scatter(const ChunkJob& job, std::span<const std::byte> chunk, Range elements) {
+  const DType dtype = job.part->record.dtype;
+  const uint64_t chunk_begin = job.part->record.ChunkOffset(job.chunk);
+  std::byte* const out = job.part->request->out().data();
+  job.part->overlap.ForEachBlock(elements, [&](const CopyBlock& block) {
+    CopyRuns(chunk.data() + (BytesOf(dtype, block.source) - chunk_begin),
+             static_cast<int64_t>(BytesOf(dtype, block.source_step)),
+             out + BytesOf(dtype, block.target),
+             static_cast<int64_t>(BytesOf(dtype, block.target_step)), BytesOf(dtype, block.length),
+             static_cast<int64_t>(block.count));
+  });
+}
+
+// Returns the chunk's place in the caller's buffer, when all of it is wanted in one piece.
+std::span<std::byte> DirectTarget(const ChunkJob& job) {
+  const TensorRecord& record = job.part->record;
+  const uint64_t bytes = record.ChunkBytes(job.chunk);
+  const auto run = job.part->overlap.FindFirstRun(job.Elements());
+  if (!run.has_value() || BytesOf(record.dtype, run->length) != bytes) return {};
+  return job.part->request->out().subspan(BytesOf(record.dtype, run->target), bytes);
+}
+
+// Sorts chunks in the order of the files, so that the disk reads ahead, and a chunk before its
+// rounded copies.
+bool ReadsBefore(const ChunkJob& a, const ChunkJob& b) {
+  return std::tie(a.ref.address, a.ref.kind) < std::tie(b.ref.address, b.ref.kind);
+}
+
+// Returns where a chunk starts in the buffer of its request, if it is scattered there in runs that
+// are shorter than a cache line.
+std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
+  constexpr uint64_t kLineBytes = 64;
+  const DType dtype = job.part->record.dtype;
+  const auto run = job.part->overlap.FindFirstRun(job.Elements());
+  if (!run.has_value() || BytesOf(dtype, run->length) >= kLineBytes) return std::nullopt;
+  return BytesOf(dtype, run->target);
+}
+
+// Groups that a thread runs together.
+using Bundle = std::vector<std::span<const ChunkJob>>;
+
+// Chunks that share cache lines of a buffer are decoded together, up to this many bytes, and then
+// scattered a few elements at a time. So those lines stay in the nearest cache until all of the
+// chunks have been there. Chunk by chunk, each run would fetch its line from memory and write it
+// back.
+constexpr uint64_t kWovenBytes = uint64_t{4} << 20;
+constexpr int64_t kWovenElements = 256;  // each may touch a line
+
+// Puts chunks that share cache lines into bundles. They come after all other chunks, which stay in
+// the given order and alone.
+std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> groups) {
+  constexpr uint64_t kNear = 4096;  // bytes in the buffer
+  struct Woven {
+    const ReadRequest* request;
+    uint64_t target;
+    std::span<const ChunkJob> group;
+  };
+  std::vector<Bundle> bundles;
+  std::vector<Woven> woven;
+  for (const std::span<const ChunkJob> group : groups) {
+    const auto target = WovenTarget(group[0]);
+    if (target.has_value()) {
+      woven.push_back({group[0].part->request, *target, group});
+    } else {
+      bundles.push_back({group});
+    }
+  }
+  std::ranges::stable_sort(woven, std::less<>(),
+                           [](const Woven& w) { return std::tie(w.request, w.target); });
+  const Woven* first = nullptr;  // of the last bundle
+  uint64_t bytes = 0;
+  for (const Woven& w : woven) {
+    const ChunkJob& job = w.group[0];
+    const uint64_t more = job.part->record.ChunkBytes(job.chunk);
+    const bool fits = first != nullptr && first->request == w.request &&
+                      w.target - first->target < kNear && bytes + more <= kWovenBytes &&
+                      w.group.size() == 1 && first->group.size() == 1;
+    if (!fits) {
+      bundles.emplace_back();
+      first = &w;
+      bytes = 0;
+    }
+    bundles.back().push_back(w.group);
+    bytes += more;
+  }
+  return bundles;
+}
+
+// Splits sorted jobs into chunks with their rounded copies.
+std::vector<std::span<const ChunkJob>> GroupWithCopies(std::span<const ChunkJob> jobs) {
+  std::vector<std::span<const ChunkJob>> groups;
+  for (size_t begin = 0; begin < jobs.size();) {
+    size_t end = begin + 1;
+    while (end < jobs.size() && jobs[end].ref.kind == ChunkKind::kDerived &&
+           jobs[end].ref.address == jobs[begin].ref.address) {
+      ++end;
+    }
+    groups.push_back(jobs.subspan(begin, end - begin));
+    begin = end;
+  }
+  return groups;
+}
+
+// One thread's work, with the memory that it reuses.
+class ChunkWorker {
+ public:
+  explicit ChunkWorker(const ChunkReader* reader) : reader_(reader) {}
+
+  Status Run(const Bundle& bundle) {
+    return bundle.size() == 1 ? RunGroup(bundle[0]) : RunWoven(bundle);
+  }
+
+ private:
+  // A chunk that has been read is the source of its rounded copies.
+  Status RunGroup(std::span<const ChunkJob> group) {
+    std::span<const std::byte> source;
+    for (const ChunkJob& job : group) {
+      VARVE_ASSIGN_OR_RETURN(const auto chunk,
+                             RunJob(job, source, source.empty() ? &source_ : &chunk_));
+      if (job.ref.kind == ChunkKind::kStored && source.empty()) source = chunk;
+    }
+    return Status::Ok();
+  }
+
+  // Each group is one chunk. All of them go to places near each other.
+  Status RunWoven(const Bundle& bundle) {
+    woven_.resize(std::max(woven_.size(), bundle.size()));
+    std::vector<std::span<const std::byte>> chunks;
+    int64_t elements = 0;  // the most of one
+    for (size_t i = 0; i < bundle.size(); ++i) {
+      const ChunkJob& job = bundle[i][0];
+      VARVE_ASSIGN_OR_RETURN(const auto chunk, ReadInPlace(job, {}, &woven_[i]));
+      chunks.push_back(chunk);
+      const Range held = job.Elements();
+      elements = std::max(elements, held.end - held.begin);
+    }
+    for (int64_t begin = 0; begin < elements; begin += kWovenElements) {
+      for (size_t i = 0; i < bundle.size(); ++i) {
+        const Range held = bundle[i][0].Elements();
+        const int64_t first = held.begin + begin;
+        if (first >= held.end) continue;
+        Scatter(bundle[i][0], chunks[i], {first, std::min(held.end, first + kWovenElements)});
+      }
+    }
+    return Status::Ok();
+  }
+
+  // Returns the bytes of the chunk, wherever they are now.
+  Result<std::span<const std::byte>> RunJob(const ChunkJob& job, std::span<const std::byte> source,
+                                            ChunkBuffer* buffer) {
+    const std::span<std::byte> target = DirectTarget(job);
+    if (!target.empty()) {
+      VARVE_RETURN_IF_ERROR(ReadInto(job, source, target));
+      return std::span<const std::byte>(target);
+    }
+    VARVE_ASSIGN_OR_RETURN(const auto chunk, ReadInPlace(job, source, buffer));
+    Scatter(job, chunk, job.Elements());
+    return chunk;
+  }
+
+  Result<std::span<const std::byte>> ReadInPlace(const ChunkJob& job,
+                                                 std::span<const std::byte> source,
+                                                 ChunkBuffer* buffer) {
+    const TensorRecord& record = job.part->record;
+    const uint64_t bytes = record.ChunkBytes(job.chunk);
+    if (!source.empty()) {
+      buffer->decoded.resize(bytes);
+      VARVE_RETURN_IF_ERROR(ReadInto(job, source, buffer->decoded));
+      return std::span<const std::byte>(buffer->decoded);
+    }
+    auto chunk = reader_->ReadInPlace(job.ref, record.dtype, bytes, buffer, &scratch_);
+    if (!chunk.ok()) return AtChunk(job, chunk.status());
+    return chunk;
+  }
+
+  // A rounded copy is made from its source, if that is known.
+  Status ReadInto(const ChunkJob& job, std::span<const std::byte> source,
+                  std::span<std::byte> target) {
+    const DType dtype = job.part->record.dtype;
+    return AtChunk(job, job.ref.kind == ChunkKind::kDerived && !source.empty()
+                            ? reader_->MakeDerived(job.ref, dtype, source, target)
+                            : reader_->Read(job.ref, dtype, target, &scratch_));
+  }
+
+  static Status AtChunk(const ChunkJob& job, Status status) {
+    if (status.ok()) return status;
+    // A frame that its step names is never just missing, if the step is still there.
+    if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
+    return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
+  }
+
+  const ChunkReader* const reader_;
+  ChunkScratch scratch_;
+  ChunkBuffer source_;
+  ChunkBuffer chunk_;
+  std::vector<ChunkBuffer> woven_;  // one for each chunk of a bundle
+};
+
+}  // namespace
+
+Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int num_threads) {
+  std::ranges::stable_sort(jobs, ReadsBefore);
+  const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
+  if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0]);
+  tbb::enumerable_thread_specific<ChunkWorker> workers(&reader);
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  Status error;
+  tbb::task_arena arena(StartableThreads(num_threads));
+  arena.execute([&] {
+    tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
+      if (failed) return;
+      const Status status = workers.local().Run(bundles[i]);
+      if (status.ok()) return;
+      const std::lock_guard lock(mutex);
+      if (!failed.exchange(true)) error = status;
+    });
+  });
+  return error;
+}
+
+}  // namespace varve::internal
