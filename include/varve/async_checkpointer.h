@@ -182,10 +182,9 @@ class AsyncCheckpointer {
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
   // the checkpointer is closed. No save is started then.
   //
-  // AwaitStaged, not BeginSave, returns the next two errors of this save. It returns them once, and
-  // nothing is saved.
-  // kFailedPrecondition: the run has a later step. kAlreadyExists: the run has this step, and
-  // on_existing is kError.
+  // Two errors of this save come from AwaitStaged, not from BeginSave. AwaitStaged returns them
+  // once, and nothing is saved. kFailedPrecondition: the run has a later step. kAlreadyExists: the
+  // run has this step, and on_existing is kError.
   //
   // The first save after a Restore of an earlier step moves the steps after the restored one to a
   // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.

@@ -118,8 +118,8 @@ class CheckpointWriter {
   virtual Status SetTopology(const Topology& topology) = 0;
 
   // SetMetric sets a metric of this step, which may be infinite or NaN. The step expression
-  // "best:loss" compares the metrics named loss. AddTag makes a tag name this step. If another step
-  // of the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
+  // "best:loss" compares the metrics named loss. AddTag gives this step a tag. If another step of
+  // the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
   virtual Status SetMetric(std::string_view name, double value) = 0;
   virtual Status AddTag(std::string_view tag) = 0;
 

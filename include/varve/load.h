@@ -28,8 +28,9 @@ namespace varve {
 
 // Says what a load does about names that only one side has. *Missing*: the target has a name that
 // the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. The modes
-// are those of Megatron's --dist-ckpt-strictness. A tensor of another shape, or of another dtype
-// without `convert_dtype`, is always an error.
+// have names of Megatron's --dist-ckpt-strictness. Megatron means the opposite by missing and
+// unexpected, so equal names do not promise equal behaviour. A tensor of another shape, or of
+// another dtype without `convert_dtype`, is always an error.
 enum class Strictness {
   kRaiseAll,            // missing and unexpected are errors
   kLogUnexpected,       // missing is an error, unexpected is listed in the report

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every call of varve reports failure by a Status. varve throws no exception of its own. A Status
-// is a plain value. Each thread may use objects of its own.
+// is a plain value.
+//
+// Thread rule: one thread at a time for each object.
 //
 //   varve::Status status = writer->Put(view);
 //   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -22,7 +24,8 @@ enum class StatusCode {
   kCorruption,
   kIOError,  // the file system failed (full disk, no permission, a file has vanished)
   kLocked,   // another process or another Store has the store open for writing
-  // A device or library (CUDA, MPI), a rank of a group, memory or a thread cannot be had.
+  // Something that the call needs is not available: a device, a library (CUDA, MPI), a rank of a
+  // group, memory or a thread.
   kUnavailable,
   // The state does not allow the call: e.g. the writer has committed, or a save in progress is
   // based on the step.

@@ -49,7 +49,9 @@ struct Topology {
   uint32_t ep = 1;
   uint32_t zero_stage = 0;
   uint32_t world_size = 1;
-  std::string rank_order = "tp-cp-ep-dp-pp";  // fastest first, as Megatron's --order
+  // The kinds of parallelism, that in which neighbouring ranks differ first. It is written as
+  // `order` of Megatron's initialize_model_parallel.
+  std::string rank_order = "tp-cp-ep-dp-pp";
 
   bool operator==(const Topology&) const = default;
 };
