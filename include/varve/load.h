@@ -116,8 +116,8 @@ struct LoadOptions {
   // sends it to the others. It is enough that one rank sets this. Use it when the storage is slower
   // than the network between the ranks. A load by one rank ignores it.
   bool exchange = false;
-  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
-  // AsyncCheckpointer::Restore and TrainerHooks use that of the checkpointer.
+  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host, for
+  // LoadState. AsyncCheckpointer::Restore and TrainerHooks then use CheckpointerOptions::devices.
   std::shared_ptr<DeviceTensorSource> devices{};
   // Names of tensors that other ranks of the target have, so they are not unexpected.
   // OpenGroupCheckpointer and TrainerHooks set them.

@@ -83,10 +83,10 @@ class TrainerHooks {
   virtual Status BeforeOptimizerStep() = 0;
 
   // Call it after each optimizer step, with all of `state` up to date. `state.trainer.global_step`
-  // is the step. It starts a save when one is due: every --save-interval steps, at the last step,
-  // and when the training is about to stop. Returns true when the trainer must stop. All saves are
-  // durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at
-  // different steps. Other errors are those of a failed save.
+  // is the step. AfterStep starts a save when one is due: every --save-interval steps, at the last
+  // step, and when the training is about to stop. Returns true when the trainer must stop. All
+  // saves are durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are
+  // at different steps. Other errors are those of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // 0, or kPreemptedExitCode after a signal.

@@ -49,8 +49,8 @@ struct Topology {
   uint32_t ep = 1;
   uint32_t zero_stage = 0;
   uint32_t world_size = 1;
-  // The kinds of parallelism, that in which neighbouring ranks differ first. It is written as
-  // `order` of Megatron's initialize_model_parallel.
+  // The order of the kinds of parallelism. Neighbouring ranks differ in the first kind. The text is
+  // the `order` that Megatron's initialize_model_parallel takes.
   std::string rank_order = "tp-cp-ep-dp-pp";
 
   bool operator==(const Topology&) const = default;
