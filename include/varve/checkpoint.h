@@ -125,7 +125,8 @@ class CheckpointWriter {
 
   // Encodes and writes the checkpoint, makes all of it durable, then makes it visible in one atomic
   // step. When it returns ok, the checkpoint survives power loss. On error nothing is visible and
-  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile.
+  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile,
+  // and SaveOptions::on_existing is kError.
   // kInvalidArgument: the shards of a tensor do not make a whole tensor, or replicas differ.
   // kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;

@@ -20,7 +20,8 @@ enum class StatusCode {
   kNotFound,         // no such store, run, step, tensor or item
   kAlreadyExists,    // the step, run, tag or store is there already
   kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
-  // Stored bytes are not what was written. The message names run, step, tensor and chunk.
+  // Stored bytes are not what was written. The message names what is damaged, such as a file, or
+  // run, step, tensor and chunk.
   kCorruption,
   kIOError,  // the file system failed (full disk, no permission, a file has vanished)
   kLocked,   // another process or another Store has the store open for writing

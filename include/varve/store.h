@@ -14,9 +14,9 @@
 // from another process.
 //
 // Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
-// mutex orders their commits. If two of them save the same step, the later commit gets
-// kAlreadyExists. One process at a time opens a store for writing, and any number of others may
-// read it meanwhile.
+// mutex orders their commits. If two of them save the same step, SaveOptions::on_existing says what
+// the later commit does. With kError it returns kAlreadyExists. One process at a time opens a store
+// for writing, and any number of others may read it meanwhile.
 #pragma once
 
 #include <cstdint>
