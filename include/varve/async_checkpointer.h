@@ -134,8 +134,9 @@ struct CheckpointerOptions {
   // then fails, and the error names the tensor. Each of the two calls takes as long as a digest
   // pass over that share. Tensors on devices are not checked.
   double check_staging = 0;
-  // True: after a save has failed, each call that saves, restores or waits returns its error, and
-  // so does Close. False: later saves go on. The error is in SaveStats, and Close returns it.
+  // True: after a save has failed, each call that saves, restores or waits returns the error of
+  // that save, and so does Close. False: later saves go on. The error is in SaveStats, and Close
+  // returns it.
   bool failure_is_fatal = true;
   // Says which steps stay after each commit. The step just saved always stays. Unset = all steps
   // stay.
@@ -182,10 +183,9 @@ class AsyncCheckpointer {
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
   // the checkpointer is closed. No save is started then.
   //
-  // AwaitStaged, not BeginSave, returns the next two errors of this save. It returns them once, and
-  // nothing is saved.
-  // kFailedPrecondition: the run has a later step. kAlreadyExists: the run has this step, and
-  // on_existing is kError.
+  // Two errors of this save come from AwaitStaged, not from BeginSave. AwaitStaged returns them
+  // once, and nothing is saved. kFailedPrecondition: the run has a later step. kAlreadyExists: the
+  // run has this step, and on_existing is kError.
   //
   // The first save after a Restore of an earlier step moves the steps after the restored one to a
   // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.
@@ -214,9 +214,9 @@ class AsyncCheckpointer {
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
 
-  // SetMetrics adds metrics to a saved step, and SetTag names it, as the functions of Store. They
-  // are for what is known only after the save, such as the result of an evaluation. They wait if
-  // this step is being saved. kNotFound names the step.
+  // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both do what the functions of
+  // Store do. They are for what is known only after the save, such as the result of an evaluation.
+  // They wait if this step is being saved. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 

@@ -118,14 +118,15 @@ class CheckpointWriter {
   virtual Status SetTopology(const Topology& topology) = 0;
 
   // SetMetric sets a metric of this step, which may be infinite or NaN. The step expression
-  // "best:loss" compares the metrics named loss. AddTag makes a tag name this step. If another step
-  // of the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
+  // "best:loss" compares the metrics named loss. AddTag gives this step a tag. If another step of
+  // the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
   virtual Status SetMetric(std::string_view name, double value) = 0;
   virtual Status AddTag(std::string_view tag) = 0;
 
   // Encodes and writes the checkpoint, makes all of it durable, then makes it visible in one atomic
   // step. When it returns ok, the checkpoint survives power loss. On error nothing is visible and
-  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile.
+  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile,
+  // and SaveOptions::on_existing is kError.
   // kInvalidArgument: the shards of a tensor do not make a whole tensor, or replicas differ.
   // kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;

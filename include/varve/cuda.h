@@ -13,10 +13,12 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // usually returns at once, too
 //   OptimizerStep(stream);                        // comes after the reads of the save
 //
-// The contract is about streams instead of threads. At BeginSave, work that writes the tensors must
-// be ordered before the given stream. Work that changes or frees the tensors must come on the given
-// stream after AwaitStaged, or must wait for released(). No call waits for work on streams other
-// than the given ones and varve's own. No call synchronizes a device.
+// The contract is about streams instead of threads. The given stream of a device is its stream in
+// CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
+// in the given stream already, or the given stream must already wait for it. The trainer adds work
+// that changes or frees the tensors to the given stream after AwaitStaged has returned. Such work
+// in another stream must wait for released(). No call waits for work in streams other than the
+// given ones and varve's own. No call synchronizes a device.
 //
 // The device digests its tensors. Only chunks that differ from the step before are copied to the
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits

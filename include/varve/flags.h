@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags of a trainer that say when to save and what to load. Their names are those of Megatron.
-// They work with any argument parser:
+// The flags of a trainer that say when to save and what to load. A flag that Megatron has, too, has
+// Megatron's name. The flags work with any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {

@@ -69,7 +69,8 @@ class GlobalNames {
   // "optimizer." or "optimizer.state." may come before the kind.
   //
   // nullopt: a component begins with "__pp". InfiniTrain gives such names to modules that also have
-  // names of their own. kInvalidArgument names the number that is not in `numbers`.
+  // names of their own. kInvalidArgument names a number N for which the `numbers` of its rule have
+  // no entry.
   Result<std::optional<std::string>> Apply(std::string_view name) const;
 
  private:

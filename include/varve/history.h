@@ -29,9 +29,10 @@ struct TensorChange {
 struct ValueDiff {
   uint64_t num_elements = 0;
   uint64_t changed_elements = 0;
-  // The maximum of |b - a|. Infinite when a finite value became infinite or NaN.
+  // The maximum of |b - a|. Infinite when an element that has changed is infinite or NaN in a or b.
   double max_abs = 0;
-  // ||b - a|| / ||a||, with Euclidean norms. Infinite when a is all zero and b is not.
+  // ||b - a|| / ||a||, with Euclidean norms. Infinite when a is all zero and b is not, or when the
+  // quotient is NaN.
   double relative_norm = 0;
 };
 

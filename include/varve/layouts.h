@@ -76,7 +76,7 @@ Result<ShardLayout> SplitFused(ShardLayout layout, size_t axis, std::span<const 
 Result<ShardLayout> SplitHeads(ShardLayout layout, size_t axis, int64_t num_heads, RankOf tp);
 
 // The heads of fused query, key and value weights or biases. Each key_value head serves
-// query / key_value query heads.
+// `query` / `key_value` query heads.
 struct AttentionHeads {
   int64_t query = 0;
   int64_t key_value = 0;
@@ -102,11 +102,11 @@ struct RankHeads {
   Range key_value;      // the keys and values that serve its queries
   Range own_key_value;  // the part of key_value that no lower rank holds. It is often empty
 };
-// Divides heads among ranks when the number of heads is no multiple of the ranks, such as 6 query
-// heads on 4 ranks. The first ranks have one query head more (2, 2, 1, 1, as torch.tensor_split).
-// Each rank holds the keys and values that serve its queries. Its neighbours may hold some of them,
-// too. Such parts overlap without being replicas, so a rank loads `key_value` and saves
-// `own_key_value`.
+// Divides heads among ranks when the number of heads is no multiple of the number of ranks, such as
+// 6 query heads on 4 ranks. The first ranks have one query head more (2, 2, 1, 1, as
+// torch.tensor_split). Each rank holds the keys and values that serve its queries. Its neighbours
+// may hold some of them, too. Such parts overlap without being replicas, so a rank loads
+// `key_value` and saves `own_key_value`.
 Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp);
 // Takes ranges of heads of fused weights or biases, as HeadsOfRank returns them. Pass
 // RankHeads::key_value to load, and own_key_value to save. For separate weights use TakeIndices,
@@ -119,9 +119,9 @@ Result<ShardLayout> TakeQkv(ShardLayout layout, size_t axis, const AttentionHead
 
 // Takes any range of the elements, for trainers that record real offsets.
 Result<ShardLayout> TakeElements(ShardLayout layout, Range elements);
-// Cuts the elements into equal slices, one for each rank. They are first padded at the end to a
-// multiple of `align`, then to a multiple of the ranks. ColossalAI and DeepSpeed stage 3 align
-// to 1.
+// Cuts the elements into equal slices, one for each rank. The elements are first padded at the end
+// to a multiple of `align`, then to a multiple of the number of ranks. ColossalAI and DeepSpeed
+// stage 3 align to 1.
 Result<ShardLayout> SliceFlat(ShardLayout layout, RankOf group, int64_t align = 1);
 // Cuts as Paddle's stage 3 does. Tensors of more than 2^20 elements are cut as SliceFlat does,
 // aligned to 256 bytes. Each rank holds the other tensors whole.
@@ -166,9 +166,10 @@ Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_
 // into which that option puts the parameters.
 Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
-// modules, and padding at the end to a multiple of the ranks. A shared parameter occurs once. With
-// use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is then that of
-// the type that forward uses (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
+// modules, and padding at the end to a multiple of the number of ranks. A shared parameter occurs
+// once. With use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is
+// then that of the type that forward uses (FlatParamHandle in
+// torch/distributed/fsdp/_flat_param.py).
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);
 // Returns the part of tensor `index` of a buffer that a rank holds. It is often empty. `layout` is

@@ -28,8 +28,9 @@ namespace varve {
 
 // Says what a load does about names that only one side has. *Missing*: the target has a name that
 // the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. The modes
-// are those of Megatron's --dist-ckpt-strictness. A tensor of another shape, or of another dtype
-// without `convert_dtype`, is always an error.
+// have names of Megatron's --dist-ckpt-strictness. Megatron means the opposite by missing and
+// unexpected, so equal names do not promise equal behaviour. A tensor of another shape, or of
+// another dtype without `convert_dtype`, is always an error.
 enum class Strictness {
   kRaiseAll,            // missing and unexpected are errors
   kLogUnexpected,       // missing is an error, unexpected is listed in the report
@@ -115,8 +116,8 @@ struct LoadOptions {
   // sends it to the others. It is enough that one rank sets this. Use it when the storage is slower
   // than the network between the ranks. A load by one rank ignores it.
   bool exchange = false;
-  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
-  // AsyncCheckpointer::Restore and TrainerHooks use that of the checkpointer.
+  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host, for
+  // LoadState. AsyncCheckpointer::Restore and TrainerHooks then use CheckpointerOptions::devices.
   std::shared_ptr<DeviceTensorSource> devices{};
   // Names of tensors that other ranks of the target have, so they are not unexpected.
   // OpenGroupCheckpointer and TrainerHooks set them.

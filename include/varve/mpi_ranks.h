@@ -5,8 +5,8 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::MpiRanks());   // under mpirun
 //
-// Other ranks notice by the timeout that a rank has left the group. When a process dies, mpirun
-// ends the whole job.
+// When a rank has left the group, calls of the other ranks fail after the timeout. When a process
+// dies, mpirun ends the whole job.
 #pragma once
 
 #include <chrono>

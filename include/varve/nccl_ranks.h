@@ -28,8 +28,8 @@ struct NcclOptions {
   // the same on all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of
   // pinned host memory when it is made.
   size_t piece_bytes = size_t{4} << 20;
-  // How long a call waits for NCCL while nothing arrives. A call waits for other ranks as long as
-  // calls of `host` did when this group was made.
+  // How long a call waits for NCCL while nothing arrives. For the other ranks, a call waits as long
+  // as the timeout that `host` had when this group was made.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 

@@ -23,14 +23,16 @@ enum class Compression {
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // Bytes of memory that a save may use besides the state: chunks in progress, encoded chunks, and
-  // the buffers of RocksDB.
+  // Bytes of memory for the chunks that a save is encoding, with the encoded chunks and their
+  // copies in the buffers of RocksDB. At least two chunks are encoded at a time. In addition, a
+  // save takes memory for each thread and each tensor (docs/architecture.md, "Memory").
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
-  // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. When a
-  // chain has this many deltas (1 to 63), the next delta is made against the keyframe, and the two
-  // start a new chain.
+  // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. A
+  // chain has at most this many chunks (1 to 63), the keyframe included. When a chain has that
+  // many, the next delta is made against the keyframe, and the two start a new chain. 1 = no
+  // deltas.
   int max_delta_depth = 8;
   // The next delta is also made against the keyframe when the chain would otherwise have more
   // encoded bytes than this number times the encoded bytes of its keyframe.
@@ -45,7 +47,8 @@ struct CreateOptions {
 };
 
 // Reports the progress of a long operation. A worker thread of the operation calls it, about ten
-// times a second at most. `total_bytes` is 0 while it is unknown. It must not call the store.
+// times a second at most. `total_bytes` is 0 while it is unknown. The function must not call the
+// store.
 using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 // Says what a save does when its step exists already.
@@ -72,7 +75,7 @@ struct SaveOptions {
   Progress progress;  // of Commit, in raw bytes
   // The compression of this save. Unset = that of the store.
   std::optional<Compression> compression{};
-  // Worker threads of this save. 0 = that of the store.
+  // Worker threads of this save. 0 = as many as StoreOptions::num_threads of the store says.
   int num_threads = 0;
   // True: only threads of low priority work for this save, besides the thread that calls Commit.
   // None of them is a worker thread of TBB. Use it for saves in the background of a training.
@@ -92,8 +95,8 @@ struct DropOptions {
 
 struct ReclaimOptions {
   // True: rewrites every file that holds a dead chunk. False: rewrites files in the order of their
-  // share of dead chunks, the largest first. It copies at most 16 MiB more than it frees. Files of
-  // which less than an eighth is dead stay.
+  // share of dead chunks, the largest first. The reclaim copies at most 16 MiB more than it frees.
+  // Files of which less than an eighth is dead stay.
   bool all = false;
 };
 

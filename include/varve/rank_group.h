@@ -88,16 +88,16 @@ std::vector<std::unique_ptr<RankGroup>> ThreadRanks(
     int size, std::chrono::milliseconds timeout = kDefaultRankTimeout);
 
 // Options of a group of processes in which any two processes have a TCP connection. A closed
-// connection shows that a rank has died. If the machine of a rank vanishes, only the timeout shows
-// it.
-// Nothing is encrypted, so use it on trusted networks only, as with NCCL and MPI.
+// connection shows that a rank has left or died. If the machine of a rank vanishes, only the
+// timeout shows it. Nothing is encrypted, so use such a group on trusted networks only, as with
+// NCCL and MPI.
 struct SocketRanksOptions {
   int rank = 0;
   int size = 1;
   // The address at which rank 0 listens until all ranks have connected.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  // The name of the job. It is the same on all ranks. Jobs that may use the same port have
+  // The name of the job. It is the same on all ranks. Jobs that may use the same port must have
   // different names. A process that does not know the name is turned away. This protects from
   // mistakes, not from attackers who can listen.
   std::string job;

@@ -11,7 +11,10 @@
 //   // Elements 128 to 192 of those rows, as ZeRO rank 2 of 4 holds them:
 //   layout.flat = varve::Range{128, 192};
 //
-// All types are plain values. Each thread may use objects of its own. The functions are stateless.
+// All types are plain values.
+//
+// Thread rule: one thread at a time for each object. The functions are stateless, and any thread
+// may call them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every call of varve reports failure by a Status. varve throws no exception of its own. A Status
-// is a plain value. Each thread may use objects of its own.
+// is a plain value.
+//
+// Thread rule: one thread at a time for each object.
 //
 //   varve::Status status = writer->Put(view);
 //   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -18,11 +20,13 @@ enum class StatusCode {
   kNotFound,         // no such store, run, step, tensor or item
   kAlreadyExists,    // the step, run, tag or store is there already
   kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
-  // Stored bytes are not what was written. The message names run, step, tensor and chunk.
+  // Stored bytes are not what was written. The message names what is damaged, such as a file, or
+  // run, step, tensor and chunk.
   kCorruption,
   kIOError,  // the file system failed (full disk, no permission, a file has vanished)
   kLocked,   // another process or another Store has the store open for writing
-  // A device or library (CUDA, MPI), a rank of a group, memory or a thread cannot be had.
+  // Something that the call needs is not available: a device, a library (CUDA, MPI), a rank of a
+  // group, memory or a thread.
   kUnavailable,
   // The state does not allow the call: e.g. the writer has committed, or a save in progress is
   // based on the step.

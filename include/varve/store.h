@@ -14,9 +14,9 @@
 // from another process.
 //
 // Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
-// mutex orders their commits. If two of them save the same step, the later commit gets
-// kAlreadyExists. One process at a time opens a store for writing, and any number of others may
-// read it meanwhile.
+// mutex orders their commits. If two of them save the same step, SaveOptions::on_existing says what
+// the later commit does. With kError it returns kAlreadyExists. One process at a time opens a store
+// for writing, and any number of others may read it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -168,9 +168,9 @@ class Store {
   // looked up, so the step may not exist. kInvalidArgument: `step` is not a step expression.
   Result<CheckpointId> Resolve(std::string_view step) const;
 
-  // Adds metrics to a committed checkpoint. A name that the checkpoint has already gets the new
-  // value. This change, and that of each call below, is durable on return. kNotFound names the
-  // step.
+  // Adds metrics to a committed checkpoint. If the checkpoint has a metric of the same name, the
+  // new value replaces the old one. The change is durable on return, and so are the changes that
+  // the calls below make. kNotFound names the step.
   virtual Status SetMetrics(const CheckpointId& id,
                             const std::map<std::string, double>& metrics) = 0;
   // Makes `tag` name this checkpoint. If another step of the run has the tag, the tag moves.
@@ -214,8 +214,8 @@ class Store {
   virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints. Chunks that other checkpoints use stay. Each step is dropped atomically. A
   // forked run that has no step left is removed. A drop works on a full disk. All ids are checked
-  // first, and nothing is dropped after one of these errors. kNotFound names every id that is
-  // missing. kFailedPrecondition: a save in progress is based on one of the steps.
+  // first. If that check returns one of the next two errors, nothing is dropped. kNotFound names
+  // every id that is missing. kFailedPrecondition: a save in progress is based on one of the steps.
   virtual Result<DropReport> Drop(std::span<const CheckpointId> ids,
                                   const DropOptions& options = {}) = 0;
   // Gives the space of dead chunks back to the file system.
@@ -226,7 +226,8 @@ class Store {
   virtual Result<CheckReport> Check(const CheckOptions& options = {}) const = 0;
   virtual Result<StoreStats> Stats() const = 0;
 
-  // For a store opened for reading: shows it everything committed up to now. No effect otherwise.
+  // Makes everything that was committed up to now visible in a store that is opened for reading. No
+  // effect otherwise.
   virtual Status CatchUp() const = 0;
 
  protected:

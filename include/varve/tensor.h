@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Describes a tensor: a name, an element type, a shape and bytes in row-major order.
-// All types here are plain values that share nothing. Each thread may use objects of its own. The
-// functions are stateless.
+// All types here are plain values that share nothing.
+//
+// Thread rule: one thread at a time for each object. The functions are stateless, and any thread
+// may call them.
 #pragma once
 
 #include <array>
@@ -88,7 +90,8 @@ struct TensorSpec {
   TensorRole role = TensorRole::kOther;
   // Hint: the name of this tensor's master, an FP32 tensor of the same checkpoint. This tensor is
   // BF16 or F16, and is its master rounded to nearest, ties to even. It is then stored as a
-  // reference to the master. Each save verifies the hint. A wrong hint costs space, never bits.
+  // reference to the master. Each save verifies the hint. If the hint is wrong, this tensor is
+  // stored by itself, and its bytes are still exact.
   std::string derived_from{};
   // Hint: the name of a tensor of the same checkpoint that shared its memory with this one. varve
   // only records it, for a later restore. Equal chunks are stored once with or without the hint.
@@ -143,8 +146,8 @@ inline constexpr uint32_t kAllShards = UINT32_MAX;
 struct TensorInfo : TensorSpec {
   uint32_t shard = 0;          // kAllShards: this describes the global tensor
   uint64_t logical_bytes = 0;  // raw bytes of a dense tensor of this shape
-  uint64_t num_chunks = 0;     // in all shards together
-  uint32_t num_shards = 1;     // each replica counts
+  uint64_t num_chunks = 0;     // of this shard. For the global tensor, of all its shards
+  uint32_t num_shards = 1;     // of the global tensor. Each replica counts. 1 for a single shard
   // The digest, low half first, of the digests of all chunks (docs/format.md). Two tensors of one
   // store with the same dtype and content digest have equal bytes. Zero = not known, as for a
   // tensor of several shards.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TrainerHooks does all that a training loop needs, as flags say: it loads, saves when a save is
-// due, drops old steps, and stops when told to.
+// due, drops old steps, and says when to stop.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // loads
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
@@ -16,10 +16,10 @@
 //
 // With many ranks, every call is collective and returns the same result on all ranks. When one or
 // more ranks fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
-// to save, when to stop and which step is loaded. A signal to any rank stops all ranks at the same
-// step, with a save. Some flags must be the same on all ranks: --run, --finetune, --no-save-optim,
-// --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save and --load are
-// given.
+// to save, when to stop and which step is loaded. With --save, a signal to any rank stops all ranks
+// at the same step, with a save. Some flags must be the same on all ranks: --run, --finetune,
+// --no-save-optim, --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save and
+// --load are given.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -42,13 +42,14 @@ inline constexpr int kPreemptedExitCode = 75;
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
 
 struct HooksOptions {
-  // `run` and `retention` come from the flags.
+  // `run` and `retention` come from the flags, and so does `timeout` if --rank-timeout-in-secs is
+  // given.
   CheckpointerOptions checkpointer;
   // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
-  // each save. It may be called on another thread. Unset = lines go to standard error, and with
-  // many ranks only those of rank 0.
+  // each save. If checkpointer.on_save is set, there are no lines for saves. `log` may be called on
+  // another thread. Unset = lines go to standard error, and with many ranks only those of rank 0.
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
   // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
@@ -59,10 +60,11 @@ struct HooksOptions {
 
 class TrainerHooks {
  public:
-  // Checks the flags and the free space, loads if asked, and takes the memory for staging. From
-  // then until Finish, SIGTERM and SIGUSR1 cause a save at the next step boundary. Every mistake
-  // that can be found before the first step is an error here, which says what to do. A load fills
-  // the tensors of `state`. Their memory must stay where it is while the hooks live.
+  // Checks the flags, and loads if --load is given. With --save, it also checks the free space,
+  // takes the memory for staging, and catches SIGTERM and SIGUSR1 until Finish. Such a signal
+  // causes a save and a stop at the next step boundary. Every mistake that can be found before the
+  // first step is an error here, which says what to do. A load fills the tensors of `state`. Their
+  // memory must stay where it is while the hooks live.
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
@@ -81,10 +83,10 @@ class TrainerHooks {
   virtual Status BeforeOptimizerStep() = 0;
 
   // Call it after each optimizer step, with all of `state` up to date. `state.trainer.global_step`
-  // is the step. It starts a save when one is due: every --save-interval steps, at the last step,
-  // and when the training is about to stop. Returns true when the trainer must stop. All saves are
-  // durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at
-  // different steps. Other errors are those of a failed save.
+  // is the step. AfterStep starts a save when one is due: every --save-interval steps, at the last
+  // step, and when the training is about to stop. Returns true when the trainer must stop. All
+  // saves are durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are
+  // at different steps. Other errors are those of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // 0, or kPreemptedExitCode after a signal.

@@ -49,7 +49,9 @@ struct Topology {
   uint32_t ep = 1;
   uint32_t zero_stage = 0;
   uint32_t world_size = 1;
-  std::string rank_order = "tp-cp-ep-dp-pp";  // fastest first, as Megatron's --order
+  // The order of the kinds of parallelism. Neighbouring ranks differ in the first kind. The text is
+  // the `order` that Megatron's initialize_model_parallel takes.
+  std::string rank_order = "tp-cp-ep-dp-pp";
 
   bool operator==(const Topology&) const = default;
 };
