@@ -94,8 +94,8 @@ Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address, size_t 
   VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(address));
   if (chain.front().info.raw_bytes == raw_bytes) return chain;
   return Status::Corruption(FrameName(address) + " holds " +
-                            std::to_string(chain.front().info.raw_bytes) +
-                            " raw bytes, expected " + std::to_string(raw_bytes));
+                            std::to_string(chain.front().info.raw_bytes) + " raw bytes, expected " +
+                            std::to_string(raw_bytes));
 }
 
 Result<std::span<const std::byte>> ChunkReader::RawBytes(ChunkAddress address,

@@ -204,7 +204,8 @@ Status CheckpointReaderImpl::AddPart(const ReadRequest& request, TensorRecord re
 
 // Adds a region. It is read from all shards, or from the part of the shard that was asked for.
 Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<StoredShard> shards,
-                                       const ShardLayout& region, std::vector<ReadPart>* parts) const {
+                                       const ShardLayout& region,
+                                       std::vector<ReadPart>* parts) const {
   std::vector<ShardLayout> layouts;
   for (const StoredShard& shard : shards) {
     layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
@@ -232,7 +233,8 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
 }
 
 // Looks up what a request reads.
-Status CheckpointReaderImpl::AddParts(const ReadRequest& request, std::vector<ReadPart>* parts) const {
+Status CheckpointReaderImpl::AddParts(const ReadRequest& request,
+                                      std::vector<ReadPart>* parts) const {
   if (request.region() != nullptr) {
     const Status valid = ValidateLayout(*request.region());
     if (!valid.ok()) return valid.WithContext(Where(request.name()));
