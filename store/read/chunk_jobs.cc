@@ -134,28 +134,36 @@ class ChunkWorker {
   }
 
  private:
-  // A chunk that has been read is the source of its rounded copies.
+  // The group is one chunk, and perhaps its rounded copies. They are made from the chunk if that was
+  // read, too.
   Status RunGroup(std::span<const ChunkJob> group) {
-    std::span<const std::byte> source;
-    for (const ChunkJob& job : group) {
-      VARVE_ASSIGN_OR_RETURN(const auto chunk,
-                             RunJob(job, source, source.empty() ? &source_ : &chunk_));
-      if (job.ref.kind == ChunkKind::kStored && source.empty()) source = chunk;
+    const ChunkJob& first = group[0];
+    VARVE_ASSIGN_OR_RETURN(const auto chunk, RunJob(first, {}, &source_));
+    const bool is_source = first.ref.kind == ChunkKind::kStored;
+    for (const ChunkJob& copy : group.subspan(1)) {
+      VARVE_RETURN_IF_ERROR(
+          RunJob(copy, is_source ? chunk : std::span<const std::byte>(), &copy_).status());
     }
     return Status::Ok();
   }
 
   // Each group is one chunk. All of them go to places near each other.
   Status RunWoven(const Bundle& bundle) {
-    woven_.resize(std::max(woven_.size(), bundle.size()));
-    std::vector<std::span<const std::byte>> chunks;
+    uint64_t bytes = 0;
     int64_t elements = 0;  // the most of one
-    for (size_t i = 0; i < bundle.size(); ++i) {
-      const ChunkJob& job = bundle[i][0];
-      VARVE_ASSIGN_OR_RETURN(const auto chunk, ReadInPlace(job, {}, &woven_[i]));
-      chunks.push_back(chunk);
-      const Range held = job.Elements();
+    for (const auto& group : bundle) {
+      const Range held = group[0].Elements();
+      bytes += group[0].part->record.ChunkBytes(group[0].chunk);
       elements = std::max(elements, held.end - held.begin);
+    }
+    woven_.resize(std::max<size_t>(woven_.size(), bytes));
+    std::vector<std::span<std::byte>> chunks;
+    uint64_t at = 0;
+    for (const auto& group : bundle) {
+      const uint64_t of_chunk = group[0].part->record.ChunkBytes(group[0].chunk);
+      chunks.push_back(std::span(woven_).subspan(at, of_chunk));
+      at += of_chunk;
+      VARVE_RETURN_IF_ERROR(ReadInto(group[0], {}, chunks.back()));
     }
     for (int64_t begin = 0; begin < elements; begin += kWovenElements) {
       for (size_t i = 0; i < bundle.size(); ++i) {
@@ -168,7 +176,8 @@ class ChunkWorker {
     return Status::Ok();
   }
 
-  // Returns the bytes of the chunk, wherever they are now.
+  // Reads a chunk and copies what is wanted of it to its place. Returns the bytes of the chunk,
+  // wherever they are now.
   Result<std::span<const std::byte>> RunJob(const ChunkJob& job, std::span<const std::byte> source,
                                             ChunkBuffer* buffer) {
     const std::span<std::byte> target = DirectTarget(job);
@@ -196,13 +205,12 @@ class ChunkWorker {
     return chunk;
   }
 
-  // A rounded copy is made from its source, if that is known.
+  // `source` is what a rounded copy is made of, and empty if that is not known.
   Status ReadInto(const ChunkJob& job, std::span<const std::byte> source,
                   std::span<std::byte> target) {
     const DType dtype = job.part->record.dtype;
-    return AtChunk(job, job.ref.kind == ChunkKind::kDerived && !source.empty()
-                            ? reader_->MakeDerived(job.ref, dtype, source, target)
-                            : reader_->Read(job.ref, dtype, target, &scratch_));
+    return AtChunk(job, source.empty() ? reader_->Read(job.ref, dtype, target, &scratch_)
+                                       : reader_->MakeDerived(job.ref, dtype, source, target));
   }
 
   static Status AtChunk(const ChunkJob& job, Status status) {
@@ -214,9 +222,9 @@ class ChunkWorker {
 
   const ChunkReader* const reader_;
   ChunkScratch scratch_;
-  ChunkBuffer source_;
-  ChunkBuffer chunk_;
-  std::vector<ChunkBuffer> woven_;  // one for each chunk of a bundle
+  ChunkBuffer source_;  // the first chunk of a group
+  ChunkBuffer copy_;
+  std::vector<std::byte> woven_;  // chunks of a bundle, one after the other
 };
 
 }  // namespace
