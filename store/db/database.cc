@@ -1,82 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/database.h"
 
-#include <fcntl.h>
 #include <rocksdb/listener.h>
-#include <rocksdb/sst_file_reader.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <string>
 
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/commit_file_system.h"
+#include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
 
 namespace varve::internal {
 
 namespace {
-
-// Returns one name for one folder. RocksDB's lock knows by name what this process holds, and the
-// system's lock would not keep this process from taking it twice.
-std::filesystem::path DbPath(const std::filesystem::path& store) {
-  std::error_code error;
-  const std::filesystem::path canonical = std::filesystem::canonical(store, error);
-  return (error ? store : canonical) / "db";
-}
-
-size_t CountFiles(const std::filesystem::path& folder) {
-  std::error_code error;  // then as few as can be found
-  size_t num_files = 0;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
-       it.increment(error)) {
-    ++num_files;
-  }
-  return num_files;
-}
-
-// All table files stay open, because a reader must keep what the writer unlinks. So the soft limit
-// of descriptors, often 1,024, is raised as far as this process may.
-void RaiseDescriptorLimit() {
-  struct rlimit limit {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
-}
-
-// The process that holds RocksDB's lock, or 0.
-pid_t LockHolder(const std::filesystem::path& store) {
-  const int fd = ::open((DbPath(store) / "LOCK").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  const bool held = ::fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-  ::close(fd);
-  return held ? lock.l_pid : 0;
-}
-
-// kLocked when RocksDB refused because of its lock, ok otherwise.
-Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& store) {
-  const std::string text = status.ToString();
-  const std::string message =
-      "the store in " + store.string() + " is locked: it is open for writing";
-  // Looking for the holder would close a descriptor of the lock file, and with it release the lock
-  // of this process. So it never looks when the lock is ours.
-  if (text.find("lock hold by current process") != std::string::npos) {
-    return Status::Locked(message + " elsewhere in this process");
-  }
-  if (text.find("While lock file") == std::string::npos) return Status::Ok();
-  const pid_t holder = LockHolder(store);
-  if (holder <= 0) return Status::Locked(message + " in another process");
-  return Status::Locked(message + " in process " + std::to_string(holder));
-}
 
 // RocksDB starts a log at every open. Nothing is ever flushed, so it keeps the old logs: one empty
 // file for each open. An empty log that is not the newest says nothing, so it is removed.
@@ -93,111 +33,6 @@ void RemoveEmptyLogs(const std::filesystem::path& store) {
   for (size_t i = 0; i + 1 < logs.size(); ++i) {
     if (std::filesystem::file_size(logs[i], error) == 0) std::filesystem::remove(logs[i], error);
   }
-}
-
-// An existing database does not open. If CURRENT or the manifest that it names is lost, this is
-// damage, whatever RocksDB calls it.
-Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
-  const std::filesystem::path db = DbPath(store);
-  std::filesystem::path lost;
-  std::error_code ignored;
-  if (!std::filesystem::exists(db, ignored)) {
-    lost = db;
-  } else if (!std::filesystem::exists(db / "CURRENT", ignored)) {
-    lost = db / "CURRENT";
-  } else {
-    std::ifstream current(db / "CURRENT");
-    std::string manifest;
-    std::getline(current, manifest);
-    const bool is_name = manifest.starts_with("MANIFEST-") && manifest.find('/') == manifest.npos;
-    if (is_name && !std::filesystem::exists(db / manifest, ignored)) lost = db / manifest;
-  }
-  if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
-  return Status::Corruption(lost.string() +
-                            " is missing, without which no file of the database can be "
-                            "found; put it back, or take the store from a backup");
-}
-
-// About a table file, RocksDB may name the expected size as the real one, another file, or none. So
-// this looks at the files.
-Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
-                 const Database& database) {
-  constexpr size_t kMaxNamed = 3;
-  if (!status.IsCorruption()) return OpenError(status, store);
-  const auto lost = database.FindLostTables();
-  if (!lost.ok() || lost->empty()) return OpenError(status, store);
-  std::string all;
-  for (size_t i = 0; i < std::min(lost->size(), kMaxNamed); ++i) {
-    all += (i > 0 ? "; " : "") + (*lost)[i].what;
-  }
-  if (lost->size() > kMaxNamed) {
-    all += "; and " + std::to_string(lost->size() - kMaxNamed) + " more";
-  }
-  return Status::Corruption("opening the database in " + store.string() + ": " + all);
-}
-
-// Our families in the order of Family, then unknown ones, which must be opened, too.
-Result<std::vector<rocksdb::ColumnFamilyDescriptor>> FindFamilies(
-    const std::filesystem::path& store, const rocksdb::DBOptions& db_options,
-    const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
-  std::vector<std::string> names;
-  const rocksdb::Status status =
-      rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
-  if (!status.ok()) return OpenError(status, store);
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  for (int i = 0; i < kNumFamilies; ++i) {
-    families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
-  }
-  for (const std::string& name : names) {
-    if (std::find(std::begin(kFamilyNames), std::end(kFamilyNames), name) == std::end(kFamilyNames))
-      families.emplace_back(name, family_options[0]);
-  }
-  return families;
-}
-
-// Says what is wrong with a table file that should have `bytes`. Empty = it opens.
-std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
-  struct stat info {};
-  if (::stat(file.c_str(), &info) != 0) {
-    return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
-                           : std::string("cannot be looked at: ") + std::strerror(errno);
-  }
-  if (static_cast<uint64_t>(info.st_size) != bytes) {
-    return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
-  }
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  const rocksdb::Status status = rocksdb::SstFileReader(options).Open(file.string());
-  return status.ok() ? "" : "cannot be opened: " + status.ToString();
-}
-
-// Changes whenever the manifest does.
-Result<std::string> ManifestStamp(const std::filesystem::path& store) {
-  constexpr size_t kMaxBytes = 256;
-  const std::filesystem::path db = DbPath(store);
-  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadSmallFile(db / "CURRENT", kMaxBytes));
-  const std::filesystem::path manifest = db / current.substr(0, current.find('\n'));
-  struct stat info {};
-  if (::stat(manifest.c_str(), &info) != 0) return ErrnoStatus("look at", manifest, errno);
-  return current + std::to_string(info.st_size);
-}
-
-// The same beside a writer. A writer removes a manifest once CURRENT names the next one.
-Result<std::string> AwaitManifestStamp(const std::filesystem::path& store) {
-  constexpr int kAttempts = 6;
-  Result<std::string> stamp = ManifestStamp(store);
-  for (int attempt = 0; attempt < kAttempts && !stamp.ok(); ++attempt) {
-    ::usleep(1000 << attempt);
-    stamp = ManifestStamp(store);
-  }
-  if (stamp.status().code() != StatusCode::kNotFound) return stamp;
-  return OpenError(rocksdb::Status::Corruption(stamp.status().message()), store);
-}
-
-std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& files) {
-  std::set<std::string> names;
-  for (const auto& file : files) names.insert(std::filesystem::path(file.name).filename());
-  return names;
 }
 
 // Notes an error of RocksDB from which it may not recover.
@@ -219,20 +54,6 @@ class FailureListener : public rocksdb::EventListener {
 };
 
 }  // namespace
-
-Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::path& path) {
-  rocksdb::FileLock* lock = nullptr;
-  const rocksdb::Status status =
-      rocksdb::Env::Default()->LockFile((DbPath(path) / "LOCK").string(), &lock);
-  VARVE_RETURN_IF_ERROR(CheckLock(status, path));
-  std::error_code ignored;
-  if (!status.ok() && !std::filesystem::exists(DbPath(path), ignored))
-    return OpenError(status, path);
-  if (!status.ok()) return FromRocksDb(status, "locking the database in " + path.string());
-  return std::unique_ptr<DatabaseLock>(new DatabaseLock(lock));
-}
-
-DatabaseLock::~DatabaseLock() { rocksdb::Env::Default()->UnlockFile(lock_).PermitUncheckedError(); }
 
 Database::~Database() { Close(); }
 
@@ -300,116 +121,18 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
   return last;
 }
 
-Status Database::VerifyTableFile(const std::filesystem::path& file) {
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  rocksdb::SstFileReader reader(options);
-  rocksdb::Status status = reader.Open(file.string());
-  if (status.ok()) status = reader.VerifyChecksum();
-  return FromRocksDb(status, "verifying " + file.string());
-}
-
-Result<Database::TableFiles> Database::FindTableFiles(const std::filesystem::path& path) {
-  RaiseDescriptorLimit();
-  const rocksdb::DBOptions options = MakeDbOptions(CountFiles(DbPath(path)));
-  VARVE_ASSIGN_OR_RETURN(const auto families,
-                         FindFamilies(path, options, MakeFamilyOptions(nullptr)));
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenForReadOnly(options, DbPath(path).string(), families, &handles, &raw);
-  if (!status.ok()) return OpenError(status, path);
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  std::vector<rocksdb::LiveFileMetaData> files;
-  db->GetLiveFilesMetaData(&files);
-  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  TableFiles found;
-  for (const rocksdb::LiveFileMetaData& file : files) {
-    found.names.insert(std::filesystem::path(file.name).filename());
-    found.bytes += file.size;
-  }
-  return found;
-}
-
-// All that ReadManifest needs.
-Status Database::FindManifest(const std::filesystem::path& path) {
-  path_ = path;
-  VARVE_ASSIGN_OR_RETURN(families_,
-                         FindFamilies(path, MakeDbOptions(), MakeFamilyOptions(nullptr)));
-  return Status::Ok();
-}
-
-Result<std::set<std::string>> Database::FindTableNames(const std::filesystem::path& path) {
-  Database database;
-  VARVE_RETURN_IF_ERROR(database.FindManifest(path));
-  VARVE_ASSIGN_OR_RETURN(const auto files, database.ReadManifest());
-  return NamesOf(files);
-}
-
-Result<std::vector<Database::LostTable>> Database::FindLostTablesOf(
-    const std::filesystem::path& path) {
-  Database database;
-  VARVE_RETURN_IF_ERROR(database.FindManifest(path));
-  return database.FindLostTables();
-}
-
-// Returns everything that the newest manifest names, even if it is missing.
-Result<std::vector<rocksdb::LiveFileMetaData>> Database::ReadManifest() const {
-  rocksdb::DBOptions options = MakeDbOptions();
-  options.paranoid_checks = false;  // or lost files are an error
-  options.max_open_files = 20;      // the least there is: no table is needed
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  rocksdb::Status status;
-  // The writer may roll its manifest between our looking and opening it.
-  for (int attempt = 0; attempt < 20; ++attempt) {
-    status =
-        rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
-    if (status.ok()) break;
-    ::usleep(1000 << std::min(attempt, 5));
-  }
-  if (!status.ok()) return FromRocksDb(status, "reading the manifest of " + path_.string());
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  std::vector<rocksdb::LiveFileMetaData> files;
-  db->GetLiveFilesMetaData(&files);
-  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  return files;
-}
-
-Result<std::vector<Database::LostTable>> Database::FindLostTables(
-    const std::set<std::string>& sound) const {
-  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest());
-  std::vector<LostTable> lost;
-  for (const rocksdb::LiveFileMetaData& file : files) {
-    const std::string name = std::filesystem::path(file.name).filename();
-    if (sound.contains(name)) continue;
-    const std::filesystem::path full = DbPath(path_) / name;
-    const std::string what = WhatAilsTable(full, file.size);
-    if (what.empty()) continue;
-    lost.push_back(
-        {file.column_family_name, name,
-         "table file " + full.string() + " of family " + file.column_family_name + " " + what});
-  }
-  if (lost.empty()) return lost;
-  // A writer removes a file only after the manifest has ceased to name it.
-  VARVE_ASSIGN_OR_RETURN(const auto now, ReadManifest());
-  const std::set<std::string> names = NamesOf(now);
-  std::erase_if(lost, [&](const LostTable& table) { return !names.contains(table.file); });
-  return lost;
-}
-
 // When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
 Status Database::FindLost() {
   constexpr int kMaxAttempts = 10;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     const Result<std::string> stamp = ManifestStamp(path_);
     manifest_seen_ = stamp.ok() ? *stamp : "";
-    VARVE_ASSIGN_OR_RETURN(const auto named, ReadManifest());
+    VARVE_ASSIGN_OR_RETURN(const auto named, ReadManifest(path_, families_));
     std::vector<rocksdb::LiveFileMetaData> seen;
     db_->GetLiveFilesMetaData(&seen);
     const std::set<std::string> sound = NamesOf(seen), all = NamesOf(named);
     if (std::includes(sound.begin(), sound.end(), all.begin(), all.end())) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(lost_, FindLostTables(sound));
+    VARVE_ASSIGN_OR_RETURN(lost_, internal::FindLostTables(path_, families_, sound));
     if (!lost_.empty()) {
       despite_lost_ = true;
       return OpenDespite();
@@ -440,7 +163,7 @@ Status Database::OpenWriter() {
   const rocksdb::Status status =
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
-  if (!status.ok()) return OpenError(status, path_, *this);
+  if (!status.ok()) return OpenError(status, path_, families_);
   Adopt(raw, handles);
   RemoveEmptyLogs(path_);
   return Status::Ok();
@@ -456,7 +179,8 @@ Status Database::NoteLost() const {
   }
   std::vector<rocksdb::LiveFileMetaData> seen;
   db_->GetLiveFilesMetaData(&seen);
-  VARVE_ASSIGN_OR_RETURN(std::vector<LostTable> lost, FindLostTables(NamesOf(seen)));
+  VARVE_ASSIGN_OR_RETURN(std::vector<LostTable> lost,
+                         internal::FindLostTables(path_, families_, NamesOf(seen)));
   manifest_seen_ = std::move(stamp);
   const std::lock_guard lock(lost_mutex_);
   stale_ = !lost.empty();
@@ -496,11 +220,10 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
 }
 
 Status Database::Open(const std::filesystem::path& path, bool for_writing) {
-  RaiseDescriptorLimit();
   for_writing_ = for_writing;
   path_ = path;
   filter_ = std::make_shared<DeadChunkFilterFactory>();
-  db_options_ = MakeDbOptions(CountFiles(DbPath(path)));
+  db_options_ = MakeDbOptionsOf(path);
   family_options_ = MakeFamilyOptions(filter_);
   const std::string db_path = DbPath(path).string();
   if (for_writing) {
@@ -518,7 +241,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   // The second path is for RocksDB's log, which we replaced. Nothing is written there.
   const rocksdb::Status status =
       rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
-  if (!status.ok()) return OpenError(status, path, *this);
+  if (!status.ok()) return OpenError(status, path, families_);
   Adopt(raw, handles);
   return FindLost();
 }
@@ -583,7 +306,7 @@ Status Database::Heal() {
 // Runs while the database is closed. On a full disk, the files of a failed rewrite are the room for
 // the next manifest.
 void Database::RemoveUnnamedTables() const {
-  const auto files = ReadManifest();
+  const auto files = ReadManifest(path_, families_);
   if (!files.ok()) return;
   const std::set<std::string> names = NamesOf(*files);
   std::error_code ignored;

@@ -13,33 +13,19 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "store/db/rocksdb_options.h"
+#include "store/db/table_files.h"
 #include "store/format/keys.h"
 #include "varve/result.h"
 
 namespace varve::internal {
 
 class CommitFileSystem;
-
-// Keeps every writer out of the database of a store while it lives.
-class DatabaseLock {
- public:
-  // kLocked as Database::OpenForWriting. The folder `path`/db must exist.
-  static Result<std::unique_ptr<DatabaseLock>> Take(const std::filesystem::path& path);
-  DatabaseLock(const DatabaseLock&) = delete;
-  DatabaseLock& operator=(const DatabaseLock&) = delete;
-  ~DatabaseLock();
-
- private:
-  explicit DatabaseLock(rocksdb::FileLock* lock) : lock_(lock) {}
-  rocksdb::FileLock* const lock_;
-};
 
 class Database {
  public:
@@ -56,32 +42,11 @@ class Database {
   // need it can still be read. What needs it is kCorruption with the name of the file.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
 
-  // Returns the table files of the database in `path`/db and their bytes. Nobody may change the
-  // database meanwhile. It fails unless every file exists and has its size.
-  struct TableFiles {
-    std::set<std::string> names;
-    uint64_t bytes = 0;
-  };
-  static Result<TableFiles> FindTableFiles(const std::filesystem::path& path);
-  // Returns the names of all table files that the newest manifest in `path`/db names, even if they
-  // are missing.
-  static Result<std::set<std::string>> FindTableNames(const std::filesystem::path& path);
-  // Reads a whole table file. kCorruption unless all its blocks have their checksums.
-  static Status VerifyTableFile(const std::filesystem::path& file);
-
-  // A table file that is missing, or differs from what the manifest says.
-  struct LostTable {
-    std::string family;
-    std::string file;  // its name in `db`: 000012.sst
-    std::string what;  // a sentence that names the file and what is wrong with it
-  };
-  // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
-  // that a writer removes meanwhile is not lost.
-  Result<std::vector<LostTable>> FindLostTables(const std::set<std::string>& sound = {}) const;
-  // The same of a database that is not open.
-  static Result<std::vector<LostTable>> FindLostTablesOf(const std::filesystem::path& path);
-
   bool for_writing() const { return for_writing_; }
+  // Returns every lost table file of the newest state.
+  Result<std::vector<LostTable>> FindLostTables() const {
+    return internal::FindLostTables(path_, families_);
+  }
 
   // While a Use lives, the database is not closed and opened again. A thread may hold several.
   class Use {
@@ -168,8 +133,6 @@ class Database {
  private:
   Database() = default;
   Status Open(const std::filesystem::path& path, bool for_writing);
-  Status FindManifest(const std::filesystem::path& path);
-  Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest() const;
   Status FindLost();
   Status OpenDespite();
   Status OpenWriter();
@@ -185,7 +148,7 @@ class Database {
   bool for_writing_ = false;
   bool despite_lost_ = false;   // readers: opened although tables are lost, so it does not catch up
   std::filesystem::path path_;  // path of the store
-  std::vector<rocksdb::ColumnFamilyDescriptor> families_;
+  Families families_;
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_, for writers only
   std::shared_ptr<DeadChunkFilterFactory> filter_;

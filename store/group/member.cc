@@ -13,6 +13,7 @@
 #include "base/create_once.h"
 #include "base/random_number.h"
 #include "base/util.h"
+#include "store/db/database_lock.h"
 #include "store/format/format_file.h"
 #include "store/group/catalogue.h"
 #include "store/group/mutation.h"

@@ -34,8 +34,10 @@
 
 #include "base/guarded.h"
 #include "base/util.h"
+#include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
 #include "store/db/store_impl.h"
+#include "store/db/table_files.h"
 #include "store/format/group_file.h"
 
 namespace varve {
@@ -216,7 +218,7 @@ class Backup {
   std::set<std::string> aside_;     // of these, what lies beside a table of the earlier copy
   std::set<std::string> compared_;  // these were the same in the copy, but for their times
   std::string manifest_;            // of the new state, in the copy
-  Database::TableFiles tables_;     // of the new state
+  TableFiles tables_;               // of the new state
   BackupReport report_;
 };
 
@@ -227,10 +229,10 @@ Result<BackupReport> Backup::Run() {
   VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(destination_));
   VARVE_RETURN_IF_ERROR(CheckUntouched());
   // If it cannot be read, the earlier copy is damaged, and its tables are unknown.
-  if (auto names = Database::FindTableNames(destination_); names.ok()) earlier_ = *std::move(names);
+  if (auto names = FindTableNames(destination_); names.ok()) earlier_ = *std::move(names);
   for (int attempt = 1;; ++attempt) {
     VARVE_RETURN_IF_ERROR(CopyAll());
-    Result<Database::TableFiles> tables = Database::FindTableFiles(staging_);
+    Result<TableFiles> tables = FindTableFiles(staging_);
     if (tables.ok()) {
       tables_ = *std::move(tables);
       break;
@@ -511,7 +513,7 @@ Status Backup::CheckStaged() {
 // The copy is not whole. Finds out whether the store itself is damaged.
 Status Backup::CheckSource(int attempt) const {
   constexpr int kAttemptsToReadManifest = 3;  // the writer may replace it meanwhile
-  const auto lost = Database::FindLostTablesOf(store_);
+  const auto lost = FindLostTables(store_);
   if (lost.ok() && lost->empty()) return Status::Ok();
   const Status status = lost.ok() ? Status::Corruption(lost->front().what) : lost.status();
   const bool is_sure = lost.ok() || attempt >= kAttemptsToReadManifest;
@@ -522,7 +524,7 @@ Status Backup::CheckSource(int attempt) const {
 
 // The new state does not open. Names a table that is damaged, if one is.
 Status Backup::VerifyStaged() const {
-  VARVE_ASSIGN_OR_RETURN(const auto names, Database::FindTableNames(staging_));
+  VARVE_ASSIGN_OR_RETURN(const auto names, FindTableNames(staging_));
   for (const std::string& name : names) {
     std::error_code ignored;
     if (fs::exists(CopyOf(name), ignored)) VARVE_RETURN_IF_ERROR(VerifyTable(name));
@@ -542,10 +544,10 @@ Status Backup::VerifyTables() const {
 }
 
 Status Backup::VerifyTable(const std::string& name) const {
-  const Status status = Database::VerifyTableFile(CopyOf(name));
+  const Status status = VerifyTableFile(CopyOf(name));
   const fs::path ours = from_ / name, theirs = to_ / name;
   if (!status.ok()) {
-    if (!copied_.contains(name) && Database::VerifyTableFile(ours).ok()) {
+    if (!copied_.contains(name) && VerifyTableFile(ours).ok()) {
       return Status::Corruption("table file " + theirs.string() + " of the copy is damaged: " +
                                 status.message() + "; remove that file, and the next backup " +
                                 "copies it again from " + store_.string() + ", where it is sound");
@@ -555,7 +557,7 @@ Status Backup::VerifyTable(const std::string& name) const {
                               "; check --read-data names the steps that it hits, copy takes the "
                               "others elsewhere");
   }
-  if (!aside_.contains(name) || !Database::VerifyTableFile(theirs).ok()) return Status::Ok();
+  if (!aside_.contains(name) || !VerifyTableFile(theirs).ok()) return Status::Ok();
   return Status::FailedPrecondition(
       "table files " + ours.string() + " and " + theirs.string() +
       " are both sound, and differ: the copy has steps that this store never had, which would be "

@@ -154,7 +154,7 @@ class Checker {
 // could open the store.
 Status Checker::CheckTables() {
   VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
-  for (const Database::LostTable& table : lost) {
+  for (const LostTable& table : lost) {
     Error(table.what);
     lost_.insert(table.file);
   }

@@ -165,6 +165,44 @@ TEST_F(LayoutTest, StridedOrDifferentlyShapedSourcesAreNoSources) {
   ExpectHolds(1, {master, copy, itself});
 }
 
+// Reads columns, wide and narrow, of raw and of encoded chunks, and of their rounded copies. Narrow
+// ones of many chunks are woven together.
+TEST_F(LayoutTest, ColumnsOfRawAndEncodedChunksAndTheirCopies) {
+  std::vector<TestTensor> tensors = {NormalTensor("encoded", {700, 600}, 1),
+                                     RandomTensor("raw", DType::kF32, {700, 600}, 2)};
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const TestTensor& master = tensors[i];
+    TestTensor copy{master.name + ".copy", DType::kBF16, master.shape, {}, master.name};
+    copy.bytes.resize(master.bytes.size() / 2);
+    MakeRoundedCopy(DType::kBF16, master.bytes, copy.bytes);
+    tensors.push_back(std::move(copy));
+  }
+  EXPECT_GT(Save(1, tensors).value().by_codec.size(), 1u);  // raw and another
+  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  for (const Range columns : {Range{7, 403}, Range{599, 600}, Range{0, 3}, Range{0, 600}}) {
+    const std::vector<Range> slice = {{5, 690}, columns};
+    const auto width = static_cast<size_t>(columns.end - columns.begin);
+    std::vector<std::vector<std::byte>> read(tensors.size());
+    std::vector<ReadRequest> requests;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      read[i].resize(685 * width * (tensors[i].dtype == DType::kF32 ? 4 : 2));
+      requests.push_back(ReadRequest::Tensor(tensors[i].name, read[i], slice));
+    }
+    VARVE_ASSERT_OK(reader->ReadMany(requests));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const size_t element = tensors[i].dtype == DType::kF32 ? 4 : 2;
+      std::vector<std::byte> expected;
+      for (size_t row = 5; row < 690; ++row) {
+        const auto first =
+            tensors[i].bytes.begin() +
+            static_cast<ptrdiff_t>((row * 600 + static_cast<size_t>(columns.begin)) * element);
+        expected.insert(expected.end(), first, first + static_cast<ptrdiff_t>(width * element));
+      }
+      EXPECT_TRUE(read[i] == expected) << tensors[i].name << ", columns from " << columns.begin;
+    }
+  }
+}
+
 TEST_F(LayoutTest, NothingButAxesWithStrides) {
   const std::vector<int64_t> shape = {0, int64_t{1} << 40, int64_t{1} << 40}, strides = {1, 2, 3};
   auto writer = store_->Begin(1).value();

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/table_files.h"
+
+#include <rocksdb/sst_file_reader.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "base/util.h"
+#include "store/db/rocksdb_options.h"
+#include "store/format/keys.h"
+
+namespace varve::internal {
+
+namespace {
+
+size_t CountFiles(const std::filesystem::path& folder) {
+  std::error_code error;  // then as few as can be found
+  size_t num_files = 0;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    ++num_files;
+  }
+  return num_files;
+}
+
+// All table files stay open, because a reader must keep what the writer unlinks. So the soft limit
+// of descriptors, often 1,024, is raised as far as this process may.
+void RaiseDescriptorLimit() {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
+}
+
+// Says what is wrong with a table file that should have `bytes`. Empty = it opens.
+std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) {
+    return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
+                           : std::string("cannot be looked at: ") + std::strerror(errno);
+  }
+  if (static_cast<uint64_t>(info.st_size) != bytes) {
+    return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
+  }
+  rocksdb::Options options;
+  options.info_log = MakeDbOptions().info_log;
+  const rocksdb::Status status = rocksdb::SstFileReader(options).Open(file.string());
+  return status.ok() ? "" : "cannot be opened: " + status.ToString();
+}
+
+Result<Families> FamiliesOf(const std::filesystem::path& store) {
+  return FindFamilies(store, MakeDbOptions(), MakeFamilyOptions(nullptr));
+}
+
+// Opens the database for reading and returns what the manifest says of its table files.
+rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb::DBOptions& options,
+                              const Families& families,
+                              std::vector<rocksdb::LiveFileMetaData>* files) {
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, DbPath(store).string(), families, &handles, &raw);
+  if (!status.ok()) return status;
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  db->GetLiveFilesMetaData(files);
+  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  return status;
+}
+
+}  // namespace
+
+rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store) {
+  RaiseDescriptorLimit();
+  return MakeDbOptions(CountFiles(DbPath(store)));
+}
+
+std::filesystem::path DbPath(const std::filesystem::path& store) {
+  std::error_code error;
+  const std::filesystem::path canonical = std::filesystem::canonical(store, error);
+  return (error ? store : canonical) / "db";
+}
+
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
+  const std::filesystem::path db = DbPath(store);
+  std::filesystem::path lost;
+  std::error_code ignored;
+  if (!std::filesystem::exists(db, ignored)) {
+    lost = db;
+  } else if (!std::filesystem::exists(db / "CURRENT", ignored)) {
+    lost = db / "CURRENT";
+  } else {
+    std::ifstream current(db / "CURRENT");
+    std::string manifest;
+    std::getline(current, manifest);
+    const bool is_name = manifest.starts_with("MANIFEST-") && manifest.find('/') == manifest.npos;
+    if (is_name && !std::filesystem::exists(db / manifest, ignored)) lost = db / manifest;
+  }
+  if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
+  return Status::Corruption(lost.string() +
+                            " is missing, without which no file of the database can be "
+                            "found; put it back, or take the store from a backup");
+}
+
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
+                 const Families& families) {
+  constexpr size_t kMaxNamed = 3;
+  if (!status.IsCorruption()) return OpenError(status, store);
+  const auto lost = FindLostTables(store, families);
+  if (!lost.ok() || lost->empty()) return OpenError(status, store);
+  std::string all;
+  for (size_t i = 0; i < std::min(lost->size(), kMaxNamed); ++i) {
+    all += (i > 0 ? "; " : "") + (*lost)[i].what;
+  }
+  if (lost->size() > kMaxNamed) {
+    all += "; and " + std::to_string(lost->size() - kMaxNamed) + " more";
+  }
+  return Status::Corruption("opening the database in " + store.string() + ": " + all);
+}
+
+Result<Families> FindFamilies(const std::filesystem::path& store,
+                              const rocksdb::DBOptions& db_options,
+                              const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
+  std::vector<std::string> names;
+  const rocksdb::Status status =
+      rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
+  if (!status.ok()) return OpenError(status, store);
+  Families families;
+  for (int i = 0; i < kNumFamilies; ++i) {
+    families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
+  }
+  for (const std::string& name : names) {
+    if (std::find(std::begin(kFamilyNames), std::end(kFamilyNames), name) == std::end(kFamilyNames))
+      families.emplace_back(name, family_options[0]);
+  }
+  return families;
+}
+
+Result<std::string> ManifestStamp(const std::filesystem::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  const std::filesystem::path db = DbPath(store);
+  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadSmallFile(db / "CURRENT", kMaxBytes));
+  const std::filesystem::path manifest = db / current.substr(0, current.find('\n'));
+  struct stat info {};
+  if (::stat(manifest.c_str(), &info) != 0) return ErrnoStatus("look at", manifest, errno);
+  return current + std::to_string(info.st_size);
+}
+
+Result<std::string> AwaitManifestStamp(const std::filesystem::path& store) {
+  constexpr int kAttempts = 6;
+  Result<std::string> stamp = ManifestStamp(store);
+  for (int attempt = 0; attempt < kAttempts && !stamp.ok(); ++attempt) {
+    ::usleep(1000 << attempt);
+    stamp = ManifestStamp(store);
+  }
+  if (stamp.status().code() != StatusCode::kNotFound) return stamp;
+  return OpenError(rocksdb::Status::Corruption(stamp.status().message()), store);
+}
+
+std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& files) {
+  std::set<std::string> names;
+  for (const auto& file : files) names.insert(std::filesystem::path(file.name).filename());
+  return names;
+}
+
+Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesystem::path& store,
+                                                            const Families& families) {
+  rocksdb::DBOptions options = MakeDbOptions();
+  options.paranoid_checks = false;  // or lost files are an error
+  options.max_open_files = 20;      // the least there is: no table is needed
+  std::vector<rocksdb::LiveFileMetaData> files;
+  rocksdb::Status status;
+  // The writer may roll its manifest between our looking and opening it.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    status = ReadLiveFiles(store, options, families, &files);
+    if (status.ok()) return files;
+    ::usleep(1000 << std::min(attempt, 5));
+  }
+  return FromRocksDb(status, "reading the manifest of " + store.string());
+}
+
+Result<std::set<std::string>> FindTableNames(const std::filesystem::path& store) {
+  VARVE_ASSIGN_OR_RETURN(const Families families, FamiliesOf(store));
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families));
+  return NamesOf(files);
+}
+
+Result<TableFiles> FindTableFiles(const std::filesystem::path& store) {
+  const rocksdb::DBOptions options = MakeDbOptionsOf(store);
+  VARVE_ASSIGN_OR_RETURN(const Families families,
+                         FindFamilies(store, options, MakeFamilyOptions(nullptr)));
+  std::vector<rocksdb::LiveFileMetaData> files;
+  const rocksdb::Status status = ReadLiveFiles(store, options, families, &files);
+  if (!status.ok()) return OpenError(status, store);
+  TableFiles found{.names = NamesOf(files)};
+  for (const rocksdb::LiveFileMetaData& file : files) found.bytes += file.size;
+  return found;
+}
+
+Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store,
+                                              const Families& families,
+                                              const std::set<std::string>& sound) {
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families));
+  std::vector<LostTable> lost;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    const std::string name = std::filesystem::path(file.name).filename();
+    if (sound.contains(name)) continue;
+    const std::filesystem::path full = DbPath(store) / name;
+    const std::string what = WhatAilsTable(full, file.size);
+    if (what.empty()) continue;
+    lost.push_back(
+        {file.column_family_name, name,
+         "table file " + full.string() + " of family " + file.column_family_name + " " + what});
+  }
+  if (lost.empty()) return lost;
+  // A writer removes a file only after the manifest has ceased to name it.
+  VARVE_ASSIGN_OR_RETURN(const auto now, ReadManifest(store, families));
+  const std::set<std::string> names = NamesOf(now);
+  std::erase_if(lost, [&](const LostTable& table) { return !names.contains(table.file); });
+  return lost;
+}
+
+Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store) {
+  VARVE_ASSIGN_OR_RETURN(const Families families, FamiliesOf(store));
+  return FindLostTables(store, families);
+}
+
+Status VerifyTableFile(const std::filesystem::path& file) {
+  rocksdb::Options options;
+  options.info_log = MakeDbOptions().info_log;
+  rocksdb::SstFileReader reader(options);
+  rocksdb::Status status = reader.Open(file.string());
+  if (status.ok()) status = reader.VerifyChecksum();
+  return FromRocksDb(status, "verifying " + file.string());
+}
+
+}  // namespace varve::internal

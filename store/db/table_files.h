@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table files of a database as its newest manifest names them, and those that are lost. Nothing
+// here needs an open Database. Thread rule: any thread. Unless a function says otherwise, a writer
+// may work meanwhile. `store` is always the path of the store.
+#pragma once
+
+#include <rocksdb/db.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "varve/result.h"
+
+namespace varve::internal {
+
+// Returns one name for one folder. RocksDB's lock knows by name what this process holds, and the
+// system's lock would not keep this process from taking it twice.
+std::filesystem::path DbPath(const std::filesystem::path& store);
+
+// Returns RocksDB's options for this database. All table files stay open, so the soft limit of
+// descriptors is raised.
+rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store);
+
+using Families = std::vector<rocksdb::ColumnFamilyDescriptor>;
+
+// The error of an existing database that does not open. If CURRENT or the manifest that it names is
+// lost, this is damage, whatever RocksDB calls it.
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store);
+// The same, where table files may be lost. About a table file, RocksDB may name the expected size as
+// the real one, another file, or none. So this looks at the files.
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
+                 const Families& families);
+
+// Returns our families in the order of Family, then unknown ones, which must be opened, too.
+Result<Families> FindFamilies(const std::filesystem::path& store,
+                              const rocksdb::DBOptions& db_options,
+                              const std::vector<rocksdb::ColumnFamilyOptions>& family_options);
+
+// Returns everything that the newest manifest names, even if it is missing.
+Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesystem::path& store,
+                                                            const Families& families);
+
+// Returns a text that changes whenever the manifest does.
+Result<std::string> ManifestStamp(const std::filesystem::path& store);
+// The same beside a writer. A writer removes a manifest once CURRENT names the next one.
+Result<std::string> AwaitManifestStamp(const std::filesystem::path& store);
+
+// Returns the names of the files: 000012.sst.
+std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& files);
+// Returns the names of all table files that the newest manifest names, even if they are missing.
+Result<std::set<std::string>> FindTableNames(const std::filesystem::path& store);
+
+// Returns the table files and their bytes. Nobody may change the database meanwhile. It fails
+// unless every file exists and has its size.
+struct TableFiles {
+  std::set<std::string> names;
+  uint64_t bytes = 0;
+};
+Result<TableFiles> FindTableFiles(const std::filesystem::path& store);
+
+// A table file that is missing, or differs from what the manifest says.
+struct LostTable {
+  std::string family;
+  std::string file;  // its name in `db`: 000012.sst
+  std::string what;  // a sentence that names the file and what is wrong with it
+};
+// Returns every lost table file of the newest state. It does not look at files in `sound`. A file
+// that a writer removes meanwhile is not lost.
+Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store,
+                                              const Families& families,
+                                              const std::set<std::string>& sound = {});
+Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store);
+
+// Reads a whole table file. kCorruption unless all its blocks have their checksums.
+Status VerifyTableFile(const std::filesystem::path& file);
+
+}  // namespace varve::internal
