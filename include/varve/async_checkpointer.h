@@ -89,7 +89,7 @@ struct SaveStats {
   int attempts = 0;                 // tries to commit
   double stall_seconds = 0;         // spent by the trainer in BeginSave and AwaitStaged
   double busy_wait_seconds = 0;     // the part of the stall that waited for the save before
-  double staging_wait_seconds = 0;  // the part that waited for the encoder, as staging was full
+  double staging_wait_seconds = 0;  // the part that waited for the encoder: staging was full
   double staged_seconds = 0;        // from the start of the save to the end of AwaitStaged
   double durable_seconds = 0;       // from the start of the save to its commit. 0: not committed
   Compression compression = Compression::kAuto;  // the one that this save used
