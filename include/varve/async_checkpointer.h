@@ -8,7 +8,7 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
 //   OptimizerStep();                             // encoding and commit go on meanwhile
 //   ...
-//   return ckpt->Close();                        // the last save is durable, or this is the error
+//   return ckpt->Close();                        // all saves are durable, or this is the error
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
 // has returned. A trainer changes its tensors in the optimizer step and nowhere else, so a save may
