@@ -8,7 +8,7 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
 //   OptimizerStep();                             // encoding and commit go on meanwhile
 //   ...
-//   return ckpt->Close();                        // the last save is durable, or this is the error
+//   return ckpt->Close();                        // all saves are durable, or this is the error
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
 // has returned. A trainer changes its tensors in the optimizer step and nowhere else, so a save may
@@ -89,7 +89,7 @@ struct SaveStats {
   int attempts = 0;                 // tries to commit
   double stall_seconds = 0;         // spent by the trainer in BeginSave and AwaitStaged
   double busy_wait_seconds = 0;     // the part of the stall that waited for the save before
-  double staging_wait_seconds = 0;  // the part that waited for the encoder, as staging was full
+  double staging_wait_seconds = 0;  // the part that waited for the encoder: staging was full
   double staged_seconds = 0;        // from the start of the save to the end of AwaitStaged
   double durable_seconds = 0;       // from the start of the save to its commit. 0: not committed
   Compression compression = Compression::kAuto;  // the one that this save used

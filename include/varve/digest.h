@@ -18,7 +18,7 @@
 
 namespace varve {
 
-// A digest of 128 bits, as two numbers. Its text has `hi` first, as the canonical form of XXH3.
+// A digest of 128 bits, as two numbers. Its text has `hi` first, as in the canonical form of XXH3.
 struct Digest {
   uint64_t lo = 0;
   uint64_t hi = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The flags of a trainer that say when to save and what to load. A flag that Megatron has, too, has
-// Megatron's name. The flags work with any argument parser:
+// Megatron's name. The modes of --dist-ckpt-strictness also have Megatron's names, but they may do
+// something else. Megatron calls "unexpected" what varve calls "missing", and the other way round
+// (Strictness in varve/load.h). The flags work with any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {

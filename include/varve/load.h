@@ -74,8 +74,8 @@ class NameMap {
 };
 
 // RNG states, some items, and tensors saved with ReplicaPolicy::kKeepPerRank belong to single
-// ranks. This says what a load does with them when the topologies say that the number of ranks has
-// changed. They belong to no rank of the new job then.
+// ranks. RankStates says what a load does with them when the topologies say that the number of
+// ranks has changed. They belong to no rank of the new job then.
 enum class RankStates {
   kError,  // the load fails, and kInvalidArgument names them
   // They are left out and named in the report. The trainer makes new ones, e.g. from DerivedSeed.

@@ -13,7 +13,7 @@
 //
 // Thread rule: each rank calls from one thread at a time.
 //
-// Errors: kUnavailable names the ranks that are gone, or from which nothing has arrived for the
+// Errors: kUnavailable names the ranks that are gone, or from which nothing arrived before the
 // timeout. kFailedPrecondition: ranks make different calls. kInvalidArgument: an argument breaks a
 // rule below. After an error the group cannot be used any more. The rank has told the other ranks,
 // as far as it could, and every later call returns the same error at once. In a group that Split

@@ -7,9 +7,10 @@
 //
 // A request is a small file in the store's inbox, made there in one atomic step. A writer that has
 // the store open applies it within seconds and leaves an answer. When there is no writer, Submit
-// opens the store itself. It applies all waiting requests, and then its own without making a file,
-// so this works on a full disk. Requests are applied in the order in which they were made. The root
-// of a group has no inbox. There Submit always applies the request itself.
+// opens the store itself. It applies all waiting requests, and then its own. Submit makes no file
+// for its own request then, so a drop works on a full disk. Requests are applied in the order in
+// which they were made. The root of a group has no inbox. There Submit always applies the request
+// itself.
 //
 // Thread rule: the function may be called from any thread.
 #pragma once

@@ -57,7 +57,8 @@ Result<StepExpr> ParseStepOfRun(std::string_view run, std::string_view text);
 // As Store::Resolve, for a step of `run`. `text` is as in ParseStepOfRun.
 Result<CheckpointId> ResolveStepOfRun(const Store& store, std::string_view run,
                                       std::string_view text);
-// Resolves each expression as Store::Resolve does. The result is in their order, each step once.
+// Resolves each expression as Store::Resolve does. The result is in the order of `texts`, each step
+// once.
 Result<std::vector<CheckpointId>> ResolveSteps(const Store& store,
                                                std::span<const std::string> texts);
 

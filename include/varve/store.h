@@ -200,8 +200,8 @@ class Store {
 
   // Saves checkpoints of this store in another store, step by step. Chunks that `destination` has
   // already are shared there. Each chunk is read at most once. The pipeline budget of `destination`
-  // bounds memory. The first error ends the copy, and the steps copied before it stay. Returns one
-  // report for each step.
+  // bounds the memory for the chunks that are being copied. The first error ends the copy, and the
+  // steps copied before it stay. Returns one report for each step.
   virtual Result<std::vector<SaveReport>> CopyTo(Store* destination,
                                                  std::span<const CheckpointId> ids,
                                                  const CopyOptions& options = {}) const = 0;
@@ -226,8 +226,8 @@ class Store {
   virtual Result<CheckReport> Check(const CheckOptions& options = {}) const = 0;
   virtual Result<StoreStats> Stats() const = 0;
 
-  // Makes everything that was committed up to now visible in a store that is opened for reading. No
-  // effect otherwise.
+  // Makes everything that was committed up to now visible in a store that is opened for reading. A
+  // store that is opened for writing sees all of it without this call.
   virtual Status CatchUp() const = 0;
 
  protected:

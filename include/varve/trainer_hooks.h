@@ -10,9 +10,9 @@
 //     OptimizerStep();
 //     state.trainer.global_step = step;
 //     VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
-//     if (stop) break;                          // a save that was due is durable
+//     if (stop) break;                          // all saves are durable
 //   }
-//   return hooks->Finish();                     // the last save is durable, or the error is here
+//   return hooks->Finish();                     // all saves are durable, or this is the error
 //
 // With many ranks, every call is collective and returns the same result on all ranks. When one or
 // more ranks fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
@@ -45,7 +45,8 @@ struct HooksOptions {
   // `run` and `retention` come from the flags, and so does `timeout` if --rank-timeout-in-secs is
   // given.
   CheckpointerOptions checkpointer;
-  // `strictness`, `optimizer` and what --finetune leaves out come from the flags.
+  // `strictness` and `optimizer` come from the flags. With --finetune, `lr_scheduler` and
+  // `trainer_state` are false.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
   // each save. If checkpointer.on_save is set, there are no lines for saves. `log` may be called on
@@ -89,7 +90,7 @@ class TrainerHooks {
   // at different steps. Other errors are those of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
-  // 0, or kPreemptedExitCode after a signal.
+  // kPreemptedExitCode if a signal stopped the training before its last step. Otherwise 0.
   int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
 
   // Waits for the last save and closes the store. Returns the error of the first save that failed,
