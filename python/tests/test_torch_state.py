@@ -13,6 +13,7 @@ import unittest
 import numpy as np
 import varve
 from support import StoreTest
+from varve import _dtypes
 
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("torch is not installed")
@@ -107,26 +108,21 @@ class StateDictTest(StoreTest):
             "empty": {"list": [], "dict": {}, "tuple": ()},
         }
         self.assert_same(self.round_trip(state), state)
-        self.assertEqual(self.round_trip([np.float32(0.1), np.int64(3)]), [float(np.float32(0.1)), 3])
+        self.assertEqual(
+            self.round_trip([np.float32(0.1), np.int64(3)]), [float(np.float32(0.1)), 3]
+        )
 
     def test_every_dtype(self):
         state = {}
         generator = torch.Generator().manual_seed(1)
-        for name in dir(torch):
-            dtype = getattr(torch, name)
-            if not isinstance(dtype, torch.dtype) or str(dtype).startswith(
-                ("torch.q", "torch.uint1", "torch.bits", "torch.int1")
-            ):
+        names = [dtype.torch for dtype in _dtypes.BY_NAME.values() if dtype.torch]
+        names += ["complex128", "complex32", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+        for name in names:
+            if not hasattr(torch, name):
                 continue
-            if dtype not in (torch.uint16, torch.int16) and str(dtype)[6:] in (
-                *(f"uint{i}" for i in range(1, 8)),
-                *(f"int{i}" for i in range(1, 8)),
-            ):
-                continue
-            bits = torch.randint(0, 2 if dtype == torch.bool else 256, (4, 32), generator=generator)
-            state[str(dtype)] = bits.to(torch.uint8).view(dtype)
-        for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "complex32", "complex128", "bool"):
-            self.assertIn(f"torch.{name}", state)
+            bits = torch.randint(0, 2 if name == "bool" else 256, (4, 32), generator=generator)
+            state[name] = bits.to(torch.uint8).view(getattr(torch, name))
+        self.assertGreaterEqual(len(state), 19)
         self.assert_same(self.round_trip(state), state)
 
     def test_memory_that_is_shared_is_shared_again(self):

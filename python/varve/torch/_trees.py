@@ -133,7 +133,9 @@ class Encoder:
             if isinstance(key, torch.Tensor):
                 raise InvalidArgumentError(f"{_shown(path)} has a tensor as a key")
             inner = (*path, str(key))
-            items.append([self._encode(key, inner, depth + 1), self._encode(item, inner, depth + 1)])
+            items.append(
+                [self._encode(key, inner, depth + 1), self._encode(item, inner, depth + 1)]
+            )
         encoded: dict[str, Json] = {kind.get(type(value), "dict"): items}
         # What load_state_dict() knows versions of modules by.
         metadata = getattr(value, "_metadata", None)
@@ -210,7 +212,9 @@ class Decoder:
             return self._placed(tree, device)
         make = _MAKERS.get(kind)
         if make is None:
-            raise CorruptionError(f"the saved values have the kind {kind!r}, which this varve lacks")
+            raise CorruptionError(
+                f"the saved values have the kind {kind!r}, which this varve lacks"
+            )
         made = make(value, lambda inner: self.build(inner, device))
         if "metadata" in tree:
             made._metadata = self.build(tree["metadata"], device)
@@ -293,7 +297,9 @@ _MAKERS: dict[str, Callable[[Any, _Make], Any]] = {
     "ordered": lambda value, make: collections.OrderedDict(
         (make(key), make(item)) for key, item in value
     ),
-    "counter": lambda value, make: collections.Counter({make(key): make(item) for key, item in value}),
+    "counter": lambda value, make: collections.Counter(
+        {make(key): make(item) for key, item in value}
+    ),
 }
 
 
