@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""varve for PyTorch: state dicts in and out.
+"""varve for PyTorch: state dicts in and out, and exact resume of a training.
 
     varve.torch.save(store, 100, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     state = varve.torch.load(store, 100)
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from ._checkpointer import Checkpointer
 from ._state_dict import load, save
 
-__all__ = ["load", "save"]
+__all__ = ["Checkpointer", "load", "save"]

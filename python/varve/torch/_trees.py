@@ -315,6 +315,11 @@ def _refs_of(tree: Json) -> Iterator[dict[str, Json]]:
                 yield from _refs_of(each)
 
 
+def names_in(tree: Json) -> Iterator[str]:
+    """The names of the tensors that a tree refers to."""
+    return (_name_of(ref) for ref in _refs_of(tree))
+
+
 def _name_of(ref: dict[str, Json]) -> str:
     return str(ref["tensor"] if "tensor" in ref else ref["array"])
 
