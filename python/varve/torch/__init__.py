@@ -9,7 +9,20 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._checkpointer import Checkpointer
 from ._state_dict import load, save
 
-__all__ = ["Checkpointer", "load", "save"]
+if TYPE_CHECKING:
+    from .dcp import VarveStorageReader, VarveStorageWriter
+
+__all__ = ["Checkpointer", "VarveStorageReader", "VarveStorageWriter", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("VarveStorageReader", "VarveStorageWriter", "dcp"):  # they import much of torch
+        module = importlib.import_module(f"{__name__}.dcp")
+        return module if name == "dcp" else getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""varve as the storage of torch.distributed.checkpoint, in one process and in two that are connected by
+gloo. Skipped where torch is not installed."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+import warnings
+
+import numpy as np
+import varve
+from support import StoreTest
+
+if importlib.util.find_spec("torch") is None:
+    raise unittest.SkipTest("torch is not installed")
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+import varve.torch  # noqa: E402
+from varve.torch import VarveStorageReader, VarveStorageWriter  # noqa: E402
+
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+class OneProcessTest(StoreTest):
+    def state(self, seed=1):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1 * seed)
+        model(torch.randn(4, 6)).sum().backward()
+        optimizer.step()
+        return {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "epoch": seed,
+            "half": torch.randn(3, 4).to(torch.bfloat16),
+            "strided": torch.randn(4, 6).T,
+            "scalar": torch.tensor(2.5 * seed),
+            "empty": torch.zeros(0, 3),
+        }
+
+    def save(self, state, step, **options):
+        dcp.save(state, storage_writer=VarveStorageWriter(self.path, step=step, **options))
+
+    def test_what_is_saved_is_loaded(self):
+        state, other = self.state(1), self.state(2)
+        self.save(state, 100, metrics={"loss": 1.5}, tags="good")
+        dcp.load(other, storage_reader=VarveStorageReader(self.path))
+        for key in state["model"]:
+            self.assertTrue(torch.equal(state["model"][key], other["model"][key]), key)
+        for index, of_parameter in state["optimizer"]["state"].items():
+            for key, value in of_parameter.items():
+                found = other["optimizer"]["state"][index][key]
+                self.assertTrue(torch.equal(value, found), (index, key))
+        self.assertEqual(other["optimizer"]["param_groups"], state["optimizer"]["param_groups"])
+        self.assertEqual(other["epoch"], 1)
+        for key in ("half", "strided", "scalar", "empty"):
+            self.assertTrue(torch.equal(state[key], other[key]), key)
+        with varve.open(self.path) as store:
+            step = store["good"]
+            self.assertEqual((step.step, step.metrics), (100, {"loss": 1.5}))
+            self.assertTrue(torch.equal(step["model.0.weight"].torch(), state["model"]["0.weight"]))
+
+    def test_ids_name_path_and_step(self):
+        for step in (1, 2):
+            dcp.save(
+                self.state(step),
+                storage_writer=VarveStorageWriter(),
+                checkpoint_id=f"varve://{self.path}@{step}",
+            )
+        for expression, expected in (("1", 1), ("2", 2), ("latest", 2)):
+            state = {"epoch": 0}
+            dcp.load(
+                state,
+                storage_reader=VarveStorageReader(),
+                checkpoint_id=f"varve://{self.path}@{expression}",
+            )
+            self.assertEqual(state["epoch"], expected)
+        self.assertTrue(VarveStorageWriter.validate_checkpoint_id("varve://a@1"))
+        self.assertFalse(VarveStorageReader.validate_checkpoint_id(self.path))
+
+    def test_async_save(self):
+        state = self.state()
+        writer = VarveStorageWriter(self.path, step=3)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            dcp.async_save(state, storage_writer=writer).result()
+        finally:
+            dist.destroy_process_group()
+        loaded = self.state(2)
+        dcp.load(loaded, storage_reader=VarveStorageReader(self.path, step=3), no_dist=True)
+        self.assertTrue(torch.equal(loaded["half"], state["half"]))
+
+    def test_steps_of_others_and_the_planner_of_torch(self):
+        with self.open() as store:
+            store.save(5, {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+        state = {"w": torch.zeros(2, 3)}
+        dcp.load(state, storage_reader=VarveStorageReader(self.path, step=5))
+        self.assertEqual(state["w"].flatten().tolist(), list(range(6)))
+        from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+        from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+        self.path = self.folder / "nested"
+        self.save({"a": {"b": [torch.ones(2), {"c": 5}]}}, 1)
+        found = {}
+        _load_state_dict(
+            found,
+            storage_reader=VarveStorageReader(self.path),
+            planner=_EmptyStateDictLoadPlanner(),
+            no_dist=True,
+        )
+        self.assertEqual(found["a"]["b"][1]["c"], 5)
+        self.assertEqual(found["a"]["b"][0].tolist(), [1, 1])
+
+    def test_what_is_wrong_is_said_and_nothing_is_visible(self):
+        def fails(pattern, call):
+            with self.assertRaises(BaseException) as caught:
+                call()
+            self.assertRegex(str(caught.exception), pattern)
+
+        good = {"a": torch.ones(3)}
+        fails("path and a step", lambda: dcp.save(good, storage_writer=VarveStorageWriter(self.path)))
+        fails("complex128", lambda: self.save({"a": torch.ones(2, dtype=torch.complex128)}, 1))
+        with varve.open(self.path) as store:
+            self.assertEqual(store.runs(), [])
+        self.save(good, 1)
+        fails("exists already", lambda: self.save(good, 1))
+        self.save({"a": torch.zeros(3)}, 1, on_existing="replace")
+        reader = VarveStorageReader(self.path, step=9)
+        fails("9", lambda: dcp.load(good, storage_reader=reader))
+        fails("9", lambda: reader.read_metadata(rank=0))
+        fails("b", lambda: dcp.load({"b": good["a"]}, storage_reader=VarveStorageReader(self.path)))
+        fails("Size mismatch", lambda: dcp.load({"a": torch.ones(4)}, storage_reader=VarveStorageReader(self.path)))
+        plain = self.folder / "plain"
+        with varve.open(plain, "a") as store:
+            store.save(1, {"a": np.ones(1)})
+        writer = VarveStorageWriter(plain, step=2)
+        fails("store of one process", lambda: dcp.save(good, storage_writer=writer))
+        with varve.open(self.path) as store:
+            self.assertEqual(store[1]["a"][...].tolist(), [0, 0, 0])
+
+    def test_an_attempt_without_finish_leaves_nothing(self):
+        writer = VarveStorageWriter(self.path, step=1)
+        writer.finish = lambda metadata, results: None
+        dcp.save({"a": torch.ones(3)}, storage_writer=writer)
+        with varve.open(self.path) as store:
+            self.assertEqual(store.runs(), [])
+        self.save({"a": torch.zeros(3)}, 1)
+        with varve.open(self.path) as store:
+            self.assertEqual(store[1]["a"][...].tolist(), [0, 0, 0])
+
+
+# Many processes. What follows up to run() is also the program of a rank.
+
+
+def sharded_state(size, seed):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1))
+    fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 5)).square().sum().backward()
+    optimizer.step()
+    of_model, of_optimizer = get_state_dict(model, optimizer)
+    return {"model": of_model, "optimizer": of_optimizer, "epoch": seed}
+
+
+def whole(state):
+    """All tensors by name, as each rank has them together."""
+    flat = {f"model.{name}": value for name, value in state["model"].items()}
+    for name, of_parameter in state["optimizer"]["state"].items():
+        for key, value in of_parameter.items():
+            flat[f"optimizer.state.{name}.{key}"] = value
+    return {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value
+        for name, value in flat.items()
+    }
+
+
+class DyingWriter(VarveStorageWriter):
+    """Dies on the ranks and in the calls that `dies` names."""
+
+    def __init__(self, dies, rank, *args, **options):
+        super().__init__(*args, **options)
+        self.dies, self.rank = dies, rank
+
+    def write_data(self, plan, planner):
+        if self.dies == f"write_data {self.rank}":
+            os._exit(9)
+        if self.dies == f"raise {self.rank}":
+            raise ValueError(f"rank {self.rank} has no disk")
+        return super().write_data(plan, planner)
+
+    def finish(self, metadata, results):
+        if self.dies == f"finish {self.rank}":
+            os._exit(9)
+        super().finish(metadata, results)
+
+
+def rank_program(folder, rank, size, tasks):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size
+    )
+    path = f"{folder}/root"
+    for task in tasks:
+        kind, _, argument = task.partition(":")
+        if kind == "save":
+            state = sharded_state(size, int(argument))
+            dcp.save(state, storage_writer=VarveStorageWriter(path, step=int(argument)))
+            expected = whole(state)
+            if rank == 0:
+                torch.save(expected, f"{folder}/expected_{argument}.pt")
+        elif kind == "load":
+            state = sharded_state(size, 1000)
+            dcp.load(state, storage_reader=VarveStorageReader(path, step=int(argument)))
+            assert state["epoch"] == int(argument)
+            expected = torch.load(f"{folder}/expected_{argument}.pt")
+            found = whole(state)
+            assert list(found) == list(expected)
+            for name, value in expected.items():
+                assert torch.equal(found[name], value), name
+        else:
+            writer = DyingWriter(kind, rank, path, step=int(argument), timeout=3)
+            try:
+                dcp.save(sharded_state(size, int(argument)), storage_writer=writer)
+            except BaseException as error:
+                print("failed:", error, flush=True)
+                if not kind.startswith("raise"):
+                    os._exit(7)
+            else:
+                os._exit(8)  # the save of a rank that died has worked
+    dist.destroy_process_group()
+
+
+class ManyProcessesTest(StoreTest):
+    def run_ranks(self, size, *tasks, codes=None):
+        meeting = self.folder / "meet"
+        meeting.unlink(missing_ok=True)
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", __file__, "rank", self.folder, str(rank), str(size)]
+                + list(tasks),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+        output = ""
+        try:
+            end = time.monotonic() + 120
+            for rank in ranks:
+                output += rank.communicate(timeout=end - time.monotonic())[0]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        self.assertEqual([rank.returncode for rank in ranks], codes or [0] * size, output)
+        return output
+
+    def steps(self):
+        with varve.open(self.folder / "root") as store:
+            return [info.step for info in store.steps()] if store.runs() else []
+
+    def test_saved_on_two_and_loaded_on_one_and_two(self):
+        self.run_ranks(2, "save:1", "save:2", "load:1", "load:2")
+        self.run_ranks(1, "load:2", "save:3")
+        expected = torch.load(self.folder / "expected_2.pt")
+        with varve.open(self.folder / "root") as store:
+            self.assertEqual([info.step for info in store.steps()], [1, 2, 3])
+            self.assertEqual(store[2]._reader.find("model.0.weight").num_shards, 2)
+            for name, value in expected.items():
+                self.assertTrue(torch.equal(store[2][name].torch(), value), name)
+        self.run_ranks(2, "load:3")
+
+    def test_a_rank_that_fails_or_is_killed_leaves_nothing(self):
+        output = self.run_ranks(2, "raise 1:1", "save:2")
+        self.assertIn("rank 1 has no disk", output)
+        self.assertEqual(self.steps(), [2])
+        self.run_ranks(2, "write_data 1:3", codes=[7, 9])
+        self.run_ranks(2, "finish 0:3", codes=[9, 7])
+        self.assertEqual(self.steps(), [2])
+        self.run_ranks(2, "load:2", "save:3")
+        self.assertEqual(self.steps(), [2, 3])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["rank"]:
+        rank_program(
+            str(pathlib.Path(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
+        )
+    else:
+        unittest.main()
