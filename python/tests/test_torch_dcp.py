@@ -3,10 +3,9 @@
 gloo. Skipped where torch is not installed."""
 
 import importlib.util
+import multiprocessing
 import os
 import pathlib
-import subprocess
-import sys
 import time
 import unittest
 import warnings
@@ -240,7 +239,7 @@ def rank_program(folder, rank, size, tasks):
             try:
                 dcp.save(sharded_state(size, int(argument)), storage_writer=writer)
             except BaseException as error:
-                print("failed:", error, flush=True)
+                pathlib.Path(f"{folder}/failed_{rank}").write_text(str(error))
                 if not kind.startswith("raise"):
                     os._exit(7)
             else:
@@ -250,37 +249,27 @@ def rank_program(folder, rank, size, tasks):
 
 class ManyProcessesTest(StoreTest):
     def run_ranks(self, size, *tasks, codes=None):
-        meeting = self.folder / "meet"
-        meeting.unlink(missing_ok=True)
+        for name in ("meet", *(f"failed_{rank}" for rank in range(size))):
+            (self.folder / name).unlink(missing_ok=True)
+        # Its processes are forked from one that has imported torch, and has opened no store.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["test_torch_dcp"])
         ranks = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-W",
-                    "ignore",
-                    __file__,
-                    "rank",
-                    self.folder,
-                    str(rank),
-                    str(size),
-                ]
-                + list(tasks),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            context.Process(target=rank_program, args=(str(self.folder), rank, size, tasks))
             for rank in range(size)
         ]
-        output = ""
-        try:
-            end = time.monotonic() + 120
-            for rank in ranks:
-                output += rank.communicate(timeout=end - time.monotonic())[0]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        self.assertEqual([rank.returncode for rank in ranks], codes or [0] * size, output)
-        return output
+        for rank in ranks:
+            rank.start()
+        end = time.monotonic() + 120
+        for rank in ranks:
+            rank.join(max(0, end - time.monotonic()))
+        found = [rank.exitcode for rank in ranks]
+        for rank in ranks:
+            rank.kill()
+        self.assertEqual(found, codes or [0] * size)
+
+    def failed(self, rank):
+        return (self.folder / f"failed_{rank}").read_text()
 
     def steps(self):
         with varve.open(self.folder / "root") as store:
@@ -288,8 +277,9 @@ class ManyProcessesTest(StoreTest):
 
     def test_two_ranks(self):
         # An error on one rank, then saves and loads by the same processes.
-        output = self.run_ranks(2, "raise 1:1", "save:1", "save:2", "load:1", "load:2")
-        self.assertIn("rank 1 has no disk", output)
+        self.run_ranks(2, "raise 1:1", "save:1", "save:2", "load:1", "load:2")
+        for rank in range(2):
+            self.assertIn("rank 1 has no disk", self.failed(rank))
         expected = torch.load(self.folder / "expected_2.pt")
         with varve.open(self.folder / "root") as store:
             self.assertEqual([info.step for info in store.steps()], [1, 2])
@@ -308,9 +298,4 @@ class ManyProcessesTest(StoreTest):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["rank"]:
-        rank_program(
-            str(pathlib.Path(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
-        )
-    else:
-        unittest.main()
+    unittest.main()
