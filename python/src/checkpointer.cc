@@ -64,8 +64,8 @@ class CheckpointerHandle {
   }
 
   bool BeginSave(uint64_t step, const TrainingState& state, std::vector<nb::object> owners) {
-    const bool is_saving = With(
-        [&](AsyncCheckpointer& c) { return ValueOrThrow(c.BeginSave(step, state)); });
+    const bool is_saving =
+        With([&](AsyncCheckpointer& c) { return ValueOrThrow(c.BeginSave(step, state)); });
     owners_ = is_saving ? std::move(owners) : std::vector<nb::object>();
     return is_saving;
   }
@@ -103,19 +103,18 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
     const std::optional<RetentionPolicy>& retention) {
   NoteOpen();
   CheckMayWrite();
-  const CheckpointerOptions options{
-      .run = run,
-      .staging_budget_bytes = staging_budget_bytes,
-      .store = {.compression = ParseCompression(compression),
-                .pipeline_budget_bytes = pipeline_budget_bytes,
-                .num_threads = num_threads},
-      .on_existing = ParseOnExisting(on_existing),
-      .when_busy = ParseWhenBusy(when_busy),
-      .replicas = {},
-      .retries = retries,
-      .check_staging = check_staging,
-      .retention = retention,
-      .on_save = {}};
+  const CheckpointerOptions options{.run = run,
+                                    .staging_budget_bytes = staging_budget_bytes,
+                                    .store = {.compression = ParseCompression(compression),
+                                              .pipeline_budget_bytes = pipeline_budget_bytes,
+                                              .num_threads = num_threads},
+                                    .on_existing = ParseOnExisting(on_existing),
+                                    .when_busy = ParseWhenBusy(when_busy),
+                                    .replicas = {},
+                                    .retries = retries,
+                                    .check_staging = check_staging,
+                                    .retention = retention,
+                                    .on_save = {}};
   const nb::gil_scoped_release release;
   return std::make_unique<CheckpointerHandle>(ValueOrThrow(AsyncCheckpointer::Open(path, options)),
                                               path);
@@ -156,9 +155,8 @@ uint64_t Restore(CheckpointerHandle* handle, std::string_view step,
   TrainingState into = MakeState(tensors, {}, {}, {}, {});
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;
-  return handle->With([&](AsyncCheckpointer& c) {
-    return ValueOrThrow(c.Restore(step, options, &into)).id.step;
-  });
+  return handle->With(
+      [&](AsyncCheckpointer& c) { return ValueOrThrow(c.Restore(step, options, &into)).id.step; });
 }
 
 }  // namespace

@@ -84,10 +84,11 @@ IdTuple Resolve(const Handle& store, std::string_view expression) {
   return {id.run, id.step};
 }
 
-std::vector<RetentionDecision> DecideForget(
-    const Handle& store, const std::string& run, uint64_t keep_last, uint64_t keep_every,
-    const std::vector<KeepBestTuple>& keep_best,
-    int64_t keep_within_seconds, const std::vector<std::string>& keep_tags) {
+std::vector<RetentionDecision> DecideForget(const Handle& store, const std::string& run,
+                                            uint64_t keep_last, uint64_t keep_every,
+                                            const std::vector<KeepBestTuple>& keep_best,
+                                            int64_t keep_within_seconds,
+                                            const std::vector<std::string>& keep_tags) {
   const RetentionPolicy policy =
       MakePolicy(keep_last, keep_every, keep_best, keep_within_seconds, keep_tags);
   return store->With([&](Store& s) {

@@ -82,7 +82,8 @@ void BindWriter(nb::module_& module) {
            nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
            nb::arg("alias_of"), nb::arg("shard") = 0, nb::arg("box").none() = nb::none(),
            "Adds a tensor. `strides` counts elements, and is empty for a dense tensor.\n"
-           "`address` is memory of `owner`, which lives until the save is over. `box` says that this\n"
+           "`address` is memory of `owner`, which lives until the save is over. `box` says that "
+           "this\n"
            "is part number `shard` of a tensor: the shape of the whole, and the part's offsets.")
       .def("put_bytes", PutBytes, nb::arg("name"), nb::arg("value"))
       .def(

@@ -134,8 +134,8 @@ class ChunkWorker {
   }
 
  private:
-  // The group is one chunk, and perhaps its rounded copies. They are made from the chunk if that was
-  // read, too.
+  // The group is one chunk, and perhaps its rounded copies. They are made from the chunk if that
+  // was read, too.
   Status RunGroup(std::span<const ChunkJob> group) {
     const ChunkJob& first = group[0];
     VARVE_ASSIGN_OR_RETURN(const auto chunk, RunJob(first, {}, &source_));
