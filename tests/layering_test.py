@@ -76,7 +76,7 @@ HOOKS = {
         "training_state",
     )
 }
-MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "examples"}
+MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "examples", "python"}
 # All that varve.h does not bring: what needs libraries of others.
 APART = {f"include/varve/{name}.h" for name in ("cuda", "mpi_ranks", "nccl_ranks", "varve")}
 FLOORS = [room for rooms in ROOMS.values() for room in rooms]

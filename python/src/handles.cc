@@ -43,12 +43,12 @@ void Child::Die() {
   Release();
 }
 
-StoreHandle::StoreHandle(std::unique_ptr<Store> store, std::string path)
+StoreHandle::StoreHandle(std::shared_ptr<Store> store, std::string path)
     : path_(std::move(path)), store_(std::move(store)) {}
 
 StoreHandle::~StoreHandle() {
   if (guard_.InChild()) {
-    static_cast<void>(store_.release());
+    new std::shared_ptr<Store>(std::move(store_));  // never destroyed
   } else {
     Close();
   }
@@ -64,6 +64,10 @@ bool StoreHandle::is_open() const {
 void StoreHandle::Close() {
   guard_.Check();
   const nb::gil_scoped_release release;
+  CloseWithoutGil();
+}
+
+void StoreHandle::CloseWithoutGil() {
   const std::unique_lock lock(mutex_);
   const std::lock_guard children(children_mutex_);
   for (Child* child : children_) child->Release();

@@ -65,7 +65,7 @@ class Child {
 
 class StoreHandle {
  public:
-  StoreHandle(std::unique_ptr<Store> store, std::string path);
+  StoreHandle(std::shared_ptr<Store> store, std::string path);
   StoreHandle(const StoreHandle&) = delete;
   StoreHandle& operator=(const StoreHandle&) = delete;
   ~StoreHandle();
@@ -73,6 +73,7 @@ class StoreHandle {
   const std::string& path() const { return path_; }
   bool is_open() const;
   void Close();
+  void CloseWithoutGil();  // called where the GIL is not held
 
   // Calls `call(Store&)` without the GIL while the store cannot be closed.
   template <typename Call>
@@ -103,7 +104,7 @@ class StoreHandle {
   const std::string path_;
   const ForkGuard guard_;
   mutable std::shared_mutex mutex_;  // exclusive only to close
-  std::unique_ptr<Store> store_;     // null: closed
+  std::shared_ptr<Store> store_;     // null: closed
   std::mutex children_mutex_;
   std::set<Child*> children_;
 };

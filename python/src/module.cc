@@ -15,4 +15,6 @@ NB_MODULE(_core, module) {
   varve::python::BindReader(module);
   varve::python::BindStore(module);
   varve::python::BindExport(module);
+  varve::python::BindCheckpointer(module);
+  varve::python::BindGroup(module);
 }

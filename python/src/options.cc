@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,34 @@ OnExisting ParseOnExisting(std::string_view name) {
   if (name == "fork") return OnExisting::kFork;
   throw StatusError(Status::InvalidArgument("on_existing \"" + std::string(name) +
                                             "\" is not error, replace or fork"));
+}
+
+DType RequireDType(std::string_view name) {
+  const std::optional<DType> dtype = ParseDType(name);
+  if (!dtype) ThrowIfError(Status::InvalidArgument("no dtype is called " + std::string(name)));
+  return *dtype;
+}
+
+TensorRole RequireRole(std::string_view name) {
+  for (int i = 0; i < kNumTensorRoles; ++i) {
+    const auto role = static_cast<TensorRole>(i);
+    if (TensorRoleName(role) == name) return role;
+  }
+  throw StatusError(Status::InvalidArgument("role \"" + std::string(name) +
+                                            "\" is not other, parameter, buffer or optimizer"));
+}
+
+RetentionPolicy MakePolicy(uint64_t keep_last, uint64_t keep_every,
+                           const std::vector<KeepBestTuple>& keep_best, int64_t keep_within_seconds,
+                           const std::vector<std::string>& keep_tags) {
+  RetentionPolicy policy{.keep_last = keep_last,
+                         .keep_every = keep_every,
+                         .keep_within = std::chrono::seconds(keep_within_seconds),
+                         .keep_tags = keep_tags};
+  for (const auto& [metric, highest, count] : keep_best) {
+    policy.keep_best.push_back({metric, highest, count});
+  }
+  return policy;
 }
 
 Progress MakeProgress(const nb::object& callback) {

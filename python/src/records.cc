@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "python/src/bindings.h"
+#include "varve/async_checkpointer.h"
 #include "varve/store.h"
 
 namespace nb = nanobind;
@@ -137,6 +138,30 @@ void BindSaves(nb::module_& module) {
       .Done();
 }
 
+void BindStats(nb::module_& module) {
+  RecordClass<SaveStats> stats(module, "SaveStats",
+                               "What a save in the background did, and what it cost, in seconds.");
+  stats.Field("step", &SaveStats::step)
+      .Property(
+          "error",
+          [](const SaveStats& s) {
+            return s.status.ok() ? std::optional<std::string>() : s.status.message();
+          },
+          "None when the save is durable.")
+      .Field("skipped", &SaveStats::skipped)
+      .Field("num_tensors", &SaveStats::num_tensors)
+      .Field("logical_bytes", &SaveStats::logical_bytes)
+      .Field("changed_bytes", &SaveStats::changed_bytes)
+      .Field("staged_bytes", &SaveStats::staged_bytes)
+      .Field("new_bytes", &SaveStats::new_bytes)
+      .Field("stored_bytes", &SaveStats::stored_bytes)
+      .Field("dropped_steps", &SaveStats::dropped_steps)
+      .Field("stall_seconds", &SaveStats::stall_seconds, "What the training waited.")
+      .Field("durable_seconds", &SaveStats::durable_seconds)
+      .Field("warnings", &SaveStats::warnings)
+      .Done();
+}
+
 void BindHistory(nb::module_& module) {
   RecordClass<TensorChange> change(module, "TensorChange", "A step at which a tensor changed.");
   change.Field("step", &TensorChange::step)
@@ -238,6 +263,7 @@ void BindWhole(nb::module_& module) {
 void BindRecords(nb::module_& module) {
   BindCheckpoints(module);
   BindSaves(module);
+  BindStats(module);
   BindHistory(module);
   BindSpace(module);
   BindWhole(module);

@@ -34,25 +34,9 @@ std::vector<CheckpointId> ToIds(const std::vector<IdTuple>& tuples) {
   return ids;
 }
 
-// Made at the first open of a process.
-const ForkGuard& FirstOpen() {
-  static const ForkGuard guard;
-  return guard;
-}
-
-// RocksDB and TBB keep threads for the whole process. A forked child has none of them and cannot
-// start others, so that a write there would wait for ever.
-void CheckMayWrite() {
-  if (!FirstOpen().InChild()) return;
-  throw ForkedError(
-      "this process was forked from one that had opened a store: it can open stores for reading "
-      "only. "
-      "Start a child that writes with the \"spawn\" or \"forkserver\" method");
-}
-
 Handle OpenStore(const std::string& path, std::string_view mode, std::string_view compression,
                  uint64_t pipeline_budget_bytes, int num_threads) {
-  FirstOpen();
+  NoteOpen();
   if (mode != "r") CheckMayWrite();
   const StoreOptions options{.compression = ParseCompression(compression),
                              .pipeline_budget_bytes = pipeline_budget_bytes,
@@ -100,17 +84,13 @@ IdTuple Resolve(const Handle& store, std::string_view expression) {
   return {id.run, id.step};
 }
 
-std::vector<RetentionDecision> DecideForget(
-    const Handle& store, const std::string& run, uint64_t keep_last, uint64_t keep_every,
-    const std::vector<std::tuple<std::string, bool, uint64_t>>& keep_best,
-    int64_t keep_within_seconds, const std::vector<std::string>& keep_tags) {
-  RetentionPolicy policy{.keep_last = keep_last,
-                         .keep_every = keep_every,
-                         .keep_within = std::chrono::seconds(keep_within_seconds),
-                         .keep_tags = keep_tags};
-  for (const auto& [metric, highest, count] : keep_best) {
-    policy.keep_best.push_back({metric, highest, count});
-  }
+std::vector<RetentionDecision> DecideForget(const Handle& store, const std::string& run,
+                                            uint64_t keep_last, uint64_t keep_every,
+                                            const std::vector<KeepBestTuple>& keep_best,
+                                            int64_t keep_within_seconds,
+                                            const std::vector<std::string>& keep_tags) {
+  const RetentionPolicy policy =
+      MakePolicy(keep_last, keep_every, keep_best, keep_within_seconds, keep_tags);
   return store->With([&](Store& s) {
     return ValueOrThrow(DecideRetention(policy, ValueOrThrow(s.ListCheckpoints(run))));
   });
@@ -250,7 +230,23 @@ void BindSpaceCalls(nb::class_<StoreHandle>& store) {
            nb::arg("on_existing"), nb::arg("progress").none());
 }
 
+// Made at the first open of a process.
+const ForkGuard& FirstOpen() {
+  static const ForkGuard guard;
+  return guard;
+}
+
 }  // namespace
+
+void NoteOpen() { FirstOpen(); }
+
+void CheckMayWrite() {
+  if (!FirstOpen().InChild()) return;
+  throw ForkedError(
+      "this process was forked from one that had opened a store: it can open stores for reading "
+      "only. "
+      "Start a child that writes with the \"spawn\" or \"forkserver\" method");
+}
 
 void BindStore(nb::module_& module) {
   nb::class_<StoreHandle> store(module, "Store", "An open store.");

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/src/bindings.h"
@@ -16,25 +19,31 @@ namespace nb = nanobind;
 namespace varve::python {
 namespace {
 
-DType RequireDType(std::string_view name) {
-  const std::optional<DType> dtype = ParseDType(name);
-  if (!dtype) ThrowIfError(Status::InvalidArgument("no dtype is called " + std::string(name)));
-  return *dtype;
-}
+// Where a part of a tensor lies: the shape of the whole tensor, and the part's first index on each
+// axis.
+using Box = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 
-TensorRole RequireRole(std::string_view name) {
-  for (int i = 0; i < kNumTensorRoles; ++i) {
-    const auto role = static_cast<TensorRole>(i);
-    if (TensorRoleName(role) == name) return role;
+ShardLayout LayoutOf(const Box& box, const std::vector<int64_t>& shape) {
+  const auto& [global_shape, offsets] = box;
+  if (global_shape.size() != shape.size() || offsets.size() != shape.size()) {
+    ThrowIfError(Status::InvalidArgument("a part of " + std::to_string(shape.size()) +
+                                         " axes cannot lie in a tensor of " +
+                                         std::to_string(global_shape.size()) + " at an offset of " +
+                                         std::to_string(offsets.size())));
   }
-  throw StatusError(Status::InvalidArgument("role \"" + std::string(name) +
-                                            "\" is not other, parameter, buffer or optimizer"));
+  ShardLayout layout = ShardLayout::Whole(global_shape);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    layout.axes[i] = {{.begin = offsets[i], .length = shape[i]}};
+  }
+  return layout;
 }
 
 void Put(WriterHandle* writer, std::string_view name, std::string_view dtype,
          const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, uintptr_t address,
          nb::object owner, std::string_view role, std::string_view derived_from,
-         std::string_view alias_of) {
+         std::string_view alias_of, uint32_t shard, const std::optional<Box>& box) {
+  std::optional<ShardLayout> layout;
+  if (box) layout = LayoutOf(*box, shape);
   const TensorView view{.name = name,
                         .dtype = RequireDType(dtype),
                         .shape = shape,
@@ -42,7 +51,9 @@ void Put(WriterHandle* writer, std::string_view name, std::string_view dtype,
                         .strides = strides,
                         .derived_from = derived_from,
                         .alias_of = alias_of,
-                        .role = RequireRole(role)};
+                        .role = RequireRole(role),
+                        .shard = shard,
+                        .layout = layout ? &*layout : nullptr};
   writer->With([&](CheckpointWriter& w) { ThrowIfError(w.Put(view)); });
   writer->Keep(std::move(owner));
 }
@@ -69,9 +80,11 @@ void BindWriter(nb::module_& module) {
   nb::class_<WriterHandle>(module, "Writer", "A save in progress.")
       .def("put", Put, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"),
            nb::arg("address"), nb::arg("owner"), nb::arg("role"), nb::arg("derived_from"),
-           nb::arg("alias_of"),
+           nb::arg("alias_of"), nb::arg("shard") = 0, nb::arg("box").none() = nb::none(),
            "Adds a tensor. `strides` counts elements, and is empty for a dense tensor.\n"
-           "`address` is memory of `owner`, which lives until the save is over.")
+           "`address` is memory of `owner`, which lives until the save is over. `box` says that "
+           "this\n"
+           "is part number `shard` of a tensor: the shape of the whole, and the part's offsets.")
       .def("put_bytes", PutBytes, nb::arg("name"), nb::arg("value"))
       .def(
           "set_progress",

@@ -9,6 +9,9 @@ with varve.open("ckpt", "a") as store:
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import safetensors
 from ._checkpoint import Checkpoint
 from ._core import VERSION as __version__
@@ -47,6 +50,9 @@ from ._safe_open import safe_open
 from ._step import Step
 from ._store import ForgetReport, StepList, Store, backup, open  # noqa: A004
 from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from . import torch as torch
 
 __all__ = [
     "AbortedError",
@@ -88,3 +94,9 @@ __all__ = [
     "safe_open",
     "safetensors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # imported on use, as it imports torch
+        return importlib.import_module(f"{__name__}.torch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

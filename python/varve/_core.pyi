@@ -180,6 +180,52 @@ class SaveReport:
 
     def __repr__(self) -> str: ...
 
+class SaveStats:
+    """What a save in the background did, and what it cost, in seconds."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def error(self) -> str | None:
+        """None when the save is durable."""
+
+    @property
+    def skipped(self) -> bool: ...
+
+    @property
+    def num_tensors(self) -> int: ...
+
+    @property
+    def logical_bytes(self) -> int: ...
+
+    @property
+    def changed_bytes(self) -> int: ...
+
+    @property
+    def staged_bytes(self) -> int: ...
+
+    @property
+    def new_bytes(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    @property
+    def dropped_steps(self) -> int: ...
+
+    @property
+    def stall_seconds(self) -> float:
+        """What the training waited."""
+
+    @property
+    def durable_seconds(self) -> float: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+    def __repr__(self) -> str: ...
+
 class TensorChange:
     """A step at which a tensor changed."""
 
@@ -494,10 +540,11 @@ class TrainerProgress:
 class Writer:
     """A save in progress."""
 
-    def put(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], address: int, owner: object, role: str, derived_from: str, alias_of: str) -> None:
+    def put(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], address: int, owner: object, role: str, derived_from: str, alias_of: str, shard: int = 0, box: tuple[Sequence[int], Sequence[int]] | None = None) -> None:
         """
         Adds a tensor. `strides` counts elements, and is empty for a dense tensor.
-        `address` is memory of `owner`, which lives until the save is over.
+        `address` is memory of `owner`, which lives until the save is over. `box` says that this
+        is part number `shard` of a tensor: the shape of the whole, and the part's offsets.
         """
 
     def put_bytes(self, name: str, value: bytes) -> None: ...
@@ -589,3 +636,42 @@ def backup(store: str, destination: str, read_data: bool, progress: object | Non
 
 def export_bfloat16(address: int, shape: Sequence[int], owner: object) -> Any:
     """An array with __dlpack__ over dense bfloat16 memory of `owner`."""
+
+class RetentionPolicy:
+    """Which steps stay after a save."""
+
+    @staticmethod
+    def make(keep_last: int, keep_every: int, keep_best: Sequence[tuple[str, bool, int]], keep_within_seconds: int, keep_tags: Sequence[str]) -> RetentionPolicy: ...
+
+class Checkpointer:
+    """Saves in the background of a training."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def begin_save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]], items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str], owners: Sequence[object]) -> bool:
+        """
+        Starts a save of tensors: (name, dtype, shape, strides, address, role). `owners` live
+        until the save reads them no more. False: the step is skipped.
+        """
+
+    def await_staged(self) -> None: ...
+
+    def require_awaited(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def restore(self, step: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]]) -> int:
+        """Fills the memory of tensors, to go on from a step. Returns its number."""
+
+    def last_stats(self) -> SaveStats | None: ...
+
+    def close(self) -> None: ...
+
+def open_checkpointer(path: str, run: str, on_existing: str, when_busy: str, compression: str, staging_budget_bytes: int, pipeline_budget_bytes: int, num_threads: int, retries: int, check_staging: float, retention: RetentionPolicy | None) -> Checkpointer: ...
+
+def start_epoch(root: str, num_ranks: int) -> int: ...
+
+def join(root: str, rank: int, epoch: int, timeout_ms: int, compression: str, pipeline_budget_bytes: int, num_threads: int) -> Store: ...
+
+def is_group(path: str) -> bool: ...

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""varve as the storage of torch.distributed.checkpoint, in one process and in two that are connected by
+gloo. Skipped where torch is not installed."""
+
+import importlib.util
+import multiprocessing
+import os
+import pathlib
+import time
+import unittest
+import warnings
+
+import numpy as np
+import varve
+from support import StoreTest
+
+if importlib.util.find_spec("torch") is None:
+    raise unittest.SkipTest("torch is not installed")
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+import varve.torch  # noqa: E402
+from varve.torch import VarveStorageReader, VarveStorageWriter  # noqa: E402
+
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+class OneProcessTest(StoreTest):
+    def state(self, seed=1):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1 * seed)
+        model(torch.randn(4, 6)).sum().backward()
+        optimizer.step()
+        return {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "epoch": seed,
+            "half": torch.randn(3, 4).to(torch.bfloat16),
+            "strided": torch.randn(4, 6).T,
+            "scalar": torch.tensor(2.5 * seed),
+            "empty": torch.zeros(0, 3),
+        }
+
+    def save(self, state, step, **options):
+        dcp.save(state, storage_writer=VarveStorageWriter(self.path, step=step, **options))
+
+    def test_what_is_saved_is_loaded(self):
+        state, other = self.state(1), self.state(2)
+        self.save(state, 100, metrics={"loss": 1.5}, tags="good")
+        dcp.load(other, storage_reader=VarveStorageReader(self.path))
+        for key in state["model"]:
+            self.assertTrue(torch.equal(state["model"][key], other["model"][key]), key)
+        for index, of_parameter in state["optimizer"]["state"].items():
+            for key, value in of_parameter.items():
+                found = other["optimizer"]["state"][index][key]
+                self.assertTrue(torch.equal(value, found), (index, key))
+        self.assertEqual(other["optimizer"]["param_groups"], state["optimizer"]["param_groups"])
+        self.assertEqual(other["epoch"], 1)
+        for key in ("half", "strided", "scalar", "empty"):
+            self.assertTrue(torch.equal(state[key], other[key]), key)
+        with varve.open(self.path) as store:
+            step = store["good"]
+            self.assertEqual((step.step, step.metrics), (100, {"loss": 1.5}))
+            self.assertTrue(torch.equal(step["model.0.weight"].torch(), state["model"]["0.weight"]))
+
+    def test_ids_name_path_and_step(self):
+        for step in (1, 2):
+            dcp.save(
+                self.state(step),
+                storage_writer=VarveStorageWriter(),
+                checkpoint_id=f"varve://{self.path}@{step}",
+            )
+        for expression, expected in (("1", 1), ("2", 2), ("latest", 2)):
+            state = {"epoch": 0}
+            dcp.load(
+                state,
+                storage_reader=VarveStorageReader(),
+                checkpoint_id=f"varve://{self.path}@{expression}",
+            )
+            self.assertEqual(state["epoch"], expected)
+        self.assertTrue(VarveStorageWriter.validate_checkpoint_id("varve://a@1"))
+        self.assertFalse(VarveStorageReader.validate_checkpoint_id(self.path))
+
+    def test_async_save(self):
+        state = self.state()
+        writer = VarveStorageWriter(self.path, step=3)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            dcp.async_save(state, storage_writer=writer).result()
+        finally:
+            dist.destroy_process_group()
+        loaded = self.state(2)
+        dcp.load(loaded, storage_reader=VarveStorageReader(self.path, step=3), no_dist=True)
+        self.assertTrue(torch.equal(loaded["half"], state["half"]))
+
+    def test_steps_of_others_and_the_planner_of_torch(self):
+        with self.open() as store:
+            store.save(5, {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+        state = {"w": torch.zeros(2, 3)}
+        dcp.load(state, storage_reader=VarveStorageReader(self.path, step=5))
+        self.assertEqual(state["w"].flatten().tolist(), list(range(6)))
+        from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+        from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+        self.path = self.folder / "nested"
+        self.save({"a": {"b": [torch.ones(2), {"c": 5}]}}, 1)
+        found = {}
+        _load_state_dict(
+            found,
+            storage_reader=VarveStorageReader(self.path),
+            planner=_EmptyStateDictLoadPlanner(),
+            no_dist=True,
+        )
+        self.assertEqual(found["a"]["b"][1]["c"], 5)
+        self.assertEqual(found["a"]["b"][0].tolist(), [1, 1])
+
+    def test_what_is_wrong_is_said_and_nothing_is_visible(self):
+        def fails(pattern, call):
+            with self.assertRaises(BaseException) as caught:
+                call()
+            self.assertRegex(str(caught.exception), pattern)
+
+        good = {"a": torch.ones(3)}
+        fails(
+            "path and a step", lambda: dcp.save(good, storage_writer=VarveStorageWriter(self.path))
+        )
+        fails("complex128", lambda: self.save({"a": torch.ones(2, dtype=torch.complex128)}, 1))
+        with varve.open(self.path) as store:
+            self.assertEqual(store.runs(), [])
+        self.save(good, 1)
+        fails("exists already", lambda: self.save(good, 1))
+        self.save({"a": torch.zeros(3)}, 1, on_existing="replace")
+        reader = VarveStorageReader(self.path, step=9)
+        fails("9", lambda: dcp.load(good, storage_reader=reader))
+        fails("9", lambda: reader.read_metadata(rank=0))
+        fails("b", lambda: dcp.load({"b": good["a"]}, storage_reader=VarveStorageReader(self.path)))
+        fails(
+            "Size mismatch",
+            lambda: dcp.load({"a": torch.ones(4)}, storage_reader=VarveStorageReader(self.path)),
+        )
+        plain = self.folder / "plain"
+        with varve.open(plain, "a") as store:
+            store.save(1, {"a": np.ones(1)})
+        writer = VarveStorageWriter(plain, step=2)
+        fails("store of one process", lambda: dcp.save(good, storage_writer=writer))
+        with varve.open(self.path) as store:
+            self.assertEqual(store[1]["a"][...].tolist(), [0, 0, 0])
+
+    def test_an_attempt_without_finish_leaves_nothing(self):
+        writer = VarveStorageWriter(self.path, step=1)
+        writer.finish = lambda metadata, results: None
+        dcp.save({"a": torch.ones(3)}, storage_writer=writer)
+        with varve.open(self.path) as store:
+            self.assertEqual(store.runs(), [])
+        self.save({"a": torch.zeros(3)}, 1)
+        with varve.open(self.path) as store:
+            self.assertEqual(store[1]["a"][...].tolist(), [0, 0, 0])
+
+
+# Many processes. What follows up to run() is also the program of a rank.
+
+
+def sharded_state(size, seed):
+    """What FSDP and others give: uneven rows, columns, a rank without rows, replicas."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (size,))
+    random = torch.Generator().manual_seed(seed)
+
+    def cut(shape, placement, dtype=torch.float32):
+        value = torch.randn(shape, generator=random).to(dtype)
+        return distribute_tensor(value, mesh, [placement])
+
+    return {
+        "model": {
+            "rows": cut((7, 5), Shard(0)),
+            "columns": cut((4, 9), Shard(1), torch.bfloat16),
+            "one_row": cut((1, 3), Shard(0)),
+            "replicated": cut((3, 2), Replicate()),
+            "plain": torch.randn(6, generator=random),
+        },
+        "optimizer": {"step": torch.tensor(float(seed)), "exp_avg.rows": cut((7, 5), Shard(0))},
+        "epoch": seed,
+    }
+
+
+def whole(state):
+    """All tensors by name, as the ranks have them together."""
+    flat = {f"{key}.{name}": v for key in ("model", "optimizer") for name, v in state[key].items()}
+    return {n: v.full_tensor() if hasattr(v, "full_tensor") else v for n, v in flat.items()}
+
+
+class DyingWriter(VarveStorageWriter):
+    """Dies on the ranks and in the calls that `dies` names."""
+
+    def __init__(self, dies, rank, *args, **options):
+        super().__init__(*args, **options)
+        self.dies, self.rank = dies, rank
+
+    def write_data(self, plan, planner):
+        if self.dies == f"write_data {self.rank}":
+            os._exit(9)
+        if self.dies == f"raise {self.rank}":
+            raise ValueError(f"rank {self.rank} has no disk")
+        return super().write_data(plan, planner)
+
+    def finish(self, metadata, results):
+        if self.dies == f"finish {self.rank}":
+            os._exit(9)
+        super().finish(metadata, results)
+
+
+def rank_program(folder, rank, size, tasks):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    path = f"{folder}/root"
+    for task in tasks:
+        kind, _, argument = task.partition(":")
+        if kind == "save":
+            state = sharded_state(size, int(argument))
+            dcp.save(state, storage_writer=VarveStorageWriter(path, step=int(argument)))
+            expected = whole(state)
+            if rank == 0:
+                torch.save(expected, f"{folder}/expected_{argument}.pt")
+        elif kind == "load":
+            state = sharded_state(size, 1000)
+            dcp.load(state, storage_reader=VarveStorageReader(path, step=int(argument)))
+            assert state["epoch"] == int(argument)
+            expected = torch.load(f"{folder}/expected_{argument}.pt")
+            found = whole(state)
+            assert list(found) == list(expected)
+            for name, value in expected.items():
+                assert torch.equal(found[name], value), name
+        else:
+            writer = DyingWriter(kind, rank, path, step=int(argument), timeout=3)
+            try:
+                dcp.save(sharded_state(size, int(argument)), storage_writer=writer)
+            except BaseException as error:
+                pathlib.Path(f"{folder}/failed_{rank}").write_text(str(error))
+                if not kind.startswith("raise"):
+                    os._exit(7)
+            else:
+                os._exit(8)  # the save of a rank that died has worked
+    dist.destroy_process_group()
+
+
+class ManyProcessesTest(StoreTest):
+    def run_ranks(self, size, *tasks, codes=None):
+        for name in ("meet", *(f"failed_{rank}" for rank in range(size))):
+            (self.folder / name).unlink(missing_ok=True)
+        # Its processes are forked from one that has imported torch, and has opened no store.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["test_torch_dcp"])
+        ranks = [
+            context.Process(target=rank_program, args=(str(self.folder), rank, size, tasks))
+            for rank in range(size)
+        ]
+        for rank in ranks:
+            rank.start()
+        end = time.monotonic() + 120
+        for rank in ranks:
+            rank.join(max(0, end - time.monotonic()))
+        found = [rank.exitcode for rank in ranks]
+        for rank in ranks:
+            rank.kill()
+        self.assertEqual(found, codes or [0] * size)
+
+    def failed(self, rank):
+        return (self.folder / f"failed_{rank}").read_text()
+
+    def steps(self):
+        with varve.open(self.folder / "root") as store:
+            return [info.step for info in store.steps()] if store.runs() else []
+
+    def test_two_ranks(self):
+        # An error on one rank, then saves and loads by the same processes.
+        self.run_ranks(2, "raise 1:1", "save:1", "save:2", "load:1", "load:2")
+        for rank in range(2):
+            self.assertIn("rank 1 has no disk", self.failed(rank))
+        expected = torch.load(self.folder / "expected_2.pt")
+        with varve.open(self.folder / "root") as store:
+            self.assertEqual([info.step for info in store.steps()], [1, 2])
+            self.assertEqual(store[2]._reader.find("model.rows").num_shards, 2)
+            self.assertEqual(set(expected), set(store[2].keys()))
+            for name, value in expected.items():
+                self.assertTrue(torch.equal(store[2][name].torch(), value), name)
+        # Ranks that are killed leave nothing.
+        self.run_ranks(2, "write_data 1:3", codes=[7, 9])
+        self.run_ranks(2, "finish 0:3", codes=[9, 7])
+        self.assertEqual(self.steps(), [1, 2])
+        # Another number of ranks, and back.
+        self.run_ranks(1, "load:2", "save:3")
+        self.run_ranks(2, "load:3", "save:4")
+        self.assertEqual(self.steps(), [1, 2, 3, 4])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpointer: saves a training in one process in the background, and goes on from a step exactly."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+import os
+import signal
+import threading
+from collections.abc import Iterable, Mapping
+from types import FrameType, TracebackType
+from typing import Any, Optional, Union
+
+import torch
+
+from .. import _arrays, _core, _store
+from .._errors import Error, FailedPreconditionError, InvalidArgumentError
+from . import _state_dict, _training, _trees
+
+_Tensor = tuple[str, str, tuple[int, ...], tuple[int, ...], int, str]
+
+
+class Checkpointer:
+    """Saves and restores a training in one process.
+
+        with varve.torch.Checkpointer("ckpt", save_every=100, keep_last=3) as ckpt:
+            start = ckpt.restore(model=model, optimizer=optimizer)    # None, or the step
+            for step in range(0 if start is None else start + 1, num_steps):
+                ...
+                optimizer.step()
+                if ckpt.after_step(step, metrics={"loss": loss.item()}):
+                    break                                             # a signal came, and all is saved
+
+    `after_step` returns while threads of varve, which need no GIL, still read the parameters and the
+    optimizer's state. They must not change until `before_optimizer_step`, which a hook of the optimizer
+    calls. Buffers, tensors on a GPU and all other state are copied in `after_step`. A save whose tensors
+    were changed too early is never committed. Thread rule: one thread, that of the training.
+    """
+
+    def __init__(
+        self,
+        path: _store.Path,
+        *,
+        run: str = "main",
+        save_every: int = 1,
+        keep_last: int = 0,
+        keep_every: int = 0,
+        keep_best: Union[str, Iterable[str]] = (),
+        keep_within: Union[datetime.timedelta, int] = 0,
+        keep_tags: Union[str, Iterable[str]] = (),
+        on_existing: str = "error",
+        when_busy: str = "wait",
+        compression: str = "auto",
+        staging_budget_bytes: int = 0,
+        pipeline_budget_bytes: int = 256 << 20,
+        num_threads: int = 0,
+        retries: int = 0,
+        check_staging: float = 0.0,
+        stop_signals: Iterable[int] = (),
+    ) -> None:
+        """Opens the store in `path`, or makes it.
+
+        `save_every`: `after_step` saves steps that are its multiples. The rules `keep_...` are those of
+        Store.forget, applied after each save. Without one all steps stay. `when_busy` "skip" leaves a
+        step out when the save before is under way. `num_threads` 0 is half of the cores.
+        `check_staging`: the share of chunks that are digested twice, to find tensors that change too early
+        where torch does not count the changes. `stop_signals`, such as signal.SIGTERM: at the next
+        `after_step` the training is saved and told to stop. Only for the main thread. The
+        C++ header varve/async_checkpointer.h explains the others.
+        """
+        if operator.index(save_every) < 1:
+            raise InvalidArgumentError(f"save_every is {save_every}, expected 1 or more")
+        self._handle = _core.open_checkpointer(
+            os.fspath(path),
+            run,
+            on_existing,
+            when_busy,
+            compression,
+            staging_budget_bytes,
+            pipeline_budget_bytes,
+            num_threads,
+            retries,
+            check_staging,
+            _policy(keep_last, keep_every, keep_best, keep_within, keep_tags),
+        )
+        self._run = run
+        self._save_every = save_every
+        self._training: Optional[_training.Training] = None
+        self._hooks: list[Any] = []
+        self._lent: Optional[list[tuple[str, Any, int]]] = None  # of a save that is not awaited
+        self._lent_step = 0
+        self._closed = False
+        self._signal: Optional[int] = None
+        self._old_handlers: dict[int, Any] = {}
+        try:
+            self._catch(stop_signals)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def store(self) -> _store.Store:
+        """The store, for queries, tags and metrics. It is closed with the checkpointer."""
+        return _store.Store(self._handle.store, "a")
+
+    @property
+    def last_save(self) -> Optional[_core.SaveStats]:
+        """What the last save that ended did, and what it cost. None: there was none."""
+        return self._handle.last_stats()
+
+    def restore(
+        self,
+        *,
+        model: Any,
+        optimizer: Optional[Any] = None,
+        scheduler: Optional[Any] = None,
+        scaler: Optional[Any] = None,
+        loader: Optional[Any] = None,
+        extra: Mapping[str, Any] = {},  # noqa: B006  (only read)
+        step: Union[int, str, None] = "latest",
+        partial: bool = False,
+    ) -> Optional[int]:
+        """Names the parts of the training, and loads their state. Returns the step, or None: no step yet.
+
+        Call it once, before the first step, also for a new training. `loader` and each object of `extra`
+        have state_dict and load_state_dict. The generators of Python, NumPy and torch are restored, too.
+        The optimizer gets a hook that calls `before_optimizer_step`. `step` is an expression such as
+        "best:loss", and None loads nothing. After a load of an earlier step the next save moves the later
+        steps to a new run. `partial`: state of parts that are not given stays unused. InvalidArgumentError
+        lists all that does not fit, and nothing was changed then.
+        """
+        self._settle()
+        self.wait()
+        training = _training.Training(model, optimizer, scheduler, scaler, loader, dict(extra))
+        found = None if step is None else self._find(step)
+        loaded = None if found is None else self._load(training, found, partial)
+        self._training = training
+        self._detach()
+        if optimizer is not None and hasattr(optimizer, "register_step_pre_hook"):
+            self.attach(optimizer)
+        return loaded
+
+    def attach(self, optimizer: Any) -> None:
+        """Adds a hook to another optimizer, which calls `before_optimizer_step` before each step."""
+        self._require_open()
+        self._hooks.append(
+            optimizer.register_step_pre_hook(lambda *_: self.before_optimizer_step())
+        )
+
+    def before_optimizer_step(self) -> None:
+        """Returns when the tensors may change. At once when no save reads them.
+
+        Call it before each step of an optimizer that is not of torch.optim. FailedPreconditionError: a
+        tensor has changed since the save started, which is not committed then.
+        """
+        if self._closed or self._lent is None:
+            return
+        changed = [name for name, tensor, version in self._lent if _version(tensor) != version]
+        step, self._lent = self._lent_step, None
+        if changed:
+            try:
+                self._handle.require_awaited()
+            except FailedPreconditionError:
+                pass  # that is what it is called for
+            raise FailedPreconditionError(
+                f"step {step} is not saved: {_training.shown(set(changed))} changed between after_step "
+                "and before_optimizer_step. Only the optimizer's step may change parameters and the "
+                "optimizer's state, and before_optimizer_step, or attach, comes before it"
+            )
+        self._handle.await_staged()
+
+    def after_step(
+        self,
+        step: int,
+        *,
+        metrics: Mapping[str, float] = {},  # noqa: B006  (only read)
+        tags: Union[str, Iterable[str]] = (),
+        save: Optional[bool] = None,
+    ) -> bool:
+        """Saves the training when this is due, in the background. True: stop, a signal came.
+
+        Call it last in the loop's body, after the scheduler's and scaler's update. `save` True or False
+        decides instead of `save_every`. On a stop the step is durable. The error of a save that failed
+        comes from the next call.
+        """
+        self._require_open()
+        if self._training is None:
+            raise FailedPreconditionError(
+                "call restore() first, which names the parts of the training"
+            )
+        self._settle()
+        stops = self._signal is not None
+        due = step % self._save_every == 0 if save is None else save
+        if due or stops:
+            self._begin(operator.index(step), metrics, tags)
+        if stops:
+            self.wait()
+        return stops
+
+    def wait(self) -> None:
+        """Returns when the last save is durable."""
+        self._require_open()
+        self.before_optimizer_step()
+        self._handle.wait()
+
+    def close(self) -> None:
+        """Waits for the last save, and closes the store. Raises the error of the first save that failed."""
+        if self._closed:
+            return
+        error: Optional[Error] = None
+        try:
+            self.before_optimizer_step()
+        except Error as found:
+            error = found  # which the store's error repeats with less detail
+        self._closed = True
+        self._detach()
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+        try:
+            self._handle.close()
+        except Error as found:
+            error = error or found
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the checkpointer is closed")
+
+    def _settle(self) -> None:
+        """Ends the reading of a save. Without hooks a missing call of the trainer is an error."""
+        if self._lent is None:
+            return
+        if self._hooks:
+            self.before_optimizer_step()
+            return
+        step, self._lent = self._lent_step, None
+        try:
+            self._handle.require_awaited()
+        except FailedPreconditionError:
+            raise FailedPreconditionError(
+                f"step {step} is not saved: before_optimizer_step was not called after it. Call it "
+                "before each step of the optimizer, or attach the optimizer"
+            ) from None
+
+    def _begin(
+        self, step: int, metrics: Mapping[str, float], tags: Union[str, Iterable[str]]
+    ) -> None:
+        assert self._training is not None
+        state = _training.capture(self._training)
+        tensors, owners = _describe(state.all())
+        progress = _core.TrainerProgress()
+        progress.global_step = step
+        if "loss" in metrics:
+            progress.last_loss = float(metrics["loss"])
+        progress.rng = _training.capture_rng()
+        is_saving = self._handle.begin_save(
+            step,
+            tensors,
+            [(_training.ITEM, _trees.dumps(state.tree))],
+            progress,
+            {name: float(value) for name, value in metrics.items()},
+            [tags] if isinstance(tags, str) else list(tags),
+            owners,
+        )
+        if is_saving:
+            self._lent = [(name, tensor, _version(tensor)) for name, tensor, _ in state.lent]
+            self._lent_step = step
+
+    def _find(self, step: Union[int, str]) -> Optional[str]:
+        """The step to load, as an expression."""
+        if step != "latest":
+            return str(step)
+        runs = {run.name: run.num_steps for run in self.store.runs()}
+        return "latest" if runs.get(self._run, 0) else None
+
+    def _load(self, training: _training.Training, step: str, partial: bool) -> int:
+        expression = step if self._run == "main" or "@" in step else f"{self._run}@{step}"
+        checkpoint = self.store[expression]
+        if _training.ITEM not in checkpoint.list_bytes():
+            raise InvalidArgumentError(
+                f"{checkpoint} was not saved by a Checkpointer: it has no item {_training.ITEM}. "
+                "Load its tensors with store[...].load or varve.torch.load"
+            )
+        tree = _trees.loads(checkpoint.read_bytes(_training.ITEM), f"item {_training.ITEM}")
+        faults = _training.find_faults(training, tree, partial)
+        held: set[str] = set(checkpoint.keys())
+        of_model = {name: tensor for name, tensor, _ in _training.model_tensors(training.model)}
+        lost = {name for name in held - set(of_model) if name.startswith("model.")}
+        lost -= {target for target in _trees.names_in(tree.get("model", {}))}
+        if lost:
+            faults.append(f"the model lacks {_training.shown(lost)}")
+        if set(of_model) - held:
+            faults.append(f"the checkpoint lacks {_training.shown(set(of_model) - held)}")
+        if faults:
+            lines = "\n".join(faults)
+            raise InvalidArgumentError(f"the training does not fit to {checkpoint}:\n{lines}")
+        tree = _training.wanted(training, tree)
+        decoder = _state_dict.decoder_of(checkpoint)
+        targets = [(name, tensor.detach()) for name, tensor in of_model.items()]
+        targets += [(target.name, target.value) for target in decoder.allocate(list(tree.values()))]
+        # A load fills memory of the CPU. Tensors elsewhere are filled from it.
+        filled = [(name, value, _on_cpu(value)) for name, value in targets]
+        tensors, _owners = _describe([(name, memory, "other") for name, _, memory in filled])
+        loaded = self._handle.restore(step, tensors)
+        with torch.no_grad():
+            for _, value, memory in filled:
+                if memory is not value:
+                    value.copy_(memory)
+        _training.apply(training, tree, decoder)
+        progress = checkpoint._reader.read_progress()
+        if progress is not None:
+            _training.apply_rng(progress)
+        return loaded
+
+    def _detach(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _catch(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if threading.current_thread() is not threading.main_thread():
+                raise InvalidArgumentError("stop_signals are only for the main thread")
+            self._old_handlers[number] = signal.signal(number, self._note_signal)
+
+    def _note_signal(self, number: int, _frame: Optional[FrameType]) -> None:
+        self._signal = number
+
+
+def _policy(
+    keep_last: int,
+    keep_every: int,
+    keep_best: Union[str, Iterable[str]],
+    keep_within: Union[datetime.timedelta, int],
+    keep_tags: Union[str, Iterable[str]],
+) -> Optional[_core.RetentionPolicy]:
+    if isinstance(keep_within, datetime.timedelta):
+        keep_within = int(keep_within.total_seconds())
+    best = [_store._parse_best(text) for text in _store._strings(keep_best)]
+    tags = _store._strings(keep_tags)
+    if not (keep_last or keep_every or best or keep_within or tags):
+        return None
+    return _core.RetentionPolicy.make(keep_last, keep_every, best, int(keep_within), tags)
+
+
+def _describe(tensors: list[tuple[str, Any, str]]) -> tuple[list[_Tensor], list[object]]:
+    """What the C++ module takes of tensors, and what keeps their memory alive."""
+    described: list[_Tensor] = []
+    owners: list[object] = []
+    for name, tensor, role in tensors:
+        try:
+            memory = _arrays.memory_of(tensor)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"tensor {name}: {error}") from None
+        described.append(
+            (name, memory.dtype.name, memory.shape, memory.strides, memory.address, role)
+        )
+        owners.append(memory.owner)
+    return described, owners
+
+
+def _on_cpu(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+        return value
+    return torch.empty(value.shape, dtype=value.dtype)
+
+
+def _version(tensor: Any) -> int:
+    """How often torch has changed the memory. -1 for a tensor that does not count it."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return -1

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a training in one process, and their state by name.
+
+A parameter or buffer of the model is "model.NAME". State of the optimizer is "exp_avg.NAME", after its key
+and its parameter. All other values go into one item of JSON (see _trees).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import numpy as np
+import torch
+
+from .. import _core
+from .._errors import CorruptionError, InvalidArgumentError
+from . import _trees
+
+ITEM = "torch.training"
+_PARTS = ("scheduler", "scaler", "loader")
+_SHOWN = 20  # names in a message
+
+
+@dataclass
+class Training:
+    """What is saved and restored together. `extra` has other objects with state_dict, by name."""
+
+    model: Any
+    optimizer: Optional[Any] = None
+    scheduler: Optional[Any] = None
+    scaler: Optional[Any] = None
+    loader: Optional[Any] = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, torch.nn.Module):
+            raise InvalidArgumentError(
+                f"model is a {type(self.model).__name__}, no torch.nn.Module"
+            )
+        if self.optimizer is not None:
+            parameter_names(self.model, self.optimizer)
+        for name, part in self.parts().items():
+            if not hasattr(part, "state_dict") or not hasattr(part, "load_state_dict"):
+                hint = ""
+                if name == "loader":
+                    hint = ": use torchdata's StatefulDataLoader, or leave the loader out"
+                raise InvalidArgumentError(
+                    f"{name} is a {type(part).__name__}, which has no state_dict and load_state_dict{hint}"
+                )
+
+    def parts(self) -> dict[str, Any]:
+        """All but model and optimizer, by name."""
+        given = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
+        for name, part in self.extra.items():
+            given[f"extra.{name}"] = part
+        return given
+
+
+@dataclass
+class State:
+    """What a save takes of a training. Tensors of `lent` may be read until the next optimizer step."""
+
+    lent: list[tuple[str, Any, str]]  # name, tensor, role
+    copied: list[tuple[str, Any, str]]
+    tree: _trees.Json
+
+    def all(self) -> list[tuple[str, Any, str]]:
+        return [*self.lent, *self.copied]
+
+
+def capture(training: Training) -> State:
+    """The state now. InvalidArgumentError names what cannot be saved."""
+    lent: list[tuple[str, Any, str]] = []
+    copied: list[tuple[str, Any, str]] = []
+    for name, tensor, role in model_tensors(training.model):
+        # A forward pass changes buffers, such as the means of a BatchNorm.
+        if role == "parameter":
+            lent.append((name, tensor, role))
+        else:
+            copied.append((name, tensor.detach().clone(), role))
+    encoder = _trees.Encoder()
+    tree: dict[str, _trees.Json] = {"format": 1}
+    of_model = {
+        name: encoder.encode(value, ("model", name))
+        for name, value in _extra_states(training.model)
+    }
+    if of_model:
+        tree["model"] = of_model
+    if training.optimizer is not None:
+        tree["optimizer"] = _encode_optimizer(training, encoder)
+    for name, part in training.parts().items():
+        tree[name] = encoder.encode(part.state_dict(), (name,))
+    names = {name for name, _, _ in lent} | {name for name, _, _ in copied}
+    steady = _steady_tensors(training.optimizer)
+    of_optimizer = set(_trees.names_in(tree.get("optimizer", {})))
+    for name, value, _ in encoder.tensors():
+        if name in names:
+            raise InvalidArgumentError(f"two tensors of the training would be called {name}")
+        if isinstance(value, torch.Tensor) and value.data_ptr() in steady:
+            lent.append((name, value, "optimizer"))
+        else:
+            role = "optimizer" if name in of_optimizer else "other"
+            copied.append(
+                (name, value.copy() if isinstance(value, np.ndarray) else value.clone(), role)
+            )
+    return State(lent, copied, tree)
+
+
+def model_tensors(model: Any) -> Iterator[tuple[str, Any, str]]:
+    """Name, tensor and role of each parameter and persistent buffer, tied ones under all their names."""
+    for prefix, module in unwrapped(model).named_modules(remove_duplicate=False):
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield f"model.{_clean(prefix, name)}", parameter, "parameter"
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"model.{_clean(prefix, name)}", buffer, "buffer"
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside of DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        if isinstance(
+            model, (torch.nn.parallel.DistributedDataParallel, torch.nn.parallel.DataParallel)
+        ):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def _clean(prefix: str, name: str) -> str:
+    parts = [part for part in prefix.split(".") if part and part != "_orig_mod"]
+    return ".".join([*parts, name])
+
+
+def _extra_states(model: Any) -> Iterator[tuple[str, Any]]:
+    for prefix, module in unwrapped(model).named_modules():
+        if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+            yield prefix, module.get_extra_state()
+
+
+def parameter_names(model: Any, optimizer: Any) -> list[list[str]]:
+    """The names of the parameters of each group. InvalidArgumentError: one is not in the model."""
+    names: dict[int, str] = {}
+    for name, tensor, role in model_tensors(model):
+        if role == "parameter":
+            names.setdefault(id(tensor), name.removeprefix("model."))
+    groups = []
+    for g, group in enumerate(optimizer.param_groups):
+        for i, parameter in enumerate(group["params"]):
+            if id(parameter) not in names:
+                raise InvalidArgumentError(
+                    f"parameter {i} of group {g} of the optimizer, of shape {list(parameter.shape)}, is "
+                    "no parameter of the model: the state of an optimizer is saved by their names"
+                )
+        groups.append([names[id(parameter)] for parameter in group["params"]])
+    return groups
+
+
+def _steady_tensors(optimizer: Optional[Any]) -> set[int]:
+    """Where the tensors lie that only an optimizer step changes."""
+    found = set()
+    for state in optimizer.state.values() if optimizer is not None else ():
+        for value in state.values() if isinstance(state, dict) else ():
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() > 1:
+                found.add(value.data_ptr())
+    return found
+
+
+def _encode_optimizer(training: Training, encoder: _trees.Encoder) -> _trees.Json:
+    optimizer = training.optimizer
+    assert optimizer is not None
+    groups, states, known = [], {}, set()
+    names = parameter_names(training.model, optimizer)
+    for g, (group, of_group) in enumerate(zip(optimizer.param_groups, names, strict=True)):
+        options = {key: value for key, value in group.items() if key != "params"}
+        groups.append(
+            {
+                "params": of_group,
+                "options": encoder.encode(options, ("optimizer", "groups", str(g))),
+            }
+        )
+        for name, parameter in zip(of_group, group["params"], strict=True):
+            known.add(parameter)
+            state = optimizer.state.get(parameter)
+            if state:
+                states[name] = {
+                    key: encoder.encode(value, (str(key), name)) for key, value in state.items()
+                }
+    for key in optimizer.state:
+        if key not in known:
+            raise InvalidArgumentError(
+                f"the optimizer has state under {type(key).__name__} {key!r:.80}, which is none of its "
+                "parameters"
+            )
+    return {"type": type(optimizer).__name__, "groups": groups, "state": states}
+
+
+# Restoring
+
+
+def find_faults(training: Training, tree: dict[str, _trees.Json], partial: bool) -> list[str]:
+    """What does not fit, but for tensors: parts that only one side has, and other parameters."""
+    faults = []
+    saved = {name for name in tree if name not in ("format", "model")}
+    given = set(training.parts()) | ({"optimizer"} if training.optimizer is not None else set())
+    for name in sorted(given - saved):
+        faults.append(f"the checkpoint has no state of the {name}")
+    for name in sorted(saved - given) if not partial else ():
+        faults.append(f"the checkpoint has state of the {name}, and none was given")
+    of_model = tree.get("model", {})
+    for name, module in unwrapped(training.model).named_modules():
+        has = type(module).set_extra_state is not torch.nn.Module.set_extra_state
+        if has and name not in of_model:
+            faults.append(f"the checkpoint has no extra state of the module {name!r}")
+    if training.optimizer is not None and "optimizer" in tree:
+        kind = type(training.optimizer).__name__
+        if kind != tree["optimizer"]["type"]:
+            faults.append(
+                f"the checkpoint has state of the optimizer {tree['optimizer']['type']}, and a {kind} "
+                "was given"
+            )
+        faults += _group_faults(
+            tree["optimizer"]["groups"], parameter_names(training.model, training.optimizer)
+        )
+    return faults
+
+
+def _group_faults(saved: list[Any], given: list[list[str]]) -> list[str]:
+    if len(saved) != len(given):
+        return [
+            f"the checkpoint has {len(saved)} groups of parameters, and the optimizer {len(given)}"
+        ]
+    faults = []
+    for g, (group, names) in enumerate(zip(saved, given, strict=True)):
+        lost = set(group["params"]) - set(names)
+        new = set(names) - set(group["params"])
+        if lost:
+            faults.append(f"group {g} of the optimizer lacks {shown(lost)}")
+        if new:
+            faults.append(f"group {g} of the checkpoint's optimizer lacks {shown(new)}")
+    return faults
+
+
+def shown(names: set[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return ", ".join(ordered[:_SHOWN]) + more
+
+
+def wanted(training: Training, tree: dict[str, _trees.Json]) -> dict[str, _trees.Json]:
+    """The part of the tree that a restore uses."""
+    names = {"model", *training.parts()}
+    if training.optimizer is not None:
+        names.add("optimizer")
+    return {name: value for name, value in tree.items() if name in names}
+
+
+def apply(training: Training, tree: dict[str, _trees.Json], decoder: _trees.Decoder) -> None:
+    """Gives all parts but the model's tensors their state. The memory of `decoder` is filled."""
+    modules = dict(unwrapped(training.model).named_modules())
+    for name, value in tree.get("model", {}).items():
+        if name in modules:
+            modules[name].set_extra_state(decoder.build(value))
+    if training.optimizer is not None:
+        _apply_optimizer(training, tree["optimizer"], decoder)
+    for name, part in training.parts().items():
+        part.load_state_dict(decoder.build(tree[name]))
+
+
+def _apply_optimizer(
+    training: Training, saved: dict[str, _trees.Json], decoder: _trees.Decoder
+) -> None:
+    # Not by load_state_dict(), which rounds the state of 16-bit parameters to 16 bits.
+    optimizer = training.optimizer
+    assert optimizer is not None
+    names = parameter_names(training.model, optimizer)
+    for group, of_group, names_of_group in zip(
+        optimizer.param_groups, saved["groups"], names, strict=True
+    ):
+        device = group["params"][0].device if group["params"] else None
+        group.update(decoder.build(of_group["options"], device))
+        for name, parameter in zip(names_of_group, group["params"], strict=True):
+            optimizer.state.pop(parameter, None)
+            state = saved["state"].get(name)
+            if state is not None:
+                optimizer.state[parameter] = {
+                    key: decoder.build(value, parameter.device) for key, value in state.items()
+                }
+
+
+# Random number generators
+
+_Rng = list[tuple[int, str, bytes]]
+
+
+def capture_rng() -> _Rng:
+    """Python's, NumPy's and torch's generators, those of GPUs when they are in use."""
+    states = [(0, "python", json.dumps(random.getstate()).encode())]
+    name, keys, position, has_gauss, gauss = np.random.get_state()
+    numpy = [str(name), [int(key) for key in keys], int(position), int(has_gauss), float(gauss)]
+    states.append((0, "numpy", json.dumps(numpy).encode()))
+    states.append((0, "torch", torch.get_rng_state().numpy().tobytes()))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for i, state in enumerate(torch.cuda.get_rng_state_all()):
+            states.append((0, f"cuda:{i}", state.numpy().tobytes()))
+    return states
+
+
+def apply_rng(progress: _core.TrainerProgress) -> None:
+    for _, name, state in progress.rng:
+        try:
+            _apply_one(name, state)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise CorruptionError(
+                f"the state of the generator {name} is malformed: {error}"
+            ) from error
+
+
+def _apply_one(name: str, state: bytes) -> None:
+    if name == "python":
+        version, numbers, gauss = json.loads(state)
+        random.setstate((version, tuple(numbers), gauss))
+    elif name == "numpy":
+        kind, keys, position, has_gauss, value = json.loads(state)
+        np.random.set_state((kind, np.array(keys, np.uint32), position, has_gauss, value))
+    elif name == "torch":
+        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif name.startswith("cuda:") and int(name[5:]) < torch.cuda.device_count():
+        torch.cuda.set_rng_state(
+            torch.frombuffer(bytearray(state), dtype=torch.uint8), int(name[5:])
+        )

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""varve as the storage of torch.distributed.checkpoint (DCP).
+
+    dcp.save(state, storage_writer=varve.torch.VarveStorageWriter("ckpt", step=100))
+    dcp.load(state, storage_reader=varve.torch.VarveStorageReader("ckpt", step=100))
+
+The folder becomes the root of a group, in which each rank has a store of its own. What DCP calls a chunk
+of a tensor is a shard with a layout. So varve reads the whole tensors, and DCP reads steps of other
+programs. `finish`, on the coordinator, commits. Before it nothing is visible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional, Union
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from .. import _arrays, _core, _dtypes, _store
+from .._checkpoint import Checkpoint
+from .._errors import AlreadyExistsError, Error, FailedPreconditionError, InvalidArgumentError
+from . import _trees
+
+_SCHEME = "varve://"
+_ITEM = (
+    "dcp.metadata"  # what DCP's planner wants back, and which items are values of the state dict
+)
+
+
+def _split_id(checkpoint_id: Union[str, os.PathLike[str]]) -> tuple[str, Optional[str]]:
+    """Path and step of "varve://PATH@STEP" or of a plain path."""
+    text = os.fspath(checkpoint_id)
+    if not text.startswith(_SCHEME):
+        return text, None
+    path, at, step = text.removeprefix(_SCHEME).rpartition("@")
+    return (path, step) if at else (step, None)
+
+
+class _Attempt:
+    """The part of a save that this process takes."""
+
+    def __init__(self, store: _store.Store, step: Any) -> None:
+        self.store = store
+        self.step = step
+        self._thread: Optional[threading.Thread] = None
+
+    def commit(self) -> None:
+        try:
+            self.step.commit()
+        finally:
+            self.store.close()
+
+    def commit_in_background(self) -> None:
+        """As a rank that is not the coordinator, whose commit decides."""
+
+        def run() -> None:
+            try:
+                self.commit()
+            except Error:
+                pass  # the coordinator gets the same error from its commit
+
+        self._thread = threading.Thread(target=run, name="varve-dcp-commit")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Gives up what is not committed, and waits for what is under way."""
+        if self._thread is not None:
+            self._thread.join()
+        self.step.abandon()
+        self.store.close()
+
+
+_attempts: dict[str, _Attempt] = {}  # the last of this process in each folder
+_attempts_lock = threading.Lock()
+
+
+def _begin(path: str, make: Any) -> _Attempt:
+    """Ends the attempt before, as one process has a member open once."""
+    with _attempts_lock:
+        before = _attempts.pop(os.path.realpath(path), None)
+    if before is not None:
+        before.end()
+    attempt: _Attempt = make()
+    with _attempts_lock:
+        _attempts[os.path.realpath(path)] = attempt
+    return attempt
+
+
+class VarveStorageWriter(StorageWriter):
+    """Saves a step of a run with dcp.save or dcp.async_save. All ranks share the folder.
+
+    `timeout` in seconds is how long a rank waits for the others. `metrics` and `tags` are those of the
+    coordinator. The other options are those of Store.save and varve.open. After an error, or when a rank
+    was killed, nothing of the save is visible, and the next save needs nothing. The data is stored
+    when `finish` returns on the coordinator, as dcp.save does on all ranks.
+    """
+
+    def __init__(
+        self,
+        path: Union[str, os.PathLike[str], None] = None,
+        step: Optional[int] = None,
+        *,
+        run: str = "main",
+        metrics: Mapping[str, float] = {},  # noqa: B006  (only read)
+        tags: Union[str, Iterable[str]] = (),
+        on_existing: str = "error",
+        timeout: float = 120.0,
+        compression: str = "auto",
+        pipeline_budget_bytes: int = 256 << 20,
+        num_threads: int = 0,
+    ) -> None:
+        super().__init__()
+        self._path: Optional[str] = None
+        self._step = step
+        self._run = run
+        self._metrics = dict(metrics)
+        self._tags = [tags] if isinstance(tags, str) else list(tags)
+        self._on_existing = on_existing
+        self._timeout_ms = max(1, round(timeout * 1000))
+        self._store_options = (compression, pipeline_budget_bytes, num_threads)
+        self._is_coordinator = False
+        self._attempt: Optional[_Attempt] = None
+        if path is not None:
+            self.reset(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
+        return os.fspath(checkpoint_id).startswith(_SCHEME)
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
+        self._attempt = None
+        if checkpoint_id is None:
+            return
+        self._path, step = _split_id(checkpoint_id)
+        if step is not None:
+            if not step.isdecimal():
+                raise InvalidArgumentError(f"the step of {checkpoint_id} is no number")
+            self._step = int(step)
+
+    def storage_meta(self) -> Any:
+        path, step = self._require_place()
+        return StorageMeta(checkpoint_id=f"{_SCHEME}{path}@{step}", save_id=f"{self._run}@{step}")
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("use_collectives") is False:
+            raise InvalidArgumentError(
+                "use_collectives=False cannot be used with varve: the coordinator commits for all ranks"
+            )
+        self._require_place()
+        self._is_coordinator = is_coordinator
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        path, step = self._require_place()
+        if os.path.exists(os.path.join(path, "FORMAT")):
+            raise FailedPreconditionError(
+                f"{path} is the store of one process. DCP saves in the root of a group: name another "
+                "folder, and bring the steps of this one there with varve's copy"
+            )
+        if self._on_existing == "error" and _core.is_group(path):
+            with _store.open(path) as store:
+                runs = [run.name for run in store.runs()]
+                if self._run in runs and step in [info.step for info in store.steps(self._run)]:
+                    raise AlreadyExistsError(
+                        f"step {step} of run {self._run} exists already in {path}"
+                    )
+        epoch = _core.start_epoch(path, len(plans))
+        return [
+            dataclasses.replace(plan, storage_data={"epoch": epoch, "rank": rank})
+            for rank, plan in enumerate(plans)
+        ]
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        path, step = self._require_place()
+        place = plan.storage_data
+
+        def make() -> _Attempt:
+            handle = _core.join(
+                path, place["rank"], place["epoch"], self._timeout_ms, *self._store_options
+            )
+            store = _store.Store(handle, "a")
+            try:
+                return _Attempt(
+                    store, store.save(step, run=self._run, on_existing=self._on_existing)
+                )
+            except BaseException:
+                store.close()
+                raise
+
+        attempt = _begin(path, make)
+        try:
+            results = self._put_all(attempt, plan, planner)
+        except BaseException:
+            attempt.end()
+            raise
+        self._attempt = attempt
+        if not self._is_coordinator:
+            attempt.commit_in_background()
+        future = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Any, results: list[list[Any]]) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            raise FailedPreconditionError("finish comes after write_data, on the coordinator")
+        try:
+            items = [
+                name
+                for name, stored in metadata.state_dict_metadata.items()
+                if isinstance(stored, BytesStorageMetadata)
+            ]
+            planner_data = _trees.Encoder().encode(metadata.planner_data, ("planner_data",))
+            tree = {"format": 1, "items": items, "planner_data": planner_data}
+            attempt.step.put_bytes(_ITEM, _trees.dumps(tree))
+            attempt.step.metrics.update(self._metrics)
+            attempt.step.tags += self._tags
+            attempt.commit()
+        except BaseException:
+            attempt.end()
+            raise
+
+    def _require_place(self) -> tuple[str, int]:
+        if self._path is None or self._step is None:
+            raise InvalidArgumentError(
+                "a save needs a path and a step: VarveStorageWriter(path, step=...), or a checkpoint_id "
+                f"{_SCHEME}PATH@STEP"
+            )
+        return self._path, self._step
+
+    def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> list[Any]:
+        numbers: Counter[str] = Counter()  # of the shards of each tensor
+        results = []
+        for item in plan.items:
+            name = item.index.fqn
+            data = planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO:
+                value = data.getvalue()
+                attempt.step.put_bytes(name, value)
+                size = len(value)
+            else:
+                size = _put_tensor(attempt.step._writer, item, data, numbers[name])
+                numbers[name] += size > 0
+            results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
+        return results
+
+
+def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> int:
+    name = item.index.fqn
+    try:
+        memory = _arrays.memory_of(tensor)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"tensor {name}: {error}") from None
+    whole, chunk = item.tensor_data.size, item.tensor_data.chunk
+    if tuple(chunk.sizes) != tuple(tensor.shape):
+        raise InvalidArgumentError(
+            f"tensor {name}: a chunk of {list(chunk.sizes)} is planned, and {list(tensor.shape)} is given"
+        )
+    box = None
+    if item.type == WriteItemType.SHARD and memory.shape:
+        if tensor.numel() == 0 and whole.numel() > 0:
+            return 0  # as of the last ranks, when there are more ranks than rows
+        pair = 2 if memory.dtype.bits < 8 else 1  # torch counts pairs of F4
+        box = (
+            [*whole[:-1], whole[-1] * pair],
+            [*chunk.offsets[:-1], chunk.offsets[-1] * pair],
+        )
+    writer.put(
+        name,
+        memory.dtype.name,
+        memory.shape,
+        memory.strides,
+        memory.address,
+        memory.owner,
+        "other",
+        "",
+        "",
+        number,
+        box,
+    )
+    return memory.dtype.num_bytes(memory.shape)
+
+
+class VarveStorageReader(StorageReader):
+    """Loads a step with dcp.load, whoever saved it, and however its tensors were cut.
+
+    `step` is a number or an expression such as "latest" or "best:loss" (see Store).
+    """
+
+    def __init__(
+        self,
+        path: Union[str, os.PathLike[str], None] = None,
+        step: Union[int, str] = "latest",
+    ) -> None:
+        super().__init__()
+        self._path: Optional[str] = None
+        self._step = step
+        self._store: Optional[_store.Store] = None
+        self._checkpoint: Optional[Checkpoint] = None
+        if path is not None:
+            self.reset(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
+        return os.fspath(checkpoint_id).startswith(_SCHEME)
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
+        self.close()
+        if checkpoint_id is None:
+            return
+        self._path, step = _split_id(checkpoint_id)
+        if step is not None:
+            self._step = int(step) if step.isdecimal() else step
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._store = self._checkpoint = None
+
+    def read_metadata(self, *args: Any, **options: Any) -> Any:
+        """All tensors and values of the step. NotFoundError names what is missing."""
+        if self._path is None:
+            raise InvalidArgumentError(
+                f"a load needs a path: VarveStorageReader(path), or a checkpoint_id {_SCHEME}PATH@STEP"
+            )
+        self.close()
+        self._store = _store.open(self._path)
+        self._checkpoint = self._store[self._step]
+        found: dict[str, Any] = {}
+        for name, tensor in self._checkpoint.items():
+            dtype = _dtypes.BY_NAME[tensor.dtype_name]
+            kind = None if dtype.torch is None else getattr(torch, dtype.torch, None)
+            if kind is None:
+                continue  # torch cannot hold it, so no state dict asks for it
+            shape = tensor.shape
+            if dtype.bits < 8:
+                shape = (*shape[:-1], shape[-1] // 2)
+            size = torch.Size(shape)
+            chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
+            found[name] = TensorStorageMetadata(TensorProperties(dtype=kind), size, [chunk])
+        planner_data = None
+        if _ITEM in self._checkpoint.list_bytes():
+            tree = _trees.loads(self._checkpoint.read_bytes(_ITEM), f"item {_ITEM}")
+            planner_data = _trees.Decoder(_no_tensor).build(tree["planner_data"])
+            found.update((name, BytesStorageMetadata()) for name in tree["items"])
+        return Metadata(state_dict_metadata=found, planner_data=planner_data)
+
+    def set_up_storage_reader(
+        self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        if self._checkpoint is None:
+            self.read_metadata()
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        return plans
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            raise FailedPreconditionError("read_data comes after read_metadata")
+        reads: list[tuple[str, int, int, list[tuple[int, int]]]] = []
+        filled = []
+        for item in plan.items:
+            name = item.storage_index.fqn
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(checkpoint.read_bytes(name)))
+                continue
+            target = planner.resolve_tensor(item).detach()
+            dtype = _dtypes.BY_NAME[checkpoint[name].dtype_name]
+            memory = _memory_for(target, dtype)
+            filled.append((item, target, memory))
+            pair = 2 if dtype.bits < 8 else 1
+            ranges = [
+                (begin, begin + length)
+                for begin, length in zip(item.storage_offsets, item.lengths, strict=True)
+            ]
+            if pair == 2:
+                ranges[-1] = (2 * ranges[-1][0], 2 * ranges[-1][1])
+            if memory.numel():
+                num_bytes = memory.numel() * memory.element_size()
+                reads.append((name, memory.data_ptr(), num_bytes, ranges))
+        checkpoint._read_batches(reads)
+        for item, target, memory in filled:
+            if memory is not target:
+                target.copy_(memory)
+            planner.commit_tensor(item, target)
+        self.close()
+        future = Future()
+        future.set_result(None)
+        return future
+
+
+def _memory_for(target: Any, dtype: _dtypes.DType) -> Any:
+    """The target, or memory from which it is filled: on a GPU, strided, of another type."""
+    kind = getattr(torch, dtype.torch or "")
+    if target.device.type == "cpu" and target.dtype == kind and target.is_contiguous():
+        return target
+    return torch.empty(target.shape, dtype=kind)
+
+
+def _no_tensor(name: str) -> tuple[str, tuple[int, ...]]:
+    raise InvalidArgumentError(f"the planner's data refers to a tensor {name}")
