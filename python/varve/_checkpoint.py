@@ -14,8 +14,6 @@ from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
 from ._tensor import Tensor
 
-_BATCH_BYTES = 512 << 20  # of one parallel read. Between two of them Ctrl-C is heard
-
 
 class Checkpoint:
     """All state of a run at a step: a mapping from names to lazy tensors.
@@ -99,8 +97,8 @@ class Checkpoint:
         """Reads many tensors in parallel: a dict from names to arrays.
 
         `patterns` are globs, where "*" is any run of characters. None: all tensors, or those that `out`
-        names. With `out` the arrays there are filled, as `read` does. Ctrl-C is heard between batches of
-        512 MiB. NotFoundError: a pattern without "*" names no tensor, or `out` has no array for a name.
+        names. With `out` the arrays there are filled, as `read` does. Ctrl-C ends the read. NotFoundError: a
+        pattern without "*" names no tensor, or `out` has no array for a name.
         """
         framework = _arrays.framework_name(framework)
         if out is None:
@@ -113,7 +111,7 @@ class Checkpoint:
             info = self._find(name)
             dtype, shape = _dtypes.BY_NAME[info.dtype], tuple(info.shape)
             targets[name] = _arrays.Target(name, out[name], dtype, shape)
-        self._read_batches(
+        self._reader.read_many(
             [(name, target.address, target.num_bytes, []) for name, target in targets.items()]
         )
         for target in targets.values():
@@ -185,23 +183,11 @@ class Checkpoint:
             memory = np.empty(info.logical_bytes, np.uint8)
             stored.append((name, memory, _dtypes.BY_NAME[info.dtype], tuple(info.shape)))
             reads.append((name, _arrays.address_of(memory), memory.size, []))
-        self._read_batches(reads)
+        self._reader.read_many(reads)
         return {
             name: _arrays.from_bytes(memory, dtype, shape, framework)
             for name, memory, dtype, shape in stored
         }
-
-    def _read_batches(self, reads: list[tuple[str, int, int, list[tuple[int, int]]]]) -> None:
-        batch: list[tuple[str, int, int, list[tuple[int, int]]]] = []
-        held = 0
-        for read in reads:
-            if batch and held + read[2] > _BATCH_BYTES:
-                self._reader.read_many(batch)
-                batch, held = [], 0
-            batch.append(read)
-            held += read[2]
-        if batch:
-            self._reader.read_many(batch)
 
     def _read_into(
         self, name: str, address: int, num_bytes: int, ranges: list[tuple[int, int]]

@@ -11,7 +11,7 @@ from . import _arrays, _dtypes, _store
 from ._checkpoint import Checkpoint
 from ._dtypes import Array, DType
 from ._errors import FailedPreconditionError, NotFoundError
-from .safetensors._file import File, Spec, sort_specs
+from ._safetensors_file import File, Spec, sort_specs
 
 _SCHEME = "varve://"
 _METADATA_PREFIX = "safetensors."  # of the state's values that `varve import` makes of metadata

@@ -82,8 +82,9 @@ class Step:
     def commit(self) -> _core.SaveReport:
         """Makes the checkpoint durable, then visible in one atomic step.
 
-        Nothing is visible after an error. Ctrl-C is heard when the commit is over.
-        FailedPreconditionError: the save is over.
+        Nothing is visible after an error. Ctrl-C ends the commit, unless it has come to its end: then the
+        checkpoint is there, whole, although KeyboardInterrupt is raised. FailedPreconditionError: the save
+        is over.
         """
         if self._over:
             raise FailedPreconditionError("the save is over")

@@ -383,8 +383,7 @@ class Store:
         """Saves checkpoints in another store, all of them when `steps` is None.
 
         `destination` is a store, or a path that is opened with "a" and closed. `run` "" keeps the
-        run of each step. The first error, or Ctrl-C, ends the copy between two steps, and
-        what was copied stays.
+        run of each step. The first error, or Ctrl-C, ends the copy. The steps that were copied by then stay.
         """
         if not isinstance(destination, Store):
             with open(destination, "a") as store:

@@ -15,8 +15,8 @@ from typing import Any, Optional, Union
 from .. import _arrays, _dtypes
 from .._checkpoint import Checkpoint
 from .._safe_open import open_source
+from .._safetensors_file import Spec, build_header, sort_specs
 from .._tensor import Tensor
-from ._file import Spec, build_header, sort_specs
 
 __all__ = ["load_file", "save_file"]
 

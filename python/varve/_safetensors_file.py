@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from .. import _dtypes
-from .._dtypes import Bytes, DType
-from .._errors import CorruptionError, InvalidArgumentError
+from . import _dtypes
+from ._dtypes import Bytes, DType
+from ._errors import CorruptionError, InvalidArgumentError
 
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000  # what the safetensors package allows
