@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Optional, Union, overload
@@ -15,12 +15,12 @@ from . import _core
 from ._checkpoint import Checkpoint
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
+from ._progress import ProgressLike, Reporter
 from ._step import Step
 from ._tree import flatten
 
 StepLike = Union[int, str, _core.CheckpointInfo, _core.CheckpointId]
 Path = Union[str, "os.PathLike[str]"]
-ProgressFunction = Callable[[int, int], object]  # bytes done, bytes in all or 0 while unknown
 
 
 class StepList(list[_core.CheckpointInfo]):
@@ -112,14 +112,15 @@ def backup(
     destination: Path,
     *,
     read_data: bool = False,
-    progress: Optional[ProgressFunction] = None,
+    progress: ProgressLike = None,
 ) -> _core.BackupReport:
     """Makes or updates a consistent copy of a store, also while a writer is at work in it.
 
     `read_data`: also reads and decodes every chunk of the copy. One rename makes the copy the new one, so
     that a crash leaves the old or the new. The C++ header varve/backup.h lists the errors.
     """
-    return _core.backup(os.fspath(store), os.fspath(destination), read_data, progress)
+    with Reporter(progress, "backup") as report:
+        return _core.backup(os.fspath(store), os.fspath(destination), read_data, report)
 
 
 class Store:
@@ -127,8 +128,8 @@ class Store:
 
     A *step* in these calls is a number of the run main, an expression such as "latest", "best:loss",
     "best:accuracy:max", "run@100" or a tag, or an item of `steps`. Calls that change the store are durable on
-    return. A `progress` function is called with bytes done and in all from a thread of varve, and must not
-    call into the store. Thread rule: any number of threads. `close` waits for their calls, and then all that
+    return. `progress` True shows a bar of tqdm, of rich, or of plain text. A function is called with bytes
+    done and in all from a thread of varve, and must not call into the store. Thread rule: any number of threads. `close` waits for their calls, and then all that
     came from the store is closed, too: a call gives FailedPreconditionError. In a forked child each call
     gives ForkedError.
     """
@@ -181,7 +182,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> Step: ...
 
     @overload
@@ -199,7 +200,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> _core.SaveReport: ...
 
     def save(
@@ -216,7 +217,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> Union[Step, _core.SaveReport]:
         """Saves a checkpoint: of a tree of arrays at once, or step by step in a `with` block.
 
@@ -226,8 +227,9 @@ class Store:
         moves it and later ones to a new run. `parent` is the step to compare with, the newest when None.
         Memory: arrays are read in place and must not change until the save is over.
         """
-        begun = Step(
-            self._handle.begin(
+        reporter = Reporter(progress, f"save {run}@{step}")
+        try:
+            writer = self._handle.begin(
                 operator.index(step),
                 run,
                 on_existing,
@@ -235,11 +237,12 @@ class Store:
                 verify_sharing,
                 compression,
                 num_threads,
-                progress,
-            ),
-            metrics,
-            tags,
-        )
+                reporter.function,
+            )
+        except BaseException:
+            reporter.close(complete=False)
+            raise
+        begun = Step(writer, metrics, tags, reporter)
         try:
             if state is not None:
                 begun.state = state
@@ -363,10 +366,11 @@ class Store:
         *,
         read_data: bool = False,
         read_data_fraction: float = 1.0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> _core.CheckReport:
         """Verifies the store and changes nothing. A damaged store gives a report whose `ok` is False."""
-        return self._handle.check(read_data, read_data_fraction, progress)
+        with Reporter(progress, "check") as report:
+            return self._handle.check(read_data, read_data_fraction, report)
 
     def stats(self) -> _core.StoreStats:
         return self._handle.stats()
@@ -378,7 +382,7 @@ class Store:
         *,
         run: str = "",
         on_existing: str = "error",
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> list[_core.SaveReport]:
         """Saves checkpoints in another store, all of them when `steps` is None.
 
@@ -395,8 +399,11 @@ class Store:
         else:
             ids = self._resolve_all(steps)
         reports = []
-        for one in ids:
-            reports += self._handle.copy_to(destination._handle, [one], run, on_existing, progress)
+        with Reporter(progress, "copy") as report:
+            for one in ids:
+                reports += self._handle.copy_to(
+                    destination._handle, [one], run, on_existing, report
+                )
         return reports
 
     # Showing
