@@ -13,6 +13,7 @@ from . import _arrays, _core, _dtypes, _state
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
 from ._tensor import Tensor
+from ._tree import flatten, rebuild
 
 
 class Checkpoint:
@@ -118,6 +119,19 @@ class Checkpoint:
             target.finish()
         return {name: out[name] for name in names}
 
+    def load_tree(self, like: Any) -> Any:
+        """Reads what `save` made of a tree: a new tree of the same containers as `like`.
+
+        Each array is of the framework of the leaf in its place, with that leaf's dtype and shape, in JAX with
+        its sharding too. Numbers come back as numbers. What `like` does not name is not read.
+        NotFoundError: the checkpoint lacks a name of `like`. InvalidArgumentError: another dtype or shape.
+        """
+        wanted = dict(flatten(like))
+        for name, leaf in wanted.items():
+            _check_like(self._find(name), leaf)
+        arrays = self._load(list(wanted), "numpy")
+        return rebuild(like, lambda name, leaf: _as_leaf(arrays[name], leaf))
+
     def list_bytes(self) -> list[str]:
         """The names of the opaque items, ordered."""
         return self._reader.list_bytes()
@@ -193,3 +207,25 @@ class Checkpoint:
         self, name: str, address: int, num_bytes: int, ranges: list[tuple[int, int]]
     ) -> None:
         self._reader.read_many([(name, address, num_bytes, ranges)])
+
+
+def _check_like(info: _core.TensorInfo, leaf: Any) -> None:
+    dtype: Optional[_dtypes.DType] = None
+    shape: tuple[int, ...] = ()
+    if not isinstance(leaf, (bool, int, float, complex)):
+        dtype, shape = _arrays.kind_of(leaf)
+    if shape != tuple(info.shape) or (dtype is not None and dtype.name != info.dtype):
+        found = "number" if dtype is None else f"{dtype.name} {list(shape)}"
+        raise InvalidArgumentError(
+            f"tensor {info.name} is {info.dtype} {list(info.shape)}, and the tree has a {found} there"
+        )
+
+
+def _as_leaf(array: Any, leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float, complex)):
+        return type(leaf)(array.item())
+    framework = _arrays.framework_of(leaf)
+    if framework == "jax":
+        return _arrays.to_jax(array, leaf.sharding)
+    made = _arrays.from_numpy(array, framework)
+    return made.to(leaf.device) if framework == "torch" else made

@@ -129,9 +129,9 @@ class Store:
     A *step* in these calls is a number of the run main, an expression such as "latest", "best:loss",
     "best:accuracy:max", "run@100" or a tag, or an item of `steps`. Calls that change the store are durable on
     return. `progress` True shows a bar of tqdm, of rich, or of plain text. A function is called with bytes
-    done and in all from a thread of varve, and must not call into the store. Thread rule: any number of threads. `close` waits for their calls, and then all that
-    came from the store is closed, too: a call gives FailedPreconditionError. In a forked child each call
-    gives ForkedError.
+    done and in all from a thread of varve, and must not call into the store. Thread rule: any number of
+    threads. `close` waits for their calls, and then all that came from the store is closed, too: a call
+    gives FailedPreconditionError. In a forked child each call gives ForkedError.
     """
 
     def __init__(self, handle: _core.Store, mode: str) -> None:
