@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`save_file` and `load_file` with the signatures of safetensors.torch. Imports torch when it is used."""
+"""`save`, `load`, `save_file` and `load_file` with the signatures of safetensors.torch.
+
+Imports torch when it is used.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,23 @@ import os
 from typing import Any, Union
 
 from .._checkpoint import Checkpoint
+from . import load as _load
 from . import load_file as _load_file
-from . import save_file
+from . import save, save_file
 
-__all__ = ["load_file", "save_file"]
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """Reads all tensors of a file that is in memory."""
+    return _load(data, framework="torch")
 
 
 def load_file(
-    filename: Union[str, os.PathLike[str], Checkpoint], device: Union[str, int] = "cpu"
+    filename: Union[str, os.PathLike[str], Checkpoint],
+    device: Union[str, int] = "cpu",
+    *,
+    backend: str = "mmap",
 ) -> dict[str, Any]:
     """Reads all tensors as torch tensors on `device`."""
-    return _load_file(filename, device, framework="torch")
+    return _load_file(filename, device, framework="torch", backend=backend)
