@@ -25,7 +25,7 @@ def stem(name):
 
 
 def folders():
-    package = pathlib.Path(importlib.util.find_spec("varve").origin).parent
+    package = pathlib.Path(importlib.util.find_spec("varve").origin).resolve().parent
     return package, package.parent / "varve.libs"
 
 
@@ -45,7 +45,7 @@ def check_links():
     faults = []
     for module in modules:
         for name, place in linked(module):
-            if stem(name) in SYSTEM or libraries in pathlib.Path(place).parents:
+            if stem(name) in SYSTEM or libraries in pathlib.Path(place).resolve().parents:
                 continue
             faults.append(f"{module.name} needs {name}, which the loader finds at: {place}")
     missing = [name for name in EXPECTED if name not in {stem(p.name) for p in libraries.iterdir()}]
