@@ -141,8 +141,9 @@ class safe_open:  # noqa: N801  (the safetensors package's name)
 
     `filename` is a Checkpoint, a file of safetensors, the folder of a store (its latest step of the run
     main), or "varve://PATH@STEP". `framework` is "pt", "numpy" or "flax". `device` is one of torch. `backend`
-    is for code of the safetensors package, and makes no difference. Arrays that it gives are new memory of the caller's. NotFoundError: no such store, step or tensor. FileNotFoundError: no
-    such file. CorruptionError: the file is no valid one. Thread rule: any number of threads.
+    is for code of the safetensors package, and makes no difference. Arrays that it gives are new memory of
+    the caller's. NotFoundError: no such store, step or tensor. FileNotFoundError: no such file.
+    CorruptionError: the file is no valid one. Thread rule: any number of threads.
     """
 
     def __init__(
