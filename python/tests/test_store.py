@@ -354,6 +354,7 @@ class LookTest(StoreTest):
         for shown, text in [
             (store, "loss=2"),
             (store.steps(), "good"),
+            (store.runs(), "main"),
             (store[200], "loss=1"),
             (store[200]["a"], "I64"),
         ]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from ._safe_open import safe_open
     from ._step import Step
-    from ._store import ForgetReport, StepList, Store, backup, open  # noqa: A004
+    from ._store import ForgetReport, RunList, StepList, Store, backup, open  # noqa: A004
     from ._tensor import Tensor
 
 _MODULES = ("safetensors",)
@@ -90,7 +90,7 @@ _NAMES = {
     ),
     "_safe_open": ("safe_open",),
     "_step": ("Step",),
-    "_store": ("ForgetReport", "StepList", "Store", "backup", "open"),
+    "_store": ("ForgetReport", "RunList", "StepList", "Store", "backup", "open"),
     "_tensor": ("Tensor",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
@@ -119,6 +119,7 @@ __all__ = [
     "RetentionDecision",
     "RewindReport",
     "RunInfo",
+    "RunList",
     "SaveReport",
     "Step",
     "StepList",

@@ -62,6 +62,17 @@ class StepList(list[_core.CheckpointInfo]):
         )
 
 
+class RunList(list[_core.RunInfo]):
+    """The runs of a store by name."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (run.name, run.num_steps, "-" if run.forked_from is None else run.forked_from)
+            for run in self
+        ]
+        return html_table(f"{len(self)} runs", ("run", "steps", "forked from"), rows)
+
+
 @dataclass(frozen=True)
 class ForgetReport:
     """What `Store.forget` decided for each step of a run, and what it did.
@@ -268,8 +279,8 @@ class Store:
             return False
         return True
 
-    def runs(self) -> list[_core.RunInfo]:
-        return self._handle.list_runs()
+    def runs(self) -> RunList:
+        return RunList(self._handle.list_runs())
 
     def steps(self, run: str = "main") -> StepList:
         """The checkpoints of a run by rising step. NotFoundError: no such run."""
