@@ -198,6 +198,45 @@ class SafeOpenTest(StoreTest):
         with varve.safe_open(path, framework="flax") as opened:
             self.assertIsInstance(opened.get_slice("a")[1:], jax.Array)
 
+    def test_torch_modules(self):
+        try:
+            import safetensors.torch
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        import varve.safetensors.torch
+
+        class Tied(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = torch.nn.Embedding(10, 4)
+                self.head = torch.nn.Linear(4, 10, bias=False)
+                self.head.weight = self.wte.weight
+                self.norm = torch.nn.LayerNorm(4)
+
+        model = Tied()
+        ours, theirs = self.folder / "ours", self.folder / "theirs"
+        varve.safetensors.torch.save_model(model, ours, {"format": "pt"})
+        safetensors.torch.save_model(model, str(theirs), {"format": "pt"})
+        self.assertEqual(
+            varve.safetensors.load_file(ours).keys(), varve.safetensors.load_file(theirs).keys()
+        )
+        self.assertEqual(
+            varve.safe_open(ours, "np").metadata(), varve.safe_open(theirs, "np").metadata()
+        )
+        for load in (varve.safetensors.torch.load_model, safetensors.torch.load_model):
+            for path in (ours, theirs):
+                other = Tied()
+                self.assertEqual([list(names) for names in load(other, path)], [[], []])
+                for name, tensor in model.state_dict().items():
+                    self.assertTrue(torch.equal(other.state_dict()[name], tensor), name)
+                self.assertIs(other.head.weight, other.wte.weight)
+        varve.safetensors.torch.save_file({"norm.bias": torch.ones(4), "x": torch.ones(1)}, ours)
+        missing, unexpected = varve.safetensors.torch.load_model(Tied(), ours, strict=False)
+        self.assertEqual((len(missing), unexpected), (3, ["x"]))
+        with self.assertRaisesRegex(RuntimeError, r"norm.weight.*x"):
+            varve.safetensors.torch.load_model(Tied(), ours)
+
     def test_torch(self):
         try:
             import safetensors.torch
