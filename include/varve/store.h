@@ -39,6 +39,7 @@
 #include "varve/shard_layout.h"
 #include "varve/status.h"
 #include "varve/step.h"
+#include "varve/stop.h"
 #include "varve/tensor.h"
 #include "varve/trainer_progress.h"
 #include "varve/version.h"

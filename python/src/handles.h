@@ -9,7 +9,7 @@
 // - A call in a forked child throws ForkedError before it touches a lock, and a handle that dies
 // there
 //   is forgotten, as its threads are in the parent.
-// - Each call runs without the GIL.
+// - Each call runs without the GIL, and Ctrl-C ends a long one (interruptible.h).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "python/src/errors.h"
+#include "python/src/interruptible.h"
 #include "varve/store.h"
 
 namespace varve::python {
@@ -83,18 +84,30 @@ class StoreHandle {
     const std::shared_lock lock(mutex_);
     return call(RequireOpen());
   }
+  // The same for a call that may be long.
+  template <typename Call>
+  auto WithLong(Call&& call) {
+    guard_.Check();
+    const nanobind::gil_scoped_release release;
+    return Interruptible([&] {
+      const std::shared_lock lock(mutex_);
+      return call(RequireOpen());
+    });
+  }
   // The same with two stores, which may be one.
   template <typename Call>
-  auto With(StoreHandle& other, Call&& call) {
+  auto WithLong(StoreHandle& other, Call&& call) {
     guard_.Check();
     other.guard_.Check();
     const nanobind::gil_scoped_release release;
     StoreHandle& first = this < &other ? *this : other;
     StoreHandle& second = this < &other ? other : *this;
-    const std::shared_lock lock(first.mutex_);
-    std::shared_lock<std::shared_mutex> second_lock;
-    if (&first != &second) second_lock = std::shared_lock(second.mutex_);
-    return call(RequireOpen(), other.RequireOpen());
+    return Interruptible([&] {
+      const std::shared_lock lock(first.mutex_);
+      std::shared_lock<std::shared_mutex> second_lock;
+      if (&first != &second) second_lock = std::shared_lock(second.mutex_);
+      return call(RequireOpen(), other.RequireOpen());
+    });
   }
 
  private:
@@ -119,6 +132,10 @@ class ReaderHandle : public Child {
   auto With(Call&& call) {
     return store_->With([&](Store&) { return call(*reader_); });
   }
+  template <typename Call>
+  auto WithLong(Call&& call) {
+    return store_->WithLong([&](Store&) { return call(*reader_); });
+  }
 
  private:
   void Release() override { reader_.reset(); }
@@ -137,6 +154,13 @@ class WriterHandle : public Child {
   template <typename Call>
   auto With(Call&& call) {
     return store_->With([&](Store&) {
+      const std::lock_guard lock(mutex_);
+      return call(*writer_);
+    });
+  }
+  template <typename Call>
+  auto WithLong(Call&& call) {
+    return store_->WithLong([&](Store&) {
       const std::lock_guard lock(mutex_);
       return call(*writer_);
     });

@@ -25,18 +25,25 @@ namespace {
 using ReadTuple =
     std::tuple<std::string, uintptr_t, size_t, std::vector<std::pair<int64_t, int64_t>>>;
 
+// A read of less is not worth the thread that an interruptible call takes.
+constexpr uint64_t kLongReadBytes = uint64_t{16} << 20;
+
 void ReadMany(ReaderHandle* reader, const std::vector<ReadTuple>& reads) {
   std::vector<std::vector<Range>> slices;
   slices.reserve(reads.size());
   std::vector<ReadRequest> requests;
   requests.reserve(reads.size());
+  uint64_t total_bytes = 0;
   for (const auto& [name, address, num_bytes, ranges] : reads) {
+    total_bytes += num_bytes;
     std::vector<Range>& slice = slices.emplace_back();
     for (const auto& [begin, end] : ranges) slice.push_back({begin, end});
     requests.push_back(ReadRequest::Tensor(
         name, std::span(reinterpret_cast<std::byte*>(address), num_bytes), slice));
   }
-  reader->With([&](CheckpointReader& r) { ThrowIfError(r.ReadMany(requests)); });
+  const auto read = [&](CheckpointReader& r) { ThrowIfError(r.ReadMany(requests)); };
+  if (total_bytes < kLongReadBytes) return reader->With(read);
+  reader->WithLong(read);
 }
 
 nb::bytes ReadBytes(ReaderHandle* reader, std::string_view name) {

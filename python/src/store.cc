@@ -102,7 +102,7 @@ std::vector<SaveReport> CopyTo(const Handle& store, const Handle& destination,
   const CopyOptions options{
       .run = run, .on_existing = ParseOnExisting(on_existing), .progress = MakeProgress(progress)};
   const std::vector<CheckpointId> wanted = ToIds(ids);
-  return store->With(*destination, [&](Store& from, Store& to) {
+  return store->WithLong(*destination, [&](Store& from, Store& to) {
     return ValueOrThrow(from.CopyTo(&to, wanted, options));
   });
 }
@@ -112,7 +112,7 @@ CheckReport Check(const Handle& store, bool read_data, double read_data_fraction
   const CheckOptions options{.read_data = read_data,
                              .read_data_fraction = read_data_fraction,
                              .progress = MakeProgress(progress)};
-  return store->With([&](Store& s) { return ValueOrThrow(s.Check(options)); });
+  return store->WithLong([&](Store& s) { return ValueOrThrow(s.Check(options)); });
 }
 
 BackupReport MakeBackup(const std::string& store, const std::string& destination, bool read_data,
@@ -120,7 +120,7 @@ BackupReport MakeBackup(const std::string& store, const std::string& destination
   CheckMayWrite();
   const BackupOptions options{.read_data = read_data, .progress = MakeProgress(progress)};
   const nb::gil_scoped_release release;
-  return ValueOrThrow(BackUp(store, destination, options));
+  return Interruptible([&] { return ValueOrThrow(BackUp(store, destination, options)); });
 }
 
 void BindLooking(nb::class_<StoreHandle>& store) {
@@ -147,7 +147,7 @@ void BindLooking(nb::class_<StoreHandle>& store) {
           "diff",
           [](const Handle& h, const IdTuple& before, const IdTuple& after, bool values) {
             const DiffOptions options{.include = {}, .values = values};
-            return h->With([&](Store& s) {
+            return h->WithLong([&](Store& s) {
               return ValueOrThrow(
                   s.Diff({before.first, before.second}, {after.first, after.second}, options));
             });

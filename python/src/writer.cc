@@ -64,7 +64,8 @@ void PutBytes(WriterHandle* writer, std::string_view name, const nb::bytes& valu
 }
 
 SaveReport Commit(WriterHandle* writer) {
-  SaveReport report = writer->With([](CheckpointWriter& w) { return ValueOrThrow(w.Commit()); });
+  SaveReport report =
+      writer->WithLong([](CheckpointWriter& w) { return ValueOrThrow(w.Commit()); });
   writer->LetGo();
   return report;
 }

@@ -23,6 +23,38 @@ class PackageTest(unittest.TestCase):
             self.assertTrue(holder.__doc__, holder)
         self.assertIn(f'"{varve.__version__}"', (ROOT / "include/varve/version.h").read_text())
 
+    def test_each_name_has_a_home_and_no_other_name_is_there(self):
+        self.assertEqual({*varve._HOMES, *varve._MODULES, "__version__"}, set(varve.__all__))
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            varve.nothing  # noqa: B018
+        self.assertLessEqual(set(varve.__all__), set(dir(varve)))
+
+    def test_what_an_import_brings(self):
+        code = """
+import sys, varve
+early = {"numpy", "ml_dtypes", "varve._core"} & set(sys.modules)
+for name in varve.__all__:
+    getattr(varve, name)
+print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetensors"} & set(sys.modules)))
+"""
+        shown = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(shown.stdout, "[] []\n")
+
+    def test_the_example_goes_on_where_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+
+            def run(name, steps):
+                command = [sys.executable, ROOT / "examples/python/minimal.py", f"{folder}/{name}"]
+                return subprocess.run(
+                    [*command, str(steps)], stdout=subprocess.PIPE, text=True, check=True
+                ).stdout
+
+            whole = run("whole", 12)
+            self.assertEqual(whole.count("loss"), 12)
+            self.assertEqual(run("stopped", 5) + run("stopped", 12), whole)
+            with varve.open(f"{folder}/stopped") as store:
+                self.assertTrue(store.check(read_data=True).ok)
+
     def test_the_stub_is_that_of_the_module(self):
         if importlib.util.find_spec("nanobind") is None:
             self.skipTest("nanobind is not installed")

@@ -202,6 +202,89 @@ class OtherProcessTest(StoreTest):
         self.assertEqual(writer.wait(), 0)
         writer.stdout.close()
 
+    def test_ctrl_c_during_a_commit_ends_it_and_nothing_of_it_is_left(self):
+        child = self.run_python(
+            """
+            import os, signal, sys, threading, numpy as np, varve
+            heard = threading.Event()
+
+            def on_signal(number, frame):
+                heard.set()
+                raise KeyboardInterrupt
+
+            signal.signal(signal.SIGINT, on_signal)
+            value = np.random.default_rng(1).standard_normal(8_000_000)
+            done = []
+
+            def interrupt(now, total):  # from a thread of varve, in the middle of the commit
+                done.append(now)
+                os.kill(os.getpid(), signal.SIGINT)
+                heard.wait(60)
+
+            def ends(call):
+                heard.clear()
+                done.clear()
+                try:
+                    call()
+                except KeyboardInterrupt:
+                    return bool(done) and done[-1] < value.nbytes
+                return False
+
+            with varve.open(sys.argv[1], "a", pipeline_budget_bytes=1) as store:
+                store.save(1, {"a": value})
+                first = value.copy()
+                value += 1
+                print(ends(lambda: store.save(2, {"a": value}, progress=interrupt)))
+                print(ends(lambda: store.save(1, {"a": value}, on_existing="replace", progress=interrupt)))
+                print(ends(lambda: store.check(read_data=True, progress=interrupt)))
+                print(ends(lambda: store.copy_to(sys.argv[2], progress=interrupt)))
+                print([info.step for info in store.steps()], bool((store[1]["a"][...] == first).all()))
+                print(os.listdir(sys.argv[1] + "/incoming"))
+                heard.set()
+                store.save(2, {"a": value})
+            with varve.open(sys.argv[2]) as copy:
+                print(copy.runs())
+            """,
+            str(self.folder / "copy"),
+        )
+        lines = child.communicate()[0].splitlines()
+        self.assertEqual((child.returncode, lines), (0, ["True"] * 4 + ["[1] True", "[]", "[]"]))
+
+    def test_a_handler_that_raises_nothing_runs_during_the_call_which_goes_on(self):
+        child = self.run_python("""
+            import os, signal, sys, threading, numpy as np, varve
+            heard = threading.Event()
+            signal.signal(signal.SIGUSR1, lambda number, frame: heard.set())
+            during = []
+
+            def send(now, total):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                during.append(heard.wait(60))
+
+            with varve.open(sys.argv[1], "a") as store:
+                store.save(1, {"a": np.ones(3_000_000)}, progress=send)
+                print(during[0], 1 in store)
+            """)
+        self.assertEqual((child.communicate()[0], child.returncode), ("True True\n", 0))
+
+    def test_ctrl_c_during_a_read_leaves_a_store_that_reads(self):
+        child = self.run_python("""
+            import signal, sys, numpy as np, varve
+            value = np.random.default_rng(1).standard_normal(6_000_000)
+            with varve.open(sys.argv[1], "a") as store:
+                store.save(1, {"a": value})
+                out = np.empty_like(value)
+                signal.signal(signal.SIGALRM, signal.default_int_handler)
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                try:
+                    while True:
+                        store[1].read("a", out=out)
+                except KeyboardInterrupt:
+                    store[1].read("a", out=out)
+                    print((out == value).all())
+            """)
+        self.assertEqual((child.communicate()[0], child.returncode), ("True\n", 0))
+
     def test_ctrl_c_during_a_save_leaves_all_or_nothing(self):
         child = self.run_python("""
             import sys, numpy as np, varve

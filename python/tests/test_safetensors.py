@@ -34,8 +34,16 @@ class FilesTest(StoreTest):
             varve.safetensors.save_file(given, ours, metadata)
             safetensors.numpy.save_file(given, theirs, metadata)
             self.assertEqual(ours.read_bytes(), theirs.read_bytes())
-            for load in (varve.safetensors.load_file, varve.safetensors.numpy.load_file):
-                found = load(theirs)
+            self.assertEqual(
+                varve.safetensors.save(given, metadata), safetensors.numpy.save(given, metadata)
+            )
+            for load, source in (
+                (varve.safetensors.load_file, theirs),
+                (varve.safetensors.numpy.load_file, theirs),
+                (varve.safetensors.load, theirs.read_bytes()),
+                (varve.safetensors.numpy.load, theirs.read_bytes()),
+            ):
+                found = load(source)
                 self.assertEqual(found.keys(), given.keys())
                 for name, array in given.items():
                     self.assertTrue(equal_bits(found[name], array), name)
@@ -105,6 +113,8 @@ class FilesTest(StoreTest):
             path.write_bytes(content)
             with self.assertRaises(varve.CorruptionError, msg=content[:80]):
                 varve.safe_open(path, "np")
+            with self.assertRaises(varve.CorruptionError, msg=content[:80]):
+                varve.safetensors.load(content)
         with self.assertRaises(FileNotFoundError):
             varve.safe_open(self.folder / "none", "np")
 
@@ -163,6 +173,69 @@ class SafeOpenTest(StoreTest):
     def test_framework(self):
         with self.assertRaises(varve.InvalidArgumentError):
             varve.safe_open(self.file, framework="tf")
+        with self.assertRaises(varve.InvalidArgumentError):
+            varve.safe_open(self.file, framework="np", backend="tape")
+        with varve.safe_open(self.file, framework="np", backend="pread") as opened:
+            self.assertTrue(opened.keys())
+
+    def test_flax(self):
+        try:
+            import jax
+            import safetensors.flax
+        except ImportError:
+            self.skipTest("jax is not installed")
+        import varve.safetensors.flax
+
+        given = {"a": jax.numpy.arange(12.0).reshape(3, 4), "b": jax.numpy.ones(3, "bfloat16")}
+        data = varve.safetensors.flax.save(given, {"format": "flax"})
+        self.assertEqual(data, safetensors.flax.save(given, {"format": "flax"}))
+        path = self.folder / "flax"
+        varve.safetensors.flax.save_file(given, path)
+        for found in (varve.safetensors.flax.load(data), varve.safetensors.flax.load_file(path)):
+            for name, array in given.items():
+                self.assertIsInstance(found[name], jax.Array)
+                self.assertTrue(equal_bits(np.asarray(found[name]), np.asarray(array)))
+        with varve.safe_open(path, framework="flax") as opened:
+            self.assertIsInstance(opened.get_slice("a")[1:], jax.Array)
+
+    def test_torch_modules(self):
+        try:
+            import safetensors.torch
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        import varve.safetensors.torch
+
+        class Tied(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = torch.nn.Embedding(10, 4)
+                self.head = torch.nn.Linear(4, 10, bias=False)
+                self.head.weight = self.wte.weight
+                self.norm = torch.nn.LayerNorm(4)
+
+        model = Tied()
+        ours, theirs = self.folder / "ours", self.folder / "theirs"
+        varve.safetensors.torch.save_model(model, ours, {"format": "pt"})
+        safetensors.torch.save_model(model, str(theirs), {"format": "pt"})
+        self.assertEqual(
+            varve.safetensors.load_file(ours).keys(), varve.safetensors.load_file(theirs).keys()
+        )
+        self.assertEqual(
+            varve.safe_open(ours, "np").metadata(), varve.safe_open(theirs, "np").metadata()
+        )
+        for load in (varve.safetensors.torch.load_model, safetensors.torch.load_model):
+            for path in (ours, theirs):
+                other = Tied()
+                self.assertEqual([list(names) for names in load(other, path)], [[], []])
+                for name, tensor in model.state_dict().items():
+                    self.assertTrue(torch.equal(other.state_dict()[name], tensor), name)
+                self.assertIs(other.head.weight, other.wte.weight)
+        varve.safetensors.torch.save_file({"norm.bias": torch.ones(4), "x": torch.ones(1)}, ours)
+        missing, unexpected = varve.safetensors.torch.load_model(Tied(), ours, strict=False)
+        self.assertEqual((len(missing), unexpected), (3, ["x"]))
+        with self.assertRaisesRegex(RuntimeError, r"norm.weight.*x"):
+            varve.safetensors.torch.load_model(Tied(), ours)
 
     def test_torch(self):
         try:

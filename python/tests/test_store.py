@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores: saving, looking, changing, space, errors, and what notebooks show."""
 
+import contextlib
 import datetime
 import importlib.util
+import io
 import json
 import math
 import shutil
 import unittest
+import unittest.mock
 
 import numpy as np
 import varve
@@ -130,6 +133,53 @@ class SaveTest(StoreTest):
             self.assertEqual(store[1]["a"][0], 1)
             with self.assertRaises(varve.InvalidArgumentError):
                 store.save(2, on_existing="perhaps")
+
+    def test_progress_as_a_bar(self):
+        class Bar:
+            def __init__(self, title):
+                shown.append(title)
+
+            def show(self, done, total):
+                shown.append(done / total if total else 0)
+
+            def close(self):
+                shown.append("closed")
+
+        shown = []
+        data = np.random.default_rng(1).standard_normal(2_000_000)
+        with self.open() as store, unittest.mock.patch("varve._progress._make_bar", Bar):
+            store.save(1, {"a": data}, progress=True)
+            self.assertEqual((shown[0], shown[-2:]), ("save main@1", [1, "closed"]))
+            shown.clear()
+            with self.assertRaises(RuntimeError):
+                with store.save(2, progress=True) as step:
+                    step["a"] = data
+                    raise RuntimeError
+            self.assertEqual(shown, ["save main@2", "closed"])
+            shown.clear()
+            with self.assertRaises(varve.AlreadyExistsError):
+                store.save(1, {"a": data}, progress=True)
+            self.assertEqual(shown, ["save main@1", "closed"])
+            for call in (
+                lambda: store.check(read_data=True, progress=True),
+                lambda: store.copy_to(self.folder / "copy", progress=True),
+                lambda: varve.backup(self.path, self.folder / "backup", progress=True),
+            ):
+                shown.clear()
+                call()
+                self.assertEqual((len(shown) > 2, shown[-1]), (True, "closed"))
+
+    def test_the_kinds_of_bars(self):
+        for kind, module in [("_TqdmBar", "tqdm"), ("_RichBar", "rich"), ("_TextBar", None)]:
+            if module is not None and importlib.util.find_spec(module) is None:
+                continue
+            with self.subTest(kind), contextlib.redirect_stderr(io.StringIO()) as text:
+                bar = getattr(varve._progress, kind)("save")
+                for done, total in [(0, 0), (1 << 20, 0), (1 << 20, 4 << 20), (4 << 20, 4 << 20)]:
+                    bar.show(done, total)
+                bar.close()
+                if kind == "_TextBar":
+                    self.assertIn(" 25 % of 4.0 MiB", text.getvalue())
 
     def test_progress(self):
         seen = []
@@ -304,6 +354,7 @@ class LookTest(StoreTest):
         for shown, text in [
             (store, "loss=2"),
             (store.steps(), "good"),
+            (store.runs(), "main"),
             (store[200], "loss=1"),
             (store[200]["a"], "I64"),
         ]:

@@ -10,49 +10,91 @@ with varve.open("ckpt", "a") as store:
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import safetensors
-from ._checkpoint import Checkpoint
-from ._core import VERSION as __version__
-from ._core import (
-    BackupReport,
-    CheckpointDiff,
-    CheckpointId,
-    CheckpointInfo,
-    CheckReport,
-    DropForecast,
-    DropReport,
-    ReclaimReport,
-    RetentionDecision,
-    RewindReport,
-    RunInfo,
-    SaveReport,
-    StoreStats,
-    TensorChange,
-    TensorDiff,
-    ValueDiff,
-)
-from ._errors import (
-    AbortedError,
-    AlreadyExistsError,
-    CorruptionError,
-    Error,
-    FailedPreconditionError,
-    ForkedError,
-    InvalidArgumentError,
-    IOError,  # noqa: A004
-    LockedError,
-    NotFoundError,
-    UnavailableError,
-)
-from ._safe_open import safe_open
-from ._step import Step
-from ._store import ForgetReport, StepList, Store, backup, open  # noqa: A004
-from ._tensor import Tensor
-
+# Importing varve is quick, as each name is looked up in its module at its first use. Type checkers read
+# these lines instead.
 if TYPE_CHECKING:
+    from . import safetensors
     from . import torch as torch
+    from ._checkpoint import Checkpoint
+    from ._core import VERSION as __version__
+    from ._core import (
+        BackupReport,
+        CheckpointDiff,
+        CheckpointId,
+        CheckpointInfo,
+        CheckReport,
+        DropForecast,
+        DropReport,
+        ReclaimReport,
+        RetentionDecision,
+        RewindReport,
+        RunInfo,
+        SaveReport,
+        StoreStats,
+        TensorChange,
+        TensorDiff,
+        ValueDiff,
+    )
+    from ._errors import (
+        AbortedError,
+        AlreadyExistsError,
+        CorruptionError,
+        Error,
+        FailedPreconditionError,
+        ForkedError,
+        InvalidArgumentError,
+        IOError,  # noqa: A004
+        LockedError,
+        NotFoundError,
+        UnavailableError,
+    )
+    from ._safe_open import safe_open
+    from ._step import Step
+    from ._store import ForgetReport, RunList, StepList, Store, backup, open  # noqa: A004
+    from ._tensor import Tensor
+
+_MODULES = ("safetensors", "torch")
+_NAMES = {
+    "_checkpoint": ("Checkpoint",),
+    "_core": (
+        "BackupReport",
+        "CheckpointDiff",
+        "CheckpointId",
+        "CheckpointInfo",
+        "CheckReport",
+        "DropForecast",
+        "DropReport",
+        "ReclaimReport",
+        "RetentionDecision",
+        "RewindReport",
+        "RunInfo",
+        "SaveReport",
+        "StoreStats",
+        "TensorChange",
+        "TensorDiff",
+        "ValueDiff",
+    ),
+    "_errors": (
+        "AbortedError",
+        "AlreadyExistsError",
+        "CorruptionError",
+        "Error",
+        "FailedPreconditionError",
+        "ForkedError",
+        "InvalidArgumentError",
+        "IOError",
+        "LockedError",
+        "NotFoundError",
+        "UnavailableError",
+    ),
+    "_safe_open": ("safe_open",),
+    "_step": ("Step",),
+    "_store": ("ForgetReport", "RunList", "StepList", "Store", "backup", "open"),
+    "_tensor": ("Tensor",),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AbortedError",
@@ -78,6 +120,7 @@ __all__ = [
     "RetentionDecision",
     "RewindReport",
     "RunInfo",
+    "RunList",
     "SaveReport",
     "Step",
     "StepList",
@@ -96,7 +139,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "torch":  # imported on use, as it imports torch
-        return importlib.import_module(f"{__name__}.torch")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name == "__version__":
+            found = importlib.import_module(f"{__name__}._core").VERSION
+        elif name in _HOMES:
+            found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

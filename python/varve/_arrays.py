@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of others, in and out: NumPy, torch, and whatever speaks __array__, DLPack or buffers.
 
-torch is used when the caller has imported it or asks for it, and is never imported otherwise.
+torch and JAX are used when the caller has imported them or asks for them, and are never imported
+otherwise.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class Memory(NamedTuple):
 
 
 def framework_name(name: str) -> str:
-    """ "numpy" or "torch" for the names that safetensors and others use for them."""
+    """ "numpy", "torch" or "jax" for the names that safetensors and others use for them."""
     if name in ("numpy", "np"):
         return "numpy"
     if name in ("torch", "pt", "pytorch"):
         return "torch"
-    raise InvalidArgumentError(f'framework "{name}" is not numpy or torch (pt)')
+    if name in ("jax", "flax"):
+        return "jax"
+    raise InvalidArgumentError(f'framework "{name}" is not numpy, torch (pt) or jax (flax)')
 
 
 def is_torch(value: object) -> bool:
@@ -42,12 +45,31 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_jax(value: object) -> bool:
+    """Whether this is an array of JAX, or the shape and dtype of one. Imports nothing."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
+
+
+def framework_of(value: object) -> str:
+    """The framework that an array is of, "numpy" for anything else."""
+    if is_torch(value):
+        return "torch"
+    return "jax" if is_jax(value) else "numpy"
+
+
 def import_torch() -> Any:
     """The module torch. UnavailableError: it is not installed."""
+    return import_framework("torch")
+
+
+def import_framework(framework: str) -> Any:
+    """The module of a framework. UnavailableError: it is not installed."""
     try:
-        return importlib.import_module("torch")
+        return importlib.import_module(framework)
     except ImportError as error:
-        raise UnavailableError(f"PyTorch cannot be imported: {error}") from error
+        names = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
+        raise UnavailableError(f"{names[framework]} cannot be imported: {error}") from error
 
 
 def memory_of(value: object) -> Memory:
@@ -59,6 +81,17 @@ def memory_of(value: object) -> Memory:
     if is_torch(value):
         return _memory_of_torch(value)
     return _memory_of_numpy(as_numpy(value))
+
+
+def kind_of(value: Any) -> tuple[DType, tuple[int, ...]]:
+    """Dtype and shape of an array, which may be one of torch's meta device or a shape of JAX."""
+    if not is_torch(value):
+        if not is_jax(value):
+            value = as_numpy(value)
+        return _dtypes.of_numpy(np.dtype(value.dtype)), tuple(value.shape)
+    dtype = _dtypes.of_torch(value.dtype)
+    shape = tuple(value.shape)
+    return dtype, _double_last(shape) if dtype.bits < 8 else shape
 
 
 def as_numpy(value: object) -> Array:
@@ -129,6 +162,8 @@ def from_bytes(stored: Bytes, dtype: DType, shape: tuple[int, ...], framework: s
     """The array of stored bytes, in their memory where that can be."""
     if framework == "numpy":
         return _dtypes.unpack(stored, dtype, shape)
+    if framework == "jax":
+        return to_jax(_dtypes.unpack(stored, dtype, shape))
     torch = import_torch()
     kind = None if dtype.torch is None else getattr(torch, dtype.torch, None)
     if kind is None:
@@ -144,10 +179,26 @@ def from_bytes(stored: Bytes, dtype: DType, shape: tuple[int, ...], framework: s
     return torch.from_numpy(stored).view(kind).reshape(shape)
 
 
+def to_jax(array: Array, sharding: object = None) -> Any:
+    """The same array in JAX, placed by `sharding` or on the default device.
+
+    InvalidArgumentError: JAX would change its dtype, as it does with 64 bits unless they are switched on.
+    """
+    jax = import_framework("jax")
+    kind = jax.dtypes.canonicalize_dtype(array.dtype)
+    if kind != array.dtype:
+        raise InvalidArgumentError(
+            f'JAX would make {kind} of {array.dtype}: call jax.config.update("jax_enable_x64", True)'
+        )
+    return jax.device_put(array, sharding)
+
+
 def from_numpy(array: Array, framework: str) -> Any:
     """The same array in another framework, sharing memory where that can be."""
     if framework == "numpy":
         return array
+    if framework == "jax":
+        return to_jax(array)
     dtype = _dtypes.of_numpy(array.dtype)
     return from_bytes(_dtypes.pack(array, dtype), dtype, array.shape, framework)
 
@@ -163,12 +214,14 @@ class Target:
         self._dtype = dtype
         self._shape = shape
         if is_torch(out):
-            found, found_shape = _dtypes.of_torch(self._out.dtype), tuple(self._out.shape)
-            if found.bits < 8:
-                found_shape = _double_last(found_shape)
+            found, found_shape = kind_of(self._out)
             dense = self._out.device.type == "cpu" and self._out.is_contiguous()
             address = self._out.data_ptr() if dense else 0
         else:
+            if is_jax(out):
+                raise InvalidArgumentError(
+                    f'tensor {name}: arrays of JAX cannot be changed. Use framework="jax" or load_tree'
+                )
             if not isinstance(out, np.ndarray):
                 self._out = _writable_buffer(name, out)
             if not self._out.flags.writeable:

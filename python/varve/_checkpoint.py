@@ -13,8 +13,7 @@ from . import _arrays, _core, _dtypes, _state
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
 from ._tensor import Tensor
-
-_BATCH_BYTES = 512 << 20  # of one parallel read. Between two of them Ctrl-C is heard
+from ._tree import flatten, rebuild
 
 
 class Checkpoint:
@@ -99,8 +98,8 @@ class Checkpoint:
         """Reads many tensors in parallel: a dict from names to arrays.
 
         `patterns` are globs, where "*" is any run of characters. None: all tensors, or those that `out`
-        names. With `out` the arrays there are filled, as `read` does. Ctrl-C is heard between batches of
-        512 MiB. NotFoundError: a pattern without "*" names no tensor, or `out` has no array for a name.
+        names. With `out` the arrays there are filled, as `read` does. Ctrl-C ends the read. NotFoundError: a
+        pattern without "*" names no tensor, or `out` has no array for a name.
         """
         framework = _arrays.framework_name(framework)
         if out is None:
@@ -113,12 +112,25 @@ class Checkpoint:
             info = self._find(name)
             dtype, shape = _dtypes.BY_NAME[info.dtype], tuple(info.shape)
             targets[name] = _arrays.Target(name, out[name], dtype, shape)
-        self._read_batches(
+        self._reader.read_many(
             [(name, target.address, target.num_bytes, []) for name, target in targets.items()]
         )
         for target in targets.values():
             target.finish()
         return {name: out[name] for name in names}
+
+    def load_tree(self, like: Any) -> Any:
+        """Reads what `save` made of a tree: a new tree of the same containers as `like`.
+
+        Each array is of the framework of the leaf in its place, with that leaf's dtype and shape, in JAX with
+        its sharding too. Numbers come back as numbers. What `like` does not name is not read.
+        NotFoundError: the checkpoint lacks a name of `like`. InvalidArgumentError: another dtype or shape.
+        """
+        wanted = dict(flatten(like))
+        for name, leaf in wanted.items():
+            _check_like(self._find(name), leaf)
+        arrays = self._load(list(wanted), "numpy")
+        return rebuild(like, lambda name, leaf: _as_leaf(arrays[name], leaf))
 
     def list_bytes(self) -> list[str]:
         """The names of the opaque items, ordered."""
@@ -185,25 +197,35 @@ class Checkpoint:
             memory = np.empty(info.logical_bytes, np.uint8)
             stored.append((name, memory, _dtypes.BY_NAME[info.dtype], tuple(info.shape)))
             reads.append((name, _arrays.address_of(memory), memory.size, []))
-        self._read_batches(reads)
+        self._reader.read_many(reads)
         return {
             name: _arrays.from_bytes(memory, dtype, shape, framework)
             for name, memory, dtype, shape in stored
         }
 
-    def _read_batches(self, reads: list[tuple[str, int, int, list[tuple[int, int]]]]) -> None:
-        batch: list[tuple[str, int, int, list[tuple[int, int]]]] = []
-        held = 0
-        for read in reads:
-            if batch and held + read[2] > _BATCH_BYTES:
-                self._reader.read_many(batch)
-                batch, held = [], 0
-            batch.append(read)
-            held += read[2]
-        if batch:
-            self._reader.read_many(batch)
-
     def _read_into(
         self, name: str, address: int, num_bytes: int, ranges: list[tuple[int, int]]
     ) -> None:
         self._reader.read_many([(name, address, num_bytes, ranges)])
+
+
+def _check_like(info: _core.TensorInfo, leaf: Any) -> None:
+    dtype: Optional[_dtypes.DType] = None
+    shape: tuple[int, ...] = ()
+    if not isinstance(leaf, (bool, int, float, complex)):
+        dtype, shape = _arrays.kind_of(leaf)
+    if shape != tuple(info.shape) or (dtype is not None and dtype.name != info.dtype):
+        found = "number" if dtype is None else f"{dtype.name} {list(shape)}"
+        raise InvalidArgumentError(
+            f"tensor {info.name} is {info.dtype} {list(info.shape)}, and the tree has a {found} there"
+        )
+
+
+def _as_leaf(array: Any, leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float, complex)):
+        return type(leaf)(array.item())
+    framework = _arrays.framework_of(leaf)
+    if framework == "jax":
+        return _arrays.to_jax(array, leaf.sharding)
+    made = _arrays.from_numpy(array, framework)
+    return made.to(leaf.device) if framework == "torch" else made

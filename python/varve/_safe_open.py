@@ -10,8 +10,8 @@ from typing import Any, Optional, Protocol, Union
 from . import _arrays, _dtypes, _store
 from ._checkpoint import Checkpoint
 from ._dtypes import Array, DType
-from ._errors import FailedPreconditionError, NotFoundError
-from .safetensors._file import File, Spec, sort_specs
+from ._errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from ._safetensors_file import File, Spec, sort_specs
 
 _SCHEME = "varve://"
 _METADATA_PREFIX = "safetensors."  # of the state's values that `varve import` makes of metadata
@@ -113,6 +113,12 @@ def open_source(target: Union[str, os.PathLike[str], Checkpoint]) -> _Source:
         raise
 
 
+def check_backend(backend: str) -> None:
+    """Refuses what the safetensors package has no backend for."""
+    if backend not in ("mmap", "pread"):
+        raise InvalidArgumentError(f'backend "{backend}" is not mmap or pread')
+
+
 class _Slice:
     """A tensor that reads what it is indexed by."""
 
@@ -134,9 +140,10 @@ class safe_open:  # noqa: N801  (the safetensors package's name)
     """Opens a checkpoint, or a file of safetensors, as `safetensors.safe_open` does.
 
     `filename` is a Checkpoint, a file of safetensors, the folder of a store (its latest step of the run
-    main), or "varve://PATH@STEP". `framework` is "pt" or "numpy". `device` is one of torch. Arrays that it
-    gives are new memory of the caller's. NotFoundError: no such store, step or tensor. FileNotFoundError: no
-    such file. CorruptionError: the file is no valid one. Thread rule: any number of threads.
+    main), or "varve://PATH@STEP". `framework` is "pt", "numpy" or "flax". `device` is one of torch. `backend`
+    is for code of the safetensors package, and makes no difference. Arrays that it gives are new memory of
+    the caller's. NotFoundError: no such store, step or tensor. FileNotFoundError: no such file.
+    CorruptionError: the file is no valid one. Thread rule: any number of threads.
     """
 
     def __init__(
@@ -144,10 +151,13 @@ class safe_open:  # noqa: N801  (the safetensors package's name)
         filename: Union[str, os.PathLike[str], Checkpoint],
         framework: str = "pt",
         device: Union[str, int] = "cpu",
+        *,
+        backend: str = "mmap",
     ) -> None:
+        check_backend(backend)
         self._framework = _arrays.framework_name(framework)
-        if self._framework == "torch":
-            _arrays.import_torch()
+        if self._framework != "numpy":
+            _arrays.import_framework(self._framework)
         self._device = device
         self._opened: Optional[_Source] = open_source(filename)
 
@@ -179,7 +189,7 @@ class safe_open:  # noqa: N801  (the safetensors package's name)
     def get_tensor(self, name: str) -> Any:
         """Reads a whole tensor."""
         tensor = self._source().read(name, self._framework)
-        return tensor if self._framework == "numpy" else self._to_device(tensor)
+        return self._to_device(tensor) if self._framework == "torch" else tensor
 
     def get_tensors(self) -> dict[str, Any]:
         """Reads every tensor."""
@@ -198,7 +208,8 @@ class safe_open:  # noqa: N801  (the safetensors package's name)
     def _give(self, part: Any) -> Any:
         if self._framework == "numpy":
             return part
-        return self._to_device(_arrays.from_numpy(_arrays.as_numpy(part), "torch"))
+        given = _arrays.from_numpy(_arrays.as_numpy(part), self._framework)
+        return self._to_device(given) if self._framework == "torch" else given
 
     def _to_device(self, tensor: Any) -> Any:
         return tensor if self._device == "cpu" else tensor.to(self._device)

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from . import _arrays, _core, _state
 from ._errors import FailedPreconditionError
+from ._progress import Reporter
 
 
 class Step:
@@ -23,9 +24,14 @@ class Step:
     """
 
     def __init__(
-        self, writer: _core.Writer, metrics: Mapping[str, float], tags: Iterable[str]
+        self,
+        writer: _core.Writer,
+        metrics: Mapping[str, float],
+        tags: Iterable[str],
+        reporter: Reporter,
     ) -> None:
         self._writer = writer
+        self._reporter = reporter
         self._state: Optional[Mapping[str, Any]] = None
         self._over = False
         self.metrics: dict[str, float] = dict(metrics)
@@ -82,8 +88,9 @@ class Step:
     def commit(self) -> _core.SaveReport:
         """Makes the checkpoint durable, then visible in one atomic step.
 
-        Nothing is visible after an error. Ctrl-C is heard when the commit is over.
-        FailedPreconditionError: the save is over.
+        Nothing is visible after an error. Ctrl-C ends the commit, unless it has come to its end: then the
+        checkpoint is there, whole, although KeyboardInterrupt is raised. FailedPreconditionError: the save
+        is over.
         """
         if self._over:
             raise FailedPreconditionError("the save is over")
@@ -97,12 +104,14 @@ class Step:
             self.abandon()
             raise
         self._over = True
+        self._reporter.close(complete=True)
         return self.report
 
     def abandon(self) -> None:
         """Gives up and removes what was written. Harmless after a commit or a second time."""
         if not self._over:
             self._over = True
+            self._reporter.close(complete=False)
             try:
                 self._writer.abandon()
             except FailedPreconditionError:

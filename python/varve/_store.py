@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Optional, Union, overload
@@ -15,12 +15,12 @@ from . import _core
 from ._checkpoint import Checkpoint
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
+from ._progress import ProgressLike, Reporter
 from ._step import Step
 from ._tree import flatten
 
 StepLike = Union[int, str, _core.CheckpointInfo, _core.CheckpointId]
 Path = Union[str, "os.PathLike[str]"]
-ProgressFunction = Callable[[int, int], object]  # bytes done, bytes in all or 0 while unknown
 
 
 class StepList(list[_core.CheckpointInfo]):
@@ -60,6 +60,17 @@ class StepList(list[_core.CheckpointInfo]):
             ("step", "created (UTC)", "bytes", "stored", "metrics", "tags"),
             rows,
         )
+
+
+class RunList(list[_core.RunInfo]):
+    """The runs of a store by name."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (run.name, run.num_steps, "-" if run.forked_from is None else run.forked_from)
+            for run in self
+        ]
+        return html_table(f"{len(self)} runs", ("run", "steps", "forked from"), rows)
 
 
 @dataclass(frozen=True)
@@ -112,14 +123,15 @@ def backup(
     destination: Path,
     *,
     read_data: bool = False,
-    progress: Optional[ProgressFunction] = None,
+    progress: ProgressLike = None,
 ) -> _core.BackupReport:
     """Makes or updates a consistent copy of a store, also while a writer is at work in it.
 
     `read_data`: also reads and decodes every chunk of the copy. One rename makes the copy the new one, so
     that a crash leaves the old or the new. The C++ header varve/backup.h lists the errors.
     """
-    return _core.backup(os.fspath(store), os.fspath(destination), read_data, progress)
+    with Reporter(progress, "backup") as report:
+        return _core.backup(os.fspath(store), os.fspath(destination), read_data, report)
 
 
 class Store:
@@ -127,10 +139,10 @@ class Store:
 
     A *step* in these calls is a number of the run main, an expression such as "latest", "best:loss",
     "best:accuracy:max", "run@100" or a tag, or an item of `steps`. Calls that change the store are durable on
-    return. A `progress` function is called with bytes done and in all from a thread of varve, and must not
-    call into the store. Thread rule: any number of threads. `close` waits for their calls, and then all that
-    came from the store is closed, too: a call gives FailedPreconditionError. In a forked child each call
-    gives ForkedError.
+    return. `progress` True shows a bar of tqdm, of rich, or of plain text. A function is called with bytes
+    done and in all from a thread of varve, and must not call into the store. Thread rule: any number of
+    threads. `close` waits for their calls, and then all that came from the store is closed, too: a call
+    gives FailedPreconditionError. In a forked child each call gives ForkedError.
     """
 
     def __init__(self, handle: _core.Store, mode: str) -> None:
@@ -181,7 +193,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> Step: ...
 
     @overload
@@ -199,7 +211,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> _core.SaveReport: ...
 
     def save(
@@ -216,7 +228,7 @@ class Store:
         verify_sharing: bool = False,
         compression: Optional[str] = None,
         num_threads: int = 0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> Union[Step, _core.SaveReport]:
         """Saves a checkpoint: of a tree of arrays at once, or step by step in a `with` block.
 
@@ -226,8 +238,9 @@ class Store:
         moves it and later ones to a new run. `parent` is the step to compare with, the newest when None.
         Memory: arrays are read in place and must not change until the save is over.
         """
-        begun = Step(
-            self._handle.begin(
+        reporter = Reporter(progress, f"save {run}@{step}")
+        try:
+            writer = self._handle.begin(
                 operator.index(step),
                 run,
                 on_existing,
@@ -235,11 +248,12 @@ class Store:
                 verify_sharing,
                 compression,
                 num_threads,
-                progress,
-            ),
-            metrics,
-            tags,
-        )
+                reporter.function,
+            )
+        except BaseException:
+            reporter.close(complete=False)
+            raise
+        begun = Step(writer, metrics, tags, reporter)
         try:
             if state is not None:
                 begun.state = state
@@ -265,8 +279,8 @@ class Store:
             return False
         return True
 
-    def runs(self) -> list[_core.RunInfo]:
-        return self._handle.list_runs()
+    def runs(self) -> RunList:
+        return RunList(self._handle.list_runs())
 
     def steps(self, run: str = "main") -> StepList:
         """The checkpoints of a run by rising step. NotFoundError: no such run."""
@@ -363,10 +377,11 @@ class Store:
         *,
         read_data: bool = False,
         read_data_fraction: float = 1.0,
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> _core.CheckReport:
         """Verifies the store and changes nothing. A damaged store gives a report whose `ok` is False."""
-        return self._handle.check(read_data, read_data_fraction, progress)
+        with Reporter(progress, "check") as report:
+            return self._handle.check(read_data, read_data_fraction, report)
 
     def stats(self) -> _core.StoreStats:
         return self._handle.stats()
@@ -378,13 +393,12 @@ class Store:
         *,
         run: str = "",
         on_existing: str = "error",
-        progress: Optional[ProgressFunction] = None,
+        progress: ProgressLike = None,
     ) -> list[_core.SaveReport]:
         """Saves checkpoints in another store, all of them when `steps` is None.
 
         `destination` is a store, or a path that is opened with "a" and closed. `run` "" keeps the
-        run of each step. The first error, or Ctrl-C, ends the copy between two steps, and
-        what was copied stays.
+        run of each step. The first error, or Ctrl-C, ends the copy. The steps that were copied by then stay.
         """
         if not isinstance(destination, Store):
             with open(destination, "a") as store:
@@ -396,8 +410,11 @@ class Store:
         else:
             ids = self._resolve_all(steps)
         reports = []
-        for one in ids:
-            reports += self._handle.copy_to(destination._handle, [one], run, on_existing, progress)
+        with Reporter(progress, "copy") as report:
+            for one in ids:
+                reports += self._handle.copy_to(
+                    destination._handle, [one], run, on_existing, report
+                )
         return reports
 
     # Showing

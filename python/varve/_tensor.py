@@ -129,6 +129,10 @@ class Tensor:
         """All of it as a torch tensor on the CPU. Imports torch. UnavailableError: it is missing."""
         return self._checkpoint.read(self.name, framework="torch")
 
+    def jax(self) -> Any:
+        """All of it as an array of JAX. Imports jax. UnavailableError: it is missing."""
+        return self._checkpoint.read(self.name, framework="jax")
+
     def __repr__(self) -> str:
         kind = f"{self._dtype.name} {list(self._shape)}"
         return f"<varve.Tensor {self.name!r}: {kind}, {human_bytes(self.nbytes)}>"

@@ -33,6 +33,7 @@
 #include <thread>
 
 #include "base/guarded.h"
+#include "base/stop.h"
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
@@ -69,8 +70,10 @@ class File {
   int fd_;
 };
 
-// Reads up to a block. It reads less only at the end of the file.
+// Reads up to a block. It reads less only at the end of the file. kAborted: the caller of the
+// backup wants it to end.
 Result<size_t> ReadBlock(int fd, std::byte* out, const fs::path& path) {
+  VARVE_RETURN_IF_ERROR(StopFlag().Check());
   size_t size = 0;
   while (size < kBlockBytes) {
     const ssize_t n = ::read(fd, out + size, kBlockBytes - size);
@@ -536,6 +539,7 @@ Status Backup::VerifyStaged() const {
 // time in the store since is verified again.
 Status Backup::VerifyTables() const {
   for (const std::string& name : tables_.names) {
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
     const bool is_kept = earlier_.has_value() && earlier_->contains(name) &&
                          !copied_.contains(name) && !compared_.contains(name);
     if (!is_kept || options_.read_data) VARVE_RETURN_IF_ERROR(VerifyTable(name));

@@ -14,6 +14,7 @@
 
 #include "base/random_number.h"
 #include "base/startable_threads.h"
+#include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/format/root_digest.h"
@@ -58,7 +59,7 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckTables());
     const Status status = CheckRecords();
     // What needs a lost file cannot be checked, but the file is named.
-    if (status.ok() || lost_.empty()) return status;
+    if (status.ok() || lost_.empty() || status.code() == StatusCode::kAborted) return status;
     Error(status.message());
     return Status::Ok();
   }
@@ -76,7 +77,7 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckCounts());
     VARVE_RETURN_IF_ERROR(CheckIndex());
     VARVE_RETURN_IF_ERROR(CheckFiles());
-    if (options_.read_data) ReadData();
+    if (options_.read_data) VARVE_RETURN_IF_ERROR(ReadData());
     return NameUsers();
   }
 
@@ -114,13 +115,14 @@ class Checker {
   void CheckSave(uint64_t save_id, const SaveRecord& record);
   Status CheckIndex();
   Status CheckFiles();
-  void ReadData();
+  Status ReadData();
   Status NameUsers();
 
   const StoreImpl* const store_;
   const Database* const db_;
   const CheckOptions& options_;
   CheckReport* const report_;
+  const StopFlag stop_;
   std::mutex mutex_;
 
   std::set<std::string> lost_;  // table files, by name
@@ -197,6 +199,7 @@ Status Checker::CheckSteps() {
 Status Checker::CheckTensors() {
   VARVE_RETURN_IF_ERROR(
       db_->Scan(Family::kTensors, "", [&](std::string_view key, std::string_view value) {
+        VARVE_RETURN_IF_ERROR(stop_.Check());
         const auto parsed = keys::ParseTensor(key);
         if (!parsed.has_value()) {
           Error("family tensors has a malformed key");
@@ -258,6 +261,7 @@ void Checker::FinishStep(StepKey key) {
 Status Checker::CheckLists() {
   VARVE_RETURN_IF_ERROR(
       db_->Scan(Family::kLists, "", [&](std::string_view key, std::string_view value) {
+        VARVE_RETURN_IF_ERROR(stop_.Check());
         const auto address = keys::ParseList(key);
         if (!address.has_value()) {
           Error("family lists has a malformed key");
@@ -522,7 +526,7 @@ Status Checker::CheckFiles() {
   return Status::Ok();
 }
 
-void Checker::ReadData() {
+Status Checker::ReadData() {
   struct Work {
     ChunkRef ref;
     ListAddress list;
@@ -552,6 +556,7 @@ void Checker::ReadData() {
   tbb::task_arena arena(StartableThreads(store_->num_threads()));
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, work.size(), [&](size_t i) {
+      if (stop_.is_set()) return;
       Worker& worker = workers.local();
       const Work& item = work[i];
       worker.out.resize(item.ref.raw_bytes);
@@ -574,6 +579,7 @@ void Checker::ReadData() {
     });
   });
   report_->bytes_read = done;
+  return stop_.Check();
 }
 
 // Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. It
@@ -624,7 +630,7 @@ Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
     ++frozen_;
     status = CheckOnce(options, &report);
     --frozen_;
-    if (status.ok() && report.ok()) break;
+    if ((status.ok() && report.ok()) || status.code() == StatusCode::kAborted) break;
   }
   if (!status.ok()) return status;
   return report;

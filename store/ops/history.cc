@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/startable_threads.h"
+#include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/read/value_diff.h"
@@ -152,7 +153,9 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
   std::vector<PartialDiff> parts(refs.size());
   std::mutex mutex;
   Status error;
+  const StopFlag stop;
   const auto compare = [&](size_t i) -> Status {
+    VARVE_RETURN_IF_ERROR(stop.Check());
     Worker& worker = workers.local();
     const ChunkRef& ref = refs[i];
     worker.before.resize(ref.raw_bytes);

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "base/startable_threads.h"
+#include "base/stop.h"
 #include "store/shards/strided_copy.h"
 
 namespace varve::internal {
@@ -230,6 +231,8 @@ class ChunkWorker {
 }  // namespace
 
 Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int num_threads) {
+  const StopFlag stop;
+  VARVE_RETURN_IF_ERROR(stop.Check());
   std::ranges::stable_sort(jobs, ReadsBefore);
   const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
   if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0]);
@@ -241,7 +244,8 @@ Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int n
   arena.execute([&] {
     tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
       if (failed) return;
-      const Status status = workers.local().Run(bundles[i]);
+      Status status = stop.Check();
+      if (status.ok()) status = workers.local().Run(bundles[i]);
       if (status.ok()) return;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) error = status;

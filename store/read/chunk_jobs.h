@@ -38,7 +38,8 @@ struct ChunkJob {
 
 // Runs jobs in any order, on at most `num_threads` threads. The parts outlive the call. If a job
 // fails, it returns the error of one that did, and the buffers of the requests hold anything.
-// kCorruption: a chunk is missing, or differs from what was written.
+// kCorruption: a chunk is missing, or differs from what was written. kAborted: the caller has a
+// StopScope, and its flag is set.
 Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int num_threads);
 
 }  // namespace varve::internal

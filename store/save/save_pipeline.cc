@@ -145,6 +145,7 @@ Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep
         in_flight,
         tbb::make_filter<void, Job*>(in_order,
                                      [&](tbb::flow_control& control) -> Job* {
+                                       if (stop_.is_set()) Fail(stop_.Check());
                                        Job* const job = failed_ ? nullptr : NextJob();
                                        if (job == nullptr) control.stop();
                                        return job;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/packed_values.h"
+#include "base/stop.h"
 #include "store/db/chunk_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/record.h"
@@ -121,6 +122,7 @@ class SavePipeline {
   const bool low_priority_;
   const Compression compression_;
   const Progress progress_;
+  const StopFlag stop_;
   ChunkFiles files_;
 
   std::span<SaveTensor* const> tensors_;

@@ -14,11 +14,31 @@ from typing import Any, Optional, Union
 
 from .. import _arrays, _dtypes
 from .._checkpoint import Checkpoint
-from .._safe_open import open_source
+from .._safe_open import check_backend, open_source
+from .._safetensors_file import File, Spec, build_header, sort_specs
 from .._tensor import Tensor
-from ._file import Spec, build_header, sort_specs
 
-__all__ = ["load_file", "save_file"]
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def save(
+    tensors: Union[Mapping[str, Any], Checkpoint], metadata: Optional[dict[str, str]] = None
+) -> bytes:
+    """What save_file would write."""
+    given = dict(tensors.items())
+    specs = sort_specs(_spec_of(name, value) for name, value in given.items())
+    parts = [bytes(_bytes_of(given[spec.name]).data) for spec in specs]
+    return b"".join([build_header(specs, metadata), *parts])
+
+
+def load(data: bytes, *, framework: str = "numpy") -> dict[str, Any]:
+    """Reads all tensors of a file that is in memory. CorruptionError: it is no valid one."""
+    framework = _arrays.framework_name(framework)
+    file = File("the file in memory", bytes(data))
+    return {
+        name: _arrays.from_bytes(file.read(name).copy(), entry.dtype, entry.shape, framework)
+        for name, entry in file.entries.items()
+    }
 
 
 def save_file(
@@ -52,8 +72,10 @@ def load_file(
     device: Union[str, int] = "cpu",
     *,
     framework: str = "numpy",
+    backend: str = "mmap",
 ) -> dict[str, Any]:
-    """Reads all tensors of a file, or of whatever `varve.safe_open` opens."""
+    """Reads all tensors of a file, or of whatever `varve.safe_open` opens, which explains `backend`."""
+    check_backend(backend)
     framework = _arrays.framework_name(framework)
     source = open_source(filename)
     try:

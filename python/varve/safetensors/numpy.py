@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`save_file` and `load_file` with the signatures of safetensors.numpy."""
+"""`save`, `load`, `save_file` and `load_file` with the signatures of safetensors.numpy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import os
 from typing import Any, Union
 
 from .._checkpoint import Checkpoint
+from . import load as _load
 from . import load_file as _load_file
-from . import save_file
+from . import save, save_file
 
-__all__ = ["load_file", "save_file"]
+__all__ = ["load", "load_file", "save", "save_file"]
 
 
-def load_file(filename: Union[str, os.PathLike[str], Checkpoint]) -> dict[str, Any]:
+def load(data: bytes) -> dict[str, Any]:
+    """Reads all tensors of a file that is in memory."""
+    return _load(data, framework="numpy")
+
+
+def load_file(
+    filename: Union[str, os.PathLike[str], Checkpoint], *, backend: str = "mmap"
+) -> dict[str, Any]:
     """Reads all tensors as NumPy arrays."""
-    return _load_file(filename, framework="numpy")
+    return _load_file(filename, framework="numpy", backend=backend)

@@ -8,13 +8,13 @@ import json
 import mmap
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
-from .. import _dtypes
-from .._dtypes import Bytes, DType
-from .._errors import CorruptionError, InvalidArgumentError
+from . import _dtypes
+from ._dtypes import Bytes, DType
+from ._errors import CorruptionError, InvalidArgumentError
 
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000  # what the safetensors package allows
@@ -80,19 +80,24 @@ def build_header(specs: list[Spec], metadata: Optional[dict[str, str]]) -> bytes
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
+def _map_file(path: str) -> Union[mmap.mmap, bytes]:
+    with builtins.open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size > 0 else b""
+
+
 class File:
     """A file that is open for reading. Nothing in it is trusted: CorruptionError says what is wrong.
 
-    Thread rule: any number of threads.
+    `content` is what the file holds, for one that is in memory. Thread rule: any number of threads.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, content: Optional[bytes] = None) -> None:
         self._path = path
-        with builtins.open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < _LENGTH_BYTES:
-                raise CorruptionError(f"{path}: {size} bytes are too few for a safetensors file")
-            self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        self._map = _map_file(path) if content is None else content
+        size = len(self._map)
+        if size < _LENGTH_BYTES:
+            raise CorruptionError(f"{path}: {size} bytes are too few for a safetensors file")
         length = int.from_bytes(self._map[:_LENGTH_BYTES], "little")
         if length > min(size - _LENGTH_BYTES, _MAX_HEADER_BYTES):
             raise CorruptionError(
