@@ -72,6 +72,7 @@ HOOKS = {
         "mpi_ranks",
         "nccl_ranks",
         "rank_group",
+        "state_item",
         "trainer_hooks",
         "training_state",
     )
