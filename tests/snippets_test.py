@@ -40,13 +40,15 @@ PRELUDE = """
 [[maybe_unused]] static std::span<const std::byte> mine;
 [[maybe_unused]] static float *ptr, *wte, *exp_avg;
 [[maybe_unused]] static constexpr int64_t V = 1, C = 1, shape[] = {V, C};
-[[maybe_unused]] static int64_t last, ep_rank, stage;
+[[maybe_unused]] static int64_t last, ep_rank, stage, loader_position;
+[[maybe_unused]] static std::vector<std::byte> bytes;
 [[maybe_unused]] static uint64_t step;
 [[maybe_unused]] static uint32_t rank, num_ranks;
 [[maybe_unused]] static int local_rank;
 [[maybe_unused]] static const char* path;
 template <typename... Args> [[maybe_unused]] static void ForwardAndBackward(Args...) {}
 template <typename... Args> [[maybe_unused]] static void OptimizerStep(Args...) {}
+[[maybe_unused]] static double ValidationLoss() { return 0; }
 """
 CUDA_PRELUDE = "[[maybe_unused]] static cudaStream_t stream;\n"
 NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"
