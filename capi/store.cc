@@ -82,7 +82,7 @@ using namespace varve::internal::capi;  // of this file alone, which defines fun
 using varve::CheckpointId;
 using varve::Status;
 
-const char* varve_version(void) { return varve::kVersion; }
+const char* varve_version(void) { return VARVE_VERSION_STRING; }
 
 uint32_t varve_dtype_bits(uint32_t dtype) {
   if (dtype >= varve::kNumDTypes) return 0;
