@@ -14,8 +14,8 @@
 
 namespace varve::internal::capi {
 
-// The size of a struct in its first version, which is the end of its last field then. A field that is
-// added later does not change it.
+// The size of a struct in its first version, which is the end of its last field then. A field that
+// is added later does not change it.
 template <typename T>
 inline constexpr size_t kFirstSize = 0;
 #define VARVE_FIRST_SIZE_(type, last) \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handles of C. A handle is the number of an object in a table, in the form of a pointer that nobody
-// follows. Numbers are not used twice, so a handle that was closed is known as such for ever.
+// Handles of C. A handle is the number of an object in a table, in the form of a pointer that
+// nobody follows. Numbers are not used twice, so a handle that was closed is known as such for
+// ever.
 //
 // Thread rule: any thread.
 #pragma once

@@ -61,8 +61,7 @@ Status AfterStep(TrainerHooksObject* object, int64_t step, bool is_last, bool* s
   VARVE_ASSIGN_OR_RETURN(const bool saves, object->hooks->WillSave(step, is_last));
   state->state.trainer.global_step = step;
   VARVE_ASSIGN_OR_RETURN(*stop, object->hooks->AfterStep(state->state, is_last));
-  const bool is_skipped =
-      IsSkipped(object->hooks->checkpointer(), static_cast<uint64_t>(step));
+  const bool is_skipped = IsSkipped(object->hooks->checkpointer(), static_cast<uint64_t>(step));
   if (saves && !is_skipped) state->state.tags.clear();
   return Status::Ok();
 }
@@ -103,8 +102,8 @@ varve_status varve_hooks_start(const varve_flags* flags, varve_state* state,
     VARVE_ASSIGN_OR_RETURN(const varve::HooksOptions read, ReadHooksOptions(options));
     auto made = std::make_shared<TrainerHooksObject>();
     made->state = described.object();
-    VARVE_ASSIGN_OR_RETURN(
-        made->hooks, varve::TrainerHooks::Start(given->flags, &described->state, read));
+    VARVE_ASSIGN_OR_RETURN(made->hooks,
+                           varve::TrainerHooks::Start(given->flags, &described->state, read));
     Give(std::move(made), hooks);
     return Status::Ok();
   });
@@ -130,9 +129,8 @@ varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_report* report) {
 
 varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks) {
   return Call("varve_hooks_before_optimizer_step", [&] {
-    return WithHooks(hooks, [](TrainerHooksObject* object) {
-      return object->hooks->BeforeOptimizerStep();
-    });
+    return WithHooks(
+        hooks, [](TrainerHooksObject* object) { return object->hooks->BeforeOptimizerStep(); });
   });
 }
 

@@ -83,13 +83,12 @@ varve_status varve_list_run(varve_list* list, size_t index, varve_run_info* info
     VARVE_ASSIGN_OR_RETURN(const auto object, GetAt(list, index, /*steps=*/false));
     const varve::RunInfo& run = object->runs[index];
     const bool is_fork = run.forked_from.has_value();
-    WriteStruct(
-        varve_run_info{.struct_size = sizeof(varve_run_info),
-                       .name = run.name.c_str(),
-                       .num_steps = run.num_steps,
-                       .forked_from_run = is_fork ? run.forked_from->run.c_str() : nullptr,
-                       .forked_from_step = is_fork ? run.forked_from->step : 0},
-        info);
+    WriteStruct(varve_run_info{.struct_size = sizeof(varve_run_info),
+                               .name = run.name.c_str(),
+                               .num_steps = run.num_steps,
+                               .forked_from_run = is_fork ? run.forked_from->run.c_str() : nullptr,
+                               .forked_from_step = is_fork ? run.forked_from->step : 0},
+                info);
     return Status::Ok();
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The objects that handles name, and the values that several of them share. The order of the members
-// matters: what uses a store is destroyed before it.
+// The objects that handles name, and the values that several of them share. The order of the
+// members matters: what uses a store is destroyed before it.
 #pragma once
 
 #include <deque>

@@ -44,7 +44,9 @@ class ReaderObject : public Object {
 };
 
 varve_tensor_info View(const TensorInfo& tensor) {
-  const auto or_null = [](const std::string& text) { return text.empty() ? nullptr : text.c_str(); };
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? nullptr : text.c_str();
+  };
   return {.struct_size = sizeof(varve_tensor_info),
           .name = tensor.name.c_str(),
           .dtype = static_cast<uint32_t>(tensor.dtype),

@@ -100,8 +100,8 @@ varve_status varve_state_add_item(varve_state* state, const varve_item* item) {
 
 varve_status varve_state_set_progress(varve_state* state, const varve_progress* progress) {
   return Call("varve_state_set_progress", [&] {
-    return ChangeState(
-        state, [&](TrainingState* into) { return ReadProgress(progress, &into->trainer); });
+    return ChangeState(state,
+                       [&](TrainingState* into) { return ReadProgress(progress, &into->trainer); });
   });
 }
 

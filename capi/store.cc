@@ -133,10 +133,9 @@ varve_status varve_store_set_tag(varve_store* store, const char* run, uint64_t s
 
 varve_status varve_store_remove_tag(varve_store* store, const char* run, const char* tag) {
   return Call("varve_store_remove_tag", [&] {
-    return ChangeStep(store, run, 0, "tag", tag,
-                      [&](varve::Store* opened, const CheckpointId& id) {
-                        return opened->RemoveTag(id.run, tag);
-                      });
+    return ChangeStep(store, run, 0, "tag", tag, [&](varve::Store* opened, const CheckpointId& id) {
+      return opened->RemoveTag(id.run, tag);
+    });
   });
 }
 

@@ -49,8 +49,8 @@ using namespace varve::internal::capi;  // of this file alone, which defines fun
 using varve::CheckpointWriter;
 using varve::Status;
 
-varve_status varve_writer_open(varve_store* store, uint64_t step,
-                               const varve_save_options* options, varve_writer** writer) {
+varve_status varve_writer_open(varve_store* store, uint64_t step, const varve_save_options* options,
+                               varve_writer** writer) {
   return Call("varve_writer_open", [&]() -> Status {
     VARVE_RETURN_IF_ERROR(RequirePointer("writer", writer));
     *writer = nullptr;

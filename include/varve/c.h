@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve for C, and for languages that call C. The library is libvarve_c. This header is C99 and C++,
-// and needs no other header of varve. docs/c.md shows how to use it, and examples/c/loop.c is a whole
-// trainer.
+// varve for C, and for languages that call C. The library is libvarve_c. This header is C99 and
+// C++, and needs no other header of varve. docs/c.md shows how to use it, and examples/c/loop.c is
+// a whole trainer.
 //
 //   varve_store* kept = NULL;
 //   varve_reader* reader = NULL;
@@ -15,18 +15,18 @@
 //   varve_store_close(kept);
 //
 // Errors. Every function that can fail returns a varve_status. varve_last_error says what happened,
-// where, and what to do. No exception and no abort leaves a function. After an error, the values that
-// a function gives through pointers are zero or null, unless it says otherwise.
+// where, and what to do. No exception and no abort leaves a function. After an error, the values
+// that a function gives through pointers are zero or null, unless it says otherwise.
 //
 // Handles. varve_store*, varve_reader* and so on are names of objects, not addresses that can be
-// read. NULL, a handle that was closed, and a handle of another kind give an error, at any time. Each
-// handle is closed by its own function. To close NULL does nothing. A store stays open, with its lock,
-// until the store and all readers, writers and lists of it are closed.
+// read. NULL, a handle that was closed, and a handle of another kind give an error, at any time.
+// Each handle is closed by its own function. To close NULL does nothing. A store stays open, with
+// its lock, until the store and all readers, writers and lists of it are closed.
 //
-// Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct, also
-// where a function fills the struct. Later versions of varve add fields at the end and nowhere else. A
-// program that was compiled with an older header goes on working, and a program that sets a field that
-// an older library does not know gets an error. Zero in a field means its default:
+// Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
+// also where a function fills the struct. Later versions of varve add fields at the end and nowhere
+// else. A program that was compiled with an older header goes on working, and a program that sets a
+// field that an older library does not know gets an error. Zero in a field means its default:
 //
 //   varve_tensor wte = {sizeof(varve_tensor)};
 //   wte.name = "wte";
@@ -62,20 +62,20 @@ extern "C" {
 typedef int32_t varve_status;
 enum {
   VARVE_OK = 0,
-  VARVE_NOT_FOUND = 1,            // no such store, run, step, tensor, item, metric or tag
-  VARVE_ALREADY_EXISTS = 2,       // the step or the store is there already
-  VARVE_INVALID_ARGUMENT = 3,     // the call breaks a stated rule, and nothing was changed
-  VARVE_CORRUPTION = 4,           // stored bytes are not what was written
-  VARVE_IO_ERROR = 5,             // the file system failed
-  VARVE_LOCKED = 6,               // another process or another handle has the store open for writing
-  VARVE_UNAVAILABLE = 7,          // memory, a thread or a device is not available
+  VARVE_NOT_FOUND = 1,         // no such store, run, step, tensor, item, metric or tag
+  VARVE_ALREADY_EXISTS = 2,    // the step or the store is there already
+  VARVE_INVALID_ARGUMENT = 3,  // the call breaks a stated rule, and nothing was changed
+  VARVE_CORRUPTION = 4,        // stored bytes are not what was written
+  VARVE_IO_ERROR = 5,          // the file system failed
+  VARVE_LOCKED = 6,            // another process or another handle has the store open for writing
+  VARVE_UNAVAILABLE = 7,       // memory, a thread or a device is not available
   VARVE_FAILED_PRECONDITION = 8,  // the state of the object does not allow the call
   VARVE_ABORTED = 9               // the operation was given up
 };
 
 // Returns the message of the last call on this thread that failed, "not found: ...". Empty: no call
-// has failed. The text belongs to the thread. It is valid until the next call on the same thread that
-// fails.
+// has failed. The text belongs to the thread. It is valid until the next call on the same thread
+// that fails.
 VARVE_API const char* varve_last_error(void);
 // Returns the name of a status, "not found". The text stays valid.
 VARVE_API const char* varve_status_name(varve_status status);
@@ -172,10 +172,10 @@ VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
                                             varve_store** store);
 VARVE_API void varve_store_close(varve_store* store);
 
-// Metrics and tags of committed steps. A metric or a tag that is there already is replaced or moves.
-// The change is durable on return.
-VARVE_CHECKED varve_status varve_store_set_metric(varve_store* store, const char* run, uint64_t step,
-                                                  const char* name, double value);
+// Metrics and tags of committed steps. A metric or a tag that is there already is replaced or
+// moves. The change is durable on return.
+VARVE_CHECKED varve_status varve_store_set_metric(varve_store* store, const char* run,
+                                                  uint64_t step, const char* name, double value);
 VARVE_CHECKED varve_status varve_store_set_tag(varve_store* store, const char* run, uint64_t step,
                                                const char* tag);
 VARVE_CHECKED varve_status varve_store_remove_tag(varve_store* store, const char* run,
@@ -191,9 +191,10 @@ typedef struct varve_reclaim_report {
   uint64_t disk_bytes_after;
 } varve_reclaim_report;
 
-// Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are missing,
-// and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`, which may be
-// NULL, says what that did. Warnings about damaged records are printed to standard error.
+// Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are
+// missing, and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`,
+// which may be NULL, says what that did. Warnings about damaged records are printed to standard
+// error.
 VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
                                             const uint64_t* steps, size_t num_steps, int reclaims,
                                             varve_reclaim_report* report);
@@ -313,7 +314,8 @@ VARVE_CHECKED varve_status varve_writer_open(varve_store* store, uint64_t step,
                                              varve_writer** writer);
 // Adds a tensor. `data` must stay valid and unchanged until commit or close has returned. The other
 // fields are copied.
-VARVE_CHECKED varve_status varve_writer_put_tensor(varve_writer* writer, const varve_tensor* tensor);
+VARVE_CHECKED varve_status varve_writer_put_tensor(varve_writer* writer,
+                                                   const varve_tensor* tensor);
 // Adds opaque bytes, up to 64 MiB, which are copied.
 VARVE_CHECKED varve_status varve_writer_put_item(varve_writer* writer, const char* name,
                                                  const void* bytes, size_t size);
@@ -349,8 +351,8 @@ VARVE_CHECKED varve_status varve_reader_find(varve_reader* reader, const char* n
 // The contents of `out` are unspecified after an error.
 VARVE_CHECKED varve_status varve_reader_read(varve_reader* reader, const char* name, void* out,
                                              size_t size);
-// Reads the elements begins[axis] to ends[axis] - 1 of each axis, row-major. `num_axes` must be that
-// of the tensor.
+// Reads the elements begins[axis] to ends[axis] - 1 of each axis, row-major. `num_axes` must be
+// that of the tensor.
 VARVE_CHECKED varve_status varve_reader_read_slice(varve_reader* reader, const char* name,
                                                    const int64_t* begins, const int64_t* ends,
                                                    size_t num_axes, void* out, size_t size);
@@ -384,8 +386,8 @@ typedef struct varve_item {
 VARVE_CHECKED varve_status varve_state_create(varve_state** state);
 // Hooks that were started with the state keep it until they are closed.
 VARVE_API void varve_state_close(varve_state* state);
-// The memory of tensors and items must stay where it is until the state, and hooks that were started
-// with it, are closed.
+// The memory of tensors and items must stay where it is until the state, and hooks that were
+// started with it, are closed.
 VARVE_CHECKED varve_status varve_state_add_tensor(varve_state* state, const varve_tensor* tensor);
 VARVE_CHECKED varve_status varve_state_add_item(varve_state* state, const varve_item* item);
 VARVE_CHECKED varve_status varve_state_set_progress(varve_state* state,
@@ -399,18 +401,20 @@ VARVE_CHECKED varve_status varve_state_add_tag(varve_state* state, const char* t
 
 // ---- Flags --------------------------------------------------------------------------------------
 
-// The checkpoint flags of a trainer: "--save", "--save-interval", "--load" and so on (docs/hooks.md).
+// The checkpoint flags of a trainer: "--save", "--save-interval", "--load" and so on
+// (docs/hooks.md).
 typedef struct varve_flags varve_flags;
 
 VARVE_CHECKED varve_status varve_flags_create(varve_flags** flags);
 VARVE_API void varve_flags_close(varve_flags* flags);
 // Sets one flag. `value` is NULL or "" for a flag without a value.
 VARVE_CHECKED varve_status varve_flags_set(varve_flags* flags, const char* name, const char* value);
-// Sets the flags of a command line and removes them from it. Other words stay, in their order. A word
+// Sets the flags of a command line and removes them from it. Other words stay, in their order. A
+// word
 // "--" ends the flags. After an error nothing has changed.
 VARVE_CHECKED varve_status varve_flags_take(varve_flags* flags, int* argc, char** argv);
-// Returns a line for each flag: its name, its value, what it does. The text stays valid. Empty: there
-// was no memory for it.
+// Returns a line for each flag: its name, its value, what it does. The text stays valid. Empty:
+// there was no memory for it.
 VARVE_API const char* varve_flags_help(void);
 
 // ---- Hooks --------------------------------------------------------------------------------------
@@ -421,23 +425,23 @@ VARVE_API const char* varve_flags_help(void);
 //   while (!stop && step < last) {
 //     step += 1;
 //     forward_and_backward();
-//     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;  // tensors may change from here
-//     optimizer_step();
-//     if (varve_hooks_after_step(loop, step, step == last, &stop) != VARVE_OK) break;
+//     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;  // tensors may change from
+//     here optimizer_step(); if (varve_hooks_after_step(loop, step, step == last, &stop) !=
+//     VARVE_OK) break;
 //   }
 typedef struct varve_hooks varve_hooks;
 
 typedef struct varve_hooks_options {
   size_t struct_size;
-  // Gets one line of text at a time, without a newline, on any thread. It must not call varve. NULL:
-  // lines go to standard error.
+  // Gets one line of text at a time, without a newline, on any thread. It must not call varve.
+  // NULL: lines go to standard error.
   void (*log)(void* context, const char* line);
   void* log_context;
   uint64_t staging_budget_bytes;  // 0: the size of the state or half of the free memory
-  // The share of chunks, 0 to 1, that each save checks for a call in the wrong place. Set 1 for a new
-  // trainer.
+  // The share of chunks, 0 to 1, that each save checks for a call in the wrong place. Set 1 for a
+  // new trainer.
   double check_staging;
-  uint32_t retries;  // how many times a commit that failed with an I/O error is tried again
+  uint32_t retries;          // how many times a commit that failed with an I/O error is tried again
   uint32_t skips_when_busy;  // not 0: a save is skipped while the save before is in progress
   uint32_t compression;      // VARVE_COMPRESSION_AUTO ...
   uint32_t num_threads;      // that save. 0: half of the cores
@@ -462,8 +466,8 @@ enum {
 };
 
 // Checks the flags. Loads into the state if --load is given. Prepares saves and catches SIGTERM and
-// SIGUSR1 if --save is given. The optimizer's state must be listed in `state` before. `options` may be
-// NULL. `flags` and `options` are copied.
+// SIGUSR1 if --save is given. The optimizer's state must be listed in `state` before. `options` may
+// be NULL. `flags` and `options` are copied.
 VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_state* state,
                                              const varve_hooks_options* options,
                                              varve_hooks** hooks);
@@ -471,26 +475,27 @@ VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_sta
 VARVE_CHECKED varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_report* report);
 // Returns when the tensors may change. Call it before each optimizer step.
 VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks);
-// Says whether after_step of this step will save. The answer binds after_step, unless that is called
-// with is_last.
+// Says whether after_step of this step will save. The answer binds after_step, unless that is
+// called with is_last.
 VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
                                                  int* will_save);
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
 // when a save is due. `stop` becomes 1 when the trainer must stop. All saves are durable then.
 VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t step, int is_last,
                                                   int* stop);
-// Why the trainer must stop, VARVE_STOP_NONE ..., and the code to exit with: 0, or 75 after a signal.
-// Each pointer may be NULL.
+// Why the trainer must stop, VARVE_STOP_NONE ..., and the code to exit with: 0, or 75 after a
+// signal. Each pointer may be NULL.
 VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t* reason,
                                                    int* exit_code);
-// A metric or a tag of a step that was saved, for what is known only later. It waits if this step is
-// being saved.
+// A metric or a tag of a step that was saved, for what is known only later. It waits if this step
+// is being saved.
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
 // Waits for the last save and closes the store. The error is that of the first save that failed.
 VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
-// As finish, if that was not called. An error that no call has returned is printed to standard error.
+// As finish, if that was not called. An error that no call has returned is printed to standard
+// error.
 VARVE_API void varve_hooks_close(varve_hooks* hooks);
 
 #ifdef __cplusplus

@@ -63,11 +63,11 @@ struct FlagSpec {
 std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 
 // Reads the checkpoint flags of a command line and removes them from it: "--save FOLDER",
-// "--save=FOLDER", "--finetune". All other words stay, in their order, and `argv[*argc]` stays null.
-// Of a flag that is given twice, the last value counts. A word "--" ends the flags, and stays. A
-// value that begins with "--" must be given as "--save=--odd". A value of a flag of another parser
-// must not be the name of a checkpoint flag. kInvalidArgument names flag and value, and nothing has
-// changed then.
+// "--save=FOLDER", "--finetune". All other words stay, in their order, and `argv[*argc]` stays
+// null. Of a flag that is given twice, the last value counts. A word "--" ends the flags, and
+// stays. A value that begins with "--" must be given as "--save=--odd". A value of a flag of
+// another parser must not be the name of a checkpoint flag. kInvalidArgument names flag and value,
+// and nothing has changed then.
 Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags);
 
 // Checks that the flags fit each other. kInvalidArgument says in one sentence which do not, and

@@ -126,8 +126,8 @@ struct LoadReport {
 //
 // kInvalidArgument names the step and lists every mismatch, each on a line. Nothing has changed
 // then. After any other error the contents of the tensors are unspecified, and the other fields of
-// `into` have not changed. If memory runs out while items are filled, variables may have changed. kCorruption: stored bytes are damaged. kNotFound: the step was dropped
-// meanwhile.
+// `into` have not changed. If memory runs out while items are filled, variables may have changed.
+// kCorruption: stored bytes are damaged. kNotFound: the step was dropped meanwhile.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

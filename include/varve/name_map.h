@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NameMap renames tensors: those of a checkpoint that is loaded (LoadOptions::rename), or those that
-// an export writes (varve export --map).
+// NameMap renames tensors: those of a checkpoint that is loaded (LoadOptions::rename), or those
+// that an export writes (varve export --map).
 //
 //   varve::NameMap names;
 //   VARVE_RETURN_IF_ERROR(names.AddPair("exp_avg.wte", "state.0.exp_avg"));
@@ -43,8 +43,8 @@ class NameMap {
 
   // Returns the name in the target of a name in the checkpoint.
   std::string Apply(std::string_view name) const;
-  // Returns the `from` of each pair that matches none of these names, in the order of the pairs. Such
-  // a pair may have a typing error.
+  // Returns the `from` of each pair that matches none of these names, in the order of the pairs.
+  // Such a pair may have a typing error.
   std::vector<std::string> PairsWithoutUse(std::span<const std::string> names) const;
   bool empty() const { return pairs_.empty() && regexes_.empty(); }
 
@@ -54,7 +54,7 @@ class NameMap {
     size_t order;  // among all rules
   };
   struct Regex;
-  using Rule = std::pair<const std::string, Pair>;  // a pair with its `from`
+  using Rule = std::pair<const std::string, Pair>;    // a pair with its `from`
   const Rule* FindPair(std::string_view name) const;  // null: none matches
 
   std::map<std::string, Pair, std::less<>> pairs_;     // by `from`

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Items are what a trainer saves besides tensors and TrainerProgress: the state of a data loader, of
-// a generator, of a scheduler. An item has bytes of its own, or stands for a variable of the trainer.
+// Items are what a trainer saves besides tensors and TrainerProgress: the state of a data loader,
+// of a generator, of a scheduler. An item has bytes of its own, or stands for a variable of the
+// trainer.
 //
 //   state.items.push_back(varve::ItemOf("loader", &loader_position));  // a variable
 //   state.items.push_back({.name = "config", .value = bytes});         // bytes
@@ -13,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,8 +34,8 @@ class ItemVariable {
   ItemVariable& operator=(const ItemVariable&) = delete;
   virtual ~ItemVariable() = default;
 
-  // Returns the bytes to save. It is called once for each save, and not for steps without a save. An
-  // error fails the save.
+  // Returns the bytes to save. It is called once for each save, and not for steps without a save.
+  // An error fails the save.
   virtual Result<std::vector<std::byte>> Read() const = 0;
   // Says whether Set can take these bytes of a checkpoint. A load calls it before anything changes.
   virtual Status Check(std::span<const std::byte> bytes) const = 0;

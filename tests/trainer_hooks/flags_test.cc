@@ -146,8 +146,8 @@ TEST(TakeCheckpointFlagsTest, TakesItsOwnAndLeavesTheOthersInTheirOrder) {
                     "--finetune", "--saved", "--save=b=c", "--keep-best", "loss", "-"});
   CheckpointFlags f;
   VARVE_ASSERT_OK(line.Take(&f));
-  EXPECT_THAT(line.Left(), ::testing::ElementsAre("--save", "-v", "--batch", "8", "file",
-                                                  "--saved", "-"));  // the first is the program
+  EXPECT_THAT(line.Left(), ::testing::ElementsAre("--save", "-v", "--batch", "8", "file", "--saved",
+                                                  "-"));  // the first is the program
   EXPECT_EQ(f.save, "b=c");
   EXPECT_EQ(f.save_interval, 5u);
   EXPECT_TRUE(f.finetune);

@@ -151,8 +151,8 @@ TEST_F(ItemVariablesTest, StrictnessDecidesAboutMissingOnes) {
   without.items.clear();
   SaveState(1, without);
   Trainer into(5);
-  for (const Strictness strictness : {Strictness::kRaiseAll, Strictness::kLogUnexpected,
-                                      Strictness::kAssumeOkUnexpected}) {
+  for (const Strictness strictness :
+       {Strictness::kRaiseAll, Strictness::kLogUnexpected, Strictness::kAssumeOkUnexpected}) {
     EXPECT_THAT(LoadInto(1, &into.state, {.strictness = strictness}),
                 FailsWith(StatusCode::kInvalidArgument, "item seen of rank 0: missing"));
   }
