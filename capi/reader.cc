@@ -24,12 +24,16 @@ class ReaderObject : public Object {
   // The lists are made when they are asked for, and stay.
   Result<std::span<const TensorInfo>> Tensors() {
     const std::lock_guard lock(mutex_);
-    if (!tensors_.has_value()) VARVE_ASSIGN_OR_RETURN(tensors_, reader_->List());
+    if (!tensors_.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(tensors_, reader_->List());
+    }
     return std::span<const TensorInfo>(*tensors_);
   }
   Result<std::span<const std::string>> Items() {
     const std::lock_guard lock(mutex_);
-    if (!items_.has_value()) VARVE_ASSIGN_OR_RETURN(items_, reader_->ListBytes());
+    if (!items_.has_value()) {
+      VARVE_ASSIGN_OR_RETURN(items_, reader_->ListBytes());
+    }
     return std::span<const std::string>(*items_);
   }
 

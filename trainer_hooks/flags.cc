@@ -226,7 +226,9 @@ Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags) {
       break;
     }
     size_t taken = 0;
-    if (i > 0) VARVE_ASSIGN_OR_RETURN(taken, TakeFlag(specs, words.subspan(i)));
+    if (i > 0) {
+      VARVE_ASSIGN_OR_RETURN(taken, TakeFlag(specs, words.subspan(i)));
+    }
     if (taken == 0) others.push_back(words[i]);
     i += std::max<size_t>(taken, 1);
   }
