@@ -20,6 +20,9 @@ HEADERS = ROOT / "include/varve"
 # Headers that a snippet may need besides varve's own: the name in the snippet, what to include, and
 # what that includes.
 NEEDS = {
+    "varve_store*": ("varve/c.h", None),
+    "varve_hooks_after_step": ("varve/c.h", None),
+    "varve_tensor wte": ("varve/c.h", None),
     "varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"),
     "varve::Mpi": ("varve/mpi_ranks.h", None),
     "varve::Nccl": ("varve/nccl_ranks.h", None),
