@@ -86,11 +86,11 @@ void WriteStruct(T value, T* to) {
 
 // The same for a report, which may be null.
 template <typename T>
-Status CheckReport(const char* what, const T* to) {
+Status CheckOptional(const char* what, const T* to) {
   return to == nullptr ? Status::Ok() : CheckStruct(what, to);
 }
 template <typename T>
-void WriteReport(const T& value, T* to) {
+void WriteOptional(const T& value, T* to) {
   if (to != nullptr) WriteStruct(value, to);
 }
 

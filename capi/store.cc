@@ -145,7 +145,7 @@ varve_status varve_store_drop(varve_store* store, const char* run, const uint64_
     VARVE_ASSIGN_OR_RETURN(const auto object, Get<StoreObject>(store));
     VARVE_RETURN_IF_ERROR(RequirePointer("run", run));
     if (num_steps > 0) VARVE_RETURN_IF_ERROR(RequirePointer("steps", steps));
-    VARVE_RETURN_IF_ERROR(CheckReport("varve_reclaim_report", report));
+    VARVE_RETURN_IF_ERROR(CheckOptional("varve_reclaim_report", report));
     std::vector<CheckpointId> ids;
     for (size_t i = 0; i < num_steps; ++i) ids.push_back({run, steps[i]});
     VARVE_ASSIGN_OR_RETURN(const varve::DropReport done,
@@ -153,7 +153,7 @@ varve_status varve_store_drop(varve_store* store, const char* run, const uint64_
     for (const std::string& warning : done.warnings) {
       std::fprintf(stderr, "varve_store_drop: %s\n", warning.c_str());
     }
-    WriteReport(View(done.reclaim), report);
+    WriteOptional(View(done.reclaim), report);
     return Status::Ok();
   });
 }
@@ -161,10 +161,10 @@ varve_status varve_store_drop(varve_store* store, const char* run, const uint64_
 varve_status varve_store_reclaim(varve_store* store, int all, varve_reclaim_report* report) {
   return Call("varve_store_reclaim", [&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const auto object, Get<StoreObject>(store));
-    VARVE_RETURN_IF_ERROR(CheckReport("varve_reclaim_report", report));
+    VARVE_RETURN_IF_ERROR(CheckOptional("varve_reclaim_report", report));
     VARVE_ASSIGN_OR_RETURN(const varve::ReclaimReport done,
                            object->store->Reclaim({.all = all != 0}));
-    WriteReport(View(done), report);
+    WriteOptional(View(done), report);
     return Status::Ok();
   });
 }
@@ -172,11 +172,11 @@ varve_status varve_store_reclaim(varve_store* store, int all, varve_reclaim_repo
 varve_status varve_store_check(varve_store* store, int reads_data, varve_check_report* report) {
   return Call("varve_store_check", [&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const auto object, Get<StoreObject>(store));
-    VARVE_RETURN_IF_ERROR(CheckReport("varve_check_report", report));
+    VARVE_RETURN_IF_ERROR(CheckOptional("varve_check_report", report));
     varve::CheckOptions options;
     options.read_data = reads_data != 0;
     VARVE_ASSIGN_OR_RETURN(const varve::CheckReport found, object->store->Check(options));
-    WriteReport(varve_check_report{.struct_size = sizeof(varve_check_report),
+    WriteOptional(varve_check_report{.struct_size = sizeof(varve_check_report),
                                    .num_errors = found.errors.size(),
                                    .num_steps = found.num_steps,
                                    .num_tensors = found.num_tensors,

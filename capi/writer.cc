@@ -117,9 +117,9 @@ varve_status varve_writer_add_tag(varve_writer* writer, const char* tag) {
 varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report) {
   return Call("varve_writer_commit", [&] {
     return ChangeWriter(writer, [&](CheckpointWriter* opened) -> Status {
-      VARVE_RETURN_IF_ERROR(CheckReport("varve_save_report", report));
+      VARVE_RETURN_IF_ERROR(CheckOptional("varve_save_report", report));
       VARVE_ASSIGN_OR_RETURN(const varve::SaveReport done, opened->Commit());
-      WriteReport(varve_save_report{.struct_size = sizeof(varve_save_report),
+      WriteOptional(varve_save_report{.struct_size = sizeof(varve_save_report),
                                     .num_tensors = done.num_tensors,
                                     .logical_bytes = done.logical_bytes,
                                     .new_bytes = done.new_bytes,
