@@ -177,12 +177,12 @@ varve_status varve_store_check(varve_store* store, int reads_data, varve_check_r
     options.read_data = reads_data != 0;
     VARVE_ASSIGN_OR_RETURN(const varve::CheckReport found, object->store->Check(options));
     WriteOptional(varve_check_report{.struct_size = sizeof(varve_check_report),
-                                   .num_errors = found.errors.size(),
-                                   .num_steps = found.num_steps,
-                                   .num_tensors = found.num_tensors,
-                                   .num_chunks = found.num_chunks,
-                                   .bytes_read = found.bytes_read},
-                report);
+                                     .num_errors = found.errors.size(),
+                                     .num_steps = found.num_steps,
+                                     .num_tensors = found.num_tensors,
+                                     .num_chunks = found.num_chunks,
+                                     .bytes_read = found.bytes_read},
+                  report);
     return StatusOfCheck(found);
   });
 }

@@ -120,12 +120,12 @@ varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report
       VARVE_RETURN_IF_ERROR(CheckOptional("varve_save_report", report));
       VARVE_ASSIGN_OR_RETURN(const varve::SaveReport done, opened->Commit());
       WriteOptional(varve_save_report{.struct_size = sizeof(varve_save_report),
-                                    .num_tensors = done.num_tensors,
-                                    .logical_bytes = done.logical_bytes,
-                                    .new_bytes = done.new_bytes,
-                                    .stored_bytes = done.stored_bytes,
-                                    .seconds = done.elapsed.count()},
-                  report);
+                                      .num_tensors = done.num_tensors,
+                                      .logical_bytes = done.logical_bytes,
+                                      .new_bytes = done.new_bytes,
+                                      .stored_bytes = done.stored_bytes,
+                                      .seconds = done.elapsed.count()},
+                    report);
       return Status::Ok();
     });
   });

@@ -26,7 +26,9 @@ def declarations(text):
     code = re.sub(r"//.*", "", text)
     functions = re.findall(r"^VARVE_(?:API|CHECKED) [\w\s*]*?(varve_\w+)\(", code, re.M)
     constants = [
-        name for body in re.findall(r"enum \{(.*?)\}", code, re.S) for name in re.findall(r"VARVE_\w+", body)
+        name
+        for body in re.findall(r"enum \{(.*?)\}", code, re.S)
+        for name in re.findall(r"VARVE_\w+", body)
     ]
     structs = {name: FIELD.findall(body) for name, body in STRUCT.findall(code)}
     return functions, constants, structs
@@ -37,7 +39,9 @@ def compile_c(folder, source):
     path.write_text(source)
     program = pathlib.Path(folder, "abi")
     done = subprocess.run(
-        ["cc", *STRICT, f"-I{ROOT / 'include'}", path, "-o", program], capture_output=True, text=True
+        ["cc", *STRICT, f"-I{ROOT / 'include'}", path, "-o", program],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return subprocess.run([program], capture_output=True, text=True, check=True).stdout
@@ -70,7 +74,10 @@ class AbiTest(unittest.TestCase):
 
     def test_the_library_shows_the_functions_and_nothing_else(self):
         printed = subprocess.run(
-            ["nm", "--dynamic", "--defined-only", LIBRARY], capture_output=True, text=True, check=True
+            ["nm", "--dynamic", "--defined-only", LIBRARY],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         shown = sorted(line.split()[-1].split("@")[0] for line in printed.splitlines())
         functions, _, _ = declarations(HEADER.read_text(encoding="utf-8"))

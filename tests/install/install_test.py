@@ -17,8 +17,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 
 FILES = """
-bin/varve include/varve/c.h include/varve/varve.h lib/libvarve_c.so lib/libvarve_codec.a lib/libvarve_hooks.a lib/libvarve_mpi.a
-lib/libvarve_nccl.a lib/libvarve_store.a lib/pkgconfig/varve.pc lib/pkgconfig/varve_c.pc lib/cmake/varve/varveConfig.cmake
+bin/varve include/varve/c.h include/varve/varve.h lib/libvarve_c.so lib/libvarve_codec.a
+lib/libvarve_hooks.a lib/libvarve_mpi.a lib/libvarve_nccl.a lib/libvarve_store.a
+lib/pkgconfig/varve.pc lib/pkgconfig/varve_c.pc lib/cmake/varve/varveConfig.cmake
 lib/cmake/varve/varveConfigVersion.cmake lib/cmake/varve/FindNCCL.cmake
 share/bash-completion/completions/varve share/doc/varve/LICENSE share/doc/varve/README.md
 share/doc/varve/docs/cli.md share/fish/vendor_completions.d/varve.fish share/man/man1/varve.1
