@@ -45,6 +45,8 @@ PRELUDE = """
 [[maybe_unused]] static constexpr int64_t V = 1, C = 1, shape[] = {V, C};
 [[maybe_unused]] static int64_t last, ep_rank, stage, loader_position;
 [[maybe_unused]] static std::vector<std::byte> bytes;
+struct varve_hooks;
+[[maybe_unused]] static varve_hooks* loop;
 [[maybe_unused]] static uint64_t step;
 [[maybe_unused]] static uint32_t rank, num_ranks;
 [[maybe_unused]] static int local_rank;

@@ -26,7 +26,8 @@
 // Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
 // also where a function fills the struct. Later versions of varve add fields at the end and nowhere
 // else. A program that was compiled with an older header goes on working, and a program that sets a
-// field that an older library does not know gets an error. Zero in a field means its default:
+// field that an older library does not know gets an error. Zero in a field of
+// options means its default:
 //
 //   varve_tensor wte = {sizeof(varve_tensor)};
 //   wte.name = "wte";
@@ -422,12 +423,11 @@ VARVE_API const char* varve_flags_help(void);
 // What a training loop of one rank needs: loads, saves in the background, retention, signals.
 //
 //   int stop = 0;
-//   while (!stop && step < last) {
-//     step += 1;
-//     forward_and_backward();
-//     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;  // tensors may change from
-//     here optimizer_step(); if (varve_hooks_after_step(loop, step, step == last, &stop) !=
-//     VARVE_OK) break;
+//   for (int64_t i = 1; !stop && i <= last; ++i) {
+//     ForwardAndBackward();
+//     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;
+//     OptimizerStep();  // the tensors may change from here
+//     if (varve_hooks_after_step(loop, i, i == last, &stop) != VARVE_OK) break;
 //   }
 typedef struct varve_hooks varve_hooks;
 
