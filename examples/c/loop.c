@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trainer in C that saves and resumes. It is minimal_loop.cc with a variable of its own and flags.
+ * A trainer in C that saves and resumes. It is minimal_loop.cc with a variable of its own and
+ * flags.
  *
  *   loop 60 --save ckpt --save-interval 10 --load ckpt     trains to step 60
  *   loop 100 --save ckpt --save-interval 10 --load ckpt    goes on at step 61
