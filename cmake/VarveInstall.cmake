@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `cmake --install` puts where. Component `runtime` is the command with its manual page,
-# completions and documents; `development` is headers, static libraries and what finds them.
+# completions and documents; `development` is headers, static libraries, the shared library for C, and what
+# finds them.
 include_guard()
 include(CMakePackageConfigHelpers)
 
@@ -12,8 +13,10 @@ set(cuda_libraries)
 if(VARVE_HAS_CUDA)
   set(cuda_libraries varve_cuda)
 endif()
-install(TARGETS varve ${VARVE_LIBRARIES} varve_mpi varve_nccl ${cuda_libraries} EXPORT varveTargets
+install(TARGETS varve ${VARVE_LIBRARIES} varve_c varve_mpi varve_nccl ${cuda_libraries}
+  EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
 install(EXPORT varveTargets NAMESPACE varve:: DESTINATION "${VARVE_PACKAGE_DIR}"
   COMPONENT development)
@@ -33,8 +36,9 @@ string(REGEX REPLACE "[^/]+" ".." VARVE_PREFIX "${VARVE_PKGCONFIG_DIR}")
 list(TRANSFORM VARVE_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE VARVE_LINK_FLAGS)
 list(JOIN VARVE_LINK_FLAGS " " VARVE_LINK_FLAGS)
 configure_file(cmake/varve.pc.in varve.pc @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/varve.pc" DESTINATION "${VARVE_PKGCONFIG_DIR}"
-  COMPONENT development)
+configure_file(cmake/varve_c.pc.in varve_c.pc @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/varve.pc" "${PROJECT_BINARY_DIR}/varve_c.pc"
+  DESTINATION "${VARVE_PKGCONFIG_DIR}" COMPONENT development)
 
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}"
   COMPONENT runtime)

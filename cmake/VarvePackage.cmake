@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # `cpack` in the build folder makes two Debian packages: varve, the command, which depends on the
-# libraries that it was linked with; and libvarve-dev, to build programs with.
+# libraries that it was linked with; and libvarve-dev, to build programs with. The latter also holds
+# the shared library for C, and its dependencies are those of the static libraries.
 include_guard()
 
 set(CPACK_GENERATOR DEB)

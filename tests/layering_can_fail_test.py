@@ -77,6 +77,9 @@ class LayeringTest(unittest.TestCase):
         ("cuda/digest.cc", '"trainer_hooks/x.h"', "goes up"),
         ("include/varve/store.h", '"varve/load.h"', "is of the hooks"),
         ("store/open.cc", '"varve/hooks.h"', "is of the hooks"),
+        ("capi/hooks.cc", '"store/format/keys.h"', "goes up: capi may include"),
+        ("capi/hooks.cc", '"base/util.h"', "goes up: capi may include"),
+        ("trainer_hooks/flags.cc", '"capi/flags.h"', "goes up"),
     ]
     GOOD = [
         ("codec/entropy/zstd_stream.cc", "<zstd.h>"),
@@ -97,6 +100,7 @@ class LayeringTest(unittest.TestCase):
         ("include/varve/varve.h", '"varve/hooks.h"'),
         ("include/varve/load.h", '"varve/store.h"'),
         ("trainer_hooks/load/load.cc", '"varve/load.h"'),
+        ("capi/hooks.cc", '"varve/trainer_hooks.h"'),
     ]
 
     def test_finds_each_fault(self):

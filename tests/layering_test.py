@@ -40,6 +40,7 @@ ROOMS = {
         "trainer_hooks",
     ],
     "cuda": ["cuda"],
+    "capi": ["capi"],
     "cli": ["cli/formats", "cli", "cli/foreign", "cli/manual", "cli/verbs", "cli/main.cc"],
     "examples": ["examples"],
     "python": ["python/src"],
@@ -53,6 +54,7 @@ FOLDERS_BELOW = {
     "trainer_hooks": {"include/varve", "base", "codec", "store"},
     "cuda": {"include/varve", "base", "codec"},
     "cli": {"include/varve", "base", "codec", "store"},
+    "capi": {"include/varve"},
     "examples": {"include/varve"},
     "python": {"include/varve"},
 }
@@ -72,13 +74,14 @@ HOOKS = {
         "mpi_ranks",
         "nccl_ranks",
         "rank_group",
+        "state_item",
         "trainer_hooks",
         "training_state",
     )
 }
-MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "examples", "python"}
+MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "capi", "examples", "python"}
 # All that varve.h does not bring: what needs libraries of others.
-APART = {f"include/varve/{name}.h" for name in ("cuda", "mpi_ranks", "nccl_ranks", "varve")}
+APART = {f"include/varve/{name}.h" for name in ("c", "cuda", "mpi_ranks", "nccl_ranks", "varve")}
 FLOORS = [room for rooms in ROOMS.values() for room in rooms]
 OTHER_FOLDERS = {"tests", "bench"}
 

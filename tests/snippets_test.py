@@ -20,6 +20,9 @@ HEADERS = ROOT / "include/varve"
 # Headers that a snippet may need besides varve's own: the name in the snippet, what to include, and
 # what that includes.
 NEEDS = {
+    "varve_store*": ("varve/c.h", None),
+    "varve_hooks_after_step": ("varve/c.h", None),
+    "varve_tensor wte": ("varve/c.h", None),
     "varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"),
     "varve::Mpi": ("varve/mpi_ranks.h", None),
     "varve::Nccl": ("varve/nccl_ranks.h", None),
@@ -40,13 +43,17 @@ PRELUDE = """
 [[maybe_unused]] static std::span<const std::byte> mine;
 [[maybe_unused]] static float *ptr, *wte, *exp_avg;
 [[maybe_unused]] static constexpr int64_t V = 1, C = 1, shape[] = {V, C};
-[[maybe_unused]] static int64_t last, ep_rank, stage;
+[[maybe_unused]] static int64_t last, ep_rank, stage, loader_position;
+[[maybe_unused]] static std::vector<std::byte> bytes;
+struct varve_hooks;
+[[maybe_unused]] static varve_hooks* loop;
 [[maybe_unused]] static uint64_t step;
 [[maybe_unused]] static uint32_t rank, num_ranks;
 [[maybe_unused]] static int local_rank;
 [[maybe_unused]] static const char* path;
 template <typename... Args> [[maybe_unused]] static void ForwardAndBackward(Args...) {}
 template <typename... Args> [[maybe_unused]] static void OptimizerStep(Args...) {}
+[[maybe_unused]] static double ValidationLoss() { return 0; }
 """
 CUDA_PRELUDE = "[[maybe_unused]] static cudaStream_t stream;\n"
 NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"

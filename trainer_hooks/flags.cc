@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "varve/flags.h"
 
+#include <algorithm>
 #include <charconv>
+#include <span>
+#include <utility>
 
 namespace varve {
 namespace {
@@ -165,6 +168,75 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
                  "Give up when another rank does not come for so long [120]",
                  &f.rank_timeout_in_secs);
   return specs.Take();
+}
+
+namespace {
+
+const FlagSpec* FindFlag(const std::vector<FlagSpec>& specs, std::string_view name) {
+  const auto is_it = [name](const FlagSpec& spec) { return spec.name == name; };
+  const auto found = std::find_if(specs.begin(), specs.end(), is_it);
+  return found == specs.end() ? nullptr : &*found;
+}
+
+// Sets the flag that the words begin with. Returns how many words it took, 0 = none is a flag.
+Result<size_t> TakeFlag(const std::vector<FlagSpec>& specs, std::span<char* const> words) {
+  const std::string_view word = words[0];
+  const size_t equals = word.find('=');
+  const FlagSpec* const flag = FindFlag(specs, word.substr(0, equals));
+  if (flag == nullptr) return size_t{0};
+  if (equals != std::string_view::npos) {
+    const std::string_view value = word.substr(equals + 1);
+    if (flag->value.empty() && value.empty()) return BadValue(flag->name, "=", "no value");
+    VARVE_RETURN_IF_ERROR(flag->set(value));
+    return size_t{1};
+  }
+  if (flag->value.empty()) {
+    VARVE_RETURN_IF_ERROR(flag->set(""));
+    return size_t{1};
+  }
+  if (words.size() < 2) {
+    return Status::InvalidArgument(flag->name + " is the last word, expected " + flag->value +
+                                   " after it");
+  }
+  const std::string_view value = words[1];
+  if (value.starts_with("--")) {
+    return Status::InvalidArgument(flag->name + " is followed by \"" + std::string(value) +
+                                   "\", expected " + flag->value + "; write " + flag->name +
+                                   "=VALUE for a value that begins with --");
+  }
+  VARVE_RETURN_IF_ERROR(flag->set(value));
+  return size_t{2};
+}
+
+}  // namespace
+
+Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags) {
+  if (argc == nullptr || argv == nullptr || flags == nullptr || *argc < 0) {
+    return Status::InvalidArgument("argc, argv and flags must not be null, nor *argc negative");
+  }
+  const std::span<char* const> words(argv, static_cast<size_t>(*argc));
+  CheckpointFlags read = *flags;
+  const std::vector<FlagSpec> specs = CheckpointFlagSpecs(&read);
+  std::vector<char*> others;
+  for (size_t i = 0; i < words.size();) {
+    if (words[i] == nullptr) return Status::InvalidArgument("argv has a null before argc");
+    const bool is_end = i > 0 && std::string_view(words[i]) == "--";
+    if (is_end) {
+      others.insert(others.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+      break;
+    }
+    size_t taken = 0;
+    if (i > 0) {
+      VARVE_ASSIGN_OR_RETURN(taken, TakeFlag(specs, words.subspan(i)));
+    }
+    if (taken == 0) others.push_back(words[i]);
+    i += std::max<size_t>(taken, 1);
+  }
+  *flags = std::move(read);
+  std::copy(others.begin(), others.end(), argv);
+  if (others.size() < words.size()) argv[others.size()] = nullptr;
+  *argc = static_cast<int>(others.size());
+  return Status::Ok();
 }
 
 Status ValidateFlags(const CheckpointFlags& flags) {

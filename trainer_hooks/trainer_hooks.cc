@@ -89,6 +89,7 @@ class TrainerHooksImpl : public TrainerHooks {
   Status BeforeOptimizerStep() override {
     return checkpointer_ != nullptr ? checkpointer_->AwaitStaged() : Status::Ok();
   }
+  Result<bool> WillSave(int64_t step, bool is_last) override;
   Result<bool> AfterStep(const TrainingState& state, bool is_last) override;
   StopReason stop_reason() const override { return stop_reason_; }
   Status Finish() override;
@@ -115,7 +116,7 @@ class TrainerHooksImpl : public TrainerHooks {
   void LogLoad() const;
   const TrainingState& WhatToSave(const TrainingState& state, TrainingState* part) const;
   StopReason OwnStopReason(int64_t step, bool is_last) const;
-  Result<Decision> Decide(int64_t step, bool is_last) const;
+  Result<Decision> Decide(int64_t step, bool is_last, Status failure) const;
   Status Save(const Decision& decision, const TrainingState& state);
 
   const CheckpointFlags flags_;
@@ -129,6 +130,7 @@ class TrainerHooksImpl : public TrainerHooks {
   std::optional<LoadReport> loaded_;
   bool goes_on_ = false;  // in the run that was loaded from
   std::optional<uint64_t> last_saved_;
+  std::optional<Decision> promised_;  // by WillSave, about the step that comes
   StopReason stop_reason_ = StopReason::kNone;
 };
 
@@ -325,10 +327,8 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
 
 // Rank 0 decides, except about signals and failed saves, which may come to any rank. The others
 // leave rank 0's values at 0. At a step that saves nothing, ranks exchange only this.
-Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
+Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last, Status failure) const {
   int64_t own_stop = 0, is_due = 0, since_signal = 0;  // in nanoseconds. 0 = there was none
-  // An optimizer step has happened since. A save that was not awaited before it may mix two steps.
-  Status failure = checkpointer_ != nullptr ? checkpointer_->RequireAwaited() : Status::Ok();
   if (failure.ok() && checkpointer_ != nullptr) failure = checkpointer_->failure();
   if (IsFirst()) {
     own_stop = static_cast<int64_t>(OwnStopReason(step, is_last));
@@ -358,8 +358,19 @@ Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last) const {
   return decision;
 }
 
+// Ranks that have promised have agreed on the step, and on what it does.
+Result<bool> TrainerHooksImpl::WillSave(int64_t step, bool is_last) {
+  VARVE_ASSIGN_OR_RETURN(promised_, Decide(step, is_last, Status::Ok()));
+  return checkpointer_ != nullptr && promised_->saves && last_saved_ != promised_->step;
+}
+
 Result<bool> TrainerHooksImpl::AfterStep(const TrainingState& state, bool is_last) {
-  VARVE_ASSIGN_OR_RETURN(const Decision decision, Decide(state.trainer.global_step, is_last));
+  // An optimizer step has happened since. A save that was not awaited before it may mix two steps.
+  const Status awaited = checkpointer_ != nullptr ? checkpointer_->RequireAwaited() : Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(Decision decision, Decide(state.trainer.global_step, is_last, awaited));
+  const bool is_promised = promised_.has_value() && promised_->step == decision.step;
+  if (is_promised && decision.stop != StopReason::kLastStep) decision = *promised_;
+  promised_.reset();
   stop_reason_ = decision.stop;
   const bool stops = stop_reason_ != StopReason::kNone;
   if (checkpointer_ == nullptr) return stops;

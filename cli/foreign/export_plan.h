@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct ExportRequest {
   std::vector<TensorInfo> tensors;  // those that the user chose, by name and shard
   std::filesystem::path out;
   uint64_t max_shard_bytes = UINT64_MAX;  // safetensors only
+  // The names in the store of tensors that are written under another name. `tensors` have the
+  // latter.
+  std::map<std::string, std::string> stored_names{};
 };
 
 // A file consists of bytes and tensors, one after the other.
@@ -33,9 +37,10 @@ struct ExportFile {
 };
 
 struct ExportPlan {
-  std::vector<ExportFile> files;                // in the order in which they appear
-  std::optional<std::filesystem::path> folder;  // made if it is missing
-  std::vector<std::string> notes;               // for the user
+  std::vector<ExportFile> files;                      // in the order in which they appear
+  std::optional<std::filesystem::path> folder;        // made if it is missing
+  std::vector<std::string> notes;                     // for the user
+  std::map<std::string, std::string> stored_names{};  // as in the request
   // Files of an earlier export under the same name. A reader would take them for a part of this
   // one, so they are removed when all new files are there.
   std::vector<std::filesystem::path> leftovers;

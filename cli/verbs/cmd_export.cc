@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/tensor_stream.h"
+#include "varve/name_map.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -41,6 +44,7 @@ struct ExportOptions {
   std::string format = kSafetensors;
   std::vector<std::string> include;
   std::vector<std::string> exclude;
+  std::filesystem::path map;
   std::string max_shard_size;
   bool force = false;
 };
@@ -65,6 +69,49 @@ Result<std::vector<TensorInfo>> ChooseTensors(const CheckpointReader& reader,
   return tensors;
 }
 
+// Notes pairs of the map that match no tensor of the step. They may have a typing error.
+Status NotePairsWithoutUse(const CheckpointReader& reader, const NameMap& map,
+                           std::vector<std::string>* notes) {
+  constexpr size_t kShown = 5;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, reader.List());
+  std::vector<std::string> names;
+  for (const TensorInfo& tensor : tensors) names.push_back(tensor.name);
+  std::vector<std::string> unused = map.PairsWithoutUse(names);
+  if (unused.empty()) return Status::Ok();
+  std::string note = "--map: " + Count(unused.size(), "name") + " not in the step: ";
+  const bool is_more = unused.size() > kShown;
+  if (is_more) unused.resize(kShown);
+  notes->push_back(note + Join(unused, ", ") + (is_more ? ", ..." : ""));
+  return Status::Ok();
+}
+
+// Gives the tensors the names of the map. Two tensors must not get one name.
+Status Rename(const NameMap& map, ExportRequest* request) {
+  std::map<std::string, std::string> stored_by_name;
+  for (TensorInfo& tensor : request->tensors) {
+    std::string name = map.Apply(tensor.name);
+    VARVE_RETURN_IF_ERROR(ValidateName("tensor name", name).WithContext("--map: " + tensor.name));
+    const auto [other, is_new] = stored_by_name.try_emplace(name, tensor.name);
+    if (!is_new && other->second != tensor.name) {
+      return Status::InvalidArgument("--map: tensors " + other->second + " and " + tensor.name +
+                                     " would both be named " + name + ", expected other names");
+    }
+    if (name != tensor.name) request->stored_names[name] = tensor.name;
+    tensor.name = std::move(name);
+  }
+  std::sort(request->tensors.begin(), request->tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) {
+              return std::tie(a.name, a.shard) < std::tie(b.name, b.shard);
+            });
+  return Status::Ok();
+}
+
+Result<ExportPlan> PlanFormat(const std::string& format, ExportRequest request) {
+  if (format == kInfiniTrain) return PlanInfiniTrain(std::move(request));
+  if (format == kLlmc) return PlanLlmc(std::move(request));
+  return PlanSafetensors(std::move(request));
+}
+
 Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportOptions& options) {
   ExportRequest request{.reader = reader, .tensors = {}, .out = options.out};
   if (!options.max_shard_size.empty()) {
@@ -74,9 +121,21 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportOptions& opt
     VARVE_ASSIGN_OR_RETURN(request.max_shard_bytes, ParseByteSize(options.max_shard_size));
   }
   VARVE_ASSIGN_OR_RETURN(request.tensors, ChooseTensors(reader, options));
-  if (options.format == kInfiniTrain) return PlanInfiniTrain(std::move(request));
-  if (options.format == kLlmc) return PlanLlmc(std::move(request));
-  return PlanSafetensors(std::move(request));
+  std::vector<std::string> notes;
+  if (!options.map.empty()) {
+    if (options.format == kLlmc) {
+      return Status::InvalidArgument("--map does not go with --format llmc, which has no names");
+    }
+    NameMap map;
+    VARVE_RETURN_IF_ERROR(map.AddFile(options.map).WithContext("--map"));
+    VARVE_RETURN_IF_ERROR(NotePairsWithoutUse(reader, map, &notes));
+    VARVE_RETURN_IF_ERROR(Rename(map, &request));
+  }
+  const auto stored_names = request.stored_names;
+  VARVE_ASSIGN_OR_RETURN(ExportPlan plan, PlanFormat(options.format, std::move(request)));
+  plan.stored_names = stored_names;
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  return plan;
 }
 
 // The folder of a plan and the folders above it. They are made if missing, and removed again when
@@ -105,7 +164,15 @@ class ExportFolder {
   std::vector<std::filesystem::path> made_;
 };
 
-Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& file, bool force,
+// Returns the tensor as the store knows it.
+TensorInfo StoredTensor(const ExportPlan& plan, TensorInfo tensor) {
+  const auto stored = plan.stored_names.find(tensor.name);
+  if (stored != plan.stored_names.end()) tensor.name = stored->second;
+  return tensor;
+}
+
+Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportPlan& plan,
+                             const ExportFile& file, bool force,
                              const std::function<void(uint64_t)>& wrote) {
   VARVE_ASSIGN_OR_RETURN(OutputFile output, OutputFile::Create(file.path, force));
   TensorStream stream(reader, [&](std::span<const std::byte> bytes) {
@@ -114,7 +181,7 @@ Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportFile& f
   });
   for (const ExportPart& part : file.parts) {
     const auto* tensor = std::get_if<TensorInfo>(&part);
-    VARVE_RETURN_IF_ERROR(tensor != nullptr ? stream.Add(*tensor)
+    VARVE_RETURN_IF_ERROR(tensor != nullptr ? stream.Add(StoredTensor(plan, *tensor))
                                             : stream.AddText(std::get<std::string>(part)));
   }
   VARVE_RETURN_IF_ERROR(stream.Finish());
@@ -147,7 +214,8 @@ Status WriteAll(const Context& context, const CheckpointReader& reader, const Ex
   uint64_t total = plan.TotalBytes();
   std::vector<OutputFile> outputs;
   for (const ExportFile& file : plan.files) {
-    VARVE_ASSIGN_OR_RETURN(OutputFile output, WriteFile(reader, file, force, [&](uint64_t bytes) {
+    VARVE_ASSIGN_OR_RETURN(OutputFile output,
+                           WriteFile(reader, plan, file, force, [&](uint64_t bytes) {
                              done += bytes;
                              progress.Update(std::min(done, total), total);
                            }));
@@ -200,6 +268,10 @@ appear whole or not at all, in folders that are made if missing. --force also
 removes what an earlier export of that name has left: shards of another number,
 their index, or the one file.
 
+--map renames tensors: a line "from to" renames the tensor from, and tensors
+whose names start with from and a dot. --include and --exclude match the names
+in the store. Two tensors that would get one name are an error.
+
 infinitrain: OUT is the folder for model.ckpt, optimizer.ckpt and
 trainer_state.json, made if missing. llmc: OUT is a folder for model_STEP.bin
 and state_STEP_RANK.bin (made if it ends in a slash), or the name of the model
@@ -227,6 +299,9 @@ void AddExport(CLI::App& app, Context& context) {
   verb->add_option("--exclude", options->exclude, "No tensors that match; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
+  verb->add_option("--map", options->map,
+                   "A file of \"NAME NEW-NAME\" lines, for other names in OUT")
+      ->type_name("FILE");
   verb->add_option("--max-shard-size", options->max_shard_size,
                    "Cut into files of at most so many bytes of tensors: 5GB")
       ->type_name("BYTES");

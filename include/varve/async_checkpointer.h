@@ -177,7 +177,8 @@ class AsyncCheckpointer {
 
   // Starts a save. Threads of the checkpointer read the tensors after the call has returned. The
   // caller may change or destroy `state` then, but the memory of the tensors must stay valid and
-  // unchanged until AwaitStaged has returned. Returns false when the step is skipped (WhenBusy).
+  // unchanged until AwaitStaged has returned. The variables of items are read before the call
+  // returns. Returns false when the step is skipped (WhenBusy).
   //
   // kInvalidArgument names what is wrong with `state`. kUnavailable: not enough memory.
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or

@@ -10,6 +10,9 @@
 //     // register flag.name and flag.help; when it is met, call flag.set with its value
 //   }
 //   VARVE_RETURN_IF_ERROR(varve::ValidateFlags(flags));   // TrainerHooks::Start does that, too
+//
+// A parser that cannot be extended, such as gflags or getopt, runs after TakeCheckpointFlags, which
+// leaves it the other flags.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +63,14 @@ struct FlagSpec {
 };
 // Returns all flags, in the order of a help text. `flags` must outlive the result.
 std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
+
+// Reads the checkpoint flags of a command line and removes them from it: "--save FOLDER",
+// "--save=FOLDER", "--finetune". All other words stay, in their order, and `argv[*argc]` stays
+// null. Of a flag that is given twice, the last value counts. A word "--" ends the flags, and
+// stays. A value that begins with "--" must be given as "--save=--odd". A value of a flag of
+// another parser must not be the name of a checkpoint flag. kInvalidArgument names flag and value,
+// and nothing has changed then.
+Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags);
 
 // Checks that the flags fit each other. kInvalidArgument says in one sentence which do not, and
 // what to do.

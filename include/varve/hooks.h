@@ -15,6 +15,8 @@
 #include "varve/group_checkpointer.h"
 #include "varve/layouts.h"
 #include "varve/load.h"
+#include "varve/name_map.h"
 #include "varve/rank_group.h"
+#include "varve/state_item.h"
 #include "varve/trainer_hooks.h"
 #include "varve/training_state.h"

@@ -10,9 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,6 +19,7 @@
 
 #include "varve/checkpoint.h"
 #include "varve/device_tensor_source.h"
+#include "varve/name_map.h"
 #include "varve/training_state.h"
 
 namespace varve {
@@ -41,37 +39,6 @@ enum class Strictness {
 // kInvalidArgument: ParseStrictness gets another name.
 std::string_view StrictnessName(Strictness strictness);
 Result<Strictness> ParseStrictness(std::string_view name);
-
-// Turns the names of a checkpoint into those of the target. Rules are tried in the order in which
-// they were added, and the first that matches decides. A name that no rule matches stays as it is.
-// Thread rule: one thread at a time while rules are added. Then any thread may call Apply.
-class NameMap {
- public:
-  // Renames the name `from`, and names that start with `from` and a dot: "x_1" renames x_1 and
-  // x_1.weight, never x_10. kInvalidArgument: `from` or `to` is empty, or `from` has another `to`
-  // already.
-  Status AddPair(std::string_view from, std::string_view to);
-  // Renames names that an ECMAScript regular expression matches as a whole. $1, $2 ... in `to`
-  // stand for its groups. kInvalidArgument says what is wrong with the expression, or which group
-  // it does not have.
-  Status AddRegex(std::string_view pattern, std::string_view to);
-  // Adds the pairs of a text file: "from to" on a line, separated by white space. Empty lines and
-  // lines that start with '#' are skipped. Errors name file and line, and nothing is added then.
-  Status AddFile(const std::filesystem::path& path);
-
-  // Returns the name in the target of a name in the checkpoint.
-  std::string Apply(std::string_view name) const;
-  bool empty() const { return pairs_.empty() && regexes_.empty(); }
-
- private:
-  struct Pair {
-    std::string to;
-    size_t order;  // among all rules
-  };
-  struct Regex;
-  std::map<std::string, Pair, std::less<>> pairs_;     // by `from`
-  std::vector<std::shared_ptr<const Regex>> regexes_;  // in their order
-};
 
 // RNG states, some items, and tensors saved with ReplicaPolicy::kKeepPerRank belong to single
 // ranks. RankStates says what a load does with them when the topologies say that the number of
@@ -130,7 +97,7 @@ struct LoadReport {
   uint64_t stored_bytes = 0;            // bytes that the save of the checkpoint added to its store
   uint64_t num_tensors = 0;             // tensors of the target that were filled
   uint64_t bytes = 0;                   // bytes of these tensors. Tied tensors count once
-  std::vector<std::string> missing;     // see Strictness
+  std::vector<std::string> missing;     // see Strictness. An item is named "item NAME"
   std::vector<std::string> unexpected;  // see Strictness. Names of the checkpoint, after `rename`
   std::vector<std::string> converted;   // "name: BF16 to F32"
   std::vector<std::string> made;        // weights made from masters, and masters from weights
@@ -141,6 +108,11 @@ struct LoadReport {
 // Loads the checkpoint of `reader` into the memory of `into->tensors`. Replaces `into->items`, and
 // `into->trainer` if the checkpoint has trainer progress, as the options say. Topology, metrics and
 // tags of `into` stay.
+//
+// An item of `into` that stands for a variable stays, and its variable is filled from the item of
+// the same name and rank. `strictness` says what happens when the checkpoint lacks that item. The
+// other items of `into` become those of the checkpoint, except items of other ranks that have the
+// name of a variable of this rank.
 //
 // If the checkpoint lacks a weight and has its master, the weight is made by rounding the master.
 // If it lacks a master and has its weight, the master is made by widening the weight. Tied tensors
@@ -154,8 +126,8 @@ struct LoadReport {
 //
 // kInvalidArgument names the step and lists every mismatch, each on a line. Nothing has changed
 // then. After any other error the contents of the tensors are unspecified, and the other fields of
-// `into` have not changed. kCorruption: stored bytes are damaged. kNotFound: the step was dropped
-// meanwhile.
+// `into` have not changed. If memory runs out while items are filled, variables may have changed.
+// kCorruption: stored bytes are damaged. kNotFound: the step was dropped meanwhile.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

@@ -64,8 +64,10 @@ class TrainerHooks {
   // Checks the flags, and loads if --load is given. With --save, it also checks the free space,
   // takes the memory for staging, and catches SIGTERM and SIGUSR1 until Finish. Such a signal
   // causes a save and a stop at the next step boundary. Every mistake that can be found before the
-  // first step is an error here, which says what to do. A load fills the tensors of `state`. Their
-  // memory must stay where it is while the hooks live.
+  // first step is an error here, which says what to do. A load fills the tensors of `state` and the
+  // variables of its items. Their memory must stay where it is while the hooks live. The state of
+  // the optimizer must exist before this call: a load fills only what `state` lists. A trainer
+  // whose optimizer makes its state in the first step must make it before Start.
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
@@ -83,11 +85,20 @@ class TrainerHooks {
   // not committed, and the next AfterStep returns kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
-  // Call it after each optimizer step, with all of `state` up to date. `state.trainer.global_step`
-  // is the step. AfterStep starts a save when one is due: every --save-interval steps, at the last
-  // step, and when the training is about to stop. Returns true when the trainer must stop. All
-  // saves are durable then. kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are
-  // at different steps. Other errors are those of a failed save.
+  // Says whether AfterStep of this step will save, so that a trainer gathers what only a save
+  // needs. Call it between AfterStep of the step before and AfterStep of this step, with the same
+  // `is_last`. The answer binds AfterStep: a signal that comes in between takes effect one step
+  // later. There are two exceptions. AfterStep with `is_last` always saves. With WhenBusy::kSkip a
+  // save may be skipped. Errors as AfterStep.
+  virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
+
+  // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
+  // to date. `state.trainer.global_step` is the step. AfterStep starts a save when one is due:
+  // every
+  // --save-interval steps, at the last step, and when the training is about to stop. Returns true
+  // when the trainer must stop. All saves are durable then. kFailedPrecondition:
+  // BeforeOptimizerStep was not called, or ranks are at different steps. Other errors are those of
+  // a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // kPreemptedExitCode if a signal stopped the training before its last step. Otherwise 0.

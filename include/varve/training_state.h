@@ -9,6 +9,7 @@
 //                             .derived_from = "master.wte"}, wte});
 //   state.tensors.push_back({{.name = "exp_avg.wte", .shape = {V, C},
 //                             .role = varve::TensorRole::kOptimizer}, exp_avg});
+//   state.items.push_back(varve::ItemOf("loader", &loader_position));
 //   state.trainer.global_step = step;
 //
 // Name optimizer state by its parameter, never by an index, so that the order of parameters may
@@ -18,8 +19,6 @@
 // Thread rule: all types are plain values. One thread at a time uses an object.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +26,7 @@
 
 #include "varve/device_tensor_source.h"
 #include "varve/shard_layout.h"
+#include "varve/state_item.h"
 #include "varve/tensor.h"
 #include "varve/trainer_progress.h"
 
@@ -47,13 +47,6 @@ struct StateTensor : TensorSpec {
   // The device in whose memory `data` lies (varve/cuda.h). A tensor on a device must be dense.
   int device = kHost;
   std::vector<int64_t> strides{};  // in elements. Empty = dense row-major
-};
-
-// Opaque bytes, up to 64 MiB, such as the state of a data loader or a pickled object.
-struct StateItem {
-  std::string name;
-  std::optional<uint32_t> rank;  // the rank that it belongs to. Unset: the whole job
-  std::vector<std::byte> value;
 };
 
 // Two tensors are tied when their data pointers, dtypes, shapes, strides, layouts and devices are

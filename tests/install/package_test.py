@@ -56,6 +56,7 @@ class PackageTest(unittest.TestCase):
         files = self.unpack("libvarve-dev")
         for file in (
             "include/varve/varve.h",
+            "lib/libvarve_c.so",
             "lib/libvarve_hooks.a",
             "lib/libvarve_store.a",
             "lib/pkgconfig/varve.pc",

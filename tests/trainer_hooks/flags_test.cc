@@ -120,6 +120,94 @@ TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
   EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument, "at most 1e9"));
 }
 
+// The words of a command line, as main gets them.
+class CommandLine {
+ public:
+  explicit CommandLine(std::vector<std::string> words) : words_(std::move(words)) {
+    for (std::string& word : words_) argv_.push_back(word.data());
+    argc_ = static_cast<int>(argv_.size());
+    argv_.push_back(nullptr);
+  }
+  Status Take(CheckpointFlags* flags) { return TakeCheckpointFlags(&argc_, argv_.data(), flags); }
+  // The words that are left, up to the null.
+  std::vector<std::string> Left() const {
+    EXPECT_EQ(argv_[static_cast<size_t>(argc_)], nullptr);
+    return {argv_.begin(), argv_.begin() + argc_};
+  }
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<char*> argv_;
+  int argc_ = 0;
+};
+
+TEST(TakeCheckpointFlagsTest, TakesItsOwnAndLeavesTheOthersInTheirOrder) {
+  CommandLine line({"--save", "-v", "--save", "a", "--batch", "8", "--save-interval=5", "file",
+                    "--finetune", "--saved", "--save=b=c", "--keep-best", "loss", "-"});
+  CheckpointFlags f;
+  VARVE_ASSERT_OK(line.Take(&f));
+  EXPECT_THAT(line.Left(), ::testing::ElementsAre("--save", "-v", "--batch", "8", "file", "--saved",
+                                                  "-"));  // the first is the program
+  EXPECT_EQ(f.save, "b=c");
+  EXPECT_EQ(f.save_interval, 5u);
+  EXPECT_TRUE(f.finetune);
+  EXPECT_EQ(f.keep_best->metric, "loss");
+  EXPECT_EQ(f.run, "main");
+}
+
+TEST(TakeCheckpointFlagsTest, WordsAfterTwoDashesStay) {
+  CommandLine line({"train", "--run", "r", "--", "--run", "s", "--"});
+  CheckpointFlags f;
+  VARVE_ASSERT_OK(line.Take(&f));
+  EXPECT_THAT(line.Left(), ::testing::ElementsAre("train", "--", "--run", "s", "--"));
+  EXPECT_EQ(f.run, "r");
+}
+
+TEST(TakeCheckpointFlagsTest, NothingChangesWhenAFlagIsWrong) {
+  for (const auto& [words, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--save-interval", "x"}, "--save-interval wants a whole number, not \"x\""},
+           {{"--save-interval", "-1"}, "not \"-1\""},
+           {{"--save"}, "--save is the last word, expected FOLDER after it"},
+           {{"--save="}, "--save wants a FOLDER, not \"\""},
+           {{"--save", "--load"}, "--save is followed by \"--load\", expected FOLDER"},
+           {{"--save", "--"}, "write --save=VALUE"},
+           {{"--finetune=yes"}, "--finetune wants no value, not \"yes\""},
+           {{"--finetune="}, "--finetune wants no value"}}) {
+    std::vector<std::string> all = {"train", "--run", "r"};
+    all.insert(all.end(), words.begin(), words.end());
+    CommandLine line(all);
+    CheckpointFlags f{.load = "before"};
+    EXPECT_THAT(line.Take(&f), FailsWith(StatusCode::kInvalidArgument, text));
+    EXPECT_EQ(line.Left(), all);
+    EXPECT_EQ(f.run, "main");
+    EXPECT_EQ(f.load, "before");
+  }
+}
+
+TEST(TakeCheckpointFlagsTest, AValueMayBeginWithDashesAfterAnEqualsSign) {
+  CommandLine line({"train", "--run=--r"});
+  CheckpointFlags f;
+  VARVE_ASSERT_OK(line.Take(&f));
+  EXPECT_EQ(f.run, "--r");
+}
+
+TEST(TakeCheckpointFlagsTest, NoWordsAndNoPointersAreNoCrash) {
+  CheckpointFlags f;
+  CommandLine none({});
+  VARVE_ASSERT_OK(none.Take(&f));
+  EXPECT_THAT(none.Left(), ::testing::IsEmpty());
+  int argc = 2;
+  char word[] = "train";
+  char* argv[] = {word, nullptr, nullptr};
+  EXPECT_THAT(TakeCheckpointFlags(&argc, argv, &f),
+              FailsWith(StatusCode::kInvalidArgument, "a null before argc"));
+  EXPECT_FALSE(TakeCheckpointFlags(nullptr, argv, &f).ok());
+  EXPECT_FALSE(TakeCheckpointFlags(&argc, nullptr, &f).ok());
+  EXPECT_FALSE(TakeCheckpointFlags(&argc, argv, nullptr).ok());
+  argc = -1;
+  EXPECT_FALSE(TakeCheckpointFlags(&argc, argv, &f).ok());
+}
+
 TEST(FlagsTest, RetentionExemptsBestTaggedAndEveryNth) {
   CheckpointFlags f;
   EXPECT_FALSE(RetentionOf(f).has_value());

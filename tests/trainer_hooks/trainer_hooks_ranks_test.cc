@@ -350,5 +350,32 @@ TEST_F(TrainerHooksRanksTest, TrainsWithoutSaving) {
   ExpectEndings(TrainRanks(2, CheckpointFlags{}, 3), StopReason::kLastStep, 3);
 }
 
+TEST_F(TrainerHooksRanksTest, WillSaveIsOneAnswerOnAllRanks) {
+  auto groups = ThreadRanks(3, std::chrono::seconds(60));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      ToyRank toy(3, rank);
+      HooksOptions options;
+      options.ranks = groups[static_cast<size_t>(rank)].get();
+      options.log = [](const std::string&) {};
+      const auto hooks = TrainerHooks::Start(Saving(2), &toy.state(), options).value();
+      std::vector<bool> said;
+      for (int64_t step = 1; step <= 5; ++step) {
+        VARVE_ASSERT_OK(hooks->BeforeOptimizerStep());
+        toy.Step();
+        said.push_back(hooks->WillSave(step, step == 5).value());
+        EXPECT_EQ(hooks->AfterStep(toy.state(), step == 5).value(), step == 5);
+      }
+      EXPECT_THAT(said, ElementsAre(false, true, false, true, true));
+      EXPECT_THAT(hooks->WillSave(rank == 1 ? 7 : 6),
+                  FailsWith(StatusCode::kFailedPrecondition, "global_step is 6 on one rank and 7"));
+      VARVE_EXPECT_OK(hooks->Finish());
+    });
+  }
+  threads.clear();
+  EXPECT_THAT(Steps(), ElementsAre(2, 4, 5));
+}
+
 }  // namespace
 }  // namespace varve::internal::testing

@@ -273,6 +273,83 @@ TEST_F(TrainerHooksTest, ASignalEndsTheTrainingWithASave) {
   }
 }
 
+TEST_F(TrainerHooksTest, WillSaveSaysWhatAfterStepDoes) {
+  store_.reset();
+  ToyTrainer trainer;
+  CheckpointFlags flags = Saving(3);
+  flags.exit_interval = 8;
+  const auto hooks = TrainerHooks::Start(flags, &trainer.training_state()).value();
+  std::vector<int64_t> said;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const bool early = hooks->WillSave(step).value();
+    VARVE_ASSERT_OK(hooks->BeforeOptimizerStep());
+    trainer.Step();
+    EXPECT_EQ(hooks->WillSave(step).value(), early) << "asking does not change it";
+    if (early) said.push_back(step);
+    trainer.training_state().trainer.global_step = step;
+    if (hooks->AfterStep(trainer.training_state(), false).value()) break;
+    EXPECT_FALSE(hooks->WillSave(step).value()) << "it is saved";
+  }
+  EXPECT_EQ(hooks->stop_reason(), StopReason::kExitInterval);
+  VARVE_ASSERT_OK(hooks->Finish());
+  EXPECT_THAT(said, ElementsAre(3, 6, 8));
+  EXPECT_THAT(Steps(), ElementsAre(3, 6, 8));
+}
+
+TEST_F(TrainerHooksTest, ASignalAfterWillSaveTakesEffectAtTheNextStep) {
+  store_.reset();
+  ToyTrainer trainer;
+  TrainingState& state = trainer.training_state();
+  const auto hooks = TrainerHooks::Start(Saving(100), &state).value();
+  EXPECT_FALSE(hooks->WillSave(1).value());
+  std::raise(SIGTERM);
+  state.trainer.global_step = 1;
+  EXPECT_FALSE(hooks->AfterStep(state, false).value());
+  VARVE_ASSERT_OK(hooks->BeforeOptimizerStep());
+  EXPECT_TRUE(hooks->WillSave(2).value());
+  state.trainer.global_step = 2;
+  EXPECT_TRUE(hooks->AfterStep(state, false).value());
+  EXPECT_EQ(hooks->stop_reason(), StopReason::kSignal);
+  VARVE_ASSERT_OK(hooks->Finish());
+  EXPECT_THAT(Steps(), ElementsAre(2));
+}
+
+TEST_F(TrainerHooksTest, WillSaveKnowsTheLastStepAndThatNothingIsSaved) {
+  store_.reset();
+  ToyTrainer trainer;
+  TrainingState& state = trainer.training_state();
+  {
+    const auto hooks = TrainerHooks::Start(Saving(100), &state).value();
+    EXPECT_TRUE(hooks->WillSave(1, /*is_last=*/true).value());
+    EXPECT_FALSE(hooks->WillSave(1).value());
+    // Whatever was said, the last step is saved.
+    state.trainer.global_step = 1;
+    EXPECT_TRUE(hooks->AfterStep(state, true).value());
+    EXPECT_THAT(hooks->WillSave(-1), FailsWith(StatusCode::kInvalidArgument, "global_step is -1"));
+    VARVE_ASSERT_OK(hooks->Finish());
+  }
+  EXPECT_THAT(Steps(), ElementsAre(1));
+  const auto hooks = TrainerHooks::Start({}, &state).value();
+  EXPECT_FALSE(hooks->WillSave(2, /*is_last=*/true).value());
+}
+
+TEST_F(TrainerHooksTest, VariablesOfItemsAreFilledAtTheStartAndReadWhenASaveIsDue) {
+  ToyTrainer first;
+  int64_t seen = 0;
+  first.training_state().items = {ItemOf("seen", &seen)};
+  VARVE_ASSERT_OK(Train(Saving(5), 12, &first, [&](int64_t step) { seen = 100 + step; }));
+  ToyTrainer second;
+  int64_t restored = 0;
+  second.training_state().items = {ItemOf("seen", &restored)};
+  CheckpointFlags flags = Resuming(5);
+  flags.ckpt_step = "10";
+  VARVE_ASSERT_OK(Train(flags, 11, &second, [&](int64_t step) {
+    if (step == 11) {
+      EXPECT_EQ(restored, 110);
+    }
+  }));
+}
+
 TEST_F(TrainerHooksTest, LoadsFromAnotherStore) {
   ToyTrainer first;
   VARVE_ASSERT_OK(Train(Saving(10), 20, &first));

@@ -16,6 +16,7 @@
 #include "trainer_hooks/group/replicas.h"
 #include "trainer_hooks/group/verdict.h"
 #include "trainer_hooks/save/make_checkpointer.h"
+#include "trainer_hooks/state/item_variables.h"
 #include "trainer_hooks/state/validate_state.h"
 #include "varve/group.h"
 #include "varve/step.h"
@@ -61,7 +62,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   Status Prewarm(const TrainingState& state) override {
     VARVE_RETURN_IF_ERROR(Settle());
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state, devices_.get())));
-    return PlanAndPrewarm(state).status();
+    return PlanAndPrewarm(state, /*reads_variables=*/false).status();
   }
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override {
@@ -85,7 +86,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     // Of replicas, too, which another rank may save.
     if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
-    VARVE_ASSIGN_OR_RETURN(auto part, PlanAndPrewarm(state));
+    VARVE_ASSIGN_OR_RETURN(auto part, PlanAndPrewarm(state, /*reads_variables=*/true));
     verdict_->Expect();
     notes_.stall_seconds = SecondsSince(start);
     const Status own = own_->BeginSaveOf(step, std::move(part), options);
@@ -168,9 +169,11 @@ class GroupCheckpointer : public AsyncCheckpointer {
   bool IsFirst() const { return ranks_->rank() == 0; }
 
   // What this rank saves of a state, copied. All memory that a save of it needs is there.
-  Result<std::shared_ptr<const SaveState>> PlanAndPrewarm(const TrainingState& state) {
+  Result<std::shared_ptr<const SaveState>> PlanAndPrewarm(const TrainingState& state,
+                                                          bool reads_variables) {
     VARVE_ASSIGN_OR_RETURN(TrainingState part, replicas_.Plan(state));
     Status ready = own_->Wait();
+    if (ready.ok() && reads_variables) ready = ReadVariables(&part.items);
     if (ready.ok()) ready = ValidateState(part, devices_.get());
     std::shared_ptr<const SaveState> copy;
     if (ready.ok()) {

@@ -18,6 +18,7 @@
 #include "trainer_hooks/load/load_plan.h"
 #include "trainer_hooks/load/rank_states.h"
 #include "trainer_hooks/state/item_name.h"
+#include "trainer_hooks/state/item_variables.h"
 #include "trainer_hooks/state/validate_state.h"
 
 namespace varve::internal {
@@ -31,23 +32,41 @@ std::string NameOf(const CheckpointReader& reader) {
 // Everything that is not a tensor.
 struct Rest {
   std::optional<TrainerProgress> trainer;
-  std::vector<StateItem> items;
+  ItemPlan items;
 };
 
+// Adds to the plan what it says about items of the target that stand for variables.
+void NoteItems(const ItemPlan& items, bool may_be_dropped, Strictness strictness, LoadPlan* plan) {
+  plan->faults.insert(plan->faults.end(), items.faults.begin(), items.faults.end());
+  for (const StateItem& item : items.missing) {
+    if (may_be_dropped && item.rank.has_value()) continue;
+    if (strictness == Strictness::kIgnoreAll) {
+      plan->report.missing.push_back(ItemText(item));
+    } else {
+      plan->faults.push_back(ItemText(item) + ": missing in the checkpoint");
+    }
+  }
+}
+
 Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
-                      const std::optional<Topology>& topology, const LoadOptions& options,
-                      std::vector<std::string>* dropped) {
+                      const LoadOptions& options, const TrainingState& into, LoadPlan* plan) {
   Rest rest;
   VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgress());
   VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
+  std::vector<StateItem> items;
   for (const std::string& stored : names) {
     ItemName item = DecodeItemName(stored);
     VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
-    rest.items.push_back({std::move(item.name), item.rank, std::move(value)});
+    items.push_back({std::move(item.name), item.rank, std::move(value)});
   }
   TrainerProgress none;
-  VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, topology, options.rank_states,
-                                      rest.trainer ? &*rest.trainer : &none, &rest.items, dropped));
+  VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, into.topology, options.rank_states,
+                                      rest.trainer ? &*rest.trainer : &none, &items,
+                                      &plan->report.dropped));
+  rest.items = PlanItems(into.items, std::move(items));
+  const bool may_be_dropped =
+      options.rank_states == RankStates::kDrop && AreOtherRanks(saved_by, into.topology);
+  NoteItems(rest.items, may_be_dropped, options.strictness, plan);
   return rest;
 }
 
@@ -56,7 +75,7 @@ void Replace(Rest rest, const LoadOptions& options, TrainingState* into) {
     if (!options.lr_scheduler) rest.trainer->lr_scheduler = std::move(into->trainer.lr_scheduler);
     into->trainer = *std::move(rest.trainer);
   }
-  into->items = std::move(rest.items);
+  into->items = FillVariables(std::move(rest.items));
 }
 
 // Checks that a tensor on a device lies where the state says.
@@ -120,15 +139,12 @@ Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& optio
   }
   VARVE_RETURN_IF_ERROR(CheckTies(reader, &plan));
   const CheckpointId& id = reader.info().id;
+  Result<Rest> rest = Rest();
+  if (options.trainer_state) rest = ReadRest(reader, saved_by, options, *into, &plan);
   if (!plan.faults.empty()) return AllFaults(id, plan.faults);
-  Rest rest;
-  if (options.trainer_state) {
-    Result<Rest> found = ReadRest(reader, saved_by, into->topology, options, &plan.report.dropped);
-    if (!found.ok()) return found.status().WithContext(step);
-    rest = *std::move(found);
-  }
+  if (!rest.ok()) return rest.status().WithContext(step);
   VARVE_RETURN_IF_ERROR(FillTargets(reader, plan, read, options.devices.get()));
-  if (options.trainer_state) Replace(std::move(rest), options, into);
+  if (options.trainer_state) Replace(*std::move(rest), options, into);
   LoadReport report = std::move(plan.report);
   report.id = id;
   report.stored_bytes = reader.info().stored_bytes;

@@ -27,10 +27,6 @@ std::string ToText(const Topology& t) {
          ", order " + t.rank_order;
 }
 
-bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<Topology>& target) {
-  return stored && target && stored->world_size != target->world_size;
-}
-
 // The error about a state that belongs to no rank in particular.
 Status Ownerless(const Topology& stored, const Topology& target, const std::string& names) {
   return Status::InvalidArgument(
@@ -60,6 +56,10 @@ uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank) {
 }  // namespace varve
 
 namespace varve::internal {
+
+bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<Topology>& target) {
+  return stored && target && stored->world_size != target->world_size;
+}
 
 Status CompareTopologies(const std::optional<Topology>& stored,
                          const std::optional<Topology>& target, const LoadOptions& options) {

@@ -12,6 +12,9 @@
 
 namespace varve::internal {
 
+// True when both are known and have different numbers of ranks.
+bool AreOtherRanks(const std::optional<Topology>& stored, const std::optional<Topology>& target);
+
 // kInvalidArgument names both topologies when they differ and must not. An unset topology is
 // unknown, and fits.
 Status CompareTopologies(const std::optional<Topology>& stored,

@@ -22,6 +22,7 @@
 #include "base/guarded.h"
 #include "base/low_priority.h"
 #include "trainer_hooks/save/async_checkpointer_impl.h"
+#include "trainer_hooks/state/item_variables.h"
 #include "trainer_hooks/state/validate_state.h"
 #include "varve/group.h"
 #include "varve/step.h"
@@ -162,8 +163,10 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
     return false;
   }
   std::shared_ptr<const SaveState> copy;
-  VARVE_RETURN_IF_ERROR(Guarded(step, [&] {
-    copy = MakeSaveState(state);
+  VARVE_RETURN_IF_ERROR(Guarded(step, [&]() -> Status {
+    TrainingState read = state;
+    VARVE_RETURN_IF_ERROR(ReadVariables(&read.items));
+    copy = MakeSaveState(std::move(read));
     return Status::Ok();
   }));
   VARVE_RETURN_IF_ERROR(BeginSaveOf(step, std::move(copy), options));

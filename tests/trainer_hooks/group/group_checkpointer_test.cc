@@ -112,6 +112,33 @@ TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
   });
 }
 
+TEST_F(GroupCheckpointerTest, EachRankFillsItsVariables) {
+  const auto describe = [](int rank, uint64_t step, int64_t* job, int64_t* own) {
+    TestTrainer trainer = RankAt(2, rank, step);
+    trainer.state.items = {ItemOf("job", job), ItemOf("own", own, static_cast<uint32_t>(rank))};
+    if (rank != 0) trainer.state.items.erase(trainer.state.items.begin());
+    return trainer;
+  };
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    int64_t job = 5, own = 10 + rank;
+    const TestTrainer trainer = describe(rank, 1, &job, &own);
+    VARVE_ASSERT_OK(checkpointer->BeginSave(1, trainer.state).status());
+    job = own = 0;
+    VARVE_ASSERT_OK(checkpointer->Wait());
+  });
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    int64_t job = 0, own = 0;
+    TestTrainer into = describe(rank, 77, &job, &own);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
+    EXPECT_EQ(job, rank == 0 ? 5 : 0);
+    EXPECT_EQ(own, 10 + rank);
+    // The next save takes no bytes of the other rank.
+    for (const StateItem& item : into.state.items) {
+      EXPECT_TRUE(item.variable != nullptr || item.name == "job") << item.name;
+    }
+  });
+}
+
 // The members of all others are out of the way while a rank loads what one member has. Rank 0's has
 // the topology and the trainer's progress.
 TEST_F(GroupCheckpointerTest, ALoadOpensOnlyTheMembersThatHaveWhatItLoads) {

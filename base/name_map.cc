@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "varve/name_map.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "base/util.h"
-#include "varve/load.h"
 
 namespace varve {
 using namespace internal;
@@ -94,26 +96,40 @@ Status NameMap::AddFile(const std::filesystem::path& path) {
 
 // In a pair, only the name and its dotted prefixes can be the `from`. So only a few are looked up,
 // however many pairs there are.
-std::string NameMap::Apply(std::string_view name) const {
-  const Pair* pair = nullptr;
-  size_t matched = 0;
+const NameMap::Rule* NameMap::FindPair(std::string_view name) const {
+  const Rule* found = nullptr;
   for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
     const auto it = pairs_.find(name.substr(0, end));
-    if (it != pairs_.end() && (pair == nullptr || it->second.order < pair->order)) {
-      pair = &it->second;
-      matched = it->first.size();
-    }
-    if (end == std::string_view::npos) break;
+    const bool is_first =
+        it != pairs_.end() && (found == nullptr || it->second.order < found->second.order);
+    if (is_first) found = &*it;
+    if (end == std::string_view::npos) return found;
   }
+}
+
+std::string NameMap::Apply(std::string_view name) const {
+  const Rule* pair = FindPair(name);
   std::match_results<std::string_view::const_iterator> groups;
   for (const auto& regex : regexes_) {
-    if (pair != nullptr && pair->order < regex->order) break;
+    if (pair != nullptr && pair->second.order < regex->order) break;
     if (std::regex_match(name.begin(), name.end(), groups, regex->pattern)) {
       return groups.format(regex->to);
     }
   }
   if (pair == nullptr) return std::string(name);
-  return pair->to + std::string(name.substr(matched));
+  return pair->second.to + std::string(name.substr(pair->first.size()));
+}
+
+std::vector<std::string> NameMap::PairsWithoutUse(std::span<const std::string> names) const {
+  std::set<const Rule*> used;
+  for (const std::string& name : names) used.insert(FindPair(name));
+  std::map<size_t, std::string> without;  // by order
+  for (const Rule& pair : pairs_) {
+    if (!used.contains(&pair)) without.emplace(pair.second.order, pair.first);
+  }
+  std::vector<std::string> in_order;
+  for (auto& [order, from] : without) in_order.push_back(std::move(from));
+  return in_order;
 }
 
 }  // namespace varve

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "varve/name_map.h"
+
 #include <fstream>
 
 #include "tests/store/store_fixture.h"
-#include "varve/load.h"
 
 namespace varve::internal {
 
@@ -84,6 +85,15 @@ TEST(NameMapTest, RefusesWrongExpressions) {
               FailsWith(StatusCode::kInvalidArgument,
                         "the expression \"(a)\" has 1 groups, \"$2\" names $2"));
   EXPECT_TRUE(map.empty());
+}
+
+TEST(NameMapTest, PairsThatMatchNoNameAreListedInTheirOrder) {
+  NameMap map;
+  for (const char* from : {"z", "x.1", "b", "a", "x"}) VARVE_ASSERT_OK(map.AddPair(from, "new"));
+  const std::vector<std::string> names = {"a.weight", "x.1.w", "x.2", "bc"};
+  EXPECT_THAT(map.PairsWithoutUse(names), ::testing::ElementsAre("z", "b"));
+  EXPECT_THAT(map.PairsWithoutUse({}), ::testing::ElementsAre("z", "x.1", "b", "a", "x"));
+  EXPECT_THAT(NameMap().PairsWithoutUse(names), ::testing::IsEmpty());
 }
 
 class NameMapFileTest : public ::testing::Test {

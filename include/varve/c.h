@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve for C, and for languages that call C. The library is libvarve_c. This header is C99 and
+// C++, and needs no other header of varve. docs/c.md shows how to use it, and examples/c/loop.c is
+// a whole trainer.
+//
+//   varve_store* kept = NULL;
+//   varve_reader* reader = NULL;
+//   float row[4];
+//   int failed = varve_store_open("ckpt", VARVE_OPEN_READ, NULL, &kept) != VARVE_OK ||
+//                varve_reader_open(kept, "latest", &reader) != VARVE_OK ||
+//                varve_reader_read(reader, "bias", row, sizeof(row)) != VARVE_OK;
+//   if (failed) fprintf(stderr, "%s\n", varve_last_error());
+//   varve_reader_close(reader);
+//   varve_store_close(kept);
+//
+// Errors. Every function that can fail returns a varve_status. varve_last_error says what happened,
+// where, and what to do. No exception and no abort leaves a function. After an error, the values
+// that a function gives through pointers are zero or null, unless it says otherwise.
+//
+// Handles. varve_store*, varve_reader* and so on are names of objects, not addresses that can be
+// read. NULL, a handle that was closed, and a handle of another kind give an error, at any time.
+// Each handle is closed by its own function. To close NULL does nothing. A store stays open, with
+// its lock, until the store and all readers, writers and lists of it are closed.
+//
+// Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
+// also where a function fills the struct. Later versions of varve add fields at the end and nowhere
+// else. A program that was compiled with an older header goes on working, and a program that sets a
+// field that an older library does not know gets an error. Zero in a field of
+// options means its default:
+//
+//   varve_tensor wte = {sizeof(varve_tensor)};
+//   wte.name = "wte";
+//   wte.dtype = VARVE_F32;
+//
+// Strings are UTF-8 and end with a zero byte. A string that a function gives belongs to varve. The
+// function says how long it lives. A string that the caller gives may go when the function returns.
+//
+// Thread rule: any thread may call any function. Stores, readers and lists serve many threads at a
+// time. Writers, states, flags and hooks serve one call at a time. Another call meanwhile gets
+// VARVE_FAILED_PRECONDITION.
+#ifndef VARVE_C_H_
+#define VARVE_C_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define VARVE_API __attribute__((visibility("default")))
+#define VARVE_CHECKED __attribute__((visibility("default"), warn_unused_result))
+#else
+#define VARVE_API
+#define VARVE_CHECKED
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Status -------------------------------------------------------------------------------------
+
+// The numbers are never changed. Later versions may add some.
+typedef int32_t varve_status;
+enum {
+  VARVE_OK = 0,
+  VARVE_NOT_FOUND = 1,         // no such store, run, step, tensor, item, metric or tag
+  VARVE_ALREADY_EXISTS = 2,    // the step or the store is there already
+  VARVE_INVALID_ARGUMENT = 3,  // the call breaks a stated rule, and nothing was changed
+  VARVE_CORRUPTION = 4,        // stored bytes are not what was written
+  VARVE_IO_ERROR = 5,          // the file system failed
+  VARVE_LOCKED = 6,            // another process or another handle has the store open for writing
+  VARVE_UNAVAILABLE = 7,       // memory, a thread or a device is not available
+  VARVE_FAILED_PRECONDITION = 8,  // the state of the object does not allow the call
+  VARVE_ABORTED = 9               // the operation was given up
+};
+
+// Returns the message of the last call on this thread that failed, "not found: ...". Empty: no call
+// has failed. The text belongs to the thread. It is valid until the next call on the same thread
+// that fails.
+VARVE_API const char* varve_last_error(void);
+// Returns the name of a status, "not found". The text stays valid.
+VARVE_API const char* varve_status_name(varve_status status);
+// Returns the version of the library, "0.1.0". The text stays valid.
+VARVE_API const char* varve_version(void);
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+// Element types, as in safetensors. The numbers are never changed.
+enum {
+  VARVE_BOOL = 0,
+  VARVE_U8 = 1,
+  VARVE_I8 = 2,
+  VARVE_U16 = 3,
+  VARVE_I16 = 4,
+  VARVE_U32 = 5,
+  VARVE_I32 = 6,
+  VARVE_U64 = 7,
+  VARVE_I64 = 8,
+  VARVE_BF16 = 9,
+  VARVE_F16 = 10,
+  VARVE_F32 = 11,
+  VARVE_F64 = 12,
+  VARVE_F8_E4M3 = 13,
+  VARVE_F8_E5M2 = 14,
+  VARVE_F8_E8M0 = 15,
+  VARVE_F4 = 16,
+  VARVE_F6_E2M3 = 17,
+  VARVE_F6_E3M2 = 18,
+  VARVE_C64 = 19
+};
+// Returns the bits of one element. 0: `dtype` is no element type.
+VARVE_API uint32_t varve_dtype_bits(uint32_t dtype);
+// Returns the name of an element type, "F32", or "?". The text stays valid.
+VARVE_API const char* varve_dtype_name(uint32_t dtype);
+
+// What the trainer uses a tensor for. The numbers are never changed.
+enum { VARVE_OTHER = 0, VARVE_PARAMETER = 1, VARVE_BUFFER = 2, VARVE_OPTIMIZER = 3 };
+
+// A tensor in the caller's memory. A writer only reads `data`. Hooks also fill it.
+typedef struct varve_tensor {
+  size_t struct_size;
+  const char* name;
+  uint32_t dtype;            // VARVE_F32 ...
+  uint32_t role;             // VARVE_PARAMETER ...
+  size_t num_axes;           // 0: one element
+  const int64_t* shape;      // the length of each axis
+  const int64_t* strides;    // in elements, one for each axis. NULL: dense, row-major
+  void* data;                // the first element
+  const char* derived_from;  // the name of the FP32 master of this 16-bit tensor. NULL: it has none
+} varve_tensor;
+
+// A stored tensor. The pointers are valid until the reader is closed.
+typedef struct varve_tensor_info {
+  size_t struct_size;
+  const char* name;
+  uint32_t dtype;
+  uint32_t role;
+  size_t num_axes;
+  const int64_t* shape;
+  const char* derived_from;  // NULL: it has no master
+  const char* alias_of;      // a tensor that shared its memory. NULL: none
+  uint64_t num_bytes;        // of the dense tensor, as varve_reader_read gives it
+} varve_tensor_info;
+
+// ---- Stores -------------------------------------------------------------------------------------
+
+typedef struct varve_store varve_store;
+
+enum {
+  VARVE_OPEN_READ = 0,    // also while another process writes
+  VARVE_OPEN_WRITE = 1,   // for reading and writing
+  VARVE_OPEN_CREATE = 2,  // as VARVE_OPEN_WRITE, and makes the store if there is none
+  VARVE_CREATE_NEW = 3    // makes the store. VARVE_ALREADY_EXISTS if there is one
+};
+// How much work the encoder does. All are lossless.
+enum {
+  VARVE_COMPRESSION_AUTO = 0,
+  VARVE_COMPRESSION_NONE = 1,
+  VARVE_COMPRESSION_FAST = 2,
+  VARVE_COMPRESSION_MAX = 3
+};
+
+typedef struct varve_store_options {
+  size_t struct_size;
+  uint32_t compression;  // VARVE_COMPRESSION_AUTO ...
+  uint32_t num_threads;  // worker threads of a save, a read and a check. 0: one for each core
+  uint64_t pipeline_budget_bytes;  // memory for chunks that are encoded. 0: 256 MiB
+} varve_store_options;
+
+// Opens the store in a folder. `options` may be NULL.
+VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
+                                            const varve_store_options* options,
+                                            varve_store** store);
+VARVE_API void varve_store_close(varve_store* store);
+
+// Metrics and tags of committed steps. A metric or a tag that is there already is replaced or
+// moves. The change is durable on return.
+VARVE_CHECKED varve_status varve_store_set_metric(varve_store* store, const char* run,
+                                                  uint64_t step, const char* name, double value);
+VARVE_CHECKED varve_status varve_store_set_tag(varve_store* store, const char* run, uint64_t step,
+                                               const char* tag);
+VARVE_CHECKED varve_status varve_store_remove_tag(varve_store* store, const char* run,
+                                                  const char* tag);
+
+// What a reclaim did.
+typedef struct varve_reclaim_report {
+  size_t struct_size;
+  uint64_t freed_bytes;      // of dead chunks that were removed from the disk
+  uint64_t rewritten_bytes;  // of live chunks that were copied out of files with dead ones
+  uint64_t pending_bytes;    // of dead chunks that are still on disk
+  uint64_t disk_bytes_before;
+  uint64_t disk_bytes_after;
+} varve_reclaim_report;
+
+// Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are
+// missing, and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`,
+// which may be NULL, says what that did. Warnings about damaged records are printed to standard
+// error.
+VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
+                                            const uint64_t* steps, size_t num_steps, int reclaims,
+                                            varve_reclaim_report* report);
+// Gives the space of dead chunks back. `all` other than 0 rewrites every file with a dead chunk.
+// `report` may be NULL.
+VARVE_CHECKED varve_status varve_store_reclaim(varve_store* store, int all,
+                                               varve_reclaim_report* report);
+
+typedef struct varve_check_report {
+  size_t struct_size;
+  uint64_t num_errors;
+  uint64_t num_steps;
+  uint64_t num_tensors;
+  uint64_t num_chunks;
+  uint64_t bytes_read;
+} varve_check_report;
+
+// Verifies the store and changes nothing. `reads_data` other than 0 reads and verifies every chunk.
+// VARVE_CORRUPTION: the store is damaged. The message lists what was found, and `report` is filled,
+// too. `report` may be NULL.
+VARVE_CHECKED varve_status varve_store_check(varve_store* store, int reads_data,
+                                             varve_check_report* report);
+
+typedef struct varve_store_stats {
+  size_t struct_size;
+  uint64_t num_runs;
+  uint64_t num_steps;
+  uint64_t num_chunks;     // distinct live chunks
+  uint64_t logical_bytes;  // raw bytes of all steps, as if they shared nothing
+  uint64_t unique_bytes;   // raw bytes of all distinct live chunks
+  uint64_t stored_bytes;   // encoded bytes of these chunks
+  uint64_t pending_bytes;  // encoded bytes of dead chunks that are still on disk
+  uint64_t disk_bytes;
+} varve_store_stats;
+VARVE_CHECKED varve_status varve_store_get_stats(varve_store* store, varve_store_stats* stats);
+
+// ---- Runs and steps -----------------------------------------------------------------------------
+
+// A list of the runs of a store, or of the steps of a run, as they were when it was made.
+typedef struct varve_list varve_list;
+
+// These two have no struct_size, because arrays of them are read. They are never changed.
+typedef struct varve_metric {
+  const char* name;
+  double value;
+} varve_metric;
+
+// The pointers are valid until the list is closed.
+typedef struct varve_run_info {
+  size_t struct_size;
+  const char* name;
+  uint64_t num_steps;
+  const char* forked_from_run;  // NULL: the run is no fork
+  uint64_t forked_from_step;
+} varve_run_info;
+
+// The pointers are valid until the list or the reader is closed.
+typedef struct varve_step_info {
+  size_t struct_size;
+  const char* run;
+  uint64_t step;
+  int64_t created_us;  // microseconds since 1970, UTC
+  uint64_t num_tensors;
+  uint64_t logical_bytes;  // raw bytes of all tensors
+  uint64_t new_bytes;      // raw bytes of chunks that were not in the store before
+  uint64_t stored_bytes;   // encoded bytes of these chunks
+  size_t num_metrics;
+  const varve_metric* metrics;  // by name
+  size_t num_tags;
+  const char* const* tags;  // sorted
+} varve_step_info;
+
+VARVE_CHECKED varve_status varve_list_runs(varve_store* store, varve_list** list);
+// The steps of a run, rising.
+VARVE_CHECKED varve_status varve_list_steps(varve_store* store, const char* run, varve_list** list);
+VARVE_CHECKED varve_status varve_list_size(varve_list* list, size_t* size);
+VARVE_CHECKED varve_status varve_list_run(varve_list* list, size_t index, varve_run_info* info);
+VARVE_CHECKED varve_status varve_list_step(varve_list* list, size_t index, varve_step_info* info);
+VARVE_API void varve_list_close(varve_list* list);
+
+// ---- What a trainer remembers besides tensors ---------------------------------------------------
+
+typedef struct varve_progress {
+  size_t struct_size;
+  int64_t global_step;  // optimizer steps done
+  int64_t epoch;
+  int64_t consumed_samples;
+  double best_metric;
+  double last_loss;
+} varve_progress;
+
+// ---- Saving a step ------------------------------------------------------------------------------
+
+typedef struct varve_writer varve_writer;
+
+enum { VARVE_EXISTING_ERROR = 0, VARVE_EXISTING_REPLACE = 1, VARVE_EXISTING_FORK = 2 };
+
+typedef struct varve_save_options {
+  size_t struct_size;
+  const char* run;       // NULL: "main"
+  uint32_t on_existing;  // VARVE_EXISTING_ERROR ...: what to do when the run has this step
+  uint32_t num_threads;  // 0: as the store
+} varve_save_options;
+
+typedef struct varve_save_report {
+  size_t struct_size;
+  uint64_t num_tensors;
+  uint64_t logical_bytes;
+  uint64_t new_bytes;
+  uint64_t stored_bytes;
+  double seconds;
+} varve_save_report;
+
+// Starts a step. `options` may be NULL.
+VARVE_CHECKED varve_status varve_writer_open(varve_store* store, uint64_t step,
+                                             const varve_save_options* options,
+                                             varve_writer** writer);
+// Adds a tensor. `data` must stay valid and unchanged until commit or close has returned. The other
+// fields are copied.
+VARVE_CHECKED varve_status varve_writer_put_tensor(varve_writer* writer,
+                                                   const varve_tensor* tensor);
+// Adds opaque bytes, up to 64 MiB, which are copied.
+VARVE_CHECKED varve_status varve_writer_put_item(varve_writer* writer, const char* name,
+                                                 const void* bytes, size_t size);
+VARVE_CHECKED varve_status varve_writer_set_progress(varve_writer* writer,
+                                                     const varve_progress* progress);
+VARVE_CHECKED varve_status varve_writer_set_metric(varve_writer* writer, const char* name,
+                                                   double value);
+VARVE_CHECKED varve_status varve_writer_add_tag(varve_writer* writer, const char* tag);
+// Makes the step durable and visible in one atomic step. After an error nothing is visible. The
+// writer takes no other call afterwards, but must be closed. `report` may be NULL.
+VARVE_CHECKED varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report);
+// Gives the save up, unless it was committed.
+VARVE_API void varve_writer_close(varve_writer* writer);
+
+// ---- Reading a step -----------------------------------------------------------------------------
+
+typedef struct varve_reader varve_reader;
+
+// Opens a step. `step` is a step expression: "100", "latest", "best:loss", a tag, or one of these
+// after "RUN@".
+VARVE_CHECKED varve_status varve_reader_open(varve_store* store, const char* step,
+                                             varve_reader** reader);
+VARVE_API void varve_reader_close(varve_reader* reader);
+VARVE_CHECKED varve_status varve_reader_info(varve_reader* reader, varve_step_info* info);
+
+// The tensors by name. A tensor that ranks have saved in shards is one global tensor.
+VARVE_CHECKED varve_status varve_reader_num_tensors(varve_reader* reader, size_t* num_tensors);
+VARVE_CHECKED varve_status varve_reader_tensor(varve_reader* reader, size_t index,
+                                               varve_tensor_info* info);
+VARVE_CHECKED varve_status varve_reader_find(varve_reader* reader, const char* name,
+                                             varve_tensor_info* info);
+// Reads a whole tensor, row-major. `size` must be the bytes of the tensor. Every byte is verified.
+// The contents of `out` are unspecified after an error.
+VARVE_CHECKED varve_status varve_reader_read(varve_reader* reader, const char* name, void* out,
+                                             size_t size);
+// Reads the elements begins[axis] to ends[axis] - 1 of each axis, row-major. `num_axes` must be
+// that of the tensor.
+VARVE_CHECKED varve_status varve_reader_read_slice(varve_reader* reader, const char* name,
+                                                   const int64_t* begins, const int64_t* ends,
+                                                   size_t num_axes, void* out, size_t size);
+
+// The items by name. The name is valid until the reader is closed.
+VARVE_CHECKED varve_status varve_reader_num_items(varve_reader* reader, size_t* num_items);
+VARVE_CHECKED varve_status varve_reader_item_name(varve_reader* reader, size_t index,
+                                                  const char** name);
+// Reads an item. `size` gets its bytes, also when they do not fit into `capacity`, which is
+// VARVE_INVALID_ARGUMENT. So a first call with capacity 0 asks for the size.
+VARVE_CHECKED varve_status varve_reader_read_item(varve_reader* reader, const char* name, void* out,
+                                                  size_t capacity, size_t* size);
+// VARVE_NOT_FOUND: the save set no progress.
+VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_progress* progress);
+
+// ---- The state of a training --------------------------------------------------------------------
+
+// Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
+typedef struct varve_state varve_state;
+
+// An item that stands for a variable of the caller. A load fills it. A save reads it, only when the
+// save is due.
+typedef struct varve_item {
+  size_t struct_size;
+  const char* name;
+  void* data;
+  size_t capacity;  // bytes of `data`
+  size_t* size;     // bytes in use. A load sets it. NULL: always all of `capacity`
+} varve_item;
+
+VARVE_CHECKED varve_status varve_state_create(varve_state** state);
+// Hooks that were started with the state keep it until they are closed.
+VARVE_API void varve_state_close(varve_state* state);
+// The memory of tensors and items must stay where it is until the state, and hooks that were
+// started with it, are closed.
+VARVE_CHECKED varve_status varve_state_add_tensor(varve_state* state, const varve_tensor* tensor);
+VARVE_CHECKED varve_status varve_state_add_item(varve_state* state, const varve_item* item);
+VARVE_CHECKED varve_status varve_state_set_progress(varve_state* state,
+                                                    const varve_progress* progress);
+VARVE_CHECKED varve_status varve_state_get_progress(varve_state* state, varve_progress* progress);
+// A metric of the next save, and of those after it until it gets another value.
+VARVE_CHECKED varve_status varve_state_set_metric(varve_state* state, const char* name,
+                                                  double value);
+// A tag for the next save. It is set once: later saves do not get it.
+VARVE_CHECKED varve_status varve_state_add_tag(varve_state* state, const char* tag);
+
+// ---- Flags --------------------------------------------------------------------------------------
+
+// The checkpoint flags of a trainer: "--save", "--save-interval", "--load" and so on
+// (docs/hooks.md).
+typedef struct varve_flags varve_flags;
+
+VARVE_CHECKED varve_status varve_flags_create(varve_flags** flags);
+VARVE_API void varve_flags_close(varve_flags* flags);
+// Sets one flag. `value` is NULL or "" for a flag without a value.
+VARVE_CHECKED varve_status varve_flags_set(varve_flags* flags, const char* name, const char* value);
+// Sets the flags of a command line and removes them from it. Other words stay, in their order. A
+// word
+// "--" ends the flags. After an error nothing has changed.
+VARVE_CHECKED varve_status varve_flags_take(varve_flags* flags, int* argc, char** argv);
+// Returns a line for each flag: its name, its value, what it does. The text stays valid. Empty:
+// there was no memory for it.
+VARVE_API const char* varve_flags_help(void);
+
+// ---- Hooks --------------------------------------------------------------------------------------
+
+// What a training loop of one rank needs: loads, saves in the background, retention, signals.
+//
+//   int stop = 0;
+//   for (int64_t i = 1; !stop && i <= last; ++i) {
+//     ForwardAndBackward();
+//     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;
+//     OptimizerStep();  // the tensors may change from here
+//     if (varve_hooks_after_step(loop, i, i == last, &stop) != VARVE_OK) break;
+//   }
+typedef struct varve_hooks varve_hooks;
+
+typedef struct varve_hooks_options {
+  size_t struct_size;
+  // Gets one line of text at a time, without a newline, on any thread. It must not call varve.
+  // NULL: lines go to standard error.
+  void (*log)(void* context, const char* line);
+  void* log_context;
+  uint64_t staging_budget_bytes;  // 0: the size of the state or half of the free memory
+  // The share of chunks, 0 to 1, that each save checks for a call in the wrong place. Set 1 for a
+  // new trainer.
+  double check_staging;
+  uint32_t retries;          // how many times a commit that failed with an I/O error is tried again
+  uint32_t skips_when_busy;  // not 0: a save is skipped while the save before is in progress
+  uint32_t compression;      // VARVE_COMPRESSION_AUTO ...
+  uint32_t num_threads;      // that save. 0: half of the cores
+} varve_hooks_options;
+
+// What the start has loaded. The pointer is valid until the hooks are closed.
+typedef struct varve_load_report {
+  size_t struct_size;
+  const char* run;
+  uint64_t step;
+  uint64_t num_tensors;
+  uint64_t num_bytes;
+  double seconds;
+} varve_load_report;
+
+enum {
+  VARVE_STOP_NONE = 0,
+  VARVE_STOP_LAST_STEP = 1,
+  VARVE_STOP_EXIT_INTERVAL = 2,
+  VARVE_STOP_EXIT_DURATION = 3,
+  VARVE_STOP_SIGNAL = 4
+};
+
+// Checks the flags. Loads into the state if --load is given. Prepares saves and catches SIGTERM and
+// SIGUSR1 if --save is given. The optimizer's state must be listed in `state` before. `options` may
+// be NULL. `flags` and `options` are copied.
+VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_state* state,
+                                             const varve_hooks_options* options,
+                                             varve_hooks** hooks);
+// VARVE_NOT_FOUND: nothing was loaded.
+VARVE_CHECKED varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_report* report);
+// Returns when the tensors may change. Call it before each optimizer step.
+VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks);
+// Says whether after_step of this step will save. The answer binds after_step, unless that is
+// called with is_last.
+VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
+                                                 int* will_save);
+// Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
+// when a save is due. `stop` becomes 1 when the trainer must stop. All saves are durable then.
+VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t step, int is_last,
+                                                  int* stop);
+// Why the trainer must stop, VARVE_STOP_NONE ..., and the code to exit with: 0, or 75 after a
+// signal. Each pointer may be NULL.
+VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t* reason,
+                                                   int* exit_code);
+// A metric or a tag of a step that was saved, for what is known only later. It waits if this step
+// is being saved.
+VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
+                                                  const char* name, double value);
+VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
+// Waits for the last save and closes the store. The error is that of the first save that failed.
+VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
+// As finish, if that was not called. An error that no call has returned is printed to standard
+// error.
+VARVE_API void varve_hooks_close(varve_hooks* hooks);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // VARVE_C_H_
