@@ -30,8 +30,8 @@ using Families = std::vector<rocksdb::ColumnFamilyDescriptor>;
 // The error of an existing database that does not open. If CURRENT or the manifest that it names is
 // lost, this is damage, whatever RocksDB calls it.
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store);
-// The same, where table files may be lost. About a table file, RocksDB may name the expected size as
-// the real one, another file, or none. So this looks at the files.
+// The same, where table files may be lost. About a table file, RocksDB may name the expected size
+// as the real one, another file, or none. So this looks at the files.
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
                  const Families& families);
 
