@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import threading
 import time
 import unittest
 import warnings
@@ -234,6 +235,12 @@ class DyingWriter(VarveStorageWriter):
             os._exit(9)
         if self.dies == f"raise {self.rank}":
             raise ValueError(f"rank {self.rank} has no disk")
+        if self.dies == f"commit {self.rank}":  # when the results have been gathered
+
+            def die(_attempt):
+                threading.Timer(1, os._exit, (9,)).start()
+
+            varve.torch.dcp._Attempt.commit_in_background = die
         return super().write_data(plan, planner)
 
     def finish(self, metadata, results):
@@ -320,6 +327,7 @@ class ManyProcessesTest(StoreTest):
         # Ranks that are killed leave nothing.
         self.run_ranks(2, "write_data 1:3", codes=[7, 9])
         self.run_ranks(2, "finish 0:3", codes=[9, 7])
+        self.run_ranks(2, "commit 1:3", codes=[7, 9])
         self.assertEqual(self.steps(), [1, 2])
         # Another number of ranks, and back.
         self.run_ranks(1, "load:2", "save:3")
