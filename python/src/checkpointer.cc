@@ -44,6 +44,8 @@ class CheckpointerHandle {
       return;
     }
     const nb::gil_scoped_release release;
+    // Nobody knows whether the tensors have changed, so a save that reads them is not committed.
+    checkpointer_->RequireAwaited().IgnoreError();
     CloseBoth().IgnoreError();
   }
 

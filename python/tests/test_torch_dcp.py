@@ -6,6 +6,8 @@ import importlib.util
 import multiprocessing
 import os
 import pathlib
+import random
+import threading
 import time
 import unittest
 import warnings
@@ -19,7 +21,7 @@ if importlib.util.find_spec("torch") is None:
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-import varve.torch  # noqa: E402
+from test_torch_checkpointer import Training, adamw  # noqa: E402
 from varve.torch import VarveStorageReader, VarveStorageWriter  # noqa: E402
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -63,6 +65,35 @@ class OneProcessTest(StoreTest):
             step = store["good"]
             self.assertEqual((step.step, step.metrics), (100, {"loss": 1.5}))
             self.assertTrue(torch.equal(step["model.0.weight"].torch(), state["model"]["0.weight"]))
+
+    def test_a_resumed_training_has_the_losses_of_one_that_was_not_stopped(self):
+        def state_of(training):
+            return {
+                "model": training.model.state_dict(),
+                "optimizer": training.optimizer.state_dict(),
+                "scheduler": training.scheduler.state_dict(),
+                "torch": torch.get_rng_state(),
+                "python": random.getstate(),
+                "numpy": np.random.get_state(),
+            }
+
+        for fused in (False, True):
+            first = Training(1, adamw(fused=fused))
+            for _ in range(20):
+                first.step()
+            self.save(state_of(first), 20 + fused)
+            expected = [first.step() for _ in range(100)]
+            second = Training(2, adamw(fused=fused))
+            second.step()  # so that there is state to load into
+            state = state_of(second)
+            dcp.load(state, storage_reader=VarveStorageReader(self.path))
+            second.model.load_state_dict(state["model"])
+            second.optimizer.load_state_dict(state["optimizer"])
+            second.scheduler.load_state_dict(state["scheduler"])
+            torch.set_rng_state(state["torch"])
+            random.setstate(state["python"])
+            np.random.set_state(state["numpy"])
+            self.assertEqual([second.step() for _ in range(100)], expected)
 
     def test_ids_name_path_and_step(self):
         for step in (1, 2):
@@ -204,6 +235,12 @@ class DyingWriter(VarveStorageWriter):
             os._exit(9)
         if self.dies == f"raise {self.rank}":
             raise ValueError(f"rank {self.rank} has no disk")
+        if self.dies == f"commit {self.rank}":  # when the results have been gathered
+
+            def die(_attempt):
+                threading.Timer(1, os._exit, (9,)).start()
+
+            varve.torch.dcp._Attempt.commit_in_background = die
         return super().write_data(plan, planner)
 
     def finish(self, metadata, results):
@@ -290,6 +327,7 @@ class ManyProcessesTest(StoreTest):
         # Ranks that are killed leave nothing.
         self.run_ranks(2, "write_data 1:3", codes=[7, 9])
         self.run_ranks(2, "finish 0:3", codes=[9, 7])
+        self.run_ranks(2, "commit 1:3", codes=[7, 9])
         self.assertEqual(self.steps(), [1, 2])
         # Another number of ranks, and back.
         self.run_ranks(1, "load:2", "save:3")

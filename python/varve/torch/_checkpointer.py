@@ -84,13 +84,13 @@ class Checkpointer:
             check_staging,
             _policy(keep_last, keep_every, keep_best, keep_within, keep_tags),
         )
+        self._closed = False
         self._run = run
         self._save_every = save_every
         self._training: Optional[_training.Training] = None
         self._hooks: list[Any] = []
         self._lent: Optional[list[tuple[str, Any, int]]] = None  # of a save that is not awaited
         self._lent_step = 0
-        self._closed = False
         self._signal: Optional[int] = None
         self._old_handlers: dict[int, Any] = {}
         try:
@@ -223,6 +223,10 @@ class Checkpointer:
             error = error or found
         if error is not None:
             raise error
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
 
     def __enter__(self) -> Checkpointer:
         return self
