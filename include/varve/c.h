@@ -26,8 +26,8 @@
 // Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
 // also where a function fills the struct. Later versions of varve add fields at the end and nowhere
 // else. A program that was compiled with an older header goes on working, and a program that sets a
-// field that an older library does not know gets an error. Zero in a field of
-// options means its default:
+// field that an older library does not know gets an error. Zero in a field of options means its
+// default. The first line here sets struct_size, and all other fields to zero:
 //
 //   varve_tensor wte = {sizeof(varve_tensor)};
 //   wte.name = "wte";
@@ -173,8 +173,9 @@ VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
                                             varve_store** store);
 VARVE_API void varve_store_close(varve_store* store);
 
-// Metrics and tags of committed steps. A metric or a tag that is there already is replaced or
-// moves. The change is durable on return.
+// These functions change metrics and tags of committed steps. If the step has a metric of this
+// name, the new value replaces the old one. If another step of the run has the tag, the tag moves.
+// The change is durable on return.
 VARVE_CHECKED varve_status varve_store_set_metric(varve_store* store, const char* run,
                                                   uint64_t step, const char* name, double value);
 VARVE_CHECKED varve_status varve_store_set_tag(varve_store* store, const char* run, uint64_t step,
@@ -237,7 +238,7 @@ VARVE_CHECKED varve_status varve_store_get_stats(varve_store* store, varve_store
 // A list of the runs of a store, or of the steps of a run, as they were when it was made.
 typedef struct varve_list varve_list;
 
-// These two have no struct_size, because arrays of them are read. They are never changed.
+// This struct has no struct_size, because arrays of it are read. It is never changed.
 typedef struct varve_metric {
   const char* name;
   double value;
@@ -291,12 +292,14 @@ typedef struct varve_progress {
 
 typedef struct varve_writer varve_writer;
 
+// What a save does when the run has its step already. ERROR: fails with VARVE_ALREADY_EXISTS.
+// REPLACE: replaces the old step. FORK: moves the old step and the later ones to a new run, RUN~1.
 enum { VARVE_EXISTING_ERROR = 0, VARVE_EXISTING_REPLACE = 1, VARVE_EXISTING_FORK = 2 };
 
 typedef struct varve_save_options {
   size_t struct_size;
   const char* run;       // NULL: "main"
-  uint32_t on_existing;  // VARVE_EXISTING_ERROR ...: what to do when the run has this step
+  uint32_t on_existing;  // VARVE_EXISTING_ERROR ...
   uint32_t num_threads;  // 0: as the store
 } varve_save_options;
 
@@ -342,13 +345,13 @@ VARVE_CHECKED varve_status varve_reader_open(varve_store* store, const char* ste
 VARVE_API void varve_reader_close(varve_reader* reader);
 VARVE_CHECKED varve_status varve_reader_info(varve_reader* reader, varve_step_info* info);
 
-// The tensors by name. A tensor that ranks have saved in shards is one global tensor.
+// The tensors, ordered by name. A tensor that ranks have saved in shards is one global tensor.
 VARVE_CHECKED varve_status varve_reader_num_tensors(varve_reader* reader, size_t* num_tensors);
 VARVE_CHECKED varve_status varve_reader_tensor(varve_reader* reader, size_t index,
                                                varve_tensor_info* info);
 VARVE_CHECKED varve_status varve_reader_find(varve_reader* reader, const char* name,
                                              varve_tensor_info* info);
-// Reads a whole tensor, row-major. `size` must be the bytes of the tensor. Every byte is verified.
+// Reads a whole tensor, row-major. `size` must be num_bytes of the tensor. Every byte is verified.
 // The contents of `out` are unspecified after an error.
 VARVE_CHECKED varve_status varve_reader_read(varve_reader* reader, const char* name, void* out,
                                              size_t size);
@@ -358,12 +361,12 @@ VARVE_CHECKED varve_status varve_reader_read_slice(varve_reader* reader, const c
                                                    const int64_t* begins, const int64_t* ends,
                                                    size_t num_axes, void* out, size_t size);
 
-// The items by name. The name is valid until the reader is closed.
+// The items, ordered by name. The name is valid until the reader is closed.
 VARVE_CHECKED varve_status varve_reader_num_items(varve_reader* reader, size_t* num_items);
 VARVE_CHECKED varve_status varve_reader_item_name(varve_reader* reader, size_t index,
                                                   const char** name);
-// Reads an item. `size` gets its bytes, also when they do not fit into `capacity`, which is
-// VARVE_INVALID_ARGUMENT. So a first call with capacity 0 asks for the size.
+// Reads an item. `size` gets the number of its bytes. VARVE_INVALID_ARGUMENT: they do not fit into
+// `capacity`. `size` is set then, too, so a first call with capacity 0 asks for the size.
 VARVE_CHECKED varve_status varve_reader_read_item(varve_reader* reader, const char* name, void* out,
                                                   size_t capacity, size_t* size);
 // VARVE_NOT_FOUND: the save set no progress.
@@ -374,8 +377,8 @@ VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_pro
 // Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
 typedef struct varve_state varve_state;
 
-// An item that stands for a variable of the caller. A load fills it. A save reads it, only when the
-// save is due.
+// An item that stands for a variable of the caller. A load fills the variable. A save reads it, and
+// steps that are not saved do not.
 typedef struct varve_item {
   size_t struct_size;
   const char* name;
@@ -411,8 +414,7 @@ VARVE_API void varve_flags_close(varve_flags* flags);
 // Sets one flag. `value` is NULL or "" for a flag without a value.
 VARVE_CHECKED varve_status varve_flags_set(varve_flags* flags, const char* name, const char* value);
 // Sets the flags of a command line and removes them from it. Other words stay, in their order. A
-// word
-// "--" ends the flags. After an error nothing has changed.
+// word "--" ends the flags. After an error nothing has changed.
 VARVE_CHECKED varve_status varve_flags_take(varve_flags* flags, int* argc, char** argv);
 // Returns a line for each flag: its name, its value, what it does. The text stays valid. Empty:
 // there was no memory for it.
@@ -423,7 +425,7 @@ VARVE_API const char* varve_flags_help(void);
 // What a training loop of one rank needs: loads, saves in the background, retention, signals.
 //
 //   int stop = 0;
-//   for (int64_t i = 1; !stop && i <= last; ++i) {
+//   for (int64_t i = 1; !stop && i <= last; ++i) {  // after a load: from global_step + 1
 //     ForwardAndBackward();
 //     if (varve_hooks_before_optimizer_step(loop) != VARVE_OK) break;
 //     OptimizerStep();  // the tensors may change from here
@@ -437,9 +439,10 @@ typedef struct varve_hooks_options {
   // NULL: lines go to standard error.
   void (*log)(void* context, const char* line);
   void* log_context;
-  uint64_t staging_budget_bytes;  // 0: the size of the state or half of the free memory
-  // The share of chunks, 0 to 1, that each save checks for a call in the wrong place. Set 1 for a
-  // new trainer.
+  // 0: the size of the state or half of the free memory, whichever is smaller
+  uint64_t staging_budget_bytes;
+  // The share of chunks, 0 to 1, that each save digests twice, to find a before_optimizer_step that
+  // comes after the optimizer step. Set 1 for a new trainer.
   double check_staging;
   uint32_t retries;          // how many times a commit that failed with an I/O error is tried again
   uint32_t skips_when_busy;  // not 0: a save is skipped while the save before is in progress
@@ -466,8 +469,8 @@ enum {
 };
 
 // Checks the flags. Loads into the state if --load is given. Prepares saves and catches SIGTERM and
-// SIGUSR1 if --save is given. The optimizer's state must be listed in `state` before. `options` may
-// be NULL. `flags` and `options` are copied.
+// SIGUSR1 if --save is given. The optimizer's state must be listed in `state` before this call.
+// `options` may be NULL. `flags` and `options` are copied.
 VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_state* state,
                                              const varve_hooks_options* options,
                                              varve_hooks** hooks);
@@ -475,8 +478,8 @@ VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_sta
 VARVE_CHECKED varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_report* report);
 // Returns when the tensors may change. Call it before each optimizer step.
 VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks);
-// Says whether after_step of this step will save. The answer binds after_step, unless that is
-// called with is_last.
+// Says whether after_step of this step will save. The answer binds after_step. There are two
+// exceptions. after_step with `is_last` always saves. With skips_when_busy a save may be skipped.
 VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
                                                  int* will_save);
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
@@ -487,8 +490,8 @@ VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t st
 // signal. Each pointer may be NULL.
 VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t* reason,
                                                    int* exit_code);
-// A metric or a tag of a step that was saved, for what is known only later. It waits if this step
-// is being saved.
+// These functions set a metric or a tag of a step that was saved, for what is known only later.
+// They wait if this step is being saved.
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags of a trainer that say when to save and what to load. A flag that Megatron has, too, has
-// Megatron's name. The modes of --dist-ckpt-strictness also have Megatron's names, but they may do
-// something else. Megatron calls "unexpected" what varve calls "missing", and the other way round
-// (Strictness in varve/load.h). The flags work with any argument parser:
+// The flags of a trainer that say when to save and what to load. A flag that exists in Megatron,
+// too, has the same name there. The modes of --dist-ckpt-strictness also have Megatron's names, but
+// they may do something else. Megatron calls "unexpected" what varve calls "missing", and the other
+// way round (Strictness in varve/load.h). The flags work with any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
@@ -66,14 +66,14 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 
 // Reads the checkpoint flags of a command line and removes them from it: "--save FOLDER",
 // "--save=FOLDER", "--finetune". All other words stay, in their order, and `argv[*argc]` stays
-// null. Of a flag that is given twice, the last value counts. A word "--" ends the flags, and
-// stays. A value that begins with "--" must be given as "--save=--odd". A value of a flag of
-// another parser must not be the name of a checkpoint flag. kInvalidArgument names flag and value,
-// and nothing has changed then.
+// null. If a flag is given twice, the last value counts. A word "--" ends the flags, and stays. A
+// value that begins with "--" must be given as "--save=--odd". A value of a flag of another parser
+// must not be the name of a checkpoint flag. kInvalidArgument names flag and value, and nothing has
+// changed then.
 Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags);
 
-// Checks that the flags fit each other. kInvalidArgument says in one sentence which do not, and
-// what to do.
+// Checks that the flags fit each other. kInvalidArgument says in one sentence which flags do not,
+// and what to do.
 Status ValidateFlags(const CheckpointFlags& flags);
 
 // Returns the retention policy of the flags. It keeps the newest --max-checkpoint-keep steps, the

@@ -5,8 +5,8 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
-//   VARVE_ASSIGN_OR_RETURN(const auto checkpointer, varve::OpenGroupCheckpointer("root",
-//   group.get()));
+//   VARVE_ASSIGN_OR_RETURN(const auto checkpointer,
+//                          varve::OpenGroupCheckpointer("root", group.get()));
 //   // Each rank loads the shards that it holds.
 //   VARVE_RETURN_IF_ERROR(checkpointer->Restore("latest", {}, &state).status());
 //   VARVE_RETURN_IF_ERROR(checkpointer->Save(step, state).status());

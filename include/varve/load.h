@@ -83,8 +83,9 @@ struct LoadOptions {
   // sends it to the others. It is enough that one rank sets this. Use it when the storage is slower
   // than the network between the ranks. A load by one rank ignores it.
   bool exchange = false;
-  // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host, for
-  // LoadState. AsyncCheckpointer::Restore and TrainerHooks then use CheckpointerOptions::devices.
+  // Reads and writes tensors on devices (varve/cuda.h). If it is null, LoadState expects all
+  // tensors on the host. AsyncCheckpointer::Restore and TrainerHooks then use
+  // CheckpointerOptions::devices.
   std::shared_ptr<DeviceTensorSource> devices{};
   // Names of tensors that other ranks of the target have, so they are not unexpected.
   // OpenGroupCheckpointer and TrainerHooks set them.
@@ -105,9 +106,9 @@ struct LoadReport {
   double seconds = 0;
 };
 
-// Loads the checkpoint of `reader` into the memory of `into->tensors`. Replaces `into->items`, and
-// `into->trainer` if the checkpoint has trainer progress, as the options say. Topology, metrics and
-// tags of `into` stay.
+// Loads the checkpoint of `reader` into the memory of `into->tensors`. As the options say, it also
+// loads `into->items`, and replaces `into->trainer` if the checkpoint has trainer progress.
+// Topology, metrics and tags of `into` stay.
 //
 // An item of `into` that stands for a variable stays, and its variable is filled from the item of
 // the same name and rank. `strictness` says what happens when the checkpoint lacks that item. The

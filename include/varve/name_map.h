@@ -35,13 +35,13 @@ class NameMap {
   Status AddPair(std::string_view from, std::string_view to);
   // Renames names that an ECMAScript regular expression matches as a whole. $1, $2 ... in `to`
   // stand for its groups. kInvalidArgument says what is wrong with the expression, or which group
-  // it does not have.
+  // `to` names that the expression does not have.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space. Empty lines and
   // lines that start with '#' are skipped. Errors name file and line, and nothing is added then.
   Status AddFile(const std::filesystem::path& path);
 
-  // Returns the name in the target of a name in the checkpoint.
+  // Takes a name of the checkpoint, and returns the name that the target has for it.
   std::string Apply(std::string_view name) const;
   // Returns the `from` of each pair that matches none of these names, in the order of the pairs.
   // Such a pair may have a typing error.

@@ -26,7 +26,8 @@ namespace varve {
 // A variable of the trainer, as saves and loads see it. ItemOf makes one for plain values, strings
 // and vectors. For a variable of another kind, derive a class that turns it into bytes and back.
 //
-// Thread rule: BeginSave and loads call it, on the thread that calls them.
+// Thread rule: BeginSave calls Read, and a load calls Check and Set, on the thread that called
+// BeginSave or the load.
 class ItemVariable {
  public:
   ItemVariable() = default;
@@ -57,7 +58,7 @@ namespace internal {
 // "has 12 bytes, expected WHAT"
 Status WrongItemSize(size_t found, const std::string& what);
 
-// A value whose bytes are all there is to it.
+// A trivially copyable value. A save stores its bytes.
 template <typename T>
 class PlainVariable : public ItemVariable {
  public:
@@ -112,9 +113,10 @@ inline constexpr bool kIsList<std::vector<bool>> = false;  // has no bytes to po
 
 }  // namespace internal
 
-// Returns an item that stands for `*variable`: a trivially copyable value without pointers, such as
-// an integer or a struct, a string, or a vector of such values. The variable must stay where it is
-// while the state or a copy of it is used. Bytes of padding in a struct are saved as they are.
+// Returns an item that stands for `*variable`. T is a trivially copyable type without pointers (an
+// integer, a struct), a std::vector of such a type other than bool, or std::string. The variable
+// must stay where it is while the state or a copy of it is used. Bytes of padding in a struct are
+// saved as they are.
 template <typename T>
 StateItem ItemOf(std::string name, T* variable, std::optional<uint32_t> rank = {}) {
   StateItem item{.name = std::move(name), .rank = rank};

@@ -4,23 +4,25 @@
 //
 //   std::atomic<bool> stop{false};           // another thread sets it, or a signal handler
 //   const varve::StopScope scope(&stop);
-//   const auto report = writer->Commit();    // kAborted if it was set in time
+//   const auto report = writer->Commit();
+//   if (!report.ok()) return report.status();  // kAborted if the flag was set in time
 //
 // While a scope lives, these calls of its thread look at the flag from chunk to chunk:
 // CheckpointWriter::Commit, every read of tensors, Store::Check, Store::Diff with values,
 // Store::CopyTo and BackUp. If the flag is set, they return kAborted. Nothing that they began is
-// visible then, as after any other error. The checkpoints that CopyTo has copied by then stay. A
-// Commit that has all its chunks does not look any more: it ends and succeeds. Other calls do not
-// look at the flag, and neither do saves in the background (varve/async_checkpointer.h).
+// visible then, as after any other error. The checkpoints that CopyTo has copied by then stay. When
+// all chunks of a Commit are encoded, it no longer looks at the flag, and goes on to its end. Other
+// calls do not look at the flag, and neither do saves in the background
+// (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>
 
 namespace varve {
 
-// Thread rule: it is made and destroyed on one thread, scopes of one thread in the order of a
-// stack. An inner scope hides the outer ones. Any thread may set the flag, which must outlive the
-// scope.
+// Thread rule: a scope is destroyed on the thread that made it. If a thread has several scopes, the
+// newest is destroyed first, and the thread's calls look at the flag of the newest alone. Any
+// thread may set the flag, which must outlive the scope.
 class StopScope {
  public:
   explicit StopScope(const std::atomic<bool>* stop);

@@ -93,10 +93,9 @@ class TrainerHooks {
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
-  // to date. `state.trainer.global_step` is the step. AfterStep starts a save when one is due:
-  // every
-  // --save-interval steps, at the last step, and when the training is about to stop. Returns true
-  // when the trainer must stop. All saves are durable then. kFailedPrecondition:
+  // to date. `state.trainer.global_step` is the step. AfterStep starts a save when one is due. That
+  // is every --save-interval steps, at the last step, and when the training is about to stop.
+  // Returns true when the trainer must stop. All saves are durable then. kFailedPrecondition:
   // BeforeOptimizerStep was not called, or ranks are at different steps. Other errors are those of
   // a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
