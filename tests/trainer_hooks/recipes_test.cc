@@ -28,6 +28,14 @@ varve::Status EndTraining(uint64_t step, uint64_t last_saved, const varve::Train
   return checkpointer->Close();  // durable if ok. Free the tensors only after this call
 }
 
+struct LoaderPosition {
+  int64_t file = 0, line = 0;
+};
+void AddItems(LoaderPosition* loader, std::vector<double>* history, varve::TrainingState* state) {
+  state->items.push_back(varve::ItemOf("loader", loader));
+  state->items.push_back(varve::ItemOf("history", history));
+}
+
 class RecipesTest : public StoreTest {};
 
 TEST_F(RecipesTest, StateKnownByAnIndexIsNamedByItsParameter) {
@@ -58,6 +66,26 @@ TEST_F(RecipesTest, TheLastStepIsSavedOnce) {
   VARVE_ASSERT_OK(EndTraining(7, 7, state, checkpointer.get()));
   Reopen();
   EXPECT_EQ(store_->ListCheckpoints("main").value().size(), 1u);
+}
+
+TEST_F(RecipesTest, AVariableIsSavedAndFilled) {
+  std::vector<float> w(6);
+  LoaderPosition loader{3, 7};
+  std::vector<double> history = {2.5, 2.25};
+  TrainingState state;
+  state.tensors = {{{.name = "w", .shape = {6}}, w.data()}};
+  AddItems(&loader, &history, &state);
+  store_.reset();
+  auto checkpointer = AsyncCheckpointer::Open(path()).value();
+  VARVE_ASSERT_OK(EndTraining(7, 6, state, checkpointer.get()));
+  loader = {};
+  history.clear();
+  Reopen();
+  const auto reader = store_->OpenCheckpoint("main", 7).value();
+  VARVE_ASSERT_OK(Load(*reader, {}, &state).status());
+  EXPECT_EQ(loader.file, 3);
+  EXPECT_EQ(loader.line, 7);
+  EXPECT_EQ(history, (std::vector<double>{2.5, 2.25}));
 }
 
 }  // namespace

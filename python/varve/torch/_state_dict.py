@@ -9,7 +9,8 @@ from typing import Any, Optional, Union
 from .. import _core
 from .._checkpoint import Checkpoint
 from .._errors import InvalidArgumentError
-from .._store import ProgressFunction, StepLike, Store
+from .._progress import ProgressLike
+from .._store import StepLike, Store
 from . import _trees
 
 _ITEM = "torch.state_dict"  # the JSON of what is no tensor
@@ -26,7 +27,7 @@ def save(
     on_existing: str = "error",
     compression: Optional[str] = None,
     num_threads: int = 0,
-    progress: Optional[ProgressFunction] = None,
+    progress: ProgressLike = None,
 ) -> _core.SaveReport:
     """Saves a nested state dict: its tensors as tensors of the step, all else as one item of JSON.
 

@@ -400,7 +400,7 @@ class VarveStorageReader(StorageReader):
             if memory.numel():
                 num_bytes = memory.numel() * memory.element_size()
                 reads.append((name, memory.data_ptr(), num_bytes, ranges))
-        checkpoint._read_batches(reads)
+        checkpoint._reader.read_many(reads)
         for item, target, memory in filled:
             if memory is not target:
                 target.copy_(memory)
