@@ -29,7 +29,9 @@ class MinimalRanksTest(unittest.TestCase):
         )
         blocks = re.findall(r"^```cpp\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
         self.assertEqual(len(blocks), 4)
-        functions = [block for block in blocks if "{" in block]  # snippets_test.py compiles all blocks
+        functions = [
+            block for block in blocks if "{" in block
+        ]  # snippets_test.py compiles all blocks
         self.assertEqual(len(functions), 3)
         for block in functions:
             self.assertIn(

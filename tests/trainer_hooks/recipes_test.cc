@@ -82,7 +82,7 @@ TEST_F(RecipesTest, AVariableIsSavedAndFilled) {
   history.clear();
   Reopen();
   const auto reader = store_->OpenCheckpoint("main", 7).value();
-  VARVE_ASSERT_OK(Load(*reader, {}, &state).status());
+  VARVE_ASSERT_OK(LoadState(*reader, {}, &state).status());
   EXPECT_EQ(loader.file, 3);
   EXPECT_EQ(loader.line, 7);
   EXPECT_EQ(history, (std::vector<double>{2.5, 2.25}));
