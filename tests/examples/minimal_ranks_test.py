@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 import unittest
 
 import harness
@@ -29,14 +30,9 @@ class MinimalRanksTest(unittest.TestCase):
         )
         blocks = re.findall(r"^```cpp\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
         self.assertEqual(len(blocks), 4)
-        functions = [
-            block for block in blocks if "{" in block
-        ]  # snippets_test.py compiles all blocks
-        self.assertEqual(len(functions), 3)
-        for block in functions:
-            self.assertIn(
-                block, (ROOT / "tests/trainer_hooks/recipes_test.cc").read_text(encoding="utf-8")
-            )
+        recipes = (ROOT / "tests/trainer_hooks/recipes_test.cc").read_text(encoding="utf-8")
+        for block in blocks:  # a function, or lines of one
+            self.assertTrue(block in recipes or textwrap.indent(block, "  ") in recipes, block)
 
     def test_other_ranks_load_what_was_saved(self):
         with harness.clean_folder() as folder:

@@ -68,6 +68,38 @@ TEST_F(RecipesTest, TheLastStepIsSavedOnce) {
   EXPECT_EQ(store_->ListCheckpoints("main").value().size(), 1u);
 }
 
+double ValidationLoss() { return 0.25; }
+
+Status SaveWithLoss(varve::TrainerHooks* hooks, TrainingState state, int64_t step, int64_t last) {
+  VARVE_ASSIGN_OR_RETURN(const bool saves, hooks->WillSave(step, step == last));
+  if (saves) state.metrics["loss"] = ValidationLoss();
+  VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
+  EXPECT_EQ(stop, step == last);
+  return Status::Ok();
+}
+
+TEST_F(RecipesTest, OnlyTheStepsThatAreSavedHaveTheLoss) {
+  std::vector<float> w(6);
+  TrainingState state;
+  state.tensors = {{{.name = "w", .shape = {6}}, w.data()}};
+  CheckpointFlags flags;
+  flags.save = path();
+  flags.save_interval = 2;
+  store_.reset();
+  auto hooks = TrainerHooks::Start(flags, &state).value();
+  for (int64_t step = 1; step <= 4; ++step) {
+    VARVE_ASSERT_OK(hooks->BeforeOptimizerStep());
+    state.trainer.global_step = step;
+    VARVE_ASSERT_OK(SaveWithLoss(hooks.get(), state, step, 4));
+  }
+  VARVE_ASSERT_OK(hooks->Finish());
+  hooks.reset();
+  Reopen();
+  const auto steps = store_->ListCheckpoints("main").value();
+  ASSERT_EQ(steps.size(), 2u);
+  for (const auto& info : steps) EXPECT_EQ(info.metrics.at("loss"), 0.25);
+}
+
 TEST_F(RecipesTest, AVariableIsSavedAndFilled) {
   std::vector<float> w(6);
   LoaderPosition loader{3, 7};
