@@ -377,8 +377,8 @@ VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_pro
 // Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
 typedef struct varve_state varve_state;
 
-// An item that stands for a variable of the caller. A load fills the variable. A save reads it, and
-// steps that are not saved do not.
+// An item that stands for a variable of the caller. A load fills the variable. A save reads
+// the variable. A step that is not saved does not read it.
 typedef struct varve_item {
   size_t struct_size;
   const char* name;
@@ -447,7 +447,7 @@ typedef struct varve_hooks_options {
   uint32_t retries;          // how many times a commit that failed with an I/O error is tried again
   uint32_t skips_when_busy;  // not 0: a save is skipped while the save before is in progress
   uint32_t compression;      // VARVE_COMPRESSION_AUTO ...
-  uint32_t num_threads;      // that save. 0: half of the cores
+  uint32_t num_threads;      // worker threads of each save. 0: half of the cores
 } varve_hooks_options;
 
 // What the start has loaded. The pointer is valid until the hooks are closed.

@@ -15,10 +15,10 @@
 //
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
-// in the given stream already, or the given stream must already wait for it. The trainer adds work
-// that changes or frees the tensors to the given stream after AwaitStaged has returned. Such work
-// in another stream must wait for released(). No call waits for work in streams other than the
-// given ones and varve's own. No call synchronizes a device.
+// in the given stream already, or the given stream must already wait for it. Some work changes or
+// frees the tensors. The trainer adds such work to the given stream only after AwaitStaged has
+// returned. Such work in another stream must wait for released(). No call waits for work in streams
+// other than the given ones and varve's own. No call synchronizes a device.
 //
 // The device digests its tensors. Only chunks that differ from the step before are copied to the
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits

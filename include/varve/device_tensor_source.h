@@ -75,8 +75,9 @@ class DeviceTensorSource {
     // The source may call it until AwaitCopies has returned.
     std::function<bool()> is_awaiting;
   };
-  // Starts to digest chunks. They need no more memory than the last Prepare allocated. `seed` is
-  // that of the store. The digest of a chunk is ComputeDigest(seed, its bytes) of varve/digest.h.
+  // Starts to digest chunks. The checkpointer has called Prepare before, for chunks that need at
+  // least as much memory as these. `seed` is that of the store. The digest of a chunk is
+  // ComputeDigest(seed, its bytes) of varve/digest.h.
   virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) = 0;
   // Waits for the digests of all these chunks, and returns them in their order. The source owns
   // them, until the next BeginDigests.
@@ -94,8 +95,9 @@ class DeviceTensorSource {
   virtual Status AwaitCopies() = 0;
 
   // Digests chunks as they were at the last MarkBegin, waits, and returns the digests in the order
-  // of the chunks. `seed` is any number. The chunks need no more memory than the last
-  // PrepareDigestNow allocated. The source owns the digests, until the next call.
+  // of the chunks. `seed` is any number. The checkpointer has called PrepareDigestNow
+  // before, for chunks that need at least as much memory as these. The source owns the digests,
+  // until the next call.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // Copies a chunk to the host, and waits for it. The trainer does not change the tensor before
   // this has returned.

@@ -90,8 +90,10 @@ enum class QkvOrder {
 // Cuts fused query, key and value weights or biases. A rank holds an equal part of the query heads,
 // and the keys and values that serve them. `global` is the order in the global tensor. `held` is
 // the order on the rank. If several ranks hold the same keys and values, each rank must save two
-// shards (TakeIndices): its queries, which come first, and its keys with values. Then the shards of
-// the same keys and values have equal layouts, and the store takes them for replicas.
+// shards. It makes both with TakeIndices from the layout that SplitQkv returned. One holds the
+// rank's queries, which are the first indices of that layout on the axis. The other holds its keys
+// and values, which are the rest. Then the shards of the same keys and values have equal layouts,
+// and the store takes them for replicas.
 Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
                              RankOf tp, QkvOrder global = QkvOrder::kParts,
                              QkvOrder held = QkvOrder::kParts);
@@ -134,8 +136,9 @@ enum class OwnerOrder {
 };
 // Returns the rank that owns each tensor, as in Paddle's stage 1 v1 and stage 2, where a rank holds
 // the optimizer state of whole tensors. Each tensor in turn goes to the rank with the fewest
-// elements so far, and to the lowest of such ranks. `sizes` are the numbers of elements that a rank
-// holds, after any Split.
+// elements so far, and to the lowest of such ranks. sizes[i] is the number of elements of tensor i
+// before owners are assigned. If Split* functions cut tensor i, sizes[i] counts the elements of the
+// part that they left.
 Result<std::vector<int64_t>> AssignOwners(std::span<const int64_t> sizes, int64_t ranks,
                                           OwnerOrder order);
 

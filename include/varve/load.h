@@ -111,9 +111,10 @@ struct LoadReport {
 // Topology, metrics and tags of `into` stay.
 //
 // An item of `into` that stands for a variable stays, and its variable is filled from the item of
-// the same name and rank. `strictness` says what happens when the checkpoint lacks that item. The
-// other items of `into` become those of the checkpoint, except items of other ranks that have the
-// name of a variable of this rank.
+// the same name and rank. `strictness` says what happens when the checkpoint lacks that item. All
+// other items of `into` are removed. The items of the checkpoint that filled no variable are added
+// to `into`. There is one exception. If `into` has a variable for an item NAME of this rank, the
+// items NAME of other ranks are not added.
 //
 // If the checkpoint lacks a weight and has its master, the weight is made by rounding the master.
 // If it lacks a master and has its weight, the master is made by widening the weight. Tied tensors

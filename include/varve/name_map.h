@@ -34,8 +34,8 @@ class NameMap {
   // already.
   Status AddPair(std::string_view from, std::string_view to);
   // Renames names that an ECMAScript regular expression matches as a whole. $1, $2 ... in `to`
-  // stand for its groups. kInvalidArgument says what is wrong with the expression, or which group
-  // `to` names that the expression does not have.
+  // stand for its groups. kInvalidArgument: the expression is wrong, and the message says why. Or
+  // `to` uses a group that the expression does not have, and the message says which.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space. Empty lines and
   // lines that start with '#' are skipped. Errors name file and line, and nothing is added then.

@@ -15,9 +15,9 @@
 //
 // Errors: kUnavailable names the ranks that are gone, or from which nothing arrived before the
 // timeout. kFailedPrecondition: ranks make different calls. kInvalidArgument: an argument breaks a
-// rule below. After an error the group cannot be used any more. The rank has told the other ranks,
-// as far as it could, and every later call returns the same error at once. In a group that Split
-// has made, messages give the rank's number in the original group.
+// rule below. After an error the group cannot be used any more. The rank whose call failed tells
+// the other ranks why, as far as it can. Every later call of that rank returns the same error at
+// once. In a group that Split has made, messages give the rank's number in the original group.
 #pragma once
 
 #include <chrono>
@@ -98,8 +98,8 @@ struct SocketRanksOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   // The name of the job. It is the same on all ranks. Jobs that may use the same port must have
-  // different names. A process that does not know the name is turned away. This protects from
-  // mistakes, not from attackers who can listen.
+  // different names. A process that does not know the name is turned away. The name protects from
+  // mistakes. It does not protect from attackers who can read the network traffic.
   std::string job;
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
   // How long SocketRanks waits for all ranks to connect.

@@ -37,9 +37,9 @@ namespace varve {
 // A tensor with `derived_from` is the rounded copy of its master. Where a checkpoint has only the
 // weight or only the master, a load makes the other from it. A save ignores `alias_of`, and finds
 // tied tensors itself. A rank that holds several shards of a tensor lists each of them under the
-// tensor's name. These shards must not overlap, and must agree on dtype, role and derived_from. A
-// load fills the part that the layout names from the shards of the checkpoint, however they are
-// cut.
+// tensor's name. These shards must not overlap, and must agree on dtype, role and derived_from. The
+// layout names the part of the tensor that a load fills. The load reads this part from whatever
+// shards of the checkpoint hold it. These shards may be cut in any way.
 struct StateTensor : TensorSpec {
   // The first element. The trainer owns the memory. AsyncCheckpointer says how long it must stay
   // valid and unchanged.
