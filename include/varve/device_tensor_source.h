@@ -67,12 +67,13 @@ class DeviceTensorSource {
   // Marks the current end of the trainer's streams. The save reads the tensors as the work before
   // this point leaves them. kFailedPrecondition: a stream is being captured.
   virtual Status MarkBegin() = 0;
-  // Tells the source whether the trainer is held until its tensors may change.
+  // Tells the source whether the trainer waits in AwaitStaged.
   struct Trainer {
-    // True: the trainer was held from MarkBegin on, so it has no work that could run meanwhile.
+    // True: the trainer calls AwaitStaged directly after BeginSave. It adds no work to its streams
+    // after MarkBegin until AwaitStaged has returned.
     bool waits_at_once = false;
-    // Returns true when the trainer is held now, or will be when the work in its streams is done.
-    // The source may call it until AwaitCopies has returned.
+    // Returns true when the trainer has called AwaitStaged for this save. Its streams may still run
+    // work that was added before. The source may call it until AwaitCopies has returned.
     std::function<bool()> is_awaiting;
   };
   // Starts to digest chunks. The checkpointer has called Prepare before, for chunks that need at
@@ -84,7 +85,7 @@ class DeviceTensorSource {
   virtual Result<const Digest*> TakeDigests() = 0;
   // Starts to copy chunks to memory of the host, each at most once. It returns when all work that
   // reads the tensors is enqueued. The result counts the bytes that did not fit in staging memory
-  // of a device while the trainer was held. The trainer had to wait for their copy to the host.
+  // of a device while the trainer waited. The trainer had to wait for their copy to the host.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // Makes work that is added to the trainer's streams from now on wait for all reads of its
   // tensors. The checkpointer also calls it after an error of the calls above.

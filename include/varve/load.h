@@ -60,10 +60,11 @@ struct LoadOptions {
   bool lr_scheduler = true;
   // False: the trainer progress and the items are not loaded, as for fine-tuning.
   bool trainer_state = true;
-  // Globs of target names ('*' is any run of characters). A tensor that they leave out is not
-  // loaded, and is neither missing nor unexpected. No include = everything. There is one exception.
-  // If a weight is loaded, and its master is left out by the globs or by `optimizer`, the master is
-  // made from the weight. Otherwise the next optimizer step would undo the load.
+  // Globs of target names ('*' is any run of characters). No include = everything. A tensor that
+  // they leave out is not loaded, and is neither missing nor unexpected. A master may be an
+  // exception to this. If a weight is loaded, and its master is left out by the globs or by
+  // `optimizer`, the master is made from the weight. Otherwise the next optimizer step would undo
+  // the load.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   NameMap rename;
