@@ -57,6 +57,35 @@ class StateDictTest(StoreTest):
         else:
             self.assertEqual(found, expected, path)
 
+    def test_malformed_values_are_an_error_that_says_so(self):
+        x = torch.arange(6.0).reshape(2, 3)
+        deep = "[" * 100_000
+        malformed = [
+            b"no JSON",
+            deep.encode(),
+            b'{"dict":1}',
+            b'{"dict":[["x"]]}',
+            b"{}",
+            b'{"unknown":1}',
+            b'{"dict":[["x",{"tensor":"x","strides":[1]}]]}',
+            b'{"dict":[["x",{"tensor":"x","strides":[-1,1]}]]}',
+            b'{"dict":[["x",{"tensor":"x","strides":["3","1"]}]]}',
+            b'{"dict":[["x",{"tensor":"x","memory":0,"offset":2}]]}',
+            b'{"dict":[["x",{"tensor":"x","memory":0,"offset":-4}]]}',
+            b'{"dict":[["x",{"tensor":"x","memory":[],"offset":0}]]}',
+            b'{"float":"one"}',
+            b'{"bytes":"*"}',
+            b'{"set":[{"dict":[]}]}',
+            b'{"complex":[1]}',
+        ]
+        with self.open() as store:
+            for step, item in enumerate(malformed):
+                with store.save(step) as begun:
+                    begun["x"] = x
+                    begun.put_bytes("torch.state_dict", item)
+                with self.subTest(item=item[:60]), self.assertRaises(varve.CorruptionError):
+                    varve.torch.load(store, step)
+
     def test_import_varve_does_not_import_torch(self):
         code = (
             "import sys, varve; assert 'torch' not in sys.modules;"

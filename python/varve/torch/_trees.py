@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._dtypes import of_numpy, of_torch
-from .._errors import CorruptionError, InvalidArgumentError
+from .._errors import CorruptionError, Error, InvalidArgumentError
 
 Json = Any
 Path = tuple[str, ...]
@@ -55,8 +56,28 @@ def loads(text: bytes, what: str) -> Json:
     """CorruptionError names `what` is no JSON."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError(f"{what} is no JSON: {error}") from None
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Turns what malformed JSON leads to into an error of the package."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if isinstance(error, Error):
+            raise
+        raise CorruptionError(
+            f"the saved values are malformed: {type(error).__name__}: {error}"
+        ) from error
 
 
 class Encoder:
@@ -174,7 +195,14 @@ class Decoder:
         self._moved: dict[tuple[str, str], Any] = {}
 
     def allocate(self, tree: Json) -> list[Target]:
-        """New memory for each tensor of the tree, of those that lie on one another only once."""
+        """New memory for each tensor of the tree, of those that lie on one another only once.
+
+        CorruptionError: the tree is not as Encoder makes it.
+        """
+        with _reading():
+            return self._allocate(tree)
+
+    def _allocate(self, tree: Json) -> list[Target]:
         refs = [ref for ref in _refs_of(tree) if _name_of(ref) not in self._values]
         sizes: dict[int, int] = {}
         plans = []
@@ -202,12 +230,19 @@ class Decoder:
         return targets
 
     def build(self, tree: Json, device: Optional[Any] = None) -> Any:
-        """The value. A tensor that was not on the CPU goes to `device`; None: it stays on the CPU."""
+        """The value. A tensor that was not on the CPU goes to `device`; None: it stays on the CPU.
+
+        CorruptionError: the tree is not as Encoder makes it.
+        """
+        with _reading():
+            return self._build(tree, device)
+
+    def _build(self, tree: Json, device: Optional[Any]) -> Any:
         if not isinstance(tree, (dict, list)):
             return tree
         if isinstance(tree, list):
-            return [self.build(each, device) for each in tree]
-        kind, value = next(iter(tree.items()))
+            return [self._build(each, device) for each in tree]
+        kind, value = next(iter(tree.items()), ("", None))
         if kind in ("tensor", "array"):
             return self._placed(tree, device)
         make = _MAKERS.get(kind)
@@ -215,9 +250,9 @@ class Decoder:
             raise CorruptionError(
                 f"the saved values have the kind {kind!r}, which this varve lacks"
             )
-        made = make(value, lambda inner: self.build(inner, device))
+        made = make(value, lambda inner: self._build(inner, device))
         if "metadata" in tree:
-            made._metadata = self.build(tree["metadata"], device)
+            made._metadata = self._build(tree["metadata"], device)
         return made
 
     def _placed(self, ref: dict[str, Json], device: Optional[Any]) -> Any:
@@ -280,14 +315,20 @@ def _plan_of(ref: dict[str, Json], stored: str, shape: tuple[int, ...]) -> _Plan
     elif known.bits < 8:
         shape = (*shape[:-1], shape[-1] // 2)
     strides = tuple(ref["strides"]) if "strides" in ref else None
-    return _Plan(dtype, shape, strides, ref.get("memory"), ref.get("offset", 0), None)
+    memory, offset = ref.get("memory"), ref.get("offset", 0)
+    numbers = (*(strides or ()), offset, 0 if memory is None else memory)
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"tensor {_name_of(ref)} has a number of memory that is none: {numbers}")
+    if offset % dtype.itemsize or len(strides or shape) != len(shape):
+        raise ValueError(f"tensor {_name_of(ref)} does not lie on whole elements of its shape")
+    return _Plan(dtype, shape, strides, memory, offset, None)
 
 
 _Make = Callable[[Json], Any]
 _MAKERS: dict[str, Callable[[Any, _Make], Any]] = {
     "float": lambda value, make: float(value),
     "complex": lambda value, make: complex(float(value[0]), float(value[1])),
-    "bytes": lambda value, make: base64.b64decode(value),
+    "bytes": lambda value, make: base64.b64decode(value, validate=True),
     "size": lambda value, make: torch.Size(value),
     "dtype": lambda value, make: _dtype_of(value),
     "device": lambda value, make: torch.device(value),
