@@ -8,9 +8,9 @@
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::NcclRanks(host.get(), {.device = local_rank}));
 //
 // A receiver in NCCL must know the length of a message beforehand, and NCCL does not say which rank
-// is missing. So in each call the ranks first agree on the call over another RankGroup, the host
-// group. An error names the ranks that make another call or are gone. Only the bytes of Broadcast
-// and AllToAll go over NCCL. All ranks must run the same program.
+// is missing. So in each call the ranks first agree on the call over a second RankGroup, which
+// NcclRanks makes from `host` with Split. An error names the ranks that make another call or are
+// gone. Only the bytes of Broadcast and AllToAll go over NCCL. All ranks must run the same program.
 #pragma once
 
 #include <chrono>
@@ -28,13 +28,13 @@ struct NcclOptions {
   // the same on all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of
   // pinned host memory when it is made.
   size_t piece_bytes = size_t{4} << 20;
-  // How long a call waits for NCCL while nothing arrives. For the other ranks, a call waits as long
-  // as the timeout that `host` had when this group was made.
+  // How long a call waits for NCCL while nothing arrives. Before that, the ranks agree on the call.
+  // The limit for this is the timeout that `host` had when this group was made.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Makes the group. The call is collective over `host`. After the call the group does not use
-// `host`, and the caller may go on using it. The ranks of the group are those of `host`, and
+// Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
+// returns. The caller may then go on using `host`. The ranks of the group are those of `host`, and
 // messages number them as those of `host` do. If a rank fails inside a call, for example because of
 // its device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
 // call fails, too.
