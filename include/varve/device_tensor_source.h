@@ -87,8 +87,8 @@ class DeviceTensorSource {
   // reads the tensors is enqueued. The result counts the bytes that did not fit in staging memory
   // of a device while the trainer waited. The trainer had to wait for their copy to the host.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
-  // Makes work that is added to the trainer's streams from now on wait for all reads of its
-  // tensors. The checkpointer also calls it after an error of the calls above.
+  // After this call, work that is added to the trainer's streams runs only after all reads of the
+  // trainer's tensors. The checkpointer also calls it after an error of the calls above.
   // kFailedPrecondition: a stream is being captured.
   virtual Status MarkRelease() = 0;
   // Returns when all copies have arrived. After an error it returns when no more bytes will be

@@ -34,8 +34,9 @@ struct NcclOptions {
 };
 
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
-// returns. The caller may then go on using `host`. The ranks of the group are those of `host`, and
-// messages number them as those of `host` do. If a rank fails inside a call, for example because of
+// returns. The caller may then go on using `host`. Each rank has the same number
+// in the group as in `host`. Errors about NCCL give this number. Errors of the second RankGroup
+// number the ranks as errors of `host` do. If a rank fails inside a call, for example because of
 // its device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
 // call fails, too.
 //
