@@ -36,9 +36,10 @@ struct NcclOptions {
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
 // returns. The caller may then go on using `host`. Each rank has the same number
 // in the group as in `host`. Errors about NCCL give this number. Errors of the second RankGroup
-// number the ranks as errors of `host` do. If a rank fails inside a call, for example because of
-// its device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
-// call fails, too.
+// give the number that errors of `host` give. If `host` was made by Split, that is the rank's
+// number in the original group. If a rank fails inside a call, for example because of its device,
+// it leaves the group. Other ranks in the same call fail by the timeout, and their next call fails,
+// too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.
