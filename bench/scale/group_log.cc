@@ -131,6 +131,7 @@ class Job {
     }
     Require(save.AwaitOutcome());
     ends_[rank] = Clock::now();
+    if (rank == 0) Require(logs_[0]->TakeSnapshotIfDue());  // in the background there
     meeting_.Come();
     if (rank == 0) Note(called, ready);
     meeting_.Come();

@@ -225,7 +225,8 @@ class StoreImpl : public Store {
   Status WithView(const std::function<Status(const StoreImpl& view)>& read) const;
   Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;
   Status DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings);
-  Status DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings);
+  Status DropSome(uint64_t* group_bytes, std::span<const StepKey>* steps,
+                  std::vector<std::string>* warnings);
   Status CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts);
   // Commits what `build` puts into a batch and its counts. `build` only reads the store, and may be
   // called again. Other commits wait no longer than it takes to make the batch visible.

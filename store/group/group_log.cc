@@ -223,7 +223,7 @@ Status GroupLog::NoteNewest() {
 
 Status GroupLog::Propose(const Proposal& propose) {
   const std::lock_guard lock(mutex_);
-  bool is_to_be_noted = false;
+  bool is_to_be_noted = false, is_commit = false;
   for (int losses = 0;;) {
     VARVE_RETURN_IF_ERROR(RefreshLocked());
     VARVE_ASSIGN_OR_RETURN(const std::optional<GroupRecord> record, propose(state_));
@@ -232,10 +232,11 @@ Status GroupLog::Propose(const Proposal& propose) {
     VARVE_RETURN_IF_ERROR(Append(*record));
     if (state_.next == number) PauseAfterLosses(++losses);
     is_to_be_noted = is_to_be_noted || !IsForWritersOnly(record->body);
+    is_commit = std::holds_alternative<CommitRecord>(record->body);
   }
   // The change is made. What fails now comes with a later change.
   if (is_to_be_noted) NoteNewest().IgnoreError();
-  TakeSnapshotIfDue().IgnoreError();
+  if (!is_commit) TakeSnapshotIfDueLocked().IgnoreError();
   return Status::Ok();
 }
 
@@ -258,11 +259,25 @@ Status GroupLog::Append(const GroupRecord& record) {
   return Status::Ok();
 }
 
-Status GroupLog::TakeSnapshotIfDue() {
+bool GroupLog::IsSnapshotDue() const {
+  const std::lock_guard lock(mutex_);
+  return IsSnapshotDueLocked();
+}
+
+bool GroupLog::IsSnapshotDueLocked() const {
   // With 65,536 attempts a snapshot is as large as 1,024 saves of a few ranks.
   const uint64_t interval =
       std::clamp(state_.attempts.size() / 64, kSnapshotInterval, kMaxSnapshotInterval);
-  if (state_.next - state_.snapshot <= interval) return Status::Ok();
+  return state_.next - state_.snapshot > interval;
+}
+
+Status GroupLog::TakeSnapshotIfDue() {
+  const std::lock_guard lock(mutex_);
+  return TakeSnapshotIfDueLocked();
+}
+
+Status GroupLog::TakeSnapshotIfDueLocked() {
+  if (!IsSnapshotDueLocked()) return Status::Ok();
   const uint64_t snapshot_before = state_.snapshot;
   VARVE_ASSIGN_OR_RETURN(SnapshotRecord record, PutSnapshot());
   VARVE_RETURN_IF_ERROR(Append({{}, std::move(record)}));

@@ -69,6 +69,11 @@ class GroupLog {
   RecordLog* records() const { return log_.get(); }
   uint64_t seed() const { return seed_; }
 
+  // Takes a snapshot if enough records have come since the newest one. Propose does so by itself,
+  // but not after a COMMIT, for which all ranks wait.
+  Status TakeSnapshotIfDue();
+  bool IsSnapshotDue() const;
+
   // Removes what interrupted appends have left.
   Status RemoveDebris() { return log_->RemoveDebris(); }
 
@@ -91,7 +96,8 @@ class GroupLog {
   Status ApplyBytes(uint64_t number, const std::string& bytes);
   Result<bool> IsBehind() const;
   Status Append(const GroupRecord& record);
-  Status TakeSnapshotIfDue();
+  bool IsSnapshotDueLocked() const;
+  Status TakeSnapshotIfDueLocked();
   Result<SnapshotRecord> PutSnapshot() const;
   Result<std::shared_ptr<const GroupState>> ReadSnapshot(uint64_t number,
                                                          const SnapshotRecord& record);

@@ -509,10 +509,12 @@ Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
 
 void GroupStore::SweepLater() {
   const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
-  if (closed != closed_when_swept_) sweeper_.Ask();
+  const bool is_snapshot_due = author().rank == 0 && log()->IsSnapshotDue();
+  if (closed != closed_when_swept_ || is_snapshot_due) sweeper_.Ask();
 }
 
 Result<bool> GroupStore::SweepSomeOfOwn() {
+  if (author().rank == 0) log()->TakeSnapshotIfDue().IgnoreError();
   const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
   VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, own_.store.get(), kDropsARound));
   dropped_since_reclaim_ += swept.dropped;

@@ -13,9 +13,12 @@ namespace varve::internal {
 
 namespace {
 
-// A group is closed at this many bytes of changes. So one ingest serves many steps, and a save that
-// wants to commit meanwhile waits for no more than that.
-constexpr uint64_t kGroupBytes = uint64_t{128} << 10;
+// A group is closed at this many bytes of changes. A commit costs an ingest and a table file in each
+// family, however few steps it drops. So groups grow while no other commit comes in between. One
+// that was built in vain is built anew with the fewest bytes, which are soon built under the commit
+// mutex, too.
+constexpr uint64_t kLeastGroupBytes = uint64_t{128} << 10;
+constexpr uint64_t kMostGroupBytes = uint64_t{4} << 20;
 
 }  // namespace
 
@@ -89,16 +92,20 @@ Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointI
 }
 
 Status StoreImpl::DropAll(std::span<const StepKey> steps, std::vector<std::string>* warnings) {
-  while (!steps.empty()) VARVE_RETURN_IF_ERROR(DropSome(&steps, warnings));
+  uint64_t group_bytes = kLeastGroupBytes;
+  while (!steps.empty()) VARVE_RETURN_IF_ERROR(DropSome(&group_bytes, &steps, warnings));
   return Status::Ok();
 }
 
-// Drops the first group of the steps.
-Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::string>* warnings) {
+// Drops the first group of the steps. `*group_bytes` is its size, and becomes that of the next.
+Status StoreImpl::DropSome(uint64_t* group_bytes, std::span<const StepKey>* steps,
+                           std::vector<std::string>* warnings) {
   size_t n = 0;
+  int tries = 0;
   std::vector<std::string> damage;
   VARVE_RETURN_IF_ERROR(CommitBuilt([&](ReferenceCounts* counts, CommitBatch* batch) -> Status {
-    for (n = 0; n < steps->size() && batch->num_bytes() < kGroupBytes;) {
+    if (++tries > 1) *group_bytes = kLeastGroupBytes;
+    for (n = 0; n < steps->size() && batch->num_bytes() < *group_bytes;) {
       const StepKey step = (*steps)[n++];
       VARVE_ASSIGN_OR_RETURN(const auto tags, TagsOf(step));
       for (const std::string& tag : tags) batch->Delete(Family::kMeta, keys::Tag(step.run, tag));
@@ -108,6 +115,7 @@ Status StoreImpl::DropSome(std::span<const StepKey>* steps, std::vector<std::str
     damage.assign(counts->damage().begin(), counts->damage().end());
     return Status::Ok();
   }));
+  if (tries == 1) *group_bytes = std::min(2 * *group_bytes, kMostGroupBytes);
   NoteCommit();
   warnings->insert(warnings->end(), damage.begin(), damage.end());
   *steps = steps->subspan(n);

@@ -31,6 +31,8 @@ constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChu
 constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
+// With this many it is merged whatever that costs, because each read looks into all of them.
+constexpr size_t kFarTooManyFiles = 128;
 
 // A commit that meets an error opens the database again. For that it stops rewrites, and these
 // return kAborted.
@@ -172,6 +174,17 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
   return Status::Ok();
 }
 
+// Merging a family writes all of it anew, and so its largest file. That is worth it only once the
+// others have become a quarter of it. RocksDB merges the small ones among themselves.
+bool IsWorthMerging(const rocksdb::ColumnFamilyMetaData& family) {
+  uint64_t largest = 0;
+  for (const auto& level : family.levels) {
+    for (const auto& file : level.files) largest = std::max(largest, file.size);
+  }
+  if (family.file_count < kMaxMetadataFiles) return false;
+  return family.file_count >= kFarTooManyFiles || 4 * (family.size - largest) >= largest;
+}
+
 // RocksDB merges these families by itself, but a process that lives for one save ends before it has
 // finished.
 Status MergeMetadata(Database* database, const std::filesystem::path& store) {
@@ -180,7 +193,7 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
     VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
     rocksdb::ColumnFamilyMetaData files;
     database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
-    if (family == Family::kChunks || files.file_count < kMaxMetadataFiles) continue;
+    if (family == Family::kChunks || !IsWorthMerging(files)) continue;
     if (!HasRoom(store, files.size)) continue;
     VARVE_RETURN_IF_ERROR(
         FromRocksDb(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),

@@ -343,6 +343,54 @@ TEST_F(BesideTest, ADropThatIsOvertakenCountsAnew) {
   EXPECT_EQ(GetStats().pending_bytes, 0u);
 }
 
+// A commit costs an ingest and a table in each family, however few steps it drops.
+TEST_F(BesideTest, ADropOfManyStepsMakesFewCommits) {
+  const std::string padding(1000, 'x');
+  std::vector<TestTensor> state;
+  for (int i = 0; i < 20; ++i) {
+    state.push_back(RandomTensor(padding + std::to_string(i), DType::kU8, {10}, 1));
+  }
+  std::vector<uint64_t> steps;
+  for (uint64_t step = 100; step < 300; ++step) {
+    VARVE_ASSERT_OK(Save(step, state).status());
+    steps.push_back(step);
+  }
+  const uint64_t before = database()->num_ingest_events();
+  VARVE_ASSERT_OK(DropSteps(steps, {.reclaim = false}));
+  // There are 4 MB of keys: 128 KiB, 256 KiB, and so on. An ingest is two events.
+  EXPECT_LE(database()->num_ingest_events() - before, 2 * 6u);
+  ExpectSound();
+  ExpectHolds(2, kept_);
+}
+
+// Merging a family writes all of it. Small files are no reason for that.
+TEST_F(BesideTest, ALargeTableIsNotMergedWithSmallOnes) {
+  auto* const tensors = database()->handle(Family::kTensors);
+  ASSERT_TRUE(database()
+                  ->rocksdb()
+                  ->SetOptions(tensors, {{"disable_auto_compactions", "true"}})
+                  .ok());
+  std::vector<TestTensor> many;
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    many.push_back(RandomTensor("t" + std::to_string(i), DType::kU8, {10}, i));
+  }
+  VARVE_ASSERT_OK(Save(3, many).status());
+  const auto largest = [&] {
+    std::pair<uint64_t, std::string> found;
+    for (const TableFile& file : FilesOf(Family::kTensors)) {
+      found = std::max(found, {std::filesystem::file_size(file.path), file.path.string()});
+    }
+    return found.second;
+  };
+  const std::string before = largest();
+  for (uint64_t i = 0; i < 30; ++i) {
+    VARVE_ASSERT_OK(Save(1, {many[i]}, {.run = "run" + std::to_string(i)}).status());
+  }
+  VARVE_ASSERT_OK(store_->Reclaim().status());
+  EXPECT_GE(FilesOf(Family::kTensors).size(), 30u);
+  EXPECT_EQ(largest(), before);
+}
+
 // A save that waits while a drop commits its first steps comes before the rest of them.
 TEST_F(BesideTest, ACommitComesBetweenTheStepsOfADrop) {
   const std::string padding(1000, 'x');

@@ -2,6 +2,7 @@
 //
 // What a save costs the log: operations on files in proportion to the ranks, a look at one file for
 // a poll that finds nothing, and no byte of a snapshot for those who follow the log.
+#include <algorithm>
 #include <map>
 
 #include "store/group/rank_save.h"
@@ -182,6 +183,30 @@ TEST(SaveOperationsTest, ManySavesStayBounded) {
   EXPECT_LE(job.files()->done.writes, (kRanks + 5) * kSaves);
   EXPECT_LE(job.files()->records.size(), 2 * GroupLog::kSnapshotInterval + 2);
   EXPECT_LE(job.files()->named.size(), kRanks + 3);
+}
+
+// All ranks wait for a COMMIT, and a snapshot takes long in a large group.
+TEST(SaveOperationsTest, NoCommitWaitsForASnapshot) {
+  Job job(5);  // then a snapshot is due after a COMMIT, and not after a BEGIN
+  const auto num_snapshots = [&] {
+    return std::ranges::count_if(job.files()->named, [](const auto& file) {
+      return file.first.starts_with("states/");
+    });
+  };
+  uint64_t step = 1;
+  while (!job.log(0)->IsSnapshotDue()) {
+    ASSERT_EQ(num_snapshots(), 0);
+    ASSERT_NO_FATAL_FAILURE(job.Save(step++));
+  }
+  EXPECT_EQ(num_snapshots(), 0);
+  VARVE_EXPECT_OK(job.log(0)->TakeSnapshotIfDue());
+  EXPECT_EQ(num_snapshots(), 1);
+  EXPECT_FALSE(job.log(0)->IsSnapshotDue());
+  // Without that, the next change takes it.
+  while (!job.log(0)->IsSnapshotDue()) ASSERT_NO_FATAL_FAILURE(job.Save(step++));
+  EXPECT_EQ(num_snapshots(), 1);
+  ASSERT_NO_FATAL_FAILURE(job.Save(step));
+  EXPECT_EQ(num_snapshots(), 2);
 }
 
 // In a large group, ranks pause before the first look, and do not look all at once.
