@@ -27,6 +27,7 @@ void BindStore(nanobind::module_& module);
 void BindExport(nanobind::module_& module);  // memory for other frameworks: DLPack
 void BindCheckpointer(nanobind::module_& module);
 void BindGroup(nanobind::module_& module);
+void BindStage(nanobind::module_& module);
 
 // "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
 // word.

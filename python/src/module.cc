@@ -17,4 +17,5 @@ NB_MODULE(_core, module) {
   varve::python::BindExport(module);
   varve::python::BindCheckpointer(module);
   varve::python::BindGroup(module);
+  varve::python::BindStage(module);
 }

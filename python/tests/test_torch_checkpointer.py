@@ -50,12 +50,29 @@ class Model(torch.nn.Module):
         return self.head(self.frozen(x))
 
 
+class LoRA(torch.nn.Module):
+    """A frozen layer and a trained difference of low rank."""
+
+    def __init__(self, layer, rank=4):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = torch.nn.Parameter(torch.randn(rank, layer.in_features) / 10)
+        self.up = torch.nn.Parameter(torch.zeros(layer.out_features, rank))
+
+    def forward(self, x):
+        return self.layer(x) + torch.nn.functional.dropout(x, 0.1) @ self.down.T @ self.up.T
+
+
 class Training:
-    def __init__(self, seed, make_optimizer, *, autocast=False, scaler=False):
+    def __init__(self, seed, make_optimizer, *, autocast=False, scaler=False, lora=False):
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
         self.model = Model()
+        if lora:
+            self.model.requires_grad_(False)
+            self.model.hidden = LoRA(self.model.hidden)
+            self.model.frozen = LoRA(self.model.frozen)
         self.optimizer = make_optimizer([p for p in self.model.parameters() if p.requires_grad])
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 500)
         self.scaler = (
@@ -107,6 +124,7 @@ KINDS = {
     "Adafactor": (lambda parameters: torch.optim.Adafactor(parameters, lr=1e-2), {}),
     "autocast": (adamw(), {"autocast": True}),
     "GradScaler": (adamw(), {"scaler": True}),
+    "LoRA": (adamw(), {"lora": True}),
 }
 
 
@@ -138,7 +156,8 @@ class ExactResumeTest(StoreTest):
                 with self.open("r") as store:
                     self.assertEqual([info.step for info in store.steps()], [100, 120])
                     step = store[120]
-                    self.assertEqual(step["model.hidden.weight"].role, "parameter")
+                    name = "hidden.layer" if options.get("lora") else "hidden"
+                    self.assertEqual(step[f"model.{name}.weight"].role, "parameter")
                     self.assertEqual(step["model.norm.running_mean"].role, "buffer")
                     self.assertNotIn("model.scratch", step)
 

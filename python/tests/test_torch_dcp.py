@@ -3,12 +3,10 @@
 gloo. Skipped where torch is not installed."""
 
 import importlib.util
-import multiprocessing
 import os
 import pathlib
 import random
 import threading
-import time
 import unittest
 import warnings
 
@@ -21,7 +19,8 @@ if importlib.util.find_spec("torch") is None:
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-from test_torch_checkpointer import Training, adamw  # noqa: E402
+from ranks import RanksTest, connect  # noqa: E402
+from test_torch_checkpointer import KINDS, Training  # noqa: E402
 from varve.torch import VarveStorageReader, VarveStorageWriter  # noqa: E402
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -68,32 +67,31 @@ class OneProcessTest(StoreTest):
 
     def test_a_resumed_training_has_the_losses_of_one_that_was_not_stopped(self):
         def state_of(training):
-            return {
-                "model": training.model.state_dict(),
-                "optimizer": training.optimizer.state_dict(),
-                "scheduler": training.scheduler.state_dict(),
+            state = {name: part.state_dict() for name, part in training.parts().items()}
+            generators = {
                 "torch": torch.get_rng_state(),
                 "python": random.getstate(),
                 "numpy": np.random.get_state(),
             }
+            return {**state, **generators}
 
-        for fused in (False, True):
-            first = Training(1, adamw(fused=fused))
-            for _ in range(20):
-                first.step()
-            self.save(state_of(first), 20 + fused)
-            expected = [first.step() for _ in range(100)]
-            second = Training(2, adamw(fused=fused))
-            second.step()  # so that there is state to load into
-            state = state_of(second)
-            dcp.load(state, storage_reader=VarveStorageReader(self.path))
-            second.model.load_state_dict(state["model"])
-            second.optimizer.load_state_dict(state["optimizer"])
-            second.scheduler.load_state_dict(state["scheduler"])
-            torch.set_rng_state(state["torch"])
-            random.setstate(state["python"])
-            np.random.set_state(state["numpy"])
-            self.assertEqual([second.step() for _ in range(100)], expected)
+        for step, (name, (make_optimizer, options)) in enumerate(KINDS.items()):
+            with self.subTest(name):
+                first = Training(1, make_optimizer, **options)
+                for _ in range(20):
+                    first.step()
+                self.save(state_of(first), step)
+                expected = [first.step() for _ in range(100)]
+                second = Training(2, make_optimizer, **options)
+                second.step()  # so that there is state to load into
+                state = state_of(second)
+                dcp.load(state, storage_reader=VarveStorageReader(self.path))
+                for part, of_part in second.parts().items():
+                    of_part.load_state_dict(state[part])
+                torch.set_rng_state(state["torch"])
+                random.setstate(state["python"])
+                np.random.set_state(state["numpy"])
+                self.assertEqual([second.step() for _ in range(100)], expected)
 
     def test_ids_name_path_and_step(self):
         for step in (1, 2):
@@ -250,9 +248,7 @@ class DyingWriter(VarveStorageWriter):
 
 
 def rank_program(folder, rank, size, tasks):
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    connect(folder, rank, size)
     path = f"{folder}/root"
     for task in tasks:
         kind, _, argument = task.partition(":")
@@ -284,26 +280,8 @@ def rank_program(folder, rank, size, tasks):
     dist.destroy_process_group()
 
 
-class ManyProcessesTest(StoreTest):
-    def run_ranks(self, size, *tasks, codes=None):
-        for name in ("meet", *(f"failed_{rank}" for rank in range(size))):
-            (self.folder / name).unlink(missing_ok=True)
-        # Its processes are forked from one that has imported torch, and has opened no store.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["test_torch_dcp"])
-        ranks = [
-            context.Process(target=rank_program, args=(str(self.folder), rank, size, tasks))
-            for rank in range(size)
-        ]
-        for rank in ranks:
-            rank.start()
-        end = time.monotonic() + 120
-        for rank in ranks:
-            rank.join(max(0, end - time.monotonic()))
-        found = [rank.exitcode for rank in ranks]
-        for rank in ranks:
-            rank.kill()
-        self.assertEqual(found, codes or [0] * size)
+class ManyProcessesTest(RanksTest):
+    program = staticmethod(rank_program)
 
     def failed(self, rank):
         return (self.folder / f"failed_{rank}").read_text()

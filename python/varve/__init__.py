@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 # Importing varve is quick, as each name is looked up in its module at its first use. Type checkers read
 # these lines instead.
 if TYPE_CHECKING:
+    from . import lightning as lightning
     from . import safetensors
     from . import torch as torch
+    from . import transformers as transformers
     from ._checkpoint import Checkpoint
     from ._core import VERSION as __version__
     from ._core import (
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from ._store import ForgetReport, RunList, StepList, Store, backup, open  # noqa: A004
     from ._tensor import Tensor
 
-_MODULES = ("safetensors", "torch")
+_MODULES = ("lightning", "safetensors", "torch", "transformers")
 _NAMES = {
     "_checkpoint": ("Checkpoint",),
     "_core": (

@@ -128,7 +128,8 @@ def _memory_of_torch(tensor: Any) -> Memory:
         raise InvalidArgumentError(
             f"a tensor of layout {tensor.layout} on {tensor.device} has no memory to save"
         )
-    if hasattr(tensor, "device_mesh"):
+    plain = type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
+    if not plain and hasattr(tensor, "device_mesh"):
         raise InvalidArgumentError("a DTensor is no whole tensor: save tensor.full_tensor()")
     dtype = _dtypes.of_torch(tensor.dtype)
     tensor = tensor.detach().resolve_conj().resolve_neg()

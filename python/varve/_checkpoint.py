@@ -105,6 +105,7 @@ class Checkpoint:
         if out is None:
             return self._load(self._match(patterns), framework)
         names = list(out) if patterns is None else self._match(patterns)
+        self._expect(len(names))
         targets = {}
         for name in names:
             if name not in out:
@@ -170,6 +171,11 @@ class Checkpoint:
             self._listed = infos
         return self._listed
 
+    def _expect(self, num_names: int) -> None:
+        """Lists the tensors when so many are looked up that it is quicker than to find each."""
+        if 8 * num_names > self._info.num_tensors:
+            self._infos()
+
     def _find(self, name: str) -> _core.TensorInfo:
         if not isinstance(name, str):
             raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
@@ -192,6 +198,7 @@ class Checkpoint:
         framework = _arrays.framework_name(framework)
         reads: list[tuple[str, int, int, list[tuple[int, int]]]] = []
         stored = []
+        self._expect(len(names))
         for name in names:
             info = self._find(name)
             memory = np.empty(info.logical_bytes, np.uint8)

@@ -675,3 +675,14 @@ def start_epoch(root: str, num_ranks: int) -> int: ...
 def join(root: str, rank: int, epoch: int, timeout_ms: int, compression: str, pipeline_budget_bytes: int, num_threads: int) -> Store: ...
 
 def is_group(path: str) -> bool: ...
+
+class Stage:
+    """A copy of memory that takes what has changed."""
+
+    def __init__(self) -> None: ...
+
+    def update(self, regions: Sequence[tuple[int, int, int]], num_threads: int) -> int:
+        """
+        Makes each copy equal to its source: (source, copy, bytes), each time the same copies in
+        the same order. Returns how many bytes were copied.
+        """

@@ -16,13 +16,25 @@ from ._checkpointer import Checkpointer
 from ._state_dict import load, save
 
 if TYPE_CHECKING:
+    from ._stager import VarveStager
     from .dcp import VarveStorageReader, VarveStorageWriter
 
-__all__ = ["Checkpointer", "VarveStorageReader", "VarveStorageWriter", "load", "save"]
+__all__ = [
+    "Checkpointer",
+    "VarveStager",
+    "VarveStorageReader",
+    "VarveStorageWriter",
+    "load",
+    "save",
+]
+
+# They import much of torch, so each is imported when it is first used.
+_HOMES = {"VarveStager": "_stager", "VarveStorageReader": "dcp", "VarveStorageWriter": "dcp"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("VarveStorageReader", "VarveStorageWriter", "dcp"):  # they import much of torch
-        module = importlib.import_module(f"{__name__}.dcp")
-        return module if name == "dcp" else getattr(module, name)
+    if name == "dcp":
+        return importlib.import_module(f"{__name__}.dcp")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

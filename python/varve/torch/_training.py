@@ -325,14 +325,21 @@ def apply_rng(progress: _core.TrainerProgress) -> None:
 
 def _apply_one(name: str, state: bytes) -> None:
     if name == "python":
-        version, numbers, gauss = json.loads(state)
-        random.setstate((version, tuple(numbers), gauss))
+        random.setstate(rng_value(name, state))
     elif name == "numpy":
-        kind, keys, position, has_gauss, value = json.loads(state)
-        np.random.set_state((kind, np.array(keys, np.uint32), position, has_gauss, value))
+        np.random.set_state(rng_value(name, state))
     elif name == "torch":
-        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        torch.set_rng_state(rng_value(name, state))
     elif name.startswith("cuda:") and int(name[5:]) < torch.cuda.device_count():
-        torch.cuda.set_rng_state(
-            torch.frombuffer(bytearray(state), dtype=torch.uint8), int(name[5:])
-        )
+        torch.cuda.set_rng_state(rng_value(name, state), int(name[5:]))
+
+
+def rng_value(name: str, state: bytes) -> Any:
+    """What the library of a generator takes as its state."""
+    if name == "python":
+        version, numbers, gauss = json.loads(state)
+        return version, tuple(numbers), gauss
+    if name == "numpy":
+        kind, keys, position, has_gauss, value = json.loads(state)
+        return kind, np.array(keys, np.uint32), position, has_gauss, value
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

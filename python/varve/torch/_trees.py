@@ -38,6 +38,7 @@ _LIMIT = 100  # containers within each other
 # Types that varve has not, and how their elements are kept.
 _AS_PAIRS = {"complex128": "float64", "complex32": "float16"}
 _AS_BYTES = ("float8_e4m3fnuz", "float8_e5m2fnuz")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Named(NamedTuple):
@@ -393,19 +394,12 @@ def _as_stored(name: str, tensor: Any, ref: dict[str, Json]) -> Any:
         raise InvalidArgumentError(
             f"tensor {name} has the layout {tensor.layout}: save the tensors that it consists of"
         )
-    if hasattr(tensor, "device_mesh"):
-        raise InvalidArgumentError(
-            f"tensor {name} is a DTensor, of which this process holds a part: save it with "
-            "torch.distributed.checkpoint, or save its full_tensor()"
-        )
-    lazy = isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
-    if tensor.device.type == "meta" or lazy:
+    if type(tensor) not in _PLAIN:
+        _check_subclass(name, tensor)
+    if tensor.device.type == "meta":
         raise InvalidArgumentError(f"tensor {name} has no memory yet, and cannot be saved")
-    if tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
-        raise InvalidArgumentError(
-            f"tensor {name} is a {type(tensor).__name__} of {tensor.dtype}, which is more than its "
-            "elements: save the tensors that it consists of"
-        )
+    if tensor.is_quantized:
+        raise InvalidArgumentError(_more_than_elements(name, tensor))
     if tensor.device.type != "cpu":
         ref["device"] = str(tensor.device)
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -423,6 +417,25 @@ def _as_stored(name: str, tensor: Any, ref: dict[str, Json]) -> Any:
     return tensor
 
 
+def _check_subclass(name: str, tensor: Any) -> None:
+    if hasattr(tensor, "device_mesh"):
+        raise InvalidArgumentError(
+            f"tensor {name} is a DTensor, of which this process holds a part: save it with "
+            "torch.distributed.checkpoint, or save its full_tensor()"
+        )
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        raise InvalidArgumentError(f"tensor {name} has no memory yet, and cannot be saved")
+    if is_traceable_wrapper_subclass(tensor):
+        raise InvalidArgumentError(_more_than_elements(name, tensor))
+
+
+def _more_than_elements(name: str, tensor: Any) -> str:
+    return (
+        f"tensor {name} is a {type(tensor).__name__} of {tensor.dtype}, which is more than its elements: "
+        "save the tensors that it consists of"
+    )
+
+
 class _Extent(NamedTuple):
     """The bytes between the first and the last element of a tensor, within its storage."""
 
@@ -437,14 +450,17 @@ def _note_sharing(stored: Mapping[str, Any], refs: Mapping[str, dict[str, Json]]
     for name, tensor in stored.items():
         if tensor.numel() == 0:
             continue
-        ref = refs[name]
-        if not tensor.is_contiguous() and _is_dense(tensor):
-            ref["strides"] = _strides_in_torch(tensor, ref)
-        if _has_overlap(tensor):
-            continue
+        if tensor.is_contiguous():
+            last = tensor.numel() - 1
+        else:
+            ref = refs[name]
+            if _is_dense(tensor):
+                ref["strides"] = _strides_in_torch(tensor, ref)
+            if _has_overlap(tensor):
+                continue
+            last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         size = tensor.element_size()
         begin = tensor.storage_offset() * size
-        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
         by_storage.setdefault(storage, []).append(_Extent(begin, begin + (last + 1) * size, name))
     firsts: dict[str, str] = {}

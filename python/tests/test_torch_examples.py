@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples with torch, the page for those who come from torch.save, and the benchmark of peers. Skipped
+where torch is not installed."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+import warnings
+
+import varve
+from support import StoreTest
+
+if importlib.util.find_spec("torch") is None:
+    raise unittest.SkipTest("torch is not installed")
+import torch  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(script, *arguments, codes=(0,)):
+    command = [sys.executable, ROOT / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in codes:
+        raise AssertionError(f"{script} exited {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def losses(text):
+    return [float(found) for found in re.findall(r"^step \d+ loss (\S+)$", text, re.MULTILINE)]
+
+
+class ExamplesTest(StoreTest):
+    def test_the_gpt_goes_on_where_it_was(self):
+        whole = run("examples/python/gpt.py", self.folder / "whole", "--steps", 13)
+        self.assertEqual(len(losses(whole)), 13)
+        first = run("examples/python/gpt.py", self.path, "--steps", 11)
+        second = run("examples/python/gpt.py", self.path, "--steps", 13)
+        self.assertEqual(first + second, whole)
+        with self.open("r") as store:
+            self.assertLess(store["best:loss"].metrics["loss"], losses(whole)[0])
+
+    def test_fsdp2_goes_on_with_other_ranks(self):
+        script = "examples/python/fsdp2.py"
+        whole = losses(run(script, self.folder / "whole", "--ranks", 2, "--steps", 9))
+        found = losses(run(script, self.path, "--ranks", 4, "--steps", 5))
+        found += losses(run(script, self.path, "--ranks", 2, "--steps", 7))
+        found += losses(run(script, self.path, "--ranks", 3, "--steps", 9))
+        self.assertEqual(len(found), 9)
+        # Other ranks draw other samples, so that only their size is compared.
+        for a, b in zip(found, whole, strict=True):
+            self.assertAlmostEqual(a, b, delta=0.5)
+        self.assertLess(found[-1], found[0])
+        with varve.open(self.path) as store:
+            self.assertEqual([info.step for info in store.steps()], [4, 6, 8])
+
+    @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "safetensors is missing")
+    def test_the_benchmark_runs(self):
+        out = run("bench/peers.py", "--quick", "--dir", self.folder / "bench", codes=(0, 1))
+        for row in ("Store.save", "Checkpoint.load", "one tensor", "stall of after_step, 100 %"):
+            self.assertIn(row, out)
+
+
+class FromTorchTest(StoreTest):
+    @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "safetensors is missing")
+    def test_both_columns_load_the_same(self):
+        text = (ROOT / "docs/from_torch.md").read_text(encoding="utf-8")
+        snippets = [
+            (text.count("\n", 0, match.start(1)), match.group(1))
+            for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        ]
+        self.assertGreaterEqual(len(snippets), 15)
+        self.assertEqual(len(snippets) % 2, 1)
+        names = {"__name__": "page"}
+
+        def execute(snippet):
+            line, code = snippet
+            exec(compile("\n" * line + code, "docs/from_torch.md", "exec"), names)
+            return names.pop("loaded", None)
+
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            execute(snippets[0])
+            for before, after in zip(snippets[1::2], snippets[2::2], strict=True):
+                with self.subTest(f"line {before[0]}"):
+                    expected, found = execute(before), execute(after)
+                    self.assertIsNotNone(expected)
+                    self.assert_same(found, expected)
+            names["store"].close()
+            with varve.open("runs/ckpt") as store:
+                self.assertTrue(store.check(read_data=True).ok)
+
+    def assert_same(self, found, expected):
+        if isinstance(expected, dict):
+            self.assertEqual(list(found), list(expected))
+            for key, value in expected.items():
+                self.assert_same(found[key], value)
+        elif isinstance(expected, torch.Tensor):
+            self.assertTrue(torch.equal(found, expected))
+        else:
+            self.assertEqual(found, expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
