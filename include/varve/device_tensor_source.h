@@ -107,8 +107,9 @@ class DeviceTensorSource {
   // load at a time uses it. A load fills one half while the other is being written to devices. The
   // load writes pieces larger than a half from other memory. The bounce memory may be empty.
   virtual std::span<std::byte> bounce() = 0;
-  // Starts to copy to a device. Work that is added to the device's stream later runs after the
-  // copy. `from` stays unchanged until AwaitWrites of the same half, 0 or 1, has returned.
+  // Starts to copy to a device. The copy runs after the work that is in the device's stream at the
+  // time of the call. Write does not make that stream wait for the copy. Only AwaitWrites of the
+  // same half, 0 or 1, waits for it. `from` stays unchanged until that AwaitWrites has returned.
   // One thread at a time calls Write and AwaitWrites.
   virtual Status Write(std::span<const std::byte> from, int device, std::byte* to, int half) = 0;
   // Returns when all writes of a half have arrived. After an error it returns when no more bytes

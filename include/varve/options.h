@@ -96,7 +96,7 @@ struct DropOptions {
 struct ReclaimOptions {
   // True: rewrites every file that holds a dead chunk. False: rewrites files in the order of their
   // share of dead chunks, the largest first. The reclaim copies at most 16 MiB more than it frees.
-  // Files of which less than an eighth is dead stay.
+  // A file is not rewritten if its dead chunks take less than an eighth of its bytes.
   bool all = false;
 };
 
