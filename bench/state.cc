@@ -143,7 +143,8 @@ State LoadTrained(const std::filesystem::path& file, uint64_t bytes) {
   }
   State state = Allocate(std::move(tensors));
   for (size_t t = 0; t < state.tensors.size(); ++t) {
-    const std::span<const std::byte> from = files.tensors()[t].data;
+    std::vector<std::byte> from(files.tensors()[t].data.size());
+    Require(files.tensors()[t].file->Read(files.tensors()[t].data, from.data()));
     const size_t element_bytes = static_cast<size_t>(DTypeBits(state.tensors[t].dtype)) / 8;
     for (int64_t copy = 0; copy < copies && !from.empty(); ++copy) {
       constexpr size_t kElementsPerCopy = 7919;  // prime

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small GPT on several processes with FSDP2. Any number of processes goes on from what others saved.
+"""Trains a small GPT on several processes with FSDP2. Any number of processes goes on from what others saved,
+with the losses that they would have had, but for rounding.
 
 python fsdp2.py FOLDER [--ranks 4] [--steps N] [--text FILE]
 
@@ -54,10 +55,8 @@ def train(folder, num_steps, text):
     stager = varve.torch.VarveStager()  # keeps its copy of the state from save to save
     saving = None
     for step in range(0 if start is None else start + 1, num_steps):
-        torch.manual_seed(
-            1000 * step + rank
-        )  # so that the samples do not depend on what came before
-        loss = loss_of(model, text, BATCH // size, model.context)
+        torch.manual_seed(step)  # all ranks draw the same batch, however many they are
+        loss = loss_of(model, text, BATCH, model.context, rank, size)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -60,9 +60,9 @@ def read_text(path=None):
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).long()
 
 
-def loss_of(model, text, batch, context):
-    """The loss of a random batch, drawn from torch's generator."""
-    starts = torch.randint(0, len(text) - context - 1, (batch,))
+def loss_of(model, text, batch, context, rank=0, num_ranks=1):
+    """The loss of a rank's share of a random batch, which is drawn from torch's generator."""
+    starts = torch.randint(0, len(text) - context - 1, (batch,))[rank::num_ranks]
     rows = torch.stack([text[start : start + context + 1] for start in starts])
     logits = model(rows[:, :-1])
     return nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), rows[:, 1:].reshape(-1))

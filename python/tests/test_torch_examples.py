@@ -45,14 +45,13 @@ class ExamplesTest(StoreTest):
 
     def test_fsdp2_goes_on_with_other_ranks(self):
         script = "examples/python/fsdp2.py"
-        whole = losses(run(script, self.folder / "whole", "--ranks", 2, "--steps", 9))
+        whole = losses(run(script, self.folder / "whole", "--ranks", 1, "--steps", 9))
         found = losses(run(script, self.path, "--ranks", 4, "--steps", 5))
         found += losses(run(script, self.path, "--ranks", 2, "--steps", 7))
         found += losses(run(script, self.path, "--ranks", 3, "--steps", 9))
         self.assertEqual(len(found), 9)
-        # Other ranks draw other samples, so that only their size is compared.
         for a, b in zip(found, whole, strict=True):
-            self.assertAlmostEqual(a, b, delta=0.5)
+            self.assertAlmostEqual(a, b, delta=0.01)  # sums are taken in another order
         self.assertLess(found[-1], found[0])
         with varve.open(self.path) as store:
             self.assertEqual([info.step for info in store.steps()], [4, 6, 8])

@@ -188,6 +188,8 @@ def rank_program(folder, rank, size, tasks):
                 state["epoch"] = step + offset
                 writer = VarveStorageWriter(path, step=step + offset)
                 dcp.async_save(state, storage_writer=writer, async_stager=stager).result()
+                while not stager._pool[0].is_free():  # the threads of the save are about to end
+                    time.sleep(0.01)
             assert stager.last_copied_bytes == 0  # as no tensor had changed
             stager.close()
         if kind in ("save", "async"):

@@ -7,6 +7,7 @@ first in the lowest bits, as torch and the safetensors format do.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -70,6 +71,7 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
     return found
 
 
+@functools.cache  # the string of a dtype takes longer than all else of a tensor
 def of_torch(dtype: Any) -> DType:
     """The type of a torch tensor. InvalidArgumentError: varve has no such type."""
     found = _BY_TORCH.get(str(dtype).removeprefix("torch."))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import collections
 import contextlib
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -366,6 +367,7 @@ def _name_of(ref: dict[str, Json]) -> str:
     return str(ref["tensor"] if "tensor" in ref else ref["array"])
 
 
+@functools.cache
 def _type_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
