@@ -12,18 +12,20 @@ namespace {
 
 constexpr std::array<int64_t, 1> kShape = {TinyState::kTensorBytes / 4};
 
+std::string MakeName(uint64_t tensor) {
+  char name[64];
+  std::snprintf(name, sizeof name, "model.layers.%07llu.weight",
+                static_cast<unsigned long long>(tensor));
+  return name;
+}
+
 }  // namespace
 
 TinyState::TinyState(uint64_t num_tensors, uint64_t seed)
     : num_tensors_(num_tensors), bytes_(num_tensors * kTensorBytes) {
   FillNoise(seed, bytes_);
-}
-
-std::string TinyState::NameOf(uint64_t tensor) const {
-  char name[64];
-  std::snprintf(name, sizeof name, "model.layers.%07llu.weight",
-                static_cast<unsigned long long>(tensor));
-  return name;
+  names_.reserve(num_tensors);
+  for (uint64_t tensor = 0; tensor < num_tensors; ++tensor) names_.push_back(MakeName(tensor));
 }
 
 void TinyState::Change(uint64_t seed, uint64_t first, uint64_t stride) {
@@ -35,8 +37,8 @@ void TinyState::Change(uint64_t seed, uint64_t first, uint64_t stride) {
 SaveReport TinyState::Save(Store* store, uint64_t step) const {
   const auto writer = Must(store->Begin(step));
   for (uint64_t t = 0; t < num_tensors_; ++t) {
-    const std::string name = NameOf(t);
-    Require(writer->Put({.name = name, .shape = kShape, .data = bytes_.data() + t * kTensorBytes}));
+    Require(writer->Put(
+        {.name = names_[t], .shape = kShape, .data = bytes_.data() + t * kTensorBytes}));
   }
   return Must(writer->Commit());
 }
@@ -44,12 +46,10 @@ SaveReport TinyState::Save(Store* store, uint64_t step) const {
 void TinyState::RequireRestores(const Store& store, uint64_t step) const {
   const auto reader = Must(store.OpenCheckpoint("main", step));
   std::vector<std::byte> found(bytes_.size());
-  std::vector<std::string> names;
-  for (uint64_t t = 0; t < num_tensors_; ++t) names.push_back(NameOf(t));
   std::vector<ReadRequest> requests;
   for (uint64_t t = 0; t < num_tensors_; ++t) {
     const auto out = std::span(found).subspan(t * kTensorBytes, kTensorBytes);
-    requests.push_back(ReadRequest::Tensor(names[t], out));
+    requests.push_back(ReadRequest::Tensor(names_[t], out));
   }
   Require(reader->ReadMany(requests));
   if (found != bytes_) Fail("step " + std::to_string(step) + " is not restored as it was saved");

@@ -19,7 +19,7 @@ class TinyState {
   TinyState(uint64_t num_tensors, uint64_t seed);
 
   uint64_t num_tensors() const { return num_tensors_; }
-  std::string NameOf(uint64_t tensor) const;
+  const std::string& NameOf(uint64_t tensor) const { return names_[tensor]; }
   // New bytes for tensors first, first + stride, ...
   void Change(uint64_t seed, uint64_t first, uint64_t stride);
   SaveReport Save(Store* store, uint64_t step) const;
@@ -31,6 +31,7 @@ class TinyState {
  private:
   const uint64_t num_tensors_;
   std::vector<std::byte> bytes_;
+  std::vector<std::string> names_;  // a trainer has them, too, so a save does not make them
 };
 
 }  // namespace varve::internal::bench

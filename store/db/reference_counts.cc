@@ -142,15 +142,27 @@ Result<ReferenceCounts::SaveEntry*> ReferenceCounts::FindSave(uint64_t save_id) 
   return &saves_.emplace(save_id, SaveEntry{record, false, false}).first->second;
 }
 
-Result<uint32_t*> ReferenceCounts::Count(uint64_t save_id, Counted kind, uint32_t number) {
+Result<uint32_t*> ReferenceCounts::Count(uint64_t save_id, Counted kind, uint32_t number,
+                                         Block** found) {
+  const BlockKey key{save_id, kind, number / kCountsPerBlock};
+  if (last_ == nullptr || last_->first != key ||
+      number % kCountsPerBlock >= last_->second.counts.size()) {
+    VARVE_ASSIGN_OR_RETURN(last_, FindCounts(key, number));
+  }
+  if (found != nullptr) *found = &last_->second;
+  return &last_->second.counts[number % kCountsPerBlock];
+}
+
+Result<std::map<ReferenceCounts::BlockKey, ReferenceCounts::Block>::value_type*>
+ReferenceCounts::FindCounts(const BlockKey& key, uint32_t number) {
+  const auto& [save_id, kind, block] = key;
   VARVE_ASSIGN_OR_RETURN(const SaveEntry* entry, FindSave(save_id));
   const uint32_t stored = kind == Counted::kChunk ? entry->record.chunks : entry->record.lists;
   if (number >= stored) {
     return Status::Corruption(Describe(save_id, kind, number) + ": its save stored only " +
                               std::to_string(stored));
   }
-  const uint32_t block = number / kCountsPerBlock;
-  auto it = blocks_.find({save_id, kind, block});
+  auto it = blocks_.find(key);
   if (it == blocks_.end()) {
     Block loaded;
     VARVE_ASSIGN_OR_RETURN(const auto value,
@@ -161,9 +173,9 @@ Result<uint32_t*> ReferenceCounts::Count(uint64_t save_id, Counted kind, uint32_
       loaded.counts = *std::move(counts);
     }
     loaded.counts.resize(std::min(kCountsPerBlock, stored - block * kCountsPerBlock), 1);
-    it = blocks_.emplace(BlockKey{save_id, kind, block}, std::move(loaded)).first;
+    it = blocks_.emplace(key, std::move(loaded)).first;
   }
-  return &it->second.counts[number % kCountsPerBlock];
+  return &*it;
 }
 
 Result<const SaveBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
@@ -290,11 +302,12 @@ Status ReferenceCounts::AddFrame(const Frame& frame) {
 
 Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
   const auto [save_id, number] = frame.address;
-  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number);
+  Block* block = nullptr;
+  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number, &block);
   if (!known.ok() && NoteIfUncounted(known)) return false;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   VARVE_ASSIGN_OR_RETURN(SaveEntry* const entry, FindSave(save_id));
-  blocks_[{save_id, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  block->changed = true;
   if (*count == 0) {
     if (!entry->is_new)
       return Status::NotFound(Describe(save_id, Counted::kChunk, number) + " is gone");
@@ -318,15 +331,18 @@ Result<bool> ReferenceCounts::AddOne(const Frame& frame) {
 }
 
 Status ReferenceCounts::AddList(ListAddress list) {
-  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number);
+  Block* block = nullptr;
+  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number, &block);
   if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
-  VARVE_ASSIGN_OR_RETURN(const SaveEntry* entry, FindSave(list.save_id));
-  if (*count == 0 && !entry->is_new) {
-    return Status::NotFound(Describe(list.save_id, Counted::kList, list.number) + " is gone");
+  if (*count == 0) {
+    VARVE_ASSIGN_OR_RETURN(const SaveEntry* entry, FindSave(list.save_id));
+    if (!entry->is_new) {
+      return Status::NotFound(Describe(list.save_id, Counted::kList, list.number) + " is gone");
+    }
   }
   ++*count;
-  blocks_[{list.save_id, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  block->changed = true;
   return Status::Ok();
 }
 
@@ -346,7 +362,8 @@ Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
 
 Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch) {
   const auto [save_id, number] = frame.address;
-  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number);
+  Block* block = nullptr;
+  const Result<uint32_t*> known = Count(save_id, Counted::kChunk, number, &block);
   if (!known.ok() && NoteIfUncounted(known)) return false;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0 || (*count & kDeadBit) != 0) {
@@ -354,7 +371,7 @@ Result<bool> ReferenceCounts::ReleaseOne(const Frame& frame, CommitBatch* batch)
                " is released more often than it is named");
     return false;
   }
-  blocks_[{save_id, Counted::kChunk, number / kCountsPerBlock}].changed = true;
+  block->changed = true;
   if (--*count > 0) return false;
   *count = kDeadBit | frame.stored_bytes;
   VARVE_ASSIGN_OR_RETURN(SaveEntry* const entry, FindSave(save_id));
@@ -376,7 +393,8 @@ std::optional<Digest> ReferenceCounts::DigestOf(const Frame& frame) const {
 }
 
 Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
-  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number);
+  Block* block = nullptr;
+  const Result<uint32_t*> known = Count(list.save_id, Counted::kList, list.number, &block);
   if (!known.ok() && NoteIfUncounted(known)) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count, known);
   if (*count == 0) {
@@ -384,7 +402,7 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
                " is released more often than it is named");
     return Status::Ok();
   }
-  blocks_[{list.save_id, Counted::kList, list.number / kCountsPerBlock}].changed = true;
+  block->changed = true;
   if (--*count > 0) return Status::Ok();
   const std::string key = keys::List(list);
   VARVE_ASSIGN_OR_RETURN(const auto value, database_->Get(Family::kLists, key));
@@ -410,14 +428,15 @@ Status ReferenceCounts::ReleaseList(ListAddress list, CommitBatch* batch) {
 }
 
 Status ReferenceCounts::MarkGone(ChunkAddress address) {
+  Block* block = nullptr;
   VARVE_ASSIGN_OR_RETURN(uint32_t* const count,
-                         Count(address.save_id, Counted::kChunk, address.ordinal));
+                         Count(address.save_id, Counted::kChunk, address.ordinal, &block));
   if ((*count & kDeadBit) == 0) {
     return Status::Corruption(Describe(address.save_id, Counted::kChunk, address.ordinal) +
                               " is alive and cannot be reclaimed");
   }
   *count = 0;
-  blocks_[{address.save_id, Counted::kChunk, address.ordinal / kCountsPerBlock}].changed = true;
+  block->changed = true;
   saves_[address.save_id].changed = true;
   return Status::Ok();
 }

@@ -131,7 +131,10 @@ class ReferenceCounts {
     bool is_new = false;
   };
 
-  Result<uint32_t*> Count(uint64_t save_id, Counted kind, uint32_t number);
+  // Puts the block of the count into `block`, if that is not null.
+  Result<uint32_t*> Count(uint64_t save_id, Counted kind, uint32_t number, Block** block = nullptr);
+  // Returns the block of that key, which must hold the count of `number`.
+  Result<std::map<BlockKey, Block>::value_type*> FindCounts(const BlockKey& key, uint32_t number);
   // Returns true when the error says that a record is damaged. The damage has then been noted.
   bool NoteIfDamaged(const Status& status);
   // The same for a count. If anything names a part of a save, the save has a record, so a missing
@@ -157,6 +160,8 @@ class ReferenceCounts {
 
   const Database* const database_;
   std::map<BlockKey, Block> blocks_;
+  // The block that was asked for last. Tensors that lie side by side mostly have lists there.
+  std::map<BlockKey, Block>::value_type* last_ = nullptr;
   std::map<uint64_t, SaveEntry> saves_;
   std::map<std::pair<uint64_t, uint32_t>, SaveBlock> save_id_blocks_;
   std::set<uint64_t> deleted_saves_;

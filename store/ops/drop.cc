@@ -13,10 +13,10 @@ namespace varve::internal {
 
 namespace {
 
-// A group is closed at this many bytes of changes. A commit costs an ingest and a table file in each
-// family, however few steps it drops. So groups grow while no other commit comes in between. One
-// that was built in vain is built anew with the fewest bytes, which are soon built under the commit
-// mutex, too.
+// A group is closed at this many bytes of changes. A commit costs an ingest and a table file in
+// each family, however few steps it drops. So groups grow while no other commit comes in between.
+// One that was built in vain is built anew with the fewest bytes, which are soon built under the
+// commit mutex, too.
 constexpr uint64_t kLeastGroupBytes = uint64_t{128} << 10;
 constexpr uint64_t kMostGroupBytes = uint64_t{4} << 20;
 

@@ -189,9 +189,8 @@ TEST(SaveOperationsTest, ManySavesStayBounded) {
 TEST(SaveOperationsTest, NoCommitWaitsForASnapshot) {
   Job job(5);  // then a snapshot is due after a COMMIT, and not after a BEGIN
   const auto num_snapshots = [&] {
-    return std::ranges::count_if(job.files()->named, [](const auto& file) {
-      return file.first.starts_with("states/");
-    });
+    return std::ranges::count_if(
+        job.files()->named, [](const auto& file) { return file.first.starts_with("states/"); });
   };
   uint64_t step = 1;
   while (!job.log(0)->IsSnapshotDue()) {
