@@ -31,8 +31,9 @@ constexpr uint64_t kMergeLimits[] = {uint64_t{1} << 20, uint64_t{16} << 20, kChu
 constexpr int kCommitsBetweenMerges = 8;
 // A metadata family with this many files has outrun RocksDB's own merging.
 constexpr size_t kMaxMetadataFiles = 24;
-// With this many it is merged whatever that costs, because each read looks into all of them.
-constexpr size_t kFarTooManyFiles = 128;
+// With this many it is merged whatever that costs. All files are open, and each read looks into all
+// of a family.
+constexpr size_t kFarTooManyFiles = 40;
 
 // A commit that meets an error opens the database again. For that it stops rewrites, and these
 // return kAborted.
