@@ -41,7 +41,9 @@ class PlainMemory : public varve::DeviceTensorSource {
     digests_ = DigestsOf(seed + (is_wrong ? 1 : 0), chunks_);
     return varve::Status::Ok();
   }
-  varve::Result<std::span<const varve::Digest>> TakeDigests(size_t) override { return digests_; }
+  varve::Result<std::span<const varve::Digest>> TakeDigests(size_t) override {
+    return std::span<const varve::Digest>(digests_);
+  }
   varve::Result<uint64_t> CopyToHost(std::span<const Copy> copies) override {
     for (const Copy& copy : copies) {
       const std::span<const std::byte> from = chunks_[copy.chunk].bytes;
