@@ -56,9 +56,9 @@ struct CudaOptions {
   // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
   // While the trainer computes (BeginSave), a digest kernel runs so many blocks of 256 threads on
-  // each processor of the device. One block has 80 registers a thread, so it leaves two thirds of a
-  // processor to the trainer's kernels. 0 = as many as there is room for, as while the trainer
-  // waits (AsyncCheckpointer::Save): the digests are done soonest, and hold up its kernels.
+  // each processor of the device. One block has 128 registers a thread, so it leaves half of a
+  // processor's registers to the trainer's kernels. 0 = as many as there is room for, as while the
+  // trainer waits (AsyncCheckpointer::Save): the digests are done soonest, and hold up its kernels.
   uint32_t digest_blocks = 1;
   // While the trainer computes, digests arrive in up to eight parts of at least so many bytes each.
   // Copies of chunks of a part start when it has arrived.

@@ -4,6 +4,7 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import subprocess
 import sys
 import unittest
 
@@ -50,6 +51,38 @@ class GpuKernelsTest(unittest.TestCase):
         self.assertEqual((late.loads, late.in_flight, late.at_shuffle), (2, 2, 2))
         early = self.loop_of(before=USE.format(at="0020"))
         self.assertEqual((early.loads, early.in_flight, early.at_shuffle), (2, 2, 1))
+
+    def test_a_recorded_kernel_is_read(self):
+        """One loop of it: a warp that digests an aligned chunk."""
+        kernels = gpu_kernels.read_kernels(
+            (RECORDED / "launch.sm_90.resources").read_text(),
+            (RECORDED / "launch.sm_90.sass").read_text(),
+            "90",
+        )
+        self.assertEqual([kernel.name for kernel in kernels], ["DigestKernel", "CopyKernel"])
+        kernel = kernels[0]
+        self.assertEqual((kernel.registers, kernel.shared, kernel.blocks), (128, 4616, 2))
+        loop = kernel.loops[0]
+        self.assertEqual((loop.name, loop.is_main), ("warps, aligned", True))
+        self.assertEqual((loop.loads, loop.in_flight, loop.at_shuffle, loop.spilled), (8, 8, 8, 0))
+
+    def test_the_script_prints_what_it_reads(self):
+        done = subprocess.run(
+            [sys.executable, SCRIPT, "--read", RECORDED, "--arch", "90"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("8 loads a round, 8 in flight, 8 of them beside the reduction", done.stdout)
+        nothing = subprocess.run(
+            [sys.executable, SCRIPT, "--read", RECORDED, "--arch", "80"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(nothing.returncode, 2)
+        self.assertIn("no kernel for 80", nothing.stderr)
 
     def test_names_are_demangled_as_far_as_needed(self):
         self.assertEqual(
