@@ -5,8 +5,6 @@
 // met, 1 = a target was not met, 77 = there is no GPU, and every row says so.
 #include "bench/cuda_bench.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +13,7 @@
 
 #include "bench/bench_params.h"
 #include "bench/workplace.h"
+#include "trainer_hooks/save/staging_memory.h"
 
 namespace varve::internal::bench {
 namespace {
@@ -36,10 +35,7 @@ double Gib(uint64_t bytes) { return static_cast<double>(bytes) / static_cast<dou
 class Room {
  public:
   explicit Room(const std::filesystem::path& folder)
-      : device_(Gpu::FreeBytes()),
-        disk_(std::filesystem::space(folder).available),
-        host_(static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) *
-              static_cast<uint64_t>(sysconf(_SC_PAGESIZE))) {}
+      : device_(Gpu::FreeBytes()), disk_(AvailableIn(folder)), host_(2 * HalfOfFreeMemory()) {}
 
   // Shares of the free memory of device, folder and host that a state may have.
   uint64_t Fit(double gib, double of_device, double of_disk, double of_host) const {
@@ -50,27 +46,36 @@ class Room {
         std::min({part(device_, of_device), part(disk_, of_disk), part(host_, of_host)});
     return std::min(part(kGiB, gib), most) / (16 * kMiB) * (16 * kMiB);
   }
+  // scripts/gpu_check reads these numbers.
   std::string Describe() const {
-    char text[160];
-    std::snprintf(text, sizeof text, "free: device %.1f GiB, folder %.1f GiB, host %.1f GiB",
-                  Gib(device_), Gib(disk_), Gib(host_));
-    return text;
+    const auto mib = [](uint64_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; };
+    return "free: device " + mib(device_) + ", folder " + mib(disk_) + ", host " + mib(host_);
   }
 
  private:
+  static uint64_t AvailableIn(const std::filesystem::path& folder) {
+    std::error_code error;  // no folder has no room
+    const std::filesystem::space_info space = std::filesystem::space(folder, error);
+    return error ? 0 : space.available;
+  }
+
   const uint64_t device_, disk_, host_;
 };
 
 void ChooseSizes(Flags* flags, JudgedTable* table) {
   std::filesystem::create_directories(flags->params.folder);
   const Room room(flags->params.folder);
+  constexpr uint64_t kLeastState = 256 * kMiB;  // a smaller one says nothing of a GPU's speed
   CudaParams& params = flags->params;
   // The device holds the state twice, and once more in staging. The host holds it in staging and,
   // when the folder is memory, in a store that has two steps while a third is written.
   params.state_bytes = room.Fit(flags->gib, 0.42, 0.3, 0.2);
   params.large_bytes = room.Fit(flags->large_gib, 0.85, 0.6, 0.4);
   params.small_bytes = std::min(256 * kMiB, params.state_bytes);
-  if (params.state_bytes == 0 || params.large_bytes == 0) Fail("no memory: " + room.Describe());
+  if (std::min(params.state_bytes, params.large_bytes) < kLeastState) {
+    Fail("a state must have at least " + std::to_string(kLeastState / kMiB) +
+         " MiB, and there is no room for one: " + room.Describe());
+  }
   char text[240];
   std::snprintf(text, sizeof text,
                 "large %.2f GiB (asked for %.2f), small %.2f, largest %.2f (%.2f)",
@@ -102,7 +107,10 @@ void Measure(Flags* flags, JudgedTable* table) {
   Gpu gpu;
   std::printf("%s\n", gpu.Describe().c_str());
   table->Describe("device", gpu.Describe());
-  if (flags->describe) return;
+  if (flags->describe) {
+    std::printf("%s\n", Room(flags->params.folder).Describe().c_str());
+    return;
+  }
   ChooseSizes(flags, table);
   const auto is_wanted = [&](const char* part) {
     return flags->only.empty() || flags->only == part;
@@ -134,6 +142,7 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   JudgedTable table = Plan();
+  if (!flags.json.empty()) table.WriteJsonTo(flags.json);
   const std::string why_not = WhyNoGpu();
   if (why_not.empty()) {
     Measure(&flags, &table);
@@ -142,7 +151,7 @@ int Main(int argc, char** argv) {
     table.Describe("device", why_not);
     if (!flags.describe) table.NotRun("no GPU");
   }
-  if (!flags.json.empty()) table.WriteJson(flags.json);
+  if (!flags.json.empty()) table.WriteJsonTo(flags.json);  // with all samples
   if (!why_not.empty()) return kNoGpu;
   return flags.describe ? 0 : table.Finish();
 }

@@ -33,6 +33,34 @@ __global__ void Noise(uint64_t seed, uint64_t* to, uint64_t size) {
   }
 }
 
+constexpr int kTile = 32;
+constexpr int kTileRows = 8;  // threads of a column of a tile. Each has kTile / kTileRows
+
+__global__ void __launch_bounds__(kTile* kTileRows)
+    Product(const float* a, const float* b, float* c) {
+  __shared__ float a_tile[kTile][kTile + 1];
+  __shared__ float b_tile[kTile][kTile + 1];
+  constexpr int kRows = kTile / kTileRows;
+  const int column = blockIdx.x * kTile + threadIdx.x;
+  const int first_row = blockIdx.y * kTile + threadIdx.y;
+  float sums[kRows] = {};
+  for (int k = 0; k < kSide; k += kTile) {
+    for (int i = 0; i < kRows; ++i) {
+      const int y = threadIdx.y + i * kTileRows;
+      a_tile[y][threadIdx.x] = a[(first_row + i * kTileRows) * kSide + k + threadIdx.x];
+      b_tile[y][threadIdx.x] = b[(k + y) * kSide + column];
+    }
+    __syncthreads();
+    for (int j = 0; j < kTile; ++j) {
+      for (int i = 0; i < kRows; ++i) {
+        sums[i] += a_tile[threadIdx.y + i * kTileRows][j] * b_tile[j][threadIdx.x];
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < kRows; ++i) c[(first_row + i * kTileRows) * kSide + column] = sums[i];
+}
+
 __device__ uint64_t Nanoseconds() {
   uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -68,6 +96,11 @@ cudaError_t EnqueueNoise(uint64_t seed, std::span<std::byte> to, cudaStream_t st
   const uint64_t wanted = (size + kThreads - 1) / kThreads;
   const auto blocks = static_cast<unsigned>(wanted < kMaxBlocks ? wanted : kMaxBlocks);
   Noise<<<blocks, kThreads, 0, stream>>>(seed, reinterpret_cast<uint64_t*>(to.data()), size);
+  return cudaGetLastError();
+}
+
+cudaError_t EnqueueProduct(const float* a, const float* b, float* c, cudaStream_t stream) {
+  Product<<<dim3(kSide / kTile, kSide / kTile), dim3(kTile, kTileRows), 0, stream>>>(a, b, c);
   return cudaGetLastError();
 }
 

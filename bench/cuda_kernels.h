@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cuda_bench runs besides varve: plain reads to compare with, noise, and work that takes some
-// time. All runs on the current device, and no call waits. Pointers are to the device's memory.
+// What cuda_bench runs besides varve: plain reads to compare with, noise, work that takes some
+// time, and products of matrices. All runs on the current device, and no call waits. Pointers are
+// to the device's memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,6 +29,10 @@ cudaError_t EnqueueRead(std::span<const std::byte> from, const ReadShape& shape,
                         uint64_t* sink, cudaStream_t stream);
 // Writes random bits in whole words of 8 bytes. `to` starts at a multiple of 8.
 cudaError_t EnqueueNoise(uint64_t seed, std::span<std::byte> to, cudaStream_t stream);
+// Multiplies two matrices of kSide rows and columns, as a training step does: it fills all
+// processors, and takes hardly any bandwidth.
+inline constexpr int kSide = 2048;
+cudaError_t EnqueueProduct(const float* a, const float* b, float* c, cudaStream_t stream);
 // Keeps the stream busy for so long, and hardly anything else.
 cudaError_t EnqueueSpin(double seconds, cudaStream_t stream);
 

@@ -13,6 +13,7 @@
 
 #include "bench/bench_params.h"
 #include "bench/cuda_bench.h"
+#include "bench/cuda_model.h"
 #include "bench/measure.h"
 #include "bench/rows.h"
 #include "bench/workplace.h"
@@ -45,6 +46,7 @@ constexpr char kOverlapTarget[] = "<= 0.1 x read pass + 0.2 ms";
 struct SaveSample {
   double host = 0;  // that the calls took
   double idle = 0;  // that the trainer's stream had nothing to do
+  double slow = 0;  // that the step took longer than without the save
   double pass = 0;  // reads the state once, in the same round
   double durable = 0;
 
@@ -70,7 +72,7 @@ class Saves {
         host_bytes_(host_bytes),
         place_(params.folder),
         path_(place_.NewPath("cuda")) {
-    constexpr uint64_t kTensorBytes = 256 * kMiB;
+    constexpr uint64_t kTensorBytes = 8 * kMiB;  // as many tensors as a large model has
     for (size_t at = 0; at < state.size(); at += kTensorBytes) {
       const uint64_t size = std::min<uint64_t>(kTensorBytes, state.size() - at);
       view_.tensors.push_back({{.name = "layers." + std::to_string(at / kTensorBytes),
@@ -90,6 +92,9 @@ class Saves {
   // Opens the store anew, with so much staging on the device.
   void Open(uint64_t staging_bytes) {
     Close();
+    model_ = {.bytes = static_cast<double>(state_.size()),
+              .copy = copy_,
+              .staging = static_cast<double>(staging_bytes)};
     source_ = Must(CudaTensorSource::Create(
         {.streams = {{0, gpu_->stream()}}, .staging_bytes = staging_bytes}));
     checkpointer_ =
@@ -116,18 +121,21 @@ class Saves {
     return sample;
   }
 
-  // Runs BeginSave, a step that lasts longer than the copy of what changed, and AwaitStaged.
+  // Runs BeginSave, a step of products that lasts longer than the copy of what changed, and
+  // AwaitStaged.
   // AwaitStaged comes when the step is done, or `ahead` of it, as in a trainer that only enqueues.
   SaveSample Two(double share, bool ahead) {
     SaveSample sample{.pass = gpu_->ReadPass(state_)};
     Synchronize();
+    begin_.Record(gpu_->stream());
     sample.host = Seconds([&] { Require(checkpointer_->BeginSave(++step_, view_).status()); });
-    RequireCuda(EnqueueSpin(1.5 * share * copy_ + 4 * sample.pass + 20e-3, gpu_->stream()), "spin");
+    const double alone = gpu_->EnqueueStep(1.5 * share * copy_ + 4 * sample.pass + 20e-3);
     before_.Record(gpu_->stream());
     if (!ahead) before_.Await();
     sample.host += Seconds([&] { Require(checkpointer_->AwaitStaged()); });
     after_.Record(gpu_->stream());
     Finish(&sample);
+    sample.slow = before_.Since(begin_) - alone;
     return sample;
   }
 
@@ -148,22 +156,30 @@ class Saves {
     return samples;
   }
 
-  // `judged` of a save against `limit` of a read pass that took so long.
-  template <typename Judged, typename Limit>
+  // Predicts a stall of Save for a read pass that took so long.
+  auto Predicts(double share) const {
+    return [this, share](double pass) { return PredictSave(model_, share, pass); };
+  }
+
+  // `judged` of a save against `limit` of a read pass that took so long, and what `predict` says.
+  template <typename Judged, typename Limit, typename Predict>
   void Judge(const std::string& what, const std::vector<SaveSample>& samples, const Judged& judged,
-             const Limit& limit) {
+             const Limit& limit, const Predict& predict) {
     const auto values = [&](double SaveSample::*member) { return Values(samples, member); };
     std::vector<double> shares;
     for (const SaveSample& sample : samples) shares.push_back(judged(sample) / limit(sample.pass));
     const auto ms = [&](double SaveSample::*member, double q) {
       return 1e3 * Quantile(values(member), q);
     };
-    char measured[240];
+    const double predicted = predict(Quantile(values(&SaveSample::pass), 0.5));
+    char measured[280];
     std::snprintf(measured, sizeof measured,
-                  "%.2f of it; host %.2f ms (p99 %.2f), GPU idle %.2f ms (p99 %.2f), read pass "
-                  "%.2f ms, pinned copy %.0f ms, n %zu",
-                  Quantile(shares, 0.5), ms(&SaveSample::host, 0.5), ms(&SaveSample::host, 0.99),
-                  ms(&SaveSample::idle, 0.5), ms(&SaveSample::idle, 0.99),
+                  "%.2f of it, predicted %.2f ms; host %.2f ms (p99 %.2f), GPU idle %.2f ms (p99 "
+                  "%.2f), step + %.2f "
+                  "ms, read pass %.2f ms, pinned copy %.0f ms, n %zu",
+                  Quantile(shares, 0.5), 1e3 * predicted, ms(&SaveSample::host, 0.5),
+                  ms(&SaveSample::host, 0.99), ms(&SaveSample::idle, 0.5),
+                  ms(&SaveSample::idle, 0.99), ms(&SaveSample::slow, 0.5),
                   ms(&SaveSample::pass, 0.5), 1e3 * copy_, samples.size());
     table_->Judge(what, measured, Quantile(shares, 0.5) <= 1);
     table_->AddSamples(what + ": host s", values(&SaveSample::host));
@@ -230,9 +246,10 @@ class Saves {
   const std::filesystem::path path_;
   TrainingState view_;
   double copy_ = 0;  // seconds of a pinned copy of everything
+  ModelOfState model_;
   uint64_t step_ = 0;
   uint64_t noise_ = 1;
-  Mark before_, after_;
+  Mark begin_, before_, after_;
   std::shared_ptr<CudaTensorSource> source_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };
@@ -241,6 +258,7 @@ double Stall(const SaveSample& sample) { return sample.stall(); }
 double Idle(const SaveSample& sample) { return sample.idle; }
 double SaveLimit(double pass) { return 1.5 * pass + kFixed; }
 double OverlapLimit(double pass) { return 0.1 * pass + kFixed; }
+double OverlapPrediction(double) { return PredictTwoPhases(); }
 
 std::string Gigabytes(double bytes, double seconds) {
   char text[96];
@@ -284,13 +302,13 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   const auto copy_limit = [&](double) { return 1.1 * saves.copy(); };
 
   saves.Open(256 * kMiB);
-  saves.Judge(kFirstRow, {saves.One()}, Stall, copy_limit);
+  saves.Judge(kFirstRow, {saves.One()}, Stall, copy_limit, saves.Predicts(1));
   for (const double share : kShares) {
     const auto samples = saves.Rounds(share, [&] { return saves.One(); });
     if (share <= 0.01) {
-      saves.Judge(SaveRow(share), samples, Stall, SaveLimit);
+      saves.Judge(SaveRow(share), samples, Stall, SaveLimit, saves.Predicts(share));
     } else {
-      saves.Judge(SaveRow(share), samples, Stall, copy_limit);
+      saves.Judge(SaveRow(share), samples, Stall, copy_limit, saves.Predicts(share));
     }
     const auto durable = Values(samples, &SaveSample::durable);
     const double changed = share * static_cast<double>(state.size());
@@ -300,9 +318,9 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   }
   for (const double share : kShares) {
     const auto done = saves.Rounds(share, [&] { return saves.Two(share, false); });
-    saves.Judge(OverlapRow(share), done, Stall, OverlapLimit);
+    saves.Judge(OverlapRow(share), done, Stall, OverlapLimit, OverlapPrediction);
     const auto ahead = saves.Rounds(share, [&] { return saves.Two(share, true); });
-    saves.Judge(AheadRow(share), ahead, Idle, OverlapLimit);
+    saves.Judge(AheadRow(share), ahead, Idle, OverlapLimit, OverlapPrediction);
   }
   MeasureRestore(params, &saves, table);
 
@@ -312,7 +330,8 @@ void MeasureSaves(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   } else {
     saves.Open(state.size() + 16 * kMiB);
     const auto samples = saves.Rounds(1, [&] { return saves.One(); });
-    saves.Judge(kGrantedRow, samples, Stall, [](double pass) { return 2.6 * pass; });
+    const auto limit = [](double pass) { return 2.6 * pass; };
+    saves.Judge(kGrantedRow, samples, Stall, limit, saves.Predicts(1));
   }
   saves.Close();
 }
@@ -324,7 +343,7 @@ void MeasureLarge(const CudaParams& params, Gpu* gpu, JudgedTable* table) {
   saves.One();
   for (const double share : {0.0, 0.01}) {
     const auto samples = saves.Rounds(share, [&] { return saves.One(); });
-    saves.Judge(LargeRow(share), samples, Stall, SaveLimit);
+    saves.Judge(LargeRow(share), samples, Stall, SaveLimit, saves.Predicts(share));
   }
   saves.Close();
 }

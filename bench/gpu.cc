@@ -95,6 +95,27 @@ double Gpu::ReadPass(std::span<const std::byte> bytes) {
   return ReadPass(bytes, found->second);
 }
 
+double Gpu::EnqueueStep(double seconds) {
+  constexpr size_t kElements = size_t{kSide} * kSide;
+  const auto enqueue = [&](int count) {
+    float* const a = matrices_.data();
+    for (int i = 0; i < count; ++i) {
+      RequireCuda(EnqueueProduct(a, a + kElements, a + 2 * kElements, stream()), "product");
+    }
+  };
+  if (matrices_.size() == 0) {
+    matrices_ = Must(gpu::AllocateOnDevice<float>(3 * kElements));
+    RequireCuda(cudaMemsetAsync(matrices_.data(), 0, 3 * kElements * sizeof(float), stream()),
+                "cudaMemsetAsync");
+    constexpr int kTimed = 10;
+    enqueue(kTimed);  // warms up
+    product_ = Time(1e-3, [&] { enqueue(kTimed); }) / kTimed;
+  }
+  const int count = std::max(1, static_cast<int>(seconds / product_));
+  enqueue(count);
+  return count * product_;
+}
+
 double Gpu::PinnedCopy(std::span<const std::byte> bytes) {
   return Time(20e-6, [&] {
     for (size_t at = 0; at < bytes.size(); at += host_.size()) {

@@ -65,6 +65,9 @@ class Gpu {
 
   // Makes one pass of plain 16-byte loads, with the launch shape that was best for so many bytes.
   double ReadPass(std::span<const std::byte> bytes);
+  // Puts products of matrices on the stream that take about so long when nothing else runs, and
+  // returns how long they took then: measured once.
+  double EnqueueStep(double seconds);
   // A copy of everything to pinned memory of the host.
   double PinnedCopy(std::span<const std::byte> bytes);
 
@@ -76,7 +79,9 @@ class Gpu {
   gpu::DeviceBuffer<std::byte> state_;
   gpu::DeviceBuffer<uint64_t> sink_;
   gpu::PinnedBuffer<std::byte> host_;
-  std::map<size_t, ReadShape> best_;  // by bytes
+  std::map<size_t, ReadShape> best_;   // by bytes
+  gpu::DeviceBuffer<float> matrices_;  // three
+  double product_ = 0;                 // seconds of one
   Mark begin_, end_;
 };
 

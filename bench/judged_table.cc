@@ -26,6 +26,7 @@ void JudgedTable::Settle(const std::string& what, const std::string& measured,
   std::printf("%-52s %-34s %-8s %s\n", what.c_str(), row->plan.target.c_str(), verdict.c_str(),
               measured.c_str());
   std::fflush(stdout);
+  WriteJson();
 }
 
 void JudgedTable::Judge(const std::string& what, const std::string& measured, bool met) {
@@ -51,7 +52,13 @@ void JudgedTable::AddSamples(const std::string& name, const std::vector<double>&
   samples.insert(samples.end(), values.begin(), values.end());
 }
 
-void JudgedTable::WriteJson(const std::filesystem::path& path) const {
+void JudgedTable::WriteJsonTo(const std::filesystem::path& path) {
+  path_ = path;
+  WriteJson();
+}
+
+void JudgedTable::WriteJson() const {
+  if (path_.empty()) return;
   nlohmann::json document = {{"about", about_}};
   for (const Row& row : rows_) {
     nlohmann::json met;
@@ -60,7 +67,7 @@ void JudgedTable::WriteJson(const std::filesystem::path& path) const {
                                 {"target", row.plan.target},
                                 {"measured", row.measured},
                                 {"met", met},
-                                {"verdict", row.verdict}});
+                                {"verdict", row.verdict.empty() ? "not reached" : row.verdict}});
   }
   for (const auto& [name, values] : samples_) {
     document["benchmarks"][name] = {{"median", Quantile(values, 0.5)},
@@ -69,9 +76,13 @@ void JudgedTable::WriteJson(const std::filesystem::path& path) const {
                                     {"max", std::ranges::max(values)},
                                     {"samples", values.size()}};
   }
-  std::ofstream file(path);
+  // Whoever reads it meanwhile finds a whole one.
+  const std::filesystem::path next = path_.string() + ".next";
+  std::ofstream file(next);
   file << document.dump(1) << "\n";
-  if (!file.flush()) Fail("cannot write " + path.string());
+  if (!file.flush()) Fail("cannot write " + next.string());
+  file.close();
+  std::filesystem::rename(next, path_);
 }
 
 int JudgedTable::Finish() const {

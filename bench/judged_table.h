@@ -33,7 +33,9 @@ class JudgedTable {
   void Describe(const std::string& key, const std::string& value) { about_[key] = value; }
   void AddSamples(const std::string& name, const std::vector<double>& values);
 
-  void WriteJson(const std::filesystem::path& path) const;
+  // From now on the JSON is written anew whenever a row is settled, so that a program that is ended
+  // leaves what it has measured.
+  void WriteJsonTo(const std::filesystem::path& path);
   // Prints how many were above their targets. The exit code of the program.
   int Finish() const;
 
@@ -44,9 +46,11 @@ class JudgedTable {
     std::string verdict;  // empty: not settled
     std::optional<bool> met;
   };
+  void WriteJson() const;
   void Settle(const std::string& what, const std::string& measured, std::optional<bool> met,
               const std::string& verdict);
 
+  std::filesystem::path path_;  // of the JSON, or empty
   std::vector<Row> rows_;
   std::map<std::string, std::string> about_;
   std::map<std::string, std::vector<double>> samples_;

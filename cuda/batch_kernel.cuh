@@ -9,8 +9,7 @@
 
 namespace varve::internal::gpu {
 
-inline constexpr int kWarpsPerBlock = 8;  // for DigestWithWarps and Copy
-inline constexpr int kSummingWarps = 8;   // for DigestWithBlocks
+inline constexpr int kSummingWarps = kWarpsPerBlock - 1;  // of a block that digests one chunk
 
 // Takes a job for a warp. All its lanes get it.
 __device__ inline uint32_t TakeJob(uint32_t* next) {
@@ -28,9 +27,34 @@ __device__ inline uint32_t TakeJobTogether(uint32_t* next, uint32_t* shared) {
   return taken;
 }
 
+struct DigestJob {
+  DeviceChunk chunk;
+  uint32_t place = 0;  // index of its digest
+};
+
+// Finds job `in_batch` of the batch. Its run is the last one that starts no later.
+__device__ inline DigestJob FindJob(const DigestBatch& batch, uint32_t in_batch) {
+  const uint32_t i = batch.first + in_batch;
+  uint32_t first = 0;
+  for (uint32_t end = batch.num_runs; end - first > 1;) {
+    const uint32_t middle = first + (end - first) / 2;
+    if (batch.runs[middle].first_job <= i) {
+      first = middle;
+    } else {
+      end = middle;
+    }
+  }
+  const DigestRun run = batch.runs[first];
+  const uint32_t in_run = i - run.first_job;
+  const uint32_t place = run.first_place + in_run;
+  std::byte* const copy = batch.copies == nullptr ? nullptr : batch.copies[place];
+  return {{run.data + in_run * run.chunk_bytes, run.chunk_bytes, copy}, place};
+}
+
 __device__ inline void DigestWithWarps(const DigestBatch& batch, const DigestKeys& keys) {
-  for (uint32_t i = TakeJob(batch.next); i < batch.size; i = TakeJob(batch.next)) {
-    const DigestJob job = batch.jobs[i];
+  const uint32_t end = batch.num_by_warps;
+  for (uint32_t i = TakeJob(batch.next); i < end; i = TakeJob(batch.next)) {
+    const DigestJob job = FindJob(batch, i);
     const Digest digest = job.chunk.copy == nullptr ? DigestByWarp<false>(job.chunk, keys)
                                                     : DigestByWarp<true>(job.chunk, keys);
     if (Lane() == 0) batch.digests[job.place] = digest;
@@ -46,14 +70,21 @@ struct SharedDigest {
 __device__ inline void DigestWithBlocks(const DigestBatch& batch, const DigestKeys& keys,
                                         SharedDigest* shared) {
   while (true) {
-    const uint32_t i = TakeJobTogether(batch.next, &shared->job);
+    const uint32_t i = batch.num_by_warps + TakeJobTogether(batch.next + 1, &shared->job);
     if (i >= batch.size) return;
-    const DigestJob job = batch.jobs[i];
+    const DigestJob job = FindJob(batch, i);
     const Digest digest = job.chunk.copy == nullptr
                               ? DigestByBlock<false>(job.chunk, keys, &shared->sums)
                               : DigestByBlock<true>(job.chunk, keys, &shared->sums);
     if (threadIdx.x == kSummingWarps * kLanes) batch.digests[job.place] = digest;
   }
+}
+
+// All jobs, by kWarpsPerBlock warps.
+__device__ inline void DigestJobs(const DigestBatch& batch, const DigestKeys& keys,
+                                  SharedDigest* shared) {
+  if (batch.num_by_warps > 0) DigestWithWarps(batch, keys);
+  if (batch.num_by_warps < batch.size) DigestWithBlocks(batch, keys, shared);
 }
 
 __device__ inline void CopyWithBlocks(const CopyBatch& batch, uint32_t* shared_job) {

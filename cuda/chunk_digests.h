@@ -21,39 +21,49 @@
 
 namespace varve::internal::gpu {
 
+// Memory grows to the double of what there was. The old memory is kept until the end, because to
+// free memory of a device waits for the trainer's work there.
+//
 // Thread rule: one thread at a time.
 class ChunkDigests {
  public:
-  explicit ChunkDigests(int device) : device_(device) {}
+  // `part_bytes`: of a part of a batch, at least.
+  ChunkDigests(int device, uint64_t part_bytes) : device_(device), part_bytes_(part_bytes) {}
 
-  // Allocates the memory for batches like this one. kUnavailable: there is not enough.
+  // Allocates the memory for batches of these chunks. kUnavailable: there is not enough.
   Status Fit(std::span<const DeviceTensorSource::Chunk> chunks);
+  // The next batches are of these chunks. The previous batch must have been taken.
+  // kFailedPrecondition: Fit has allocated no memory for so many.
+  Status SetChunks(std::span<const DeviceTensorSource::Chunk> chunks);
 
-  // Enqueues a batch on `stream`, a stream of the device, as DeviceDigester does. It ignores the
-  // `copy` of a small chunk. The previous batch must have been taken. kFailedPrecondition: there is
-  // no memory for so many chunks.
-  Status Begin(uint64_t seed, std::span<const DeviceChunk> chunks, cudaStream_t stream);
+  // Enqueues a batch on `stream`, a stream of the device, as DeviceDigester does. `how.copies` are
+  // by index of the chunk, and null for small ones. The previous batch must have been taken.
+  Status Begin(uint64_t seed, cudaStream_t stream, const DeviceDigester::How& how);
   // Waits, then returns the digests in the order of the chunks. They are valid until the next
-  // Begin.
+  // Begin. Empty: no batch has begun.
   Result<std::span<const Digest>> Take();
-  // Returns the bytes of a small chunk on the host. They are valid after Take, until the next
-  // Begin.
-  std::span<const std::byte> small(size_t chunk) const { return (*small_)[places_[chunk]]; }
+  // The same for the first chunks, more than `have`, which is fewer than there are.
+  Result<std::span<const Digest>> TakePart(size_t have);
+  // Returns the bytes of a small chunk on the host. They are valid when its digest was taken, until
+  // the next Begin.
+  std::span<const std::byte> small(size_t chunk) const;
 
   static bool IsSmall(uint64_t bytes) { return bytes <= SmallChunks::kMaxBytes; }
 
  private:
-  Status BeginBatch(uint64_t seed, std::span<const DeviceChunk> chunks, cudaStream_t stream);
-
   const int device_;
-  size_t max_large_ = 0;
-  size_t max_small_ = 0;
+  const uint64_t part_bytes_;
+  size_t max_chunks_ = 0;  // of digester_
+  size_t max_small_ = 0;   // of small_
   std::unique_ptr<DeviceDigester> digester_;
   std::unique_ptr<SmallChunks> small_;
-  uint64_t seed_ = 0;
-  std::vector<bool> is_small_;  // of each chunk
-  std::vector<size_t> places_;  // place of each chunk among the large ones or the small ones
-  std::vector<Digest> digests_;
+  std::vector<std::unique_ptr<DeviceDigester>> old_digesters_;
+  std::vector<std::unique_ptr<SmallChunks>> old_small_;
+  std::vector<size_t> small_indices_;  // of the small chunks, rising
+  size_t num_chunks_ = 0;
+  size_t num_small_done_ = 0;  // small chunks of the batch that are digested
+  bool has_begun_ = false;     // a batch that is not taken
+  uint64_t seed_ = 0;          // of the batch
 };
 
 }  // namespace varve::internal::gpu

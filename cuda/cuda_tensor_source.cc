@@ -55,13 +55,15 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       return Status::InvalidArgument("bounce_bytes is " + std::to_string(options.bounce_bytes) +
                                      ", expected at least " + std::to_string(kMinBounceBytes));
     }
+    if (options.digest_part_bytes == 0) {
+      return Status::InvalidArgument("digest_part_bytes is 0, expected at least 1");
+    }
     for (const CudaStream& stream : options.streams) {
       if (devices_.contains(stream.device)) {
         return Status::InvalidArgument("two streams of device " + std::to_string(stream.device) +
                                        ", expected one of each device");
       }
-      VARVE_ASSIGN_OR_RETURN(devices_[stream.device].one,
-                             OneDevice::Create(stream, options.staging_bytes));
+      VARVE_ASSIGN_OR_RETURN(devices_[stream.device].one, OneDevice::Create(stream, options));
     }
     if (options.streams.empty()) return Status::InvalidArgument("no stream was given");
     const gpu::DeviceScope scope(options.streams[0].device);
@@ -82,6 +84,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
 
   Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) override {
     VARVE_RETURN_IF_ERROR(Distribute(chunks));
+    digests_.resize(chunks.size());
     for (auto& [id, device] : devices_) {
       VARVE_RETURN_IF_ERROR(OnDevice(id, device.one->Prepare(device.part.chunks)));
     }
@@ -106,21 +109,33 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return InTurn([](Device& device) { return device.one->MarkBegin(); });
   }
 
-  Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
-    VARVE_RETURN_IF_ERROR(Distribute(chunks));
-    digests_.resize(chunks.size());
+  Status BeginDigests(uint64_t seed, Trainer trainer) override {
     return InTurn([&](Device& device) {
-      return device.one->BeginDigests(seed, device.part.chunks, trainer);
+      device.taken = {};
+      return device.one->BeginDigests(seed, trainer);
     });
   }
 
-  Result<const Digest*> TakeDigests() override {
-    VARVE_RETURN_IF_ERROR(AtOnce([this](Device& device) -> Status {
-      VARVE_ASSIGN_OR_RETURN(const auto digests, device.one->TakeDigests());
-      for (size_t i = 0; i < digests.size(); ++i) digests_[device.part.places[i]] = digests[i];
-      return Status::Ok();
-    }));
-    return digests_.data();
+  Result<std::span<const Digest>> TakeDigests(size_t have) override {
+    if (devices_.size() == 1) {
+      auto& [id, device] = *devices_.begin();
+      auto digests = device.one->TakeDigests(have);
+      if (!digests.ok()) return OnDevice(id, digests.status());
+      return digests;
+    }
+    // All devices digest at the same time. The next chunk's device is waited for.
+    const auto& [next, own] = owners_[have];
+    if (own >= next->taken.size()) {
+      const auto digests = next->one->TakeDigests(own);
+      if (!digests.ok()) return OnDevice(next->one->device(), digests.status());
+      next->taken = *digests;
+    }
+    for (; have < owners_.size(); ++have) {
+      const auto& [device, chunk] = owners_[have];
+      if (chunk >= device->taken.size()) break;
+      digests_[have] = device->taken[chunk];
+    }
+    return std::span<const Digest>(digests_.data(), have);
   }
 
   Result<uint64_t> CopyToHost(std::span<const Copy> copies) override {
@@ -148,11 +163,16 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {
     digests_now_.resize(chunks.size());
     VARVE_ASSIGN_OR_RETURN(const auto parts, Divide(chunks));
+    // All devices start before any is waited for.
+    for (const auto& [id, part] : parts) devices_.at(id).one->BeginDigestNow(seed, part.chunks);
+    Status first;
     for (const auto& [id, part] : parts) {
-      const auto digests = devices_.at(id).one->DigestNow(seed, part.chunks);
-      if (!digests.ok()) return OnDevice(id, digests.status());
+      const auto digests = devices_.at(id).one->TakeDigestNow();
+      if (first.ok()) first = OnDevice(id, digests.status());
+      if (!digests.ok()) continue;
       for (size_t i = 0; i < digests->size(); ++i) digests_now_[part.places[i]] = (*digests)[i];
     }
+    VARVE_RETURN_IF_ERROR(first);
     return digests_now_.data();
   }
   Status Read(const Chunk& from, std::span<std::byte> to) override {
@@ -174,11 +194,12 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     std::vector<Chunk> chunks;
     std::vector<size_t> places;
   };
-  // A device with its part of the save under way.
+  // A device with its part of the chunks of the last Prepare.
   struct Device {
     std::unique_ptr<OneDevice> one;
     Part part;
     std::vector<OneDevice::Copy> copies;
+    std::span<const Digest> taken;  // of the first of its chunks
   };
 
   static Status OnDevice(int device, const Status& status) {
@@ -202,7 +223,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     }
     return parts;
   }
-  // Gives each device its chunks of a save.
+  // Gives each device its chunks of the saves to come.
   Status Distribute(std::span<const Chunk> chunks) {
     VARVE_ASSIGN_OR_RETURN(auto parts, Divide(chunks));
     owners_.resize(chunks.size());
@@ -239,7 +260,7 @@ class CudaTensorSourceImpl : public CudaTensorSource {
 
   std::map<int, Device> devices_;
   std::vector<std::pair<Device*, size_t>>
-      owners_;  // of each chunk of the save, and which of its own
+      owners_;  // of each chunk of the last Prepare, and which of its own
   std::vector<Digest> digests_;
   std::vector<Digest> digests_now_;
   std::unique_ptr<PinnedRange> pinned_;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "cuda/launch.h"
-
 namespace varve::internal::gpu {
 namespace {
 
@@ -30,7 +28,7 @@ DeviceCopier::~DeviceCopier() {
 Status DeviceCopier::Init() {
   const DeviceScope scope(device_);
   VARVE_RETURN_IF_ERROR(scope.status());
-  VARVE_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device_));
+  VARVE_CUDA(LoadKernels(&shapes_));
   VARVE_ASSIGN_OR_RETURN(pieces_, AllocatePinned<DeviceChunk>(max_pieces_));
   VARVE_ASSIGN_OR_RETURN(device_pieces_, AllocateOnDevice<DeviceChunk>(max_pieces_));
   VARVE_ASSIGN_OR_RETURN(next_, AllocateOnDevice<uint32_t>(1));
@@ -38,10 +36,12 @@ Status DeviceCopier::Init() {
   return Status::Ok();
 }
 
-Status DeviceCopier::Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream) {
+Status DeviceCopier::SetChunks(std::span<const DeviceChunk> chunks) {
   const DeviceScope scope(device_);
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaEventSynchronize(done_.get()));
+  are_pieces_there_ = false;
+  num_pieces_ = 0;
   size_t n = 0;
   for (const DeviceChunk& chunk : chunks) {
     for (uint64_t at = 0; at < chunk.bytes; at += kPieceBytes) {
@@ -52,13 +52,24 @@ Status DeviceCopier::Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t s
       pieces_[n++] = {chunk.data + at, std::min(kPieceBytes, chunk.bytes - at), chunk.copy + at};
     }
   }
-  if (n == 0) return Status::Ok();
-  VARVE_CUDA(cudaMemcpyAsync(device_pieces_.data(), pieces_.data(), n * sizeof(DeviceChunk),
-                             cudaMemcpyHostToDevice, stream));
+  num_pieces_ = n;
+  return Status::Ok();
+}
+
+Status DeviceCopier::Enqueue(cudaStream_t stream) {
+  if (num_pieces_ == 0) return Status::Ok();
+  const DeviceScope scope(device_);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  VARVE_CUDA(cudaEventSynchronize(done_.get()));
+  if (!are_pieces_there_) {
+    VARVE_CUDA(cudaMemcpyAsync(device_pieces_.data(), pieces_.data(),
+                               num_pieces_ * sizeof(DeviceChunk), cudaMemcpyHostToDevice, stream));
+  }
   VARVE_CUDA(cudaMemsetAsync(next_.data(), 0, sizeof(uint32_t), stream));
-  const CopyBatch batch = {device_pieces_.data(), static_cast<uint32_t>(n), next_.data()};
-  VARVE_CUDA(LaunchCopies(batch, processors_, stream));
+  const CopyBatch batch = {device_pieces_.data(), static_cast<uint32_t>(num_pieces_), next_.data()};
+  VARVE_CUDA(LaunchCopies(batch, shapes_.processors * shapes_.copy_blocks, stream));
   VARVE_CUDA(cudaEventRecord(done_.get(), stream));
+  are_pieces_there_ = true;
   return Status::Ok();
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "cuda/device_chunk.h"
+#include "cuda/launch.h"
 #include "cuda/resources.h"
 #include "varve/result.h"
 
@@ -27,9 +28,16 @@ class DeviceCopier {
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
 
-  // Enqueues a batch on `stream`, a stream of the device. All `chunks` have a `copy`. It waits for
-  // the previous batch. kInvalidArgument: the batch is larger than the memory for it.
-  Status Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream);
+  // Says which chunks the next batches copy. All have a `copy`. It waits for the previous batch.
+  // kInvalidArgument: they are more than there is memory for.
+  Status SetChunks(std::span<const DeviceChunk> chunks);
+  // Enqueues a batch on `stream`, a stream of the device. It waits for the previous batch. All
+  // batches of the same chunks go to one stream.
+  Status Enqueue(cudaStream_t stream);
+  Status Enqueue(std::span<const DeviceChunk> chunks, cudaStream_t stream) {
+    VARVE_RETURN_IF_ERROR(SetChunks(chunks));
+    return Enqueue(stream);
+  }
 
  private:
   DeviceCopier(int device, size_t max_pieces) : device_(device), max_pieces_(max_pieces) {}
@@ -37,7 +45,9 @@ class DeviceCopier {
 
   const int device_;
   const size_t max_pieces_;
-  int processors_ = 0;
+  KernelShapes shapes_;
+  size_t num_pieces_ = 0;
+  bool are_pieces_there_ = false;  // on the device
   PinnedBuffer<DeviceChunk> pieces_;
   DeviceBuffer<DeviceChunk> device_pieces_;
   DeviceBuffer<uint32_t> next_;

@@ -5,9 +5,13 @@
 //
 // A block of 1 KiB is 16 stripes of 64 bytes. The stripes add to 8 accumulators in any order, so
 // the threads of a warp take 16 bytes each. Only the scramble between blocks is serial. The number
-// of bytes in flight decides the speed, so each warp loads some blocks before it sums the first.
+// of bytes in flight decides the speed, so each warp loads a batch of blocks at once, and loads the
+// next batch before it sums the lanes of this one. It waits for its loads only where it adds them.
 //
 // A lane holds the two accumulators of the words that it loads: 2 * (lane % 4) and the next.
+//
+// Loads are of aligned units of 16 bytes. Where a chunk is not aligned, a lane takes the unit
+// behind its own from the next lane, and shifts its 16 bytes out of both.
 //
 // A chunk that is digested and copied is read once for both.
 #pragma once
@@ -21,8 +25,10 @@
 
 #ifdef __CUDACC__
 #define VARVE_UNROLL _Pragma("unroll")
+#define VARVE_NOINLINE __noinline__
 #else  // tests run the kernels on the CPU
 #define VARVE_UNROLL
+#define VARVE_NOINLINE
 #endif
 
 namespace varve::internal::gpu {
@@ -32,8 +38,12 @@ inline constexpr unsigned kAllLanes = 0xffffffff;
 inline constexpr uint64_t kBlockBytes = 1024;
 inline constexpr uint64_t kStripeBytes = 64;
 inline constexpr int kStripesPerLoad = 8;  // the lanes of a warp load these at once
-// Blocks that a warp loads before it sums the first: 4 KiB in flight.
+inline constexpr uint64_t kUnitBytes = 16;
+inline constexpr uint64_t kRowBytes = kLanes * kUnitBytes;
+// Blocks that a warp loads at once: 4 KiB in flight.
 inline constexpr int kBlocksInFlight = 4;
+inline constexpr int kRows = 2 * kBlocksInFlight;
+inline constexpr uint64_t kBatchBytes = kBlocksInFlight * kBlockBytes;
 
 inline constexpr uint64_t kPrime32_1 = 0x9E3779B1, kPrime32_2 = 0x85EBCA77, kPrime32_3 = 0xC2B2AE3D;
 inline constexpr uint64_t kPrime64_1 = 0x9E3779B185EBCA87, kPrime64_2 = 0xC2B2AE3D27D4EB4F,
@@ -58,30 +68,38 @@ __device__ inline Pair FirstAccumulators() {
   return PairOf(first);
 }
 
-// Loads 16 bytes from any address of a chunk that ends at `end`. It reads only within the 16-byte
-// units that the chunk lies in, and nothing from `end` on, because memory may end there.
-__device__ inline Pair Load(const std::byte* from, const std::byte* end) {
-  const auto offset = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
-  if (offset == 0) {
-    const ulonglong2 words = __ldcs(reinterpret_cast<const ulonglong2*>(from));
-    return {words.x, words.y};
-  }
-  const auto* unit = reinterpret_cast<const ulonglong2*>(from - offset);
-  if (reinterpret_cast<const std::byte*>(unit + 2) > end) {
-    Pair pair;
-    for (int i = 0; i < 8; ++i) {
-      pair.even |= static_cast<uint64_t>(from[i]) << (8 * i);
-      pair.odd |= static_cast<uint64_t>(from[i + 8]) << (8 * i);
-    }
-    return pair;
-  }
-  const ulonglong2 low = __ldcs(unit), high = __ldcs(unit + 1);
+// Returns the 16 bytes from byte `offset` of `low` on. `offset` is 0 to 15.
+__device__ inline Pair Shift(const ulonglong2& low, const ulonglong2& high, unsigned offset) {
   const bool is_far = offset >= 8;
   const uint64_t a = is_far ? low.y : low.x, b = is_far ? high.x : low.y,
                  c = is_far ? high.y : high.x;
   const unsigned shift = offset % 8 * 8;
-  if (shift == 0) return {a, b};
-  return {a >> shift | b << (64 - shift), b >> shift | c << (64 - shift)};
+  // A shift by 64 is none, so one of them is made of two.
+  return {a >> shift | b << 1 << (63 - shift), b >> shift | c << 1 << (63 - shift)};
+}
+
+__device__ inline unsigned OffsetOf(const std::byte* from) {
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % kUnitBytes);
+}
+
+// Loads 16 bytes from any address of a chunk that ends at `end`. It reads only within the units
+// that the chunk lies in, and nothing from `end` on, because memory may end there.
+__device__ inline Pair Load(const std::byte* from, const std::byte* end) {
+  const unsigned offset = OffsetOf(from);
+  const auto* unit = reinterpret_cast<const ulonglong2*>(from - offset);
+  if (offset == 0) {
+    const ulonglong2 words = __ldcs(unit);
+    return {words.x, words.y};
+  }
+  if (reinterpret_cast<const std::byte*>(unit + 2) <= end) {
+    return Shift(__ldcs(unit), __ldcs(unit + 1), offset);
+  }
+  Pair pair;
+  for (int i = 0; i < 8; ++i) {
+    pair.even |= static_cast<uint64_t>(from[i]) << (8 * i);
+    pair.odd |= static_cast<uint64_t>(from[i + 8]) << (8 * i);
+  }
+  return pair;
 }
 
 // `to` is a multiple of 16.
@@ -123,30 +141,85 @@ struct LaneKeys {
   Pair first, second;
 };
 
-// Returns this lane's part of the sums of `kCount` blocks of a chunk, from block `first` on.
-template <bool kCopies, int kCount>
-__device__ inline void SumBlocks(const DeviceChunk& chunk, uint64_t first, const LaneKeys& keys,
-                                 Pair (&sums)[kCount]) {
-  Pair words[kCount][2];
-  const std::byte* const end = chunk.data + chunk.bytes;
-  const uint64_t begin = first * kBlockBytes + 16 * Lane();
-  VARVE_UNROLL
-  for (int i = 0; i < kCount; ++i) {
-    words[i][0] = Load(chunk.data + begin + i * kBlockBytes, end);
-    words[i][1] = Load(chunk.data + begin + i * kBlockBytes + kBlockBytes / 2, end);
-  }
-  if constexpr (kCopies) {
+// What a lane has loaded of a batch of blocks: units as they lie in memory.
+template <bool kIsAligned>
+struct Units {
+  ulonglong2 rows[kRows];
+  ulonglong2 behind;  // the unit behind the last row, unless the chunk is aligned
+
+  // Starts to load batch `batch` of a chunk. Nobody waits for the bytes here.
+  __device__ void Load(const DeviceChunk& chunk, uint64_t batch) {
+    const std::byte* const begin = chunk.data + batch * kBatchBytes;
+    const auto* const units = reinterpret_cast<const ulonglong2*>(begin - OffsetOf(begin));
     VARVE_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      Store(words[i][0], chunk.copy + begin + i * kBlockBytes);
-      Store(words[i][1], chunk.copy + begin + i * kBlockBytes + kBlockBytes / 2);
+    for (int i = 0; i < kRows; ++i) rows[i] = __ldcs(units + i * kLanes + Lane());
+    if constexpr (!kIsAligned) behind = __ldcs(units + kRows * kLanes);
+  }
+  // This lane's 16 bytes of row `i`. All lanes must call it.
+  __device__ Pair Words(int i, unsigned offset) const {
+    if constexpr (kIsAligned) {
+      return {rows[i].x, rows[i].y};
+    } else {
+      const ulonglong2& next = i + 1 < kRows ? rows[i + 1] : behind;
+      const ulonglong2 given = Lane() == 0 ? next : rows[i];
+      const int from = (Lane() + 1) % kLanes;
+      const ulonglong2 high = {__shfl_sync(kAllLanes, given.x, from),
+                               __shfl_sync(kAllLanes, given.y, from)};
+      return Shift(rows[i], high, offset);
     }
   }
+};
+
+// The number of all blocks but the last, which may be whole. 1 to 1024 bytes are left for Finish.
+__device__ inline uint64_t NumScrambled(uint64_t bytes) { return (bytes - 1) / kBlockBytes; }
+
+// The number of batches whose units lie before the end of the chunk. Their blocks are scrambled.
+template <bool kIsAligned>
+__device__ inline uint64_t NumBatches(uint64_t bytes) {
+  constexpr uint64_t kLeft = kIsAligned ? 1 : kUnitBytes;
+  return bytes < kLeft ? 0 : (bytes - kLeft) / kBatchBytes;
+}
+
+// Returns this lane's part of the sums of the blocks of a batch that it has loaded, and copies
+// them.
+template <bool kCopies, bool kIsAligned>
+__device__ inline void SumBatch(const DeviceChunk& chunk, uint64_t batch,
+                                const Units<kIsAligned>& units, const LaneKeys& keys,
+                                Pair (&sums)[kBlocksInFlight]) {
+  const unsigned offset = OffsetOf(chunk.data);
   VARVE_UNROLL
-  for (int i = 0; i < kCount; ++i) {
+  for (int i = 0; i < kBlocksInFlight; ++i) {
+    const Pair first = units.Words(2 * i, offset), second = units.Words(2 * i + 1, offset);
+    if constexpr (kCopies) {
+      std::byte* const to = chunk.copy + batch * kBatchBytes + i * kBlockBytes + 16 * Lane();
+      Store(first, to);
+      Store(second, to + kRowBytes);
+    }
     sums[i] = {};
-    Accumulate(words[i][0], keys.first, &sums[i]);
-    Accumulate(words[i][1], keys.second, &sums[i]);
+    Accumulate(first, keys.first, &sums[i]);
+    Accumulate(second, keys.second, &sums[i]);
+  }
+}
+
+// The same for up to kBlocksInFlight blocks from block `first` on, before block `end`, wherever the
+// chunk ends. It waits for its loads.
+template <bool kCopies>
+__device__ inline void SumBlocks(const DeviceChunk& chunk, uint64_t first, uint64_t end,
+                                 const LaneKeys& keys, Pair (&sums)[kBlocksInFlight]) {
+  const std::byte* const limit = chunk.data + chunk.bytes;
+  Pair words[kRows] = {};
+  VARVE_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    if (first + i / 2 >= end) continue;
+    const uint64_t at = first * kBlockBytes + i * kRowBytes + 16 * Lane();
+    words[i] = Load(chunk.data + at, limit);
+    if constexpr (kCopies) Store(words[i], chunk.copy + at);
+  }
+  VARVE_UNROLL
+  for (int i = 0; i < kBlocksInFlight; ++i) {
+    sums[i] = {};
+    Accumulate(words[2 * i], keys.first, &sums[i]);
+    Accumulate(words[2 * i + 1], keys.second, &sums[i]);
   }
 }
 
@@ -168,9 +241,6 @@ __device__ inline uint64_t Merge(const Pair& accumulators, const uint64_t (&keys
   part += __shfl_xor_sync(kAllLanes, part, 2);
   return Avalanche(start + part);
 }
-
-// The number of all blocks but the last, which may be whole. 1 to 1024 bytes are left for Finish.
-__device__ inline uint64_t NumScrambled(uint64_t bytes) { return (bytes - 1) / kBlockBytes; }
 
 // Copies the bytes from `begin` on, a multiple of 16, with `threads` threads. This is one of them.
 __device__ inline void CopyRest(const DeviceChunk& chunk, uint64_t begin, unsigned thread,
@@ -210,31 +280,72 @@ __device__ inline Digest Finish(const DeviceChunk& chunk, const DigestKeys& keys
           .hi = Merge(accumulators, keys.merge_hi, ~(chunk.bytes * kPrime64_2))};
 }
 
+// The accumulators of a warp, as blocks are added to them.
+class WarpAccumulators {
+ public:
+  __device__ explicit WarpAccumulators(const DigestKeys& keys)
+      : value_(FirstAccumulators()),
+        key_{keys.secret[16 + 2 * (Lane() % 4)], keys.secret[17 + 2 * (Lane() % 4)]} {}
+  // Goes on from accumulators that others have summed.
+  __device__ WarpAccumulators(const DigestKeys& keys, const Pair& value) : WarpAccumulators(keys) {
+    value_ = value;
+  }
+  __device__ const Pair& value() const { return value_; }
+
+  // Adds blocks of which each lane has its part.
+  __device__ void Add(const Pair (&parts)[kBlocksInFlight], int count = kBlocksInFlight) {
+    VARVE_UNROLL
+    for (int i = 0; i < kBlocksInFlight; ++i) {
+      const Pair sum = SumOverLanes(parts[i]);
+      if (i >= count) continue;
+      value_.even = Scramble(value_.even + sum.even, key_.even);
+      value_.odd = Scramble(value_.odd + sum.odd, key_.odd);
+    }
+  }
+
+ private:
+  Pair value_;
+  Pair key_;
+};
+
+// Adds all that is left from block `first` on, by one warp, and returns the digest. It is called
+// once a chunk, so it has code of its own, which all callers share.
+template <bool kCopies>
+__device__ VARVE_NOINLINE Digest FinishFrom(const DeviceChunk chunk, const DigestKeys& keys,
+                                            uint64_t first, const Pair value) {
+  const LaneKeys lane_keys(keys);
+  WarpAccumulators accumulators(keys, value);
+  const uint64_t blocks = NumScrambled(chunk.bytes);
+  for (; first < blocks; first += kBlocksInFlight) {
+    Pair sums[kBlocksInFlight];
+    SumBlocks<kCopies>(chunk, first, blocks, lane_keys, sums);
+    const uint64_t left = blocks - first;
+    accumulators.Add(sums, left < kBlocksInFlight ? static_cast<int>(left) : kBlocksInFlight);
+  }
+  return Finish<kCopies>(chunk, keys, lane_keys, accumulators.value());
+}
+
+template <bool kCopies, bool kIsAligned>
+__device__ inline Digest DigestByWarpOf(const DeviceChunk& chunk, const DigestKeys& keys) {
+  const LaneKeys lane_keys(keys);
+  WarpAccumulators accumulators(keys);
+  const uint64_t batches = NumBatches<kIsAligned>(chunk.bytes);
+  Units<kIsAligned> units = {};
+  if (batches > 0) units.Load(chunk, 0);
+  for (uint64_t batch = 0; batch < batches; ++batch) {
+    Pair sums[kBlocksInFlight];
+    SumBatch<kCopies>(chunk, batch, units, lane_keys, sums);
+    if (batch + 1 < batches) units.Load(chunk, batch + 1);
+    accumulators.Add(sums);
+  }
+  return FinishFrom<kCopies>(chunk, keys, batches * kBlocksInFlight, accumulators.value());
+}
+
 // The digest of a chunk, by one warp.
 template <bool kCopies>
 __device__ inline Digest DigestByWarp(const DeviceChunk& chunk, const DigestKeys& keys) {
-  const LaneKeys lane_keys(keys);
-  const Pair scramble = {keys.secret[16 + 2 * (Lane() % 4)], keys.secret[17 + 2 * (Lane() % 4)]};
-  Pair accumulators = FirstAccumulators();
-  const auto add = [&](const Pair& part) {
-    const Pair sum = SumOverLanes(part);
-    accumulators.even = Scramble(accumulators.even + sum.even, scramble.even);
-    accumulators.odd = Scramble(accumulators.odd + sum.odd, scramble.odd);
-  };
-  const uint64_t blocks = NumScrambled(chunk.bytes);
-  uint64_t block = 0;
-  for (; block + kBlocksInFlight <= blocks; block += kBlocksInFlight) {
-    Pair sums[kBlocksInFlight];
-    SumBlocks<kCopies>(chunk, block, lane_keys, sums);
-    VARVE_UNROLL
-    for (int i = 0; i < kBlocksInFlight; ++i) add(sums[i]);
-  }
-  for (; block < blocks; ++block) {
-    Pair sums[1];
-    SumBlocks<kCopies>(chunk, block, lane_keys, sums);
-    add(sums[0]);
-  }
-  return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
+  return OffsetOf(chunk.data) == 0 ? DigestByWarpOf<kCopies, true>(chunk, keys)
+                                   : DigestByWarpOf<kCopies, false>(chunk, keys);
 }
 
 // What the warps of a block of threads share. Sums of blocks of bytes lie in two halves: one is
@@ -245,16 +356,14 @@ struct SharedSums {
   uint64_t sums[2][kBlocks][8];
 };
 
-// The digest of a chunk, by kWarps warps that sum and one more, the last, that scrambles and gets
-// the digest.
-template <bool kCopies, int kWarps>
-__device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKeys& keys,
-                                       SharedSums<kWarps>* shared) {
-  constexpr int kBatch = SharedSums<kWarps>::kBlocks;
+template <bool kCopies, bool kIsAligned, int kWarps>
+__device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestKeys& keys,
+                                         SharedSums<kWarps>* shared) {
   const LaneKeys lane_keys(keys);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
-  const uint64_t blocks = NumScrambled(chunk.bytes);
-  const uint64_t batches = (blocks + kBatch - 1) / kBatch;
+  const bool sums_blocks = warp < kWarps;
+  const uint64_t batches = NumBatches<kIsAligned>(chunk.bytes);
+  const uint64_t steps = (batches + kWarps - 1) / kWarps;  // of a batch for each warp
   // Index of one accumulator. Lanes from 8 on repeat the first 8.
   const int own = Lane() % 8;
   const uint64_t key = keys.secret[16 + own];
@@ -262,20 +371,17 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
   const uint64_t even = __shfl_sync(kAllLanes, first.even, own / 2);
   const uint64_t odd = __shfl_sync(kAllLanes, first.odd, own / 2);
   uint64_t accumulator = own % 2 == 0 ? even : odd;
-  // In step i the warps sum batch i and scramble batch i - 1.
-  for (uint64_t step = 0; step <= batches; ++step) {
-    if (warp < kWarps && step < batches) {
-      const uint64_t begin = step * kBatch + static_cast<uint64_t>(warp) * kBlocksInFlight;
+  uint64_t batch = static_cast<uint64_t>(warp);
+  Units<kIsAligned> units = {};
+  if (sums_blocks && batch < batches) units.Load(chunk, batch);
+  // In step i the warps sum their batches, and blocks of step i - 1 are scrambled. The loads of
+  // step i + 1 are under way when the warps meet.
+  for (uint64_t step = 0; step <= steps; ++step) {
+    if (sums_blocks && batch < batches) {
       Pair sums[kBlocksInFlight];
-      if (begin + kBlocksInFlight <= blocks) {
-        SumBlocks<kCopies>(chunk, begin, lane_keys, sums);
-      } else {
-        for (int i = 0; i < kBlocksInFlight; ++i) {
-          Pair one[1];
-          if (begin + i < blocks) SumBlocks<kCopies>(chunk, begin + i, lane_keys, one);
-          sums[i] = one[0];
-        }
-      }
+      SumBatch<kCopies>(chunk, batch, units, lane_keys, sums);
+      batch += kWarps;
+      if (batch < batches) units.Load(chunk, batch);
       VARVE_UNROLL
       for (int i = 0; i < kBlocksInFlight; ++i) {
         const Pair sum = SumOverLanes(sums[i]);
@@ -285,19 +391,28 @@ __device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKey
         to[2 * Lane() + 1] = sum.odd;
       }
     }
-    if (warp == kWarps && step > 0) {
-      const uint64_t begin = (step - 1) * kBatch;
-      const int count = static_cast<int>(blocks - begin < kBatch ? blocks - begin : kBatch);
+    if (!sums_blocks && step > 0) {
+      const uint64_t left = batches - (step - 1) * kWarps;
+      const int count = static_cast<int>(left < kWarps ? left : kWarps) * kBlocksInFlight;
       for (int i = 0; i < count; ++i) {
         accumulator = Scramble(accumulator + shared->sums[(step - 1) % 2][i][own], key);
       }
     }
     __syncthreads();
   }
-  if (warp < kWarps) return {};
-  const Pair accumulators = {__shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4)),
-                             __shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4) + 1)};
-  return Finish<kCopies>(chunk, keys, lane_keys, accumulators);
+  if (sums_blocks) return {};
+  const Pair value = {__shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4)),
+                      __shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4) + 1)};
+  return FinishFrom<kCopies>(chunk, keys, batches * kBlocksInFlight, value);
+}
+
+// The digest of a chunk, by kWarps warps that sum and one more, the last, that scrambles and gets
+// the digest.
+template <bool kCopies, int kWarps>
+__device__ inline Digest DigestByBlock(const DeviceChunk& chunk, const DigestKeys& keys,
+                                       SharedSums<kWarps>* shared) {
+  return OffsetOf(chunk.data) == 0 ? DigestByBlockOf<kCopies, true>(chunk, keys, shared)
+                                   : DigestByBlockOf<kCopies, false>(chunk, keys, shared);
 }
 
 }  // namespace varve::internal::gpu

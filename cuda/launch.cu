@@ -7,43 +7,55 @@
 namespace varve::internal::gpu {
 namespace {
 
-constexpr int kBlocksPerProcessor = 3;  // all kernels fit so often
+constexpr int kThreads = kWarpsPerBlock * kLanes;
 
-__global__ void __launch_bounds__(kWarpsPerBlock* kLanes, kBlocksPerProcessor)
-    DigestWithWarpsKernel(const DigestBatch batch, const __grid_constant__ DigestKeys keys) {
-  DigestWithWarps(batch, keys);
-}
-
-__global__ void __launch_bounds__((kSummingWarps + 1) * kLanes, kBlocksPerProcessor)
-    DigestWithBlocksKernel(const DigestBatch batch, const __grid_constant__ DigestKeys keys) {
+// Two blocks a processor leave 128 registers a thread, of which 32 hold the loads under way. So a
+// processor has 64 KiB in flight, twice what its share of the memory needs.
+__global__ void __launch_bounds__(kThreads, 2)
+    DigestKernel(const DigestBatch batch, const __grid_constant__ DigestKeys keys) {
   __shared__ SharedDigest shared;
-  DigestWithBlocks(batch, keys, &shared);
+  DigestJobs(batch, keys, &shared);
 }
 
-__global__ void __launch_bounds__(kWarpsPerBlock* kLanes) CopyKernel(const CopyBatch batch) {
+__global__ void __launch_bounds__(kThreads) CopyKernel(const CopyBatch batch) {
   __shared__ uint32_t job;
   CopyWithBlocks(batch, &job);
 }
 
+template <typename Kernel>
+cudaError_t Load(Kernel* kernel, uint32_t* blocks) {
+  cudaFuncAttributes attributes{};
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  int found = 0;
+  if (error == cudaSuccess) {
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, kThreads, 0);
+  }
+  *blocks = static_cast<uint32_t>(std::max(found, 1));
+  return error;
+}
+
 }  // namespace
 
-cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, int processors,
-                          cudaStream_t stream) {
-  const auto resident = static_cast<uint32_t>(processors * kBlocksPerProcessor);
-  // There are enough chunks that each warp the device can hold gets at least one.
-  if (batch.size >= resident * kWarpsPerBlock) {
-    DigestWithWarpsKernel<<<resident, kWarpsPerBlock * kLanes, 0, stream>>>(batch, keys);
-  } else {
-    DigestWithBlocksKernel<<<std::min(batch.size, resident), (kSummingWarps + 1) * kLanes, 0,
-                             stream>>>(batch, keys);
+cudaError_t LoadKernels(KernelShapes* shapes) {
+  int device = 0, processors = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
+  shapes->processors = static_cast<uint32_t>(processors);
+  if (error == cudaSuccess) error = Load(DigestKernel, &shapes->digest_blocks);
+  if (error == cudaSuccess) error = Load(CopyKernel, &shapes->copy_blocks);
+  return error;
+}
+
+cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, uint32_t blocks,
+                          cudaStream_t stream) {
+  DigestKernel<<<std::min(batch.size, blocks), kThreads, 0, stream>>>(batch, keys);
   return cudaGetLastError();
 }
 
-cudaError_t LaunchCopies(const CopyBatch& batch, int processors, cudaStream_t stream) {
-  constexpr uint32_t kPerProcessor = 8;  // 2048 threads, as many as there may be
-  const uint32_t blocks = std::min(batch.size, static_cast<uint32_t>(processors) * kPerProcessor);
-  CopyKernel<<<blocks, kWarpsPerBlock * kLanes, 0, stream>>>(batch);
+cudaError_t LaunchCopies(const CopyBatch& batch, uint32_t blocks, cudaStream_t stream) {
+  CopyKernel<<<std::min(batch.size, blocks), kThreads, 0, stream>>>(batch);
   return cudaGetLastError();
 }
 

@@ -26,9 +26,9 @@ std::string Describe(const cudaPointerAttributes& attributes) {
 }  // namespace
 
 Result<std::unique_ptr<OneDevice>> OneDevice::Create(const CudaStream& stream,
-                                                     uint64_t staging_bytes) {
-  std::unique_ptr<OneDevice> device(new OneDevice(stream));
-  const Status status = device->Init(staging_bytes);
+                                                     const CudaOptions& options) {
+  std::unique_ptr<OneDevice> device(new OneDevice(stream, options));
+  const Status status = device->Init(options.staging_bytes);
   if (!status.ok()) return status.WithContext("device " + std::to_string(stream.device));
   return device;
 }
@@ -37,9 +37,13 @@ Status OneDevice::Init(uint64_t staging_bytes) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_ASSIGN_OR_RETURN(reading_, MakeStream());
+  VARVE_ASSIGN_OR_RETURN(copying_, MakeStream());
+  VARVE_ASSIGN_OR_RETURN(joining_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(draining_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(comparing_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(begun_, MakeEvent());
+  VARVE_ASSIGN_OR_RETURN(digested_, MakeEvent());
+  VARVE_ASSIGN_OR_RETURN(copied_, MakeEvent());
   VARVE_ASSIGN_OR_RETURN(released_, MakeEvent());
   for (Event& event : pieces_) {
     VARVE_ASSIGN_OR_RETURN(event, MakeEvent());
@@ -53,8 +57,9 @@ Status OneDevice::Init(uint64_t staging_bytes) {
 
 OneDevice::~OneDevice() {
   const DeviceScope scope(device());
-  if (reading_ != nullptr) (void)cudaStreamSynchronize(reading_.get());
-  if (draining_ != nullptr) (void)cudaStreamSynchronize(draining_.get());
+  for (const Stream* const stream : {&reading_, &copying_, &joining_, &draining_}) {
+    if (*stream != nullptr) (void)cudaStreamSynchronize(stream->get());
+  }
 }
 
 Status OneDevice::Check(Bytes tensor) const {
@@ -74,10 +79,17 @@ Status OneDevice::Check(Bytes tensor) const {
 }
 
 Status OneDevice::Prepare(Chunks chunks) {
+  chunks_.assign(chunks.begin(), chunks.end());
+  copies_.assign(chunks.size(), nullptr);
+  changed_.clear();
   VARVE_RETURN_IF_ERROR(digests_.Fit(chunks));
+  VARVE_RETURN_IF_ERROR(digests_.SetChunks(chunks));
   if (gatherer_ != nullptr && chunks.size() <= max_gathered_) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(gatherer_, DeviceCopier::Create(device(), chunks.size(), staging_.size()));
-  max_gathered_ = chunks.size();
+  const size_t size = std::max(chunks.size(), 2 * max_gathered_);
+  VARVE_ASSIGN_OR_RETURN(auto gatherer, DeviceCopier::Create(device(), size, staging_.size()));
+  if (gatherer_ != nullptr) old_gatherers_.push_back(std::move(gatherer_));
+  gatherer_ = std::move(gatherer);
+  max_gathered_ = size;
   return Status::Ok();
 }
 
@@ -106,58 +118,62 @@ bool OneDevice::IsTrainerWaiting() const {
   return has_run_dry;
 }
 
-// The chunks of a save. Chunks that will probably need staging on the device have a place there.
-std::vector<DeviceChunk> OneDevice::PlaceChunks(Chunks chunks) {
-  const std::vector<Chunk> before = std::move(chunks_);
-  chunks_.clear();
-  std::vector<DeviceChunk> placed;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const Bytes bytes = chunks[i].bytes;
-    const bool has_changed_before =
-        i < before.size() && before[i].has_changed && before[i].bytes.data() == bytes.data();
-    std::byte* staged = nullptr;
-    if (trainer_says_.waits_at_once && has_changed_before && !ChunkDigests::IsSmall(bytes.size())) {
-      staged = staging_.Take(bytes.size());
-    }
-    chunks_.push_back({.bytes = bytes, .begins_tensor = chunks[i].begins_tensor, .staged = staged});
-    placed.push_back({bytes.data(), bytes.size(), staged});
+// Chunks that will probably need staging on the device have a place there.
+void OneDevice::PlaceStaged() {
+  const std::vector<size_t> before = std::exchange(changed_, {});
+  std::ranges::fill(copies_, nullptr);
+  if (!trainer_says_.waits_at_once) return;
+  for (const size_t i : before) {
+    const uint64_t bytes = chunks_[i].bytes.size();
+    if (!ChunkDigests::IsSmall(bytes)) copies_[i] = staging_.Take(bytes);
   }
-  return placed;
 }
 
-Status OneDevice::BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer) {
+Status OneDevice::BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer) {
   trainer_says_ = std::move(trainer);
   staged_.clear();
   staging_.Clear();
   num_pieces_ = 0;
-  const std::vector<DeviceChunk> placed = PlaceChunks(chunks);
+  PlaceStaged();
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
-  const Status enqueued = digests_.Begin(seed, placed, reading_.get());
-  VARVE_CUDA(
-      cudaEventRecord(released_.get(), reading_.get()));  // whatever was enqueued before the error
+  const bool waits_at_once = trainer_says_.waits_at_once;
+  const Status enqueued =
+      digests_.Begin(seed, reading_.get(),
+                     {.copies = copies_,
+                      .blocks_per_processor = waits_at_once ? 0 : digest_blocks_,
+                      .in_parts = !waits_at_once});
+  // Whatever was enqueued before the error.
+  VARVE_CUDA(cudaEventRecord(digested_.get(), reading_.get()));
+  VARVE_CUDA(cudaStreamWaitEvent(joining_.get(), digested_.get(), 0));
+  VARVE_CUDA(cudaEventRecord(released_.get(), joining_.get()));
   return enqueued;
 }
 
-Result<std::span<const Digest>> OneDevice::TakeDigests() {
+Result<std::span<const Digest>> OneDevice::TakeDigests(size_t have) {
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
-  return digests_.Take();
+  return digests_.TakePart(have);
 }
 
-Status OneDevice::BeginDigestsNow(uint64_t seed, Chunks chunks) {
-  std::vector<DeviceChunk> placed;
-  for (const auto& chunk : chunks) placed.push_back({chunk.bytes.data(), chunk.bytes.size()});
+Status OneDevice::EnqueueDigestNow(uint64_t seed, Chunks chunks) {
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  VARVE_RETURN_IF_ERROR(other_digests_.SetChunks(chunks));
   VARVE_CUDA(cudaStreamWaitEvent(comparing_.get(), begun_.get(), 0));
-  return other_digests_.Begin(seed, placed, comparing_.get());
+  return other_digests_.Begin(seed, comparing_.get(), {.blocks_per_processor = digest_blocks_});
 }
 
-Result<std::span<const Digest>> OneDevice::DigestNow(uint64_t seed, Chunks chunks) {
+void OneDevice::BeginDigestNow(uint64_t seed, Chunks chunks) {
+  begun_now_ = EnqueueDigestNow(seed, chunks);
+}
+
+Result<std::span<const Digest>> OneDevice::TakeDigestNow() {
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
-  const Status begun = BeginDigestsNow(seed, chunks);
-  auto digests = begun.ok() ? other_digests_.Take() : Result<std::span<const Digest>>(begun);
+  auto digests =
+      begun_now_.ok() ? other_digests_.Take() : Result<std::span<const Digest>>(begun_now_);
   if (digests.ok()) return digests;
   (void)cudaStreamSynchronize(comparing_.get());  // what was enqueued reads tensors
   other_digests_.Take().status().IgnoreError();   // and is not in the way of the next
@@ -186,13 +202,14 @@ Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
   VARVE_RETURN_IF_ERROR(scope.status());
   std::vector<Move> moves;
   for (const Copy& copy : copies) {
-    Chunk& chunk = chunks_[copy.chunk];
-    chunk.has_changed = true;
+    const DeviceTensorSource::Chunk& chunk = chunks_[copy.chunk];
+    std::byte* const staged = copies_[copy.chunk];
+    changed_.push_back(copy.chunk);
     const Bytes bytes = chunk.bytes;
     if (ChunkDigests::IsSmall(bytes.size())) {
       std::memcpy(copy.to, digests_.small(copy.chunk).data(), bytes.size());
-    } else if (chunk.staged != nullptr) {
-      staged_.push_back({chunk.staged, copy.to, bytes.size(), false});
+    } else if (staged != nullptr) {
+      staged_.push_back({staged, copy.to, bytes.size(), false});
     } else {
       moves.push_back({bytes.data(), copy.to, bytes.size(), chunk.begins_tensor});
     }
@@ -214,13 +231,21 @@ Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
   return waited_bytes;
 }
 
+// The host has seen the digest of what is copied, so the tensor is as it was at the begin.
 Status OneDevice::CopyPiece(const Move& piece) {
   const cudaEvent_t done = pieces_[num_pieces_++ % kPiecesInFlight].get();
   VARVE_CUDA(cudaEventSynchronize(done));  // of the piece so many before
   VARVE_CUDA(
-      cudaMemcpyAsync(piece.to, piece.from, piece.bytes, cudaMemcpyDeviceToHost, reading_.get()));
-  VARVE_CUDA(cudaEventRecord(done, reading_.get()));
-  VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));
+      cudaMemcpyAsync(piece.to, piece.from, piece.bytes, cudaMemcpyDeviceToHost, copying_.get()));
+  VARVE_CUDA(cudaEventRecord(done, copying_.get()));
+  return MarkCopied();
+}
+
+// `released_` comes after what copying_ has by now, and after all digests.
+Status OneDevice::MarkCopied() {
+  VARVE_CUDA(cudaEventRecord(copied_.get(), copying_.get()));
+  VARVE_CUDA(cudaStreamWaitEvent(joining_.get(), copied_.get(), 0));
+  VARVE_CUDA(cudaEventRecord(released_.get(), joining_.get()));
   return Status::Ok();
 }
 
@@ -235,17 +260,18 @@ Status OneDevice::Gather(std::span<Move>* pieces) {
     piece = {piece.from + bytes, piece.to + bytes, piece.bytes - bytes, piece.begins_tensor};
     if (piece.bytes == 0) *pieces = pieces->subspan(1);
   }
-  VARVE_RETURN_IF_ERROR(gatherer_->Enqueue(gathered, reading_.get()));
-  VARVE_CUDA(cudaEventRecord(released_.get(), reading_.get()));
-  return Status::Ok();
+  VARVE_RETURN_IF_ERROR(gatherer_->Enqueue(gathered, copying_.get()));
+  return MarkCopied();
 }
 
 Status OneDevice::Drain() {
+  if (staged_.empty()) return Status::Ok();
   VARVE_CUDA(cudaStreamWaitEvent(draining_.get(), released_.get(), 0));
   for (const Move& move : Merge(staged_)) {
     VARVE_CUDA(
         cudaMemcpyAsync(move.to, move.from, move.bytes, cudaMemcpyDeviceToHost, draining_.get()));
   }
+  staged_.clear();
   return Status::Ok();
 }
 
@@ -265,9 +291,12 @@ Status OneDevice::AwaitCopies() {
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   digests_.Take().status().IgnoreError();  // of a save that failed
-  const Status read = ToStatus(cudaStreamSynchronize(reading_.get()), "cudaStreamSynchronize");
-  const Status drained = ToStatus(cudaStreamSynchronize(draining_.get()), "cudaStreamSynchronize");
-  return read.ok() ? drained : read;
+  Status first;
+  for (const Stream* const stream : {&reading_, &copying_, &joining_, &draining_}) {
+    const Status done = ToStatus(cudaStreamSynchronize(stream->get()), "cudaStreamSynchronize");
+    if (first.ok()) first = done;
+  }
+  return first;
 }
 
 Status OneDevice::Read(Bytes from, std::span<std::byte> to) {

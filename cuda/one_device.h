@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One device's part of a save. It has two streams of its own besides the trainer's:
+// One device's part of a save. It has streams of its own besides the trainer's:
 //
 //   trainer ──begin──┬─ forward, backward ──────────── waits for released ── optimizer step
-//   reading          └► digests ─► copies ─►released   (all that reads tensors)
-//   draining                                   └► staging to the host, arrived
+//   reading          └► digests ──────────────┐
+//   copying                └► copies ─────────┴► released   (all that reads tensors)
+//   draining                                     └► staging to the host, arrived
 //
-// At first, chunks that changed are copied straight to the host, a few megabytes at a time. The
+// Digests of a large state arrive in parts. Copies start when the first part has arrived. At first,
+// chunks that changed are copied straight to the host, a few megabytes at a time. The
 // trainer waits once it awaits the save and its stream has run dry. From then on chunks that
 // changed are gathered in staging as long as that has room. If the trainer waits from the start of
 // the save, the digest kernel itself copies to staging the chunks that also changed in the save
@@ -38,8 +40,9 @@ class OneDevice {
   using Bytes = std::span<const std::byte>;
   using Chunks = std::span<const DeviceTensorSource::Chunk>;
 
+  // Of `options` it takes what is not about streams.
   static Result<std::unique_ptr<OneDevice>> Create(const CudaStream& stream,
-                                                   uint64_t staging_bytes);
+                                                   const CudaOptions& options);
   ~OneDevice();
   OneDevice(const OneDevice&) = delete;
   OneDevice& operator=(const OneDevice&) = delete;
@@ -52,9 +55,10 @@ class OneDevice {
   Status PrepareDigestNow(Chunks chunks) { return other_digests_.Fit(chunks); }
 
   Status MarkBegin();
-  Status BeginDigests(uint64_t seed, Chunks chunks, DeviceTensorSource::Trainer trainer);
-  // Returns one digest for each chunk.
-  Result<std::span<const Digest>> TakeDigests();
+  // Of the chunks of the last Prepare.
+  Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
+  // Returns the digests of the first chunks, more than `have`.
+  Result<std::span<const Digest>> TakeDigests(size_t have);
   struct Copy {
     size_t chunk = 0;
     std::byte* to = nullptr;
@@ -63,8 +67,10 @@ class OneDevice {
   Status MarkRelease();
   Status AwaitCopies();
 
-  // Digests chunks as they were at the last MarkBegin. It waits.
-  Result<std::span<const Digest>> DigestNow(uint64_t seed, Chunks chunks);
+  // Digests chunks as they were at the last MarkBegin. Take waits for them, also after an error of
+  // Begin, which it then returns.
+  void BeginDigestNow(uint64_t seed, Chunks chunks);
+  Result<std::span<const Digest>> TakeDigestNow();
 
   Status Read(Bytes from, std::span<std::byte> to);
   Status Write(Bytes from, std::byte* to, int half);
@@ -77,44 +83,52 @@ class OneDevice {
     uint64_t bytes = 0;
     bool begins_tensor = true;
   };
-  struct Chunk {
-    Bytes bytes;
-    bool begins_tensor = true;
-    std::byte* staged = nullptr;  // its copy in staging
-    bool has_changed = false;
-  };
   static constexpr size_t kPiecesInFlight = 2;
 
-  explicit OneDevice(const CudaStream& trainer)
-      : trainer_(trainer), digests_(trainer.device), other_digests_(trainer.device) {}
+  OneDevice(const CudaStream& trainer, const CudaOptions& options)
+      : trainer_(trainer),
+        digest_blocks_(options.digest_blocks),
+        digests_(trainer.device, options.digest_part_bytes),
+        other_digests_(trainer.device, options.digest_part_bytes) {}
   Status Init(uint64_t staging_bytes);
   Status CheckNotCapturing() const;
   bool IsTrainerWaiting() const;
-  std::vector<DeviceChunk> PlaceChunks(Chunks chunks);
-  Status BeginDigestsNow(uint64_t seed, Chunks chunks);
+  void PlaceStaged();
+  Status EnqueueDigestNow(uint64_t seed, Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
+  Status MarkCopied();
   // Takes as many as fit from the front of `pieces`.
   Status Gather(std::span<Move>* pieces);
   Status Drain();
 
   const CudaStream trainer_;
+  const uint32_t digest_blocks_;  // of a processor, while the trainer computes
   Stream reading_;
+  Stream copying_;
+  Stream joining_;  // waits for the two
   Stream draining_;
   Stream comparing_;  // for DigestNow
   Event begun_;
-  Event released_;
+  Event digested_;                             // in reading_: all digests
+  Event copied_;                               // in copying_: what it has until now
+  Event released_;                             // in joining_: both
   std::array<Event, kPiecesInFlight> pieces_;  // for the copies under way
   size_t num_pieces_ = 0;
   DeviceStaging staging_;
   ChunkDigests digests_;
   ChunkDigests other_digests_;  // for DigestNow
+  Status begun_now_;            // what BeginDigestNow has to say
   size_t max_gathered_ = 0;
   std::unique_ptr<DeviceCopier> gatherer_;
+  std::vector<std::unique_ptr<DeviceCopier>> old_gatherers_;  // as ChunkDigests keeps its memory
 
   DeviceTensorSource::Trainer trainer_says_;
-  std::vector<Chunk> chunks_;  // of the save under way, or else the last one
-  std::vector<Move> staged_;   // that must still be drained
+  std::vector<DeviceTensorSource::Chunk> chunks_;  // of the last Prepare
+  // Where the kernel that digests a chunk copies it to, in staging. Null: it does not.
+  std::vector<std::byte*> copies_;
+  std::vector<size_t> changed_;  // chunks that had changed in this save, or else the last one
+  std::vector<Move> staged_;     // that must still be drained
 
   std::array<Event, 2> written_;  // of each half
 };

@@ -108,7 +108,8 @@ Result<PinnedBuffer<T>> AllocatePinned(size_t size) {
 
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Free<cudaStreamDestroy>>;
 
-// Makes a stream of the current device that waits for no other stream.
+// Makes a stream of the current device that waits for no other stream. It has the least priority,
+// which is the greatest number, so that work of a trainer with another priority goes first.
 inline Result<Stream> MakeStream() {
   int least = 0, greatest = 0;
   VARVE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));

@@ -27,18 +27,23 @@ SmallChunks::~SmallChunks() {
   if (done_ != nullptr) (void)cudaEventSynchronize(done_.get());
 }
 
-Status SmallChunks::Begin(std::span<const std::span<const std::byte>> chunks, cudaStream_t stream) {
+Status SmallChunks::SetChunks(std::span<const std::span<const std::byte>> chunks) {
   std::vector<DeviceChunk> copies;
   chunks_.clear();
-  uint64_t at = 0;
+  bytes_ = 0;
   for (const auto& chunk : chunks) {
-    copies.push_back({chunk.data(), chunk.size(), gathered_.data() + at});
-    chunks_.emplace_back(host_.data() + at, chunk.size());
-    at += (chunk.size() + kUnit - 1) / kUnit * kUnit;
+    copies.push_back({chunk.data(), chunk.size(), gathered_.data() + bytes_});
+    chunks_.emplace_back(host_.data() + bytes_, chunk.size());
+    bytes_ += (chunk.size() + kUnit - 1) / kUnit * kUnit;
   }
-  if (at == 0) return Status::Ok();
-  VARVE_RETURN_IF_ERROR(copier_->Enqueue(copies, stream));
-  VARVE_CUDA(cudaMemcpyAsync(host_.data(), gathered_.data(), at, cudaMemcpyDeviceToHost, stream));
+  return copier_->SetChunks(copies);
+}
+
+Status SmallChunks::Begin(cudaStream_t stream) {
+  if (bytes_ == 0) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(copier_->Enqueue(stream));
+  VARVE_CUDA(
+      cudaMemcpyAsync(host_.data(), gathered_.data(), bytes_, cudaMemcpyDeviceToHost, stream));
   VARVE_CUDA(cudaEventRecord(done_.get(), stream));
   return Status::Ok();
 }

@@ -29,12 +29,14 @@ class SmallChunks {
   SmallChunks(const SmallChunks&) = delete;
   SmallChunks& operator=(const SmallChunks&) = delete;
 
-  // Enqueues the reads of the chunks on `stream`. Precondition: there are at most max_chunks, and
-  // none is larger than kMaxBytes.
-  Status Begin(std::span<const std::span<const std::byte>> chunks, cudaStream_t stream);
+  // Says which chunks the next calls read. It waits for the previous read. Precondition: there are
+  // at most max_chunks, and none is larger than kMaxBytes.
+  Status SetChunks(std::span<const std::span<const std::byte>> chunks);
+  // Enqueues the reads of the chunks on `stream`, which is the same for all reads of these chunks.
+  Status Begin(cudaStream_t stream);
   // Waits until they have arrived.
   Status Await();
-  // Returns chunk `i`. It is valid after Await, until the next Begin.
+  // Returns chunk `i`. It is valid after Await, until the next Begin or SetChunks.
   std::span<const std::byte> operator[](size_t i) const { return chunks_[i]; }
 
  private:
@@ -44,6 +46,7 @@ class SmallChunks {
   DeviceBuffer<std::byte> gathered_;
   PinnedBuffer<std::byte> host_;
   std::vector<std::span<const std::byte>> chunks_;  // in host_
+  uint64_t bytes_ = 0;                              // of host_ that they take
   Event done_;
 };
 

@@ -298,7 +298,7 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
   // The first checkpoint is at most as large as the state. So is the first after a fork, because a
   // fork stores nothing. Each rank knows the size of its own state.
   const bool is_known = goes_on_ && loaded_->stored_bytes > 0;
-  const uint64_t needed = is_known ? loaded_->stored_bytes : StateBytes(state);
+  const uint64_t needed = is_known ? loaded_->stored_bytes : StateBytes(state.tensors);
   return CheckFreeSpace(flags_.save, "--save " + flags_.save, "the next checkpoint", needed);
 }
 

@@ -24,6 +24,11 @@
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits
 // in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
 // device, as far as CudaOptions::staging_bytes allows.
+//
+// varve's own streams have the least priority that the device knows, which is the greatest number
+// (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that
+// makes its streams by cudaStreamCreateWithPriority, with any smaller number, has its kernels
+// placed before those of varve.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -50,6 +55,14 @@ struct CudaOptions {
   // Bytes of staging memory on each device, for chunks that are copied while the trainer waits. 0 =
   // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
+  // While the trainer computes (BeginSave), a digest kernel runs so many blocks of 256 threads on
+  // each processor of the device. One block has 128 registers a thread, so it leaves half of a
+  // processor's registers to the trainer's kernels. 0 = as many as there is room for, as while the
+  // trainer waits (AsyncCheckpointer::Save): the digests are done soonest, and hold up its kernels.
+  uint32_t digest_blocks = 1;
+  // While the trainer computes, digests arrive in up to eight parts of at least so many bytes each.
+  // Copies of chunks of a part start when it has arrived.
+  uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;
 };

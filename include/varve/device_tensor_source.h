@@ -9,10 +9,10 @@
 //
 // A span of device memory holds addresses of the device. The host must not access its bytes.
 //
-// A save calls MarkBegin, BeginDigests, TakeDigests, CopyToHost, MarkRelease and AwaitCopies, in
-// this order. An error of any of them fails the save. Chunks whose digest is that of the step
-// before are not copied. The checkpointer digests each copy again on the host. A copy whose digest
-// differs from that of TakeDigests fails the save.
+// A save calls MarkBegin, BeginDigests, TakeDigests and CopyToHost until all digests are taken,
+// MarkRelease and AwaitCopies, in this order. An error of any of them fails the save. Chunks whose
+// digest is that of the step before are not copied. The checkpointer digests each copy again on the
+// host. A copy whose digest differs from that of TakeDigests fails the save.
 //
 // Thread rule: the trainer's thread calls Check, Prepare, PrepareDigestNow, MarkBegin and
 // MarkRelease. The other calls of a save come from several threads, one after the other. Another
@@ -43,7 +43,7 @@ class DeviceTensorSource {
     bool begins_tensor = true;
   };
   struct Copy {
-    size_t chunk = 0;         // an index into the chunks of BeginDigests
+    size_t chunk = 0;         // an index into the chunks of Prepare
     std::byte* to = nullptr;  // memory of the host, as large as the chunk
   };
 
@@ -56,8 +56,9 @@ class DeviceTensorSource {
   // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Allocates the memory that a save of `chunks` needs. Pins `host`, to which CopyToHost will copy,
-  // and unpins the range that was pinned before. The caller frees that range only after this call.
+  // Says which chunks the next saves digest: many saves, as long as the tensors stay where they
+  // are. Allocates the memory that this needs. Pins `host`, to which CopyToHost will copy, and
+  // unpins the range that was pinned before. The caller frees that range only after this call.
   // `host` may be empty. kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
@@ -76,16 +77,18 @@ class DeviceTensorSource {
     // work that was added before. The source may call it until AwaitCopies has returned.
     std::function<bool()> is_awaiting;
   };
-  // Starts to digest chunks. The checkpointer has called Prepare before, for chunks that need at
-  // least as much memory as these. `seed` is that of the store. The digest of a chunk is
-  // ComputeDigest(seed, its bytes) of varve/digest.h.
-  virtual Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) = 0;
-  // Waits for the digests of all these chunks, and returns them in their order. The source owns
-  // them, until the next BeginDigests.
-  virtual Result<const Digest*> TakeDigests() = 0;
-  // Starts to copy chunks to memory of the host, each at most once. It returns when all work that
-  // reads the tensors is enqueued. The result counts the bytes that did not fit in staging memory
-  // of a device while the trainer waited. The trainer had to wait for their copy to the host.
+  // Starts to digest the chunks of the last Prepare. `seed` is that of the store. The digest of a
+  // chunk is ComputeDigest(seed, its bytes) of varve/digest.h.
+  virtual Status BeginDigests(uint64_t seed, Trainer trainer) = 0;
+  // Waits for digests, and returns those of the first chunks in their order: more than `have`,
+  // which is the number that the call before returned. A source may wait for all of them, or return
+  // those that have arrived, so that copies can start. The source owns them, until the next
+  // BeginDigests. Precondition: there are more than `have` chunks.
+  virtual Result<std::span<const Digest>> TakeDigests(size_t have) = 0;
+  // Starts to copy chunks whose digests have been taken to memory of the host. A save may call it
+  // several times, with each chunk at most once. It returns when all work that reads these chunks
+  // is enqueued. The result counts the bytes that did not fit in staging memory of a device while
+  // the trainer waited. The trainer had to wait for their copy to the host.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // After this call, work that is added to the trainer's streams runs only after all reads of the
   // trainer's tensors. The checkpointer also calls it after an error of the calls above.

@@ -122,6 +122,7 @@ Status SaveSession::PinParent(RunId run) {
       const auto record = store_->FindStep(key);
       if (record.ok() && record->has_value()) {
         parent_ = key;
+        parent_save_id_ = (*record)->save_id;
         return Status::Ok();
       }
       store_->pins()->UnpinStep(key);
@@ -315,6 +316,27 @@ void SaveSession::ReadParents() {
   }
 }
 
+void SaveSession::UseParents(std::shared_ptr<const SavedLists> saved) {
+  sorted_ = tensors_.Sorted();
+  parent_lists_ = std::move(saved);
+  const ListAddress* next = parent_lists_->lists.data();
+  for (SaveTensor& tensor : tensors_.all()) {
+    tensor.first_parent_list = next;
+    tensor.parent_chunks = tensor.Geometry().NumChunks();
+    tensor.are_parents_known = true;
+    next += tensor.parent_lists().size();
+  }
+}
+
+std::shared_ptr<const SavedLists> SaveSession::saved_lists() const {
+  auto saved = std::make_shared<SavedLists>(SavedLists{.step = committed_, .save_id = save_id_});
+  for (const SaveTensor& tensor : tensors_.all()) {
+    const std::span<const ListAddress> lists = tensor.lists();
+    saved->lists.insert(saved->lists.end(), lists.begin(), lists.end());
+  }
+  return saved;
+}
+
 // Connects rounded copies with their masters, and says whether there are any.
 bool SaveSession::LinkMasters() {
   if (store_->options().compression == Compression::kNone) return false;
@@ -356,6 +378,7 @@ Status SaveSession::CommitPipeline(SavePipeline* pipeline) {
   }
   VARVE_RETURN_IF_ERROR(store_->CommitCounted(batch, counts, pipeline->files()->paths()));
   store_->NoteCommit();
+  committed_ = key;
   warnings_.insert(warnings_.end(), counts.damage().begin(), counts.damage().end());
   return Status::Ok();
 }

@@ -40,6 +40,14 @@ class ReferenceCounts;
 class SavePipeline;
 class StoreImpl;
 
+// What a save has stored: where the lists of its tensors are. A later save of the same tensors that
+// is compared with just this step has them for parents. A value.
+struct SavedLists {
+  StepKey step;
+  uint64_t save_id = 0;
+  std::vector<ListAddress> lists{};  // of all tensors, in the order in which they were put
+};
+
 class SaveSession : public CheckpointWriter {
  public:
   // As Store::Begin, of any store.
@@ -69,6 +77,14 @@ class SaveSession : public CheckpointWriter {
   // each source what was there (ChunkSource::LearnParent). Call it once, when all tensors are put.
   // Without it Commit looks them up, and tells nobody.
   void ReadParents();
+  // True when the save is compared with this very step, and nobody has replaced it.
+  bool IsComparedWith(const SavedLists& saved) const {
+    return parent_ == saved.step && parent_save_id_ == saved.save_id;
+  }
+  // In place of ReadParents, when all tensors are put: the parents are those of `saved`, whose
+  // tensors were the same in the same order. Nothing is looked up, and no source is told.
+  // Precondition: IsComparedWith(*saved).
+  void UseParents(std::shared_ptr<const SavedLists> saved);
   uint64_t digest_seed() const;
   // The checkpoint has more shards elsewhere, so those here need not make whole tensors.
   void SetPartial() { is_partial_ = true; }
@@ -87,6 +103,8 @@ class SaveSession : public CheckpointWriter {
   // then shard.
   const Digest& root() const { return root_; }
   const std::vector<SaveTensor*>& saved() const { return sorted_; }
+  // For UseParents of a later save. It throws std::bad_alloc.
+  std::shared_ptr<const SavedLists> saved_lists() const;
 
  protected:
   const std::map<std::string, double>& metrics() const { return metrics_; }
@@ -122,6 +140,9 @@ class SaveSession : public CheckpointWriter {
   bool open_ = true;
   uint64_t save_id_ = 0;
   std::optional<StepKey> parent_;  // pinned
+  uint64_t parent_save_id_ = 0;
+  std::shared_ptr<const SavedLists> parent_lists_;  // of UseParents, which tensors point into
+  StepKey committed_;                               // by Commit
 
   SaveTensors tensors_;
   std::vector<SaveTensor*> sorted_;           // once parents are looked for

@@ -126,9 +126,11 @@ class DeviceTest : public StoreTest {
     StoreTest::TearDown();
   }
 
-  void MakeSource(uint64_t staging_bytes = uint64_t{256} << 20) {
+  void MakeSource(uint64_t staging_bytes = uint64_t{256} << 20,
+                  uint64_t digest_part_bytes = uint64_t{1} << 30) {
     auto source = CudaTensorSource::Create({.streams = {{0, stream_.get()}},
                                             .staging_bytes = staging_bytes,
+                                            .digest_part_bytes = digest_part_bytes,
                                             .bounce_bytes = uint64_t{32} << 20});
     VARVE_ASSERT_OK(source.status());
     source_ = *std::move(source);

@@ -180,10 +180,12 @@ class Intruder : public DeviceTensorSource {
     return source_->PrepareDigestNow(chunks);
   }
   Status MarkBegin() override { return source_->MarkBegin(); }
-  Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer trainer) override {
-    return source_->BeginDigests(seed, chunks, std::move(trainer));
+  Status BeginDigests(uint64_t seed, Trainer trainer) override {
+    return source_->BeginDigests(seed, std::move(trainer));
   }
-  Result<const Digest*> TakeDigests() override { return source_->TakeDigests(); }
+  Result<std::span<const Digest>> TakeDigests(size_t have) override {
+    return source_->TakeDigests(have);
+  }
   Result<uint64_t> CopyToHost(std::span<const Copy> copies) override {
     const gpu::DeviceScope scope(0);
     EXPECT_EQ(
@@ -235,6 +237,41 @@ TEST_F(DeviceSaveTest, ATrainerThatOverwritesTooEarlyIsTold) {
     }
     ckpt_->Close().IgnoreError();
     ckpt_.reset();
+  }
+}
+
+// Digests arrive in parts, and what changed is copied part by part. On the host there is room for
+// all of it, or so little that the parts must wait for each other.
+TEST_F(DeviceSaveTest, DigestsMayArriveInParts) {
+  for (const uint64_t budget : {64 * kMiB, 3 * kMiB}) {
+    ckpt_.reset();
+    MakeSource(2 * kMiB, /*digest_part_bytes=*/kMiB);
+    const std::string run = "budget" + std::to_string(budget);
+    Open({.run = run, .staging_budget_bytes = budget});
+    const auto state = MakeState();
+    for (int i = 0; i < 12; ++i) {
+      const int64_t elements = i % 3 == 2 ? 50 : 300'000 + i;
+      state->Add(NormalTensor("t" + std::to_string(i), {elements}, static_cast<uint64_t>(i)),
+                 static_cast<size_t>(i));
+    }
+    std::vector<std::vector<TestTensor>> saved;
+    for (uint64_t step = 1; step <= 6; ++step) {
+      for (size_t i = 0; i < state->size(); i += step) state->Change(i, step);
+      saved.push_back(state->Values());
+      if (step % 3 == 0) {
+        Save(step, state->state());
+      } else {
+        Begin(step, state->state());
+        VARVE_ASSERT_OK(ckpt_->AwaitStaged());
+      }
+      state->Clear();
+      VARVE_ASSERT_OK(ckpt_->Wait());
+      for (size_t i = 0; i < state->size(); ++i) state->Set(i, saved.back()[i].bytes);
+    }
+    for (uint64_t step = 1; step <= 6; ++step) {
+      ExpectHolds(ckpt_->store(), step, saved[step - 1], run);
+    }
+    VARVE_ASSERT_OK(ckpt_->Close());
   }
 }
 

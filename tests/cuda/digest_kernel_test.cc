@@ -78,7 +78,7 @@ TEST(DigestKernelTest, SizesAroundStripesAndBlocks) {
 
 TEST(DigestKernelTest, EveryAlignment) {
   for (size_t offset = 0; offset < 16; ++offset) {
-    for (const uint64_t size : {241, 1024, 2500, 5121}) {
+    for (const uint64_t size : {241, 1024, 2500, 4111, 4112, 5121, 8300}) {
       SCOPED_TRACE(std::to_string(size) + " bytes at " + std::to_string(offset));
       ExpectDigest<1>(Bytes(size, offset));
     }

@@ -194,7 +194,7 @@ TEST_F(TwoDevicesTest, AReadThatFailsOnOneSaysWhich) {
   ckpt_.reset();
   Open({.staging_budget_bytes = 4096, .failure_is_fatal = false});
   const std::vector<TestTensor> values = Values();
-  FailCall("cudaStreamSynchronize", cudaErrorLaunchFailure, 2, kSecond);  // behind AwaitCopies
+  FailCall("cudaStreamSynchronize", cudaErrorLaunchFailure, 4, kSecond);  // behind AwaitCopies
   EXPECT_THAT(TrySave(1, state_),
               FailsWith(StatusCode::kUnavailable, "device 2: CUDA: cudaStreamSynchronize"));
   VARVE_ASSERT_OK(TrySave(2, state_));
@@ -214,6 +214,23 @@ TEST_F(TwoDevicesTest, DigestsOfBothAreOfTheBeginOfTheSave) {
   while (NumCalls("LaunchDigests") < launched + 2) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(10));  // who does not wait reads old bytes
   gate->Open();
+  ExpectDigests(digests.get());
+}
+
+// The second digests while the first is held up.
+TEST_F(TwoDevicesTest, BothDigestAtTheSameTime) {
+  VARVE_ASSERT_OK(source_->PrepareDigestNow(Chunks()));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  AwaitIdle();
+  HoldDevice(kFirst, true);
+  const int launched = NumCalls("LaunchDigests");
+  auto digests =
+      std::async(std::launch::async, [this] { return source_->DigestNow(kSeed, Chunks()); });
+  for (int i = 0; i < 1000 && NumCalls("LaunchDigests") < launched + 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(NumCalls("LaunchDigests"), launched + 2);
+  HoldDevice(kFirst, false);
   ExpectDigests(digests.get());
 }
 

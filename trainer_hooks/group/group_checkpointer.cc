@@ -178,12 +178,13 @@ class GroupCheckpointer : public AsyncCheckpointer {
     std::shared_ptr<const SaveState> copy;
     if (ready.ok()) {
       ready = Guarded("preparing saves", [&] {
-        copy = MakeSaveState(std::move(part));
-        return own_->PrewarmFor(copy);
+        copy = MakeSaveState(std::move(part), tensors_);
+        return own_->PrewarmFor(copy->tensors);
       });
     }
     if (ready.ok()) ready = replicas_.Prepare(state);
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
+    tensors_ = copy->tensors;
     return copy;
   }
 
@@ -213,7 +214,8 @@ class GroupCheckpointer : public AsyncCheckpointer {
   const std::shared_ptr<Verdict> verdict_;
   GroupStore* const store_;  // of own_, until it is closed
   bool is_staging_ = false;
-  GroupNotes notes_;  // of the save that is staged
+  GroupNotes notes_;                             // of the save that is staged
+  std::shared_ptr<const StateTensors> tensors_;  // of the last save that all were ready for
   bool is_closed_ = false;
 };
 

@@ -61,9 +61,9 @@ SaveJob::SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
       state(std::move(from)),
       deadline(options.deadline),
       waits_at_once(options.waits_at_once),
-      stage(memory->staging(), memory->devices()) {
+      stage(memory->staging(), memory->devices(), memory->layout()) {
   metrics.step = step;
-  metrics.num_tensors = state->state.tensors.size();
+  metrics.num_tensors = state->tensors->tensors.size();
 }
 
 AsyncCheckpointerImpl::~AsyncCheckpointerImpl() {
@@ -104,14 +104,24 @@ Status AsyncCheckpointerImpl::SeenError() {
 
 Status AsyncCheckpointerImpl::Prewarm(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Wait());
-  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
-  return varve::internal::Guarded("preparing saves",
-                                  [&] { return PrewarmFor(MakeSaveState(state)); });
+  const std::shared_ptr<const StateTensors> known = KnownTensors(state);
+  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get(), known != nullptr));
+  return varve::internal::Guarded("preparing saves", [&] {
+    return PrewarmFor(known != nullptr ? known : MakeStateTensors(state.tensors));
+  });
 }
 
-Status AsyncCheckpointerImpl::PrewarmFor(const std::shared_ptr<const SaveState>& state) {
+Status AsyncCheckpointerImpl::PrewarmFor(const std::shared_ptr<const StateTensors>& tensors) {
   VARVE_RETURN_IF_ERROR(Wait());
-  return memory_.Prewarm(state);
+  VARVE_RETURN_IF_ERROR(memory_.Prewarm(tensors));
+  tensors_ = tensors;
+  return Status::Ok();
+}
+
+// Those of the last save when the state has the same. Null: it has others.
+std::shared_ptr<const StateTensors> AsyncCheckpointerImpl::KnownTensors(
+    const TrainingState& state) const {
+  return tensors_ != nullptr && tensors_->AreOf(state.tensors) ? tensors_ : nullptr;
 }
 
 void AsyncCheckpointerImpl::AwaitIdle() {
@@ -156,18 +166,18 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   const auto start = Clock::now();
   VARVE_RETURN_IF_ERROR(RequireAwaited());
   VARVE_RETURN_IF_ERROR(SeenError());
-  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get()));
+  std::shared_ptr<const StateTensors> tensors = KnownTensors(state);
+  VARVE_RETURN_IF_ERROR(ValidateState(state, options_.devices.get(), tensors != nullptr));
   double waited = 0;
   if (!WaitForTurn(&waited)) {
     Skip(step);
     return false;
   }
-  std::shared_ptr<const SaveState> copy;
+  std::shared_ptr<SaveState> copy;
   VARVE_RETURN_IF_ERROR(Guarded(step, [&]() -> Status {
-    TrainingState read = state;
-    VARVE_RETURN_IF_ERROR(ReadVariables(&read.items));
-    copy = MakeSaveState(std::move(read));
-    return Status::Ok();
+    if (tensors == nullptr) tensors = MakeStateTensors(state.tensors);
+    copy = MakeSaveState(state, std::move(tensors));
+    return ReadVariables(&copy->items);
   }));
   VARVE_RETURN_IF_ERROR(BeginSaveOf(step, std::move(copy), options));
   const std::lock_guard lock(mutex_);
@@ -182,7 +192,8 @@ Status AsyncCheckpointerImpl::BeginSaveOf(uint64_t step, std::shared_ptr<const S
   VARVE_RETURN_IF_ERROR(RequireAwaited());
   AwaitIdle();
   VARVE_RETURN_IF_ERROR(SeenError());
-  VARVE_RETURN_IF_ERROR(memory_.Fit(state));
+  VARVE_RETURN_IF_ERROR(Guarded(step, [&] { return memory_.Fit(state->tensors); }));
+  tensors_ = state->tensors;
   if (memory_.is_on_devices()) VARVE_RETURN_IF_ERROR(options_.devices->MarkBegin());
   std::shared_ptr<SaveJob> job;
   VARVE_RETURN_IF_ERROR(Guarded(step, [&] {
@@ -377,8 +388,13 @@ void AsyncCheckpointerImpl::RunStager(std::stop_token stop) {
 void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
   LowerThreadPriority();
   while (const auto job = AwaitPhase(stop, Phase::kWriting, 0)) {
+    saved_.reset();
     if (job->status.ok()) job->status = Guarded(job->step, [&] { return CommitStep(job.get()); });
     if (job->status.ok()) {
+      Guarded(job->step, [&] {
+        KeepSaved(job.get());
+        return Status::Ok();
+      }).IgnoreError();  // without it the next save looks up more
       job->status = Guarded(job->step, [&] { return ApplyRetention(job.get()); });
     }
     job->session.reset();

@@ -28,6 +28,14 @@
 
 namespace varve::internal {
 
+// A step that is saved, for the save after it: what it stored of which chunks, and where. It does
+// not change, so any thread may use it.
+struct SavedStep {
+  std::shared_ptr<const StageLayout> layout;
+  std::vector<Digest> digests;  // of the layout's chunks, by number
+  std::shared_ptr<const SavedLists> lists;
+};
+
 // A save on its way. Made by the trainer's thread, shared with those that save until all are done
 // with it.
 struct SaveJob {
@@ -46,6 +54,9 @@ struct SaveJob {
   // the contract. An error: it has not.
   std::function<Status()> may_commit;
   std::unique_ptr<SaveSession> session;  // from Begin to Commit
+  // The step before, if this checkpointer saved it and the tensors are the same. Then nothing of it
+  // is looked up in the store.
+  std::shared_ptr<const SavedStep> parent;
   // The trainer writes what it has waited for; the preparer and then the saver all else.
   SaveStats metrics;
   std::optional<StagingCheck> check;  // the trainer's
@@ -91,7 +102,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   ~AsyncCheckpointerImpl() override;
 
   Status Prewarm(const TrainingState& state) override;
-  Status PrewarmFor(const std::shared_ptr<const SaveState>& state) override;
+  Status PrewarmFor(const std::shared_ptr<const StateTensors>& tensors) override;
   Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                          const BeginOptions& options) override;
   Status BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
@@ -121,6 +132,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status RequireOpen() const;
   Status SeenError();
   bool WaitForTurn(double* waited);
+  std::shared_ptr<const StateTensors> KnownTensors(const TrainingState& state) const;
   void AwaitIdle();
   std::shared_ptr<SaveJob> MakeJob(uint64_t step, std::shared_ptr<const SaveState> state,
                                    const BeginOptions& options);
@@ -144,11 +156,15 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   //
   // BeginStep does everything before the first tensor of the host is looked at.
   Status BeginStep(SaveJob* job);
-  // CommitStep stores what is staged. ApplyRetention drops what is not kept beside that.
+  // CommitStep stores what is staged. KeepSaved keeps what the next save needs of it.
+  // ApplyRetention drops what is not kept beside that.
   Status CommitStep(SaveJob* job);
+  void KeepSaved(SaveJob* job);  // it throws std::bad_alloc
   Status ApplyRetention(SaveJob* job);
   SaveOptions OptionsOf(const SaveJob& job) const;
   Status BeginDigests(SaveJob* job);
+  Status LearnParents(SaveJob* job);
+  Status PutTensors(SaveJob* job);
   Status PrepareLineage(uint64_t step);
   bool ShouldRetry(const Status& status, int attempt) const;
   Result<std::unique_ptr<SaveSession>> BeginOnce(const SaveJob& job);
@@ -164,11 +180,13 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   const int num_threads_;             // of a save
   SaveMemory memory_;                 // of the trainer's thread, while no save is under way
   uint64_t num_jobs_ = 0;             // the same
+  std::shared_ptr<const StateTensors> tensors_;  // of the last save or Prewarm. The same
 
   // Of the trainer's thread, the preparer's and the saver's, one after the other.
   SaveEstimate estimate_;
-  std::optional<uint64_t> restored_;     // the trainer goes on from here
-  std::optional<uint64_t> digest_seed_;  // the store's, once it is known
+  std::optional<uint64_t> restored_;        // the trainer goes on from here
+  std::optional<uint64_t> digest_seed_;     // the store's, once it is known
+  std::shared_ptr<const SavedStep> saved_;  // the last save, if it was stored
 
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;

@@ -32,7 +32,7 @@ class OwnCheckpointer : public AsyncCheckpointer {
                                             RegionReader* read, TrainingState* into) = 0;
   // As Prewarm and BeginSave, of a copy that was made already. BeginSaveOf waits for the save
   // before, and never skips.
-  virtual Status PrewarmFor(const std::shared_ptr<const SaveState>& state) = 0;
+  virtual Status PrewarmFor(const std::shared_ptr<const StateTensors>& tensors) = 0;
   virtual Status BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
                              const BeginOptions& options) = 0;
   // A save is under way.

@@ -3,22 +3,21 @@
 
 #include <algorithm>
 
-#include "trainer_hooks/save/stage.h"
+#include "trainer_hooks/save/device_places.h"
 #include "trainer_hooks/state/state_bytes.h"
 
 namespace varve::internal {
 
-Status SaveMemory::Fit(const std::shared_ptr<const SaveState>& state) {
-  VARVE_RETURN_IF_ERROR(SizeStaging(state->state));
-  VARVE_RETURN_IF_ERROR(PrepareDevices(state));
+Status SaveMemory::Fit(const std::shared_ptr<const StateTensors>& tensors) {
+  VARVE_RETURN_IF_ERROR(FitLayout(tensors));
   staging_.Clear();
   return Status::Ok();
 }
 
-Status SaveMemory::Prewarm(const std::shared_ptr<const SaveState>& state) {
-  VARVE_RETURN_IF_ERROR(SizeStaging(state->state));
+Status SaveMemory::Prewarm(const std::shared_ptr<const StateTensors>& tensors) {
+  VARVE_RETURN_IF_ERROR(FitLayout(tensors));
   staging_.Prewarm();
-  return PrepareDevices(state);
+  return Status::Ok();
 }
 
 Status SaveMemory::Release() {
@@ -27,10 +26,20 @@ Status SaveMemory::Release() {
   return Status::Ok();
 }
 
-// As large as the budget is for this state.
-Status SaveMemory::SizeStaging(const TrainingState& state) {
-  // A little more than the state: each chunk begins on a cache line.
-  const uint64_t wanted = StateBytes(state) + (uint64_t{64} << 10) + 128 * state.tensors.size();
+Status SaveMemory::FitLayout(const std::shared_ptr<const StateTensors>& tensors) {
+  if (layout_ != nullptr && layout_->tensors() == tensors) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(SizeStaging(tensors->tensors));
+  VARVE_ASSIGN_OR_RETURN(const auto layout, StageLayout::Make(tensors));
+  layout_.reset();
+  VARVE_RETURN_IF_ERROR(PrepareDevices(*layout));
+  layout_ = layout;
+  return Status::Ok();
+}
+
+// As large as the budget is for these tensors.
+Status SaveMemory::SizeStaging(std::span<const StateTensor> tensors) {
+  // A little more than the tensors: each chunk begins on a cache line.
+  const uint64_t wanted = StateBytes(tensors) + (uint64_t{64} << 10) + 128 * tensors.size();
   if (wanted <= wanted_bytes_) return Status::Ok();
   uint64_t budget = std::min(budget_bytes_, wanted);
   if (budget == 0) budget = std::max(staging_.size(), std::min(wanted, HalfOfFreeMemory()));
@@ -40,22 +49,16 @@ Status SaveMemory::SizeStaging(const TrainingState& state) {
   return Status::Ok();
 }
 
-Status SaveMemory::PrepareDevices(const std::shared_ptr<const SaveState>& state) {
-  const std::vector<const StateTensor*> tensors = TensorsOnDevices(state->state.tensors);
-  if (places_.AreOf(tensors)) return Status::Ok();
-  places_.Forget();
-  VARVE_RETURN_IF_ERROR(CheckPlaces(tensors, devices_.get()));
-  Stage stage(&staging_, nullptr);  // lists the chunks
-  VARVE_RETURN_IF_ERROR(stage.Add(state));
+Status SaveMemory::PrepareDevices(const StageLayout& layout) {
+  VARVE_RETURN_IF_ERROR(CheckPlaces(TensorsOnDevices(layout.tensors()->tensors), devices_.get()));
+  if (layout.num_on_devices() == 0) return Status::Ok();
   is_prepared_ = true;
-  VARVE_RETURN_IF_ERROR(devices_->Prepare(stage.device_chunks(), staging_.all()));
-  places_.Learn(tensors);
-  return Status::Ok();
+  return devices_->Prepare(layout.device_chunks(), staging_.all());
 }
 
 // Before its pages go.
 Status SaveMemory::Unpin() {
-  places_.Forget();
+  layout_.reset();
   if (!std::exchange(is_prepared_, false)) return Status::Ok();
   return devices_->Prepare({}, {});
 }

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
-#include "trainer_hooks/save/device_places.h"
+#include "trainer_hooks/save/stage_layout.h"
 #include "trainer_hooks/save/staging_memory.h"
-#include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
 
 namespace varve::internal {
@@ -21,30 +21,32 @@ class SaveMemory {
   SaveMemory(uint64_t budget_bytes, std::shared_ptr<DeviceTensorSource> devices)
       : budget_bytes_(budget_bytes), devices_(std::move(devices)) {}
 
-  // Gets it ready for a state, and makes it empty; does little when that lies where the last
-  // one lay. kInvalidArgument names a tensor that is not on its device.
-  Status Fit(const std::shared_ptr<const SaveState>& state);
+  // Gets it ready for a state with these tensors, and makes it empty. Does nothing more when they
+  // are those of the last call. kInvalidArgument names a tensor that is not on its device.
+  Status Fit(const std::shared_ptr<const StateTensors>& tensors);
   // As Fit, with all pages from the system.
-  Status Prewarm(const std::shared_ptr<const SaveState>& state);
+  Status Prewarm(const std::shared_ptr<const StateTensors>& tensors);
   // Gives all pages back.
   Status Release();
 
   StagingMemory* staging() { return &staging_; }
   DeviceTensorSource* devices() const { return devices_.get(); }
-  // Of the state of the last Fit: some tensors are on devices.
-  bool is_on_devices() const { return !places_.empty(); }
+  // Of the tensors of the last Fit. Null before.
+  const std::shared_ptr<const StageLayout>& layout() const { return layout_; }
+  bool is_on_devices() const { return layout_ != nullptr && layout_->num_on_devices() > 0; }
 
  private:
-  Status SizeStaging(const TrainingState& state);
-  Status PrepareDevices(const std::shared_ptr<const SaveState>& state);
+  Status FitLayout(const std::shared_ptr<const StateTensors>& tensors);
+  Status SizeStaging(std::span<const StateTensor> tensors);
+  Status PrepareDevices(const StageLayout& layout);
   Status Unpin();
 
   const uint64_t budget_bytes_;
   const std::shared_ptr<DeviceTensorSource> devices_;
   uint64_t wanted_bytes_ = 0;  // for the largest state so far
   StagingMemory staging_;
-  DevicePlaces places_;  // that devices are prepared for
-  bool is_prepared_ = false;
+  std::shared_ptr<const StageLayout> layout_;  // that all is ready for
+  bool is_prepared_ = false;                   // devices have memory for some layout
 };
 
 }  // namespace varve::internal

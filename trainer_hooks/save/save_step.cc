@@ -30,7 +30,6 @@ void SaveEstimate::Learn(uint64_t changed_bytes, uint64_t stored_bytes, double s
 }
 
 Status AsyncCheckpointerImpl::BeginStep(SaveJob* job) {
-  VARVE_RETURN_IF_ERROR(job->stage.Add(job->state));
   if (digest_seed_.has_value()) VARVE_RETURN_IF_ERROR(BeginDigests(job));
   Status status = PrepareLineage(job->step);
   if (status.ok()) {
@@ -46,8 +45,28 @@ Status AsyncCheckpointerImpl::BeginStep(SaveJob* job) {
     digest_seed_ = job->session->digest_seed();
     VARVE_RETURN_IF_ERROR(BeginDigests(job));
   }
+  return LearnParents(job);
+}
+
+// The tensors of a save like the one before are put when the trainer has gone on.
+Status AsyncCheckpointerImpl::LearnParents(SaveJob* job) {
+  const bool is_known = saved_ != nullptr && saved_->layout == job->stage.layout() &&
+                        job->session->IsComparedWith(*saved_->lists);
+  if (is_known) {
+    job->parent = saved_;
+    job->stage.LearnParents(&job->parent->digests);
+    return Status::Ok();
+  }
   VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->session.get()));
   job->session->ReadParents();
+  return Status::Ok();
+}
+
+Status AsyncCheckpointerImpl::PutTensors(SaveJob* job) {
+  VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->session.get()));
+  if (job->parent != nullptr && job->session->IsComparedWith(*job->parent->lists)) {
+    job->session->UseParents(job->parent->lists);
+  }
   return Status::Ok();
 }
 
@@ -59,6 +78,7 @@ Status AsyncCheckpointerImpl::BeginDigests(SaveJob* job) {
 
 Status AsyncCheckpointerImpl::CommitStep(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(job->stage.AwaitArrived());
+  if (job->parent != nullptr) VARVE_RETURN_IF_ERROR(PutTensors(job));
   const Compression compression = ChooseCompression(*job);
   double seconds = 0;
   VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, compression, &seconds));
@@ -73,6 +93,12 @@ Status AsyncCheckpointerImpl::CommitStep(SaveJob* job) {
     estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, seconds);
   }
   return Status::Ok();
+}
+
+void AsyncCheckpointerImpl::KeepSaved(SaveJob* job) {
+  saved_ = std::make_shared<const SavedStep>(SavedStep{.layout = job->stage.layout(),
+                                                       .digests = job->stage.TakeDigests(),
+                                                       .lists = job->session->saved_lists()});
 }
 
 // A step is always the newest of its run. What a Restore has gone back behind makes room.
@@ -101,7 +127,7 @@ SaveOptions AsyncCheckpointerImpl::OptionsOf(const SaveJob& job) const {
 }
 
 Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginOnce(const SaveJob& job) {
-  const TrainingState& state = job.state->state;
+  const SaveState& state = *job.state;
   VARVE_ASSIGN_OR_RETURN(auto session, SaveSession::Begin(store_.get(), job.step, OptionsOf(job)));
   for (const StateItem& item : state.items) {
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
@@ -165,7 +191,7 @@ Result<SaveReport> AsyncCheckpointerImpl::CommitStaged(SaveJob* job, Compression
     // What was not staged may have changed since.
     if (!job->stage.is_all_staged() || !ShouldRetry(report.status(), attempt)) return report;
     VARVE_ASSIGN_OR_RETURN(job->session, BeginSession(*job));
-    VARVE_RETURN_IF_ERROR(job->stage.PutInto(job->session.get()));
+    VARVE_RETURN_IF_ERROR(PutTensors(job));
   }
 }
 

@@ -3,8 +3,7 @@
 // One snapshot of a trainer's tensors: which chunks differ from the step before, and copies of
 // those.
 //
-//   Stage stage(&memory, devices);
-//   stage.Add(state);
+//   Stage stage(&memory, devices, layout);
 //   stage.BeginDigests(seed, trainer);       // of what lies on devices
 //   stage.PutInto(&session);
 //   session.ReadParents();                   // which tells the stage what was there
@@ -13,6 +12,9 @@
 //   stage.AwaitCopied();                     // every chunk is digested and, if new, copied
 //   session.Commit();                        // on another thread, after AwaitArrived
 //   stage.AwaitReleased();                   // the trainer may change its tensors
+//
+// When the digests of the step before are known from its own stage, LearnParents takes them in
+// place of ReadParents. Then PutInto may wait until the trainer has gone on.
 //
 // Chunks are taken from the last to the first. When the memory is full, the rest, which the save
 // reads first, is left where it lies; then AwaitReleased waits until the save has read it there.
@@ -25,16 +27,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "store/save/save_order.h"
+#include "trainer_hooks/save/stage_layout.h"
 #include "trainer_hooks/save/staging_memory.h"
-#include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
 
 namespace varve::internal {
@@ -43,22 +43,25 @@ class SaveSession;
 
 class Stage {
  public:
-  // Both must outlive the stage; `devices` may be null when no tensor is on one.
-  Stage(StagingMemory* memory, DeviceTensorSource* devices);
+  // `memory` and `devices` must outlive the stage; `devices` may be null when no tensor is on one.
+  // The tensors' data is read until AwaitReleased has returned.
+  Stage(StagingMemory* memory, DeviceTensorSource* devices,
+        std::shared_ptr<const StageLayout> layout);
   ~Stage();
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // Lists the chunks of the tensors of a state, and points into it. The tensors' data is read until
-  // AwaitReleased has returned. Once.
-  Status Add(std::shared_ptr<const SaveState> state);
-  // As DeviceTensorSource::BeginDigests. Once, at any time before CopyFromDevices.
+  // As DeviceTensorSource::BeginDigests. Once, before all else. It throws std::bad_alloc.
   Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   bool has_begun_digests() const { return has_begun_digests_; }
   // Puts all tensors, which are read when it commits; that is after AwaitCopied. May be called for
   // several sessions, one after the other, when everything that changed is copied. The stage must
-  // outlive the session. The first session reads its parents before any chunk is looked at.
+  // outlive the session. The first session reads its parents before any chunk is looked at, unless
+  // LearnParents has told them.
   Status PutInto(SaveSession* session);
+  // The digests of all chunks one step before, by number: a stage of this layout, saved as that
+  // step, gave them. `digests` must outlive AwaitCopied.
+  void LearnParents(const std::vector<Digest>* digests) { known_parents_ = digests; }
 
   // Digests and copies chunks until none is left to begin with. What has no memory for that fails
   // the save; nothing is thrown.
@@ -82,50 +85,46 @@ class Stage {
   // Of them, what the trainer waited for on its way from devices.
   uint64_t waited_bytes() const { return waited_bytes_; }
   bool is_all_staged() const { return changed_bytes_ == staged_bytes_; }
-  // After Add: what lies on devices.
-  const std::vector<DeviceTensorSource::Chunk>& device_chunks() const { return device_bytes_; }
+  const std::shared_ptr<const StageLayout>& layout() const { return layout_; }
+  // The digests of all chunks, by number. When the save is over, once.
+  std::vector<Digest> TakeDigests() { return std::move(digests_); }
 
  private:
   enum class Where : uint8_t { kUnchanged, kStaged, kLive };
   struct Chunk {
-    Digest digest;
     const std::byte* copy = nullptr;  // kStaged
     Where where = Where::kUnchanged;
   };
-  // A tensor's memory, whatever names it has.
-  struct Memory;
+  using Named = StageLayout::Named;
+  using Place = StageLayout::Place;
   class Source;
-  struct Named {
-    const StateTensor* tensor = nullptr;
-    Memory* memory = nullptr;
-    Named* copied_from = nullptr;  // what it is the rounded copy of, chunk by chunk
-    uint32_t shard = 0;            // its number among those of its name
 
-    Named* master() const { return copied_from; }
-    CopyTraits Traits() const;
-  };
-
-  Status AddMemory(const StateTensor& tensor);
-  void LinkMasters();
-  void ListChunks();
-  void Examine(Memory* memory, uint64_t i, std::vector<std::byte>* gathered);
+  // The chunks on the host, in the order in which a save reads them.
+  std::span<const Place> on_host() const {
+    return layout_->chunks().subspan(layout_->num_on_devices());
+  }
+  bool has_devices() const { return layout_->num_on_devices() > 0; }
+  bool EqualsParents(const Place& place, const Digest& digest) const;
+  void Examine(const Place& place, std::vector<std::byte>* gathered);
+  Status CopyChanged(const std::vector<size_t>& changed);
   size_t FirstWithRoom(const std::vector<size_t>& changed, uint64_t* bytes) const;
-  void LeaveLive(Memory* memory, uint64_t i);
+  void LeaveLive(const Place& place);
   void Done(const Named& named, uint64_t i);
 
   StagingMemory* const memory_;
   DeviceTensorSource* const devices_;
+  const std::shared_ptr<const StageLayout> layout_;
   uint64_t digest_seed_ = 0;
-  std::shared_ptr<const SaveState> state_;
-  std::deque<Memory> memories_;
-  std::vector<Named> named_;  // in the order of the state
+  std::vector<Digest> digests_;  // of each chunk, by number
+  std::vector<Chunk> chunks_;    // the same
+  // What each chunk was one step before, by number. Null: `parents_` says it.
+  const std::vector<Digest>* known_parents_ = nullptr;
+  // By memory, for each of its names: its digests one step before, empty when it was not there.
+  std::vector<std::vector<std::vector<Digest>>> parents_;
 
-  std::vector<std::pair<Memory*, uint64_t>> chunks_;  // in the order in which a save reads them
-  std::vector<std::pair<Memory*, uint64_t>> device_chunks_;  // in the same order, apart
-  std::vector<DeviceTensorSource::Chunk> device_bytes_;      // of each of these
   bool has_begun_digests_ = false;
-  std::atomic<int64_t> next_{0};  // chunks_[next_ - 1] is the next to begin with
-  std::atomic<int64_t> not_copied_{0};
+  std::atomic<int64_t> next_;  // on_host()[next_ - 1] is the next to begin with
+  std::atomic<int64_t> not_copied_;
   std::atomic<uint64_t> changed_bytes_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   uint64_t waited_bytes_ = 0;
@@ -133,8 +132,8 @@ class Stage {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool are_devices_copied_ = false;  // guarded by mutex_, as is
-  int64_t live_uses_ = 0;            // reads of the trainer's memory that are still to come
+  bool are_devices_copied_;  // guarded by mutex_, as is
+  int64_t live_uses_ = 0;    // reads of the trainer's memory that are still to come
   std::atomic<bool> is_over_{false};
 };
 

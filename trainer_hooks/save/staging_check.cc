@@ -28,8 +28,8 @@ uint64_t NumChunks(const StateTensor& tensor) {
 StagingCheck::StagingCheck(std::shared_ptr<const SaveState> state, double share, uint64_t round)
     : state_(std::move(state)) {
   std::mt19937_64 random(round);
-  for (size_t at = 0; at < state_->state.tensors.size(); ++at) {
-    const StateTensor& tensor = state_->state.tensors[at];
+  for (size_t at = 0; at < state_->tensors->tensors.size(); ++at) {
+    const StateTensor& tensor = state_->tensors->tensors[at];
     if (tensor.device != kHost || NumElements(tensor) == 0) continue;
     const uint64_t num_chunks = NumChunks(tensor);
     const uint64_t always = random() % num_chunks;
@@ -46,7 +46,7 @@ StagingCheck::StagingCheck(std::shared_ptr<const SaveState> state, double share,
 
 Digest StagingCheck::DigestOf(const Chunk& chunk) const {
   constexpr uint64_t kSeed = 0;  // these are compared with one another alone
-  const StateTensor& tensor = state_->state.tensors[chunk.tensor];
+  const StateTensor& tensor = state_->tensors->tensors[chunk.tensor];
   const uint64_t per_chunk = ElementsPerChunk(tensor.dtype);
   const uint64_t first = chunk.index * per_chunk;
   const uint64_t count = std::min(per_chunk, NumElements(tensor) - first);
@@ -69,7 +69,7 @@ Status StagingCheck::Compare() const {
     if (DigestOf(chunk) != chunk.digest) changed.push_back(chunk.tensor);
   }
   if (changed.empty()) return Status::Ok();
-  std::string message = "tensor " + state_->state.tensors[changed[0]].name;
+  std::string message = "tensor " + state_->tensors->tensors[changed[0]].name;
   if (changed.size() > 1) message += " and " + std::to_string(changed.size() - 1) + " more";
   message +=
       " changed between BeginSave and AwaitStaged: call AwaitStaged, which is BeforeOptimizerStep "

@@ -36,20 +36,51 @@ std::vector<uint32_t> FindFirsts(const std::vector<StateTensor>& tensors) {
   return firsts;
 }
 
+// `kept` is what MakeStateTensors has made of a tensor. Its alias_of does not come from the state.
+bool IsOf(const StateTensor& kept, const StateTensor& given) {
+  const bool is_same_memory = kept.data == given.data && kept.device == given.device &&
+                              kept.dtype == given.dtype && kept.shape == given.shape &&
+                              (kept.strides == given.strides ||
+                               (kept.strides.empty() && IsDense(given.shape, given.strides)));
+  return is_same_memory && kept.name == given.name && kept.role == given.role &&
+         kept.derived_from == given.derived_from &&
+         (kept.layout == given.layout || (kept.layout.has_value() && given.layout.has_value() &&
+                                          *kept.layout == Canonical(*given.layout)));
+}
+
 }  // namespace
 
-std::shared_ptr<const SaveState> MakeSaveState(TrainingState state) {
-  for (StateTensor& tensor : state.tensors) {
+bool StateTensors::AreOf(std::span<const StateTensor> given) const {
+  return std::ranges::equal(tensors, given, IsOf);
+}
+
+std::shared_ptr<const StateTensors> MakeStateTensors(std::vector<StateTensor> tensors) {
+  for (StateTensor& tensor : tensors) {
     if (IsDense(tensor.shape, tensor.strides)) tensor.strides.clear();
     if (tensor.layout.has_value()) tensor.layout = Canonical(*std::move(tensor.layout));
   }
-  std::vector<uint32_t> shards = NumberShards(state.tensors);
-  std::vector<uint32_t> firsts = FindFirsts(state.tensors);
+  std::vector<uint32_t> shards = NumberShards(tensors);
+  std::vector<uint32_t> firsts = FindFirsts(tensors);
   for (size_t i = 0; i < firsts.size(); ++i) {
-    state.tensors[i].alias_of = firsts[i] == i ? "" : state.tensors[firsts[i]].name;
+    tensors[i].alias_of = firsts[i] == i ? "" : tensors[firsts[i]].name;
   }
-  return std::make_shared<const SaveState>(
-      SaveState{std::move(state), std::move(shards), std::move(firsts)});
+  return std::make_shared<const StateTensors>(
+      StateTensors{std::move(tensors), std::move(shards), std::move(firsts)});
+}
+
+std::shared_ptr<SaveState> MakeSaveState(const TrainingState& state,
+                                         std::shared_ptr<const StateTensors> tensors) {
+  return std::make_shared<SaveState>(SaveState{std::move(tensors), state.items, state.trainer,
+                                               state.topology, state.metrics, state.tags});
+}
+
+std::shared_ptr<SaveState> MakeSaveState(TrainingState&& state,
+                                         std::shared_ptr<const StateTensors> known) {
+  const bool is_known = known != nullptr && known->AreOf(state.tensors);
+  if (!is_known) known = MakeStateTensors(std::move(state.tensors));
+  return std::make_shared<SaveState>(SaveState{std::move(known), std::move(state.items),
+                                               std::move(state.trainer), std::move(state.topology),
+                                               std::move(state.metrics), std::move(state.tags)});
 }
 
 }  // namespace varve::internal

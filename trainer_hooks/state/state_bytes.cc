@@ -6,9 +6,9 @@
 
 namespace varve::internal {
 
-uint64_t StateBytes(const TrainingState& state) {
+uint64_t StateBytes(std::span<const StateTensor> tensors) {
   std::map<const void*, uint64_t> bytes;
-  for (const StateTensor& tensor : state.tensors) {
+  for (const StateTensor& tensor : tensors) {
     const Result<uint64_t> size = NumBytes(tensor.dtype, tensor.shape);
     uint64_t& largest = bytes[tensor.data];
     if (size.ok()) largest = std::max(largest, *size);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "varve/training_state.h"
 
@@ -9,6 +10,6 @@ namespace varve::internal {
 
 // Returns the bytes of all tensors. Tied tensors count once, and sizes that are out of range count
 // as nothing.
-uint64_t StateBytes(const TrainingState& state);
+uint64_t StateBytes(std::span<const StateTensor> tensors);
 
 }  // namespace varve::internal

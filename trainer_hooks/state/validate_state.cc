@@ -61,11 +61,14 @@ Status ValidateStateItem(const StateItem& item, std::set<std::string>* names) {
 
 }  // namespace
 
-Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices) {
+Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices,
+                     bool are_tensors_known) {
   Faults faults;
-  for (const StateTensor& tensor : state.tensors) faults.Add(ValidateTensor(tensor, devices));
-  for (const std::string& fault : FindShardNameFaults(state.tensors)) {
-    faults.Add(Status::InvalidArgument(fault));
+  if (!are_tensors_known) {
+    for (const StateTensor& tensor : state.tensors) faults.Add(ValidateTensor(tensor, devices));
+    for (const std::string& fault : FindShardNameFaults(state.tensors)) {
+      faults.Add(Status::InvalidArgument(fault));
+    }
   }
   std::set<std::string> items;
   for (const StateItem& item : state.items) faults.Add(ValidateStateItem(item, &items));

@@ -9,8 +9,10 @@
 namespace varve::internal {
 
 // kInvalidArgument names what is wrong with a state that is to be saved or loaded. Its memory is
-// the host's or that of `devices`, which may be null.
-Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices);
+// the host's or that of `devices`, which may be null. `are_tensors_known`: the tensors were valid
+// before and are the same, so only the rest is looked at.
+Status ValidateState(const TrainingState& state, const DeviceTensorSource* devices,
+                     bool are_tensors_known = false);
 // Checks where the data of one tensor lies.
 Status ValidatePlace(const StateTensor& tensor, const DeviceTensorSource* devices);
 

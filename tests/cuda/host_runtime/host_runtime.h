@@ -89,6 +89,8 @@ bool MayTouch(const void* memory, size_t size);
 // kernels.
 enum class Kernels { kEmulated, kReference };
 void UseKernels(Kernels kernels);
+// The blocks of the grid of the last LaunchDigests.
+uint32_t LastDigestBlocks();
 Kernels UsedKernels();
 
 }  // namespace varve::internal::testing

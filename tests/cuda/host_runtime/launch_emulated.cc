@@ -10,6 +10,8 @@
 // clang-format on
 #endif
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
 
@@ -22,6 +24,8 @@ namespace {
 using testing::Kernels;
 using testing::MayTouch;
 
+std::atomic<uint32_t> last_digest_blocks = 0;
+
 // A device would fault.
 bool MayRun(const DeviceChunk& chunk) {
   if (!MayTouch(chunk.data, chunk.bytes)) return false;
@@ -29,12 +33,32 @@ bool MayRun(const DeviceChunk& chunk) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(chunk.copy) % 16 == 0;
   return MayTouch(is_aligned ? chunk.copy : nullptr, chunk.bytes);
 }
-bool MayRun(const DigestBatch& batch) {
-  if (!MayTouch(batch.jobs, batch.size * sizeof(DigestJob))) return false;
-  for (const DigestJob& job : std::span(batch.jobs, batch.size)) {
-    if (!MayRun(job.chunk) || !MayTouch(batch.digests + job.place, sizeof(Digest))) return false;
+// Calls `visit` with each chunk and its place, until that returns false.
+template <typename Visit>
+bool ForEachJob(const DigestBatch& batch, const Visit& visit) {
+  const uint32_t last = batch.first + batch.size;
+  for (uint32_t run = 0; run < batch.num_runs; ++run) {
+    const DigestRun& of = batch.runs[run];
+    const uint32_t end = run + 1 < batch.num_runs ? batch.runs[run + 1].first_job : last;
+    for (uint32_t job = std::max(of.first_job, batch.first); job < std::min(end, last); ++job) {
+      const uint32_t i = job - of.first_job;
+      const uint32_t place = of.first_place + i;
+      std::byte* const copy = batch.copies == nullptr ? nullptr : batch.copies[place];
+      if (!visit(DeviceChunk{of.data + i * of.chunk_bytes, of.chunk_bytes, copy}, place)) {
+        return false;
+      }
+    }
   }
-  return MayTouch(batch.next, sizeof(uint32_t));
+  return true;
+}
+
+bool MayRun(const DigestBatch& batch) {
+  if (!MayTouch(batch.runs, batch.num_runs * sizeof(DigestRun))) return false;
+  const bool may_run = ForEachJob(batch, [&](const DeviceChunk& chunk, uint32_t place) {
+    const bool may_look = batch.copies == nullptr || MayTouch(batch.copies + place, sizeof(void*));
+    return may_look && MayRun(chunk) && MayTouch(batch.digests + place, sizeof(Digest));
+  });
+  return may_run && MayTouch(batch.next, 2 * sizeof(uint32_t));
 }
 bool MayRun(const CopyBatch& batch) {
   if (!MayTouch(batch.chunks, batch.size * sizeof(DeviceChunk))) return false;
@@ -49,13 +73,12 @@ uint64_t SeedOf(const DigestKeys& keys) { return keys.secret[0] - MakeDigestKeys
 
 void ReferToDigests(const DigestBatch& batch, const DigestKeys& keys) {
   const uint64_t seed = SeedOf(keys);
-  for (uint32_t i = (*batch.next)++; i < batch.size; i = (*batch.next)++) {
-    const DigestJob& job = batch.jobs[i];
-    const DeviceChunk& chunk = job.chunk;
+  ForEachJob(batch, [&](const DeviceChunk& chunk, uint32_t place) {
     testing::runtime::SeeRead(chunk.data, chunk.bytes);
-    batch.digests[job.place] = ComputeDigest(seed, {chunk.data, chunk.bytes});
+    batch.digests[place] = ComputeDigest(seed, {chunk.data, chunk.bytes});
     if (chunk.copy != nullptr) std::memcpy(chunk.copy, chunk.data, chunk.bytes);
-  }
+    return true;
+  });
 }
 
 void ReferToCopies(const CopyBatch& batch) {
@@ -67,30 +90,20 @@ void ReferToCopies(const CopyBatch& batch) {
 
 #ifdef VARVE_TSAN
 
-void RunDigests(const DigestBatch& batch, const DigestKeys& keys, int /*processors*/) {
-  ReferToDigests(batch, keys);
-}
+void RunDigests(const DigestBatch& batch, const DigestKeys& keys) { ReferToDigests(batch, keys); }
 void RunCopies(const CopyBatch& batch) { ReferToCopies(batch); }
 
 #else
 
 using testing::EmulatedBlock;
 
-constexpr int kBlocksPerProcessor = 3;  // as in launch.cu
-constexpr int kBlocks = 2;              // of a grid, one after the other
+constexpr int kBlocks = 2;  // of a grid, one after the other
 
-void RunDigests(const DigestBatch& batch, const DigestKeys& keys, int processors) {
+void RunDigests(const DigestBatch& batch, const DigestKeys& keys) {
   if (testing::UsedKernels() == Kernels::kReference) return ReferToDigests(batch, keys);
-  const bool are_many =
-      batch.size >= static_cast<uint32_t>(processors * kBlocksPerProcessor * kWarpsPerBlock);
   SharedDigest shared;
   for (int i = 0; i < kBlocks; ++i) {
-    if (are_many) {
-      EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestWithWarps(batch, keys); });
-    } else {
-      EmulatedBlock::Run((kSummingWarps + 1) * kLanes,
-                         [&] { DigestWithBlocks(batch, keys, &shared); });
-    }
+    EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(batch, keys, &shared); });
   }
 }
 
@@ -105,15 +118,28 @@ void RunCopies(const CopyBatch& batch) {
 #endif
 
 }  // namespace
+}  // namespace varve::internal::gpu
 
-cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, int processors,
+uint32_t varve::internal::testing::LastDigestBlocks() {
+  return varve::internal::gpu::last_digest_blocks;
+}
+
+namespace varve::internal::gpu {
+
+cudaError_t LoadKernels(KernelShapes* shapes) {
+  *shapes = {.processors = testing::kProcessors, .digest_blocks = 3, .copy_blocks = 8};
+  return cudaSuccess;
+}
+
+cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, uint32_t blocks,
                           cudaStream_t stream) {
+  last_digest_blocks = blocks;
   return testing::Launch("LaunchDigests", stream, [=] {
-    if (MayRun(batch)) RunDigests(batch, keys, processors);
+    if (MayRun(batch)) RunDigests(batch, keys);
   });
 }
 
-cudaError_t LaunchCopies(const CopyBatch& batch, int /*processors*/, cudaStream_t stream) {
+cudaError_t LaunchCopies(const CopyBatch& batch, uint32_t /*blocks*/, cudaStream_t stream) {
   return testing::Launch("LaunchCopies", stream, [=] {
     if (MayRun(batch)) RunCopies(batch);
   });

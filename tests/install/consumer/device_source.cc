@@ -30,18 +30,20 @@ class PlainMemory : public varve::DeviceTensorSource {
     if (tensor.device == kDevice && is_inside) return varve::Status::Ok();
     return varve::Status::InvalidArgument("not in the memory of device 3");
   }
-  varve::Status Prepare(std::span<const Chunk>, std::span<std::byte>) override {
-    return varve::Status::Ok();  // it digests and copies without memory of its own
+  varve::Status Prepare(std::span<const Chunk> chunks, std::span<std::byte>) override {
+    chunks_.assign(chunks.begin(), chunks.end());
+    return varve::Status::Ok();
   }
   varve::Status PrepareDigestNow(std::span<const Chunk>) override { return varve::Status::Ok(); }
 
   varve::Status MarkBegin() override { return varve::Status::Ok(); }
-  varve::Status BeginDigests(uint64_t seed, std::span<const Chunk> chunks, Trainer) override {
-    chunks_.assign(chunks.begin(), chunks.end());
-    digests_ = DigestsOf(seed + (is_wrong ? 1 : 0), chunks);
+  varve::Status BeginDigests(uint64_t seed, Trainer) override {
+    digests_ = DigestsOf(seed + (is_wrong ? 1 : 0), chunks_);
     return varve::Status::Ok();
   }
-  varve::Result<const varve::Digest*> TakeDigests() override { return digests_.data(); }
+  varve::Result<std::span<const varve::Digest>> TakeDigests(size_t) override {
+    return std::span<const varve::Digest>(digests_);
+  }
   varve::Result<uint64_t> CopyToHost(std::span<const Copy> copies) override {
     for (const Copy& copy : copies) {
       const std::span<const std::byte> from = chunks_[copy.chunk].bytes;

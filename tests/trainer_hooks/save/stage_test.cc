@@ -22,13 +22,15 @@ class StageTest : public StoreTest {
     session_.reset();  // before its store
     StoreTest::TearDown();
   }
+  static std::shared_ptr<const StageLayout> LayoutOf(TestState& state) {
+    return StageLayout::Make(MakeStateTensors(state.state().tensors)).value();
+  }
   // A stage of `state` for a step, copied but not yet saved.
   std::unique_ptr<Stage> Copy(uint64_t step, TestState* state) {
     memory_.Clear();
     session_ = SaveSession::Begin(store_.get(), step).value();
-    auto stage = std::make_unique<Stage>(&memory_, nullptr);
-    Status status = stage->Add(MakeSaveState(state->state()));
-    if (status.ok()) status = stage->BeginDigests(session_->digest_seed(), {});
+    auto stage = std::make_unique<Stage>(&memory_, nullptr, LayoutOf(*state));
+    Status status = stage->BeginDigests(session_->digest_seed(), {});
     if (status.ok()) status = stage->PutInto(session_.get());
     if (status.ok()) session_->ReadParents();
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -194,8 +196,7 @@ TEST_F(StageTest, WhatIsOverIsNeitherReadNorWaitedFor) {
   state.Add(NormalTensor("t", {3'000'000}, 1));
   VARVE_ASSERT_OK(memory_.Resize(kMiB));
   session_ = SaveSession::Begin(store_.get(), 1).value();
-  Stage stage(&memory_, nullptr);
-  VARVE_ASSERT_OK(stage.Add(MakeSaveState(state.state())));
+  Stage stage(&memory_, nullptr, LayoutOf(state));
   VARVE_ASSERT_OK(stage.BeginDigests(session_->digest_seed(), {}));
   VARVE_ASSERT_OK(stage.PutInto(session_.get()));
   session_->ReadParents();
@@ -223,8 +224,7 @@ TEST_F(StageTest, SeveralThreadsStageTogether) {
     state.Add(NormalTensor("t" + std::to_string(i), {14'000 * i}, static_cast<uint64_t>(i)));
   }
   session_ = SaveSession::Begin(store_.get(), 1).value();
-  Stage stage(&memory_, nullptr);
-  VARVE_ASSERT_OK(stage.Add(MakeSaveState(state.state())));
+  Stage stage(&memory_, nullptr, LayoutOf(state));
   VARVE_ASSERT_OK(stage.BeginDigests(session_->digest_seed(), {}));
   VARVE_ASSERT_OK(stage.PutInto(session_.get()));
   session_->ReadParents();

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/save/stage_layout.h"
+
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "store/save/chunk_source.h"
+#include "store/shards/strides.h"
+
+namespace varve::internal {
+
+std::span<const std::byte> StageLayout::Memory::Look(uint64_t i,
+                                                     std::vector<std::byte>* gathered) const {
+  if (tensor->strides.empty()) return Bytes(i);
+  const auto* data = static_cast<const std::byte*>(tensor->data);
+  const auto element_bytes = static_cast<size_t>(DTypeBits(tensor->dtype)) / 8;
+  gathered->resize(ChunkBytes(i));
+  Strides(tensor->shape, tensor->strides)
+      .Gather(data, element_bytes, static_cast<int64_t>(i * chunk_bytes / element_bytes),
+              *gathered);
+  return *gathered;
+}
+
+CopyTraits StageLayout::Named::Traits() const {
+  return {tensor->dtype, tensor->strides.empty(), memory->num_chunks};
+}
+
+Result<std::shared_ptr<const StageLayout>> StageLayout::Make(
+    std::shared_ptr<const StateTensors> tensors) {
+  const std::shared_ptr<StageLayout> layout(new StageLayout(std::move(tensors)));
+  VARVE_RETURN_IF_ERROR(layout->ListMemories());
+  layout->LinkMasters();
+  layout->ListChunks();
+  return std::shared_ptr<const StageLayout>(layout);
+}
+
+Status StageLayout::ListMemories() {
+  const std::vector<StateTensor>& tensors = tensors_->tensors;
+  memories_.reserve(tensors.size());  // others point to them
+  named_.resize(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const StateTensor& tensor = tensors[i];
+    const size_t first = tensors_->firsts[i];
+    if (first == i) {
+      VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
+      const uint64_t chunk_bytes = uint64_t{ElementsPerChunk(tensor.dtype)} *
+                                   static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+      memories_.push_back({.tensor = &tensor,
+                           .bytes = bytes,
+                           .chunk_bytes = chunk_bytes,
+                           .num_chunks = (bytes + chunk_bytes - 1) / chunk_bytes});
+    }
+    named_[i] = {.tensor = &tensor,
+                 .memory = first == i ? &memories_.back() : named_[first].memory,
+                 .shard = tensors_->shards[i]};
+    ++named_[i].memory->uses;
+  }
+  return Status::Ok();
+}
+
+void StageLayout::LinkMasters() {
+  const auto is_copy = [](const Named& named) { return !named.tensor->derived_from.empty(); };
+  if (std::ranges::none_of(named_, is_copy)) return;
+  std::map<std::pair<std::string_view, uint32_t>, Named*> by_name;  // and number
+  for (Named& named : named_) {
+    by_name.try_emplace({std::string_view(named.tensor->name), named.shard}, &named);
+  }
+  for (Named& named : named_) {
+    if (!is_copy(named)) continue;
+    const auto it = by_name.find({named.tensor->derived_from, named.shard});
+    if (it == by_name.end() || !MayBeRoundedCopy(named.Traits(), it->second->Traits())) continue;
+    named.copied_from = it->second;
+    ++named.copied_from->memory->uses;
+  }
+}
+
+void StageLayout::ListChunks() {
+  std::vector<Memory*> on_devices, on_host;
+  for (const Named* const named : MastersBeforeCopies<Named>(&named_)) {
+    Memory* const memory = named->memory;
+    if (std::exchange(memory->is_listed, true)) continue;
+    (memory->is_on_host() ? on_host : on_devices).push_back(memory);
+  }
+  for (const std::vector<Memory*>& memories : {on_devices, on_host}) {
+    for (Memory* const memory : memories) {
+      memory->first_chunk = chunks_.size();
+      for (uint64_t i = 0; i < memory->num_chunks; ++i) {
+        chunks_.push_back({memory, i});
+        if (memory->is_on_host()) continue;
+        device_chunks_.push_back({memory->tensor->device, memory->Bytes(i), i == 0});
+      }
+    }
+  }
+}
+
+}  // namespace varve::internal

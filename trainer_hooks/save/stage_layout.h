@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the tensors of a state are cut into chunks, and in which order a save reads them. It is made
+// once, and stays as long as the tensors stay where they are. It does not change, so any thread may
+// use it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "store/save/save_order.h"
+#include "trainer_hooks/state/save_state.h"
+#include "varve/device_tensor_source.h"
+#include "varve/result.h"
+
+namespace varve::internal {
+
+class StageLayout {
+ public:
+  // A tensor's memory, whatever names it has. Its chunks have numbers from `first_chunk` on.
+  struct Memory {
+    const StateTensor* tensor = nullptr;  // its first name
+    uint64_t bytes = 0;
+    uint64_t chunk_bytes = 0;  // of every chunk but the last
+    size_t first_chunk = 0;
+    uint64_t num_chunks = 0;
+    int64_t uses = 0;  // reads of each chunk by a save: one a name, one a tensor derived from it
+    bool is_listed = false;
+
+    uint64_t ChunkBytes(uint64_t i) const { return std::min(chunk_bytes, bytes - i * chunk_bytes); }
+    bool is_on_host() const { return tensor->device == kHost; }
+    // Precondition: the tensor is dense.
+    std::span<const std::byte> Bytes(uint64_t i) const {
+      return {static_cast<const std::byte*>(tensor->data) + i * chunk_bytes, ChunkBytes(i)};
+    }
+    // The bytes of a chunk on the host where they lie, or gathered.
+    std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const;
+  };
+  // One name of a memory.
+  struct Named {
+    const StateTensor* tensor = nullptr;
+    Memory* memory = nullptr;
+    Named* copied_from = nullptr;  // what it is the rounded copy of, chunk by chunk
+    uint32_t shard = 0;            // its number among those of its name
+
+    Named* master() const { return copied_from; }
+    CopyTraits Traits() const;
+  };
+  // One chunk: number `chunk` of a memory.
+  struct Place {
+    const Memory* memory = nullptr;
+    uint64_t chunk = 0;
+
+    size_t number() const { return memory->first_chunk + chunk; }
+    uint64_t bytes() const { return memory->ChunkBytes(chunk); }
+  };
+
+  // kInvalidArgument: a tensor has more bytes than there can be.
+  static Result<std::shared_ptr<const StageLayout>> Make(
+      std::shared_ptr<const StateTensors> tensors);
+  StageLayout(const StageLayout&) = delete;
+  StageLayout& operator=(const StageLayout&) = delete;
+
+  const std::shared_ptr<const StateTensors>& tensors() const { return tensors_; }
+  std::span<const Memory> memories() const { return memories_; }
+  size_t IndexOf(const Memory& memory) const {
+    return static_cast<size_t>(&memory - memories_.data());
+  }
+  std::span<const Named> named() const { return named_; }  // in the order of the state
+  // All chunks by number. Those on devices are first. Devices and host each have the order in which
+  // a save reads them.
+  std::span<const Place> chunks() const { return chunks_; }
+  size_t num_on_devices() const { return device_chunks_.size(); }
+  // The chunks on devices, as a DeviceTensorSource takes them.
+  std::span<const DeviceTensorSource::Chunk> device_chunks() const { return device_chunks_; }
+
+ private:
+  explicit StageLayout(std::shared_ptr<const StateTensors> tensors)
+      : tensors_(std::move(tensors)) {}
+  Status ListMemories();
+  void LinkMasters();
+  void ListChunks();
+
+  const std::shared_ptr<const StateTensors> tensors_;
+  std::vector<Memory> memories_;
+  std::vector<Named> named_;
+  std::vector<Place> chunks_;
+  std::vector<DeviceTensorSource::Chunk> device_chunks_;
+};
+
+}  // namespace varve::internal
