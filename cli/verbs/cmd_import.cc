@@ -215,8 +215,8 @@ infinitrain: FILE is a folder checkpoint_step_NNNNNN, or files of it. llmc: FILE
 is a model file, or a state file that belongs to it. What is no tensor is kept,
 too, so that export --format gives the same bytes. These two may say the step;
 --step wins, also in what is kept. They and safetensors have no checksum: a byte
-that changed in a tensor before the import cannot be told. docs/foreign_formats.md says what
-is kept where.
+that changed in a tensor before the import cannot be told.
+docs/foreign_formats.md says what is kept where.
 
 torch: FILE is a file of torch.save (.pt, .pth, .bin), an *.index.json of such
 files, or a folder of them. Nothing in it is executed: what is neither a tensor,
