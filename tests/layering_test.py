@@ -95,6 +95,7 @@ BORDERS = [
     (["xxhash.h", "xxh_x86dispatch.h"], ["base/*", "codec/*", "cuda/*"]),
     (["tbb/*", "oneapi/*"], ["base/*", "store/*", "trainer_hooks/*", "examples/*"]),
     (["CLI/*", "CLI11.hpp"], ["cli/*", "examples/*"]),
+    (["zlib.h"], ["cli/formats/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
     (["nccl.h"], ["cuda/*"]),
     (["mpi.h"], ["trainer_hooks/ranks/*"]),

@@ -4,8 +4,10 @@
 // read no tensor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,8 +31,15 @@ struct ExportRequest {
   std::map<std::string, std::string> stored_names{};
 };
 
+// Text of a known size that depends on what was written before it.
+struct CrcText {
+  size_t size = 0;
+  // Makes the text from the CRC-32 of the last tensor before it.
+  std::function<std::string(uint32_t crc)> make;
+};
+
 // A file consists of bytes and tensors, one after the other.
-using ExportPart = std::variant<std::string, TensorInfo>;
+using ExportPart = std::variant<std::string, TensorInfo, CrcText>;
 struct ExportFile {
   std::filesystem::path path;
   std::vector<ExportPart> parts;
@@ -71,5 +80,11 @@ Result<ExportPlan> PlanInfiniTrain(ExportRequest request);
 // Plans a model file and the state files of all processes. kFailedPrecondition: the checkpoint was
 // not imported from llm.c, or not all tensors of its files were chosen.
 Result<ExportPlan> PlanLlmc(ExportRequest request);
+// Plans a folder of torch.distributed.checkpoint: one file of tensors and values, and `.metadata`
+// as the last. Values are those of a step that came from DCP. kFailedPrecondition: torch has no
+// such dtype.
+Result<ExportPlan> PlanDcp(ExportRequest request);
+// Plans one .npz file. A note names tensors whose type NumPy lacks, of which it gets the bits.
+Result<ExportPlan> PlanNpz(ExportRequest request);
 
 }  // namespace varve::internal::cli

@@ -28,13 +28,22 @@ uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   return value;
 }
 
-// Recognises the formats of other trainers. Empty = none of them. No valid header length looks like
-// one.
+// Recognises other formats, and says what to do. Empty = none of them. No valid header length looks
+// like one.
 std::string_view KnownAs(std::span<const std::byte> first) {
   const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
-  if (text.starts_with("PK\x03\x04")) return "a zip archive, as torch.save makes (.pt, .pth, .bin)";
+  if (text.starts_with("PK\x03\x04")) {
+    return "a zip archive, as torch.save (.pt, .pth, .bin) and np.savez make, no safetensors file: "
+           "import it with --format torch or --format npz";
+  }
+  if (text.starts_with("\x93NUMPY")) {
+    return "a .npy file, no safetensors file: import it with --format npz";
+  }
   if (text[0] == '\x80' && text[1] >= 2 && text[1] <= 5) {
-    return "a pickle of Python's, as torch.save made before PyTorch 1.6 (.pt, .pth)";
+    return "a pickle of Python's, as torch.save made before PyTorch 1.6 (.pt, .pth), no "
+           "safetensors "
+           "file: write it anew with torch.save(torch.load(FILE, weights_only=True), NEW), and "
+           "import that with --format torch";
   }
   return {};
 }
@@ -47,9 +56,7 @@ Result<std::string_view> HeaderText(std::span<const std::byte> file, const Fetch
   }
   if (fetch) VARVE_RETURN_IF_ERROR(fetch(file.first(kLengthBytes)));
   if (const std::string_view other = KnownAs(file.first(kLengthBytes)); !other.empty()) {
-    return Status::InvalidArgument("this is " + std::string(other) +
-                                   ", no safetensors file: write it as one with "
-                                   "safetensors.torch.save_file first");
+    return Status::InvalidArgument("this is " + std::string(other));
   }
   const uint64_t length = LoadLittleEndian64(file);
   if (length > kMaxSafetensorsHeaderBytes) {

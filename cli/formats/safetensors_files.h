@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tensors of one or more safetensors files. A path that ends in ".index.json" stands
-// for all files that the index names. Thread rule: constant after Open.
+// for all files that the index names, and a folder for the one of these with the usual name. Thread
+// rule: constant after Open.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
-#include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,11 +14,12 @@
 #include "cli/formats/file_tensor.h"
 #include "cli/formats/input_file.h"
 #include "cli/formats/safetensors.h"
-#include "cli/formats/safetensors_index.h"
 #include "varve/result.h"
 #include "varve/tensor.h"
 
 namespace varve::internal::formats {
+
+class ShardSet;
 
 class SafetensorsFiles {
  public:
@@ -37,15 +37,10 @@ class SafetensorsFiles {
   const std::vector<std::string>& conflicting_metadata() const { return conflicts_; }
 
  private:
-  Status AddFile(const std::filesystem::path& path);
-  Status AddIndex(const std::filesystem::path& path);
-  Status AddTensor(const std::filesystem::path& place, FileTensor tensor);
+  Status AddFile(const std::filesystem::path& path, ShardSet* shards);
   void AddMetadata(const SafetensorsMetadata& metadata);
-  Status CheckIndex(const std::filesystem::path& path, const WeightMap& weight_map) const;
 
   std::vector<FileTensor> tensors_;
-  std::set<std::filesystem::path> places_;                // of all files
-  std::map<std::string, std::filesystem::path> file_of_;  // the place, by tensor name
   SafetensorsMetadata metadata_;
   std::vector<std::string> conflicts_;
 };

@@ -7,14 +7,11 @@
 #include "cli/formats/strict_json.h"
 
 namespace varve::internal::formats {
-namespace {
 
 bool IsPlainFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
-
-}  // namespace
 
 Result<WeightMap> ParseSafetensorsIndex(std::string_view text) {
   VARVE_ASSIGN_OR_RETURN(const nlohmann::json root, ParseStrictJson(text));

@@ -20,6 +20,9 @@ namespace varve::internal::formats {
 
 using WeightMap = std::map<std::string, std::string>;  // tensor name -> file name
 
+// True for the name of a file in a folder: it has no folders and is not "." or "..".
+bool IsPlainFileName(std::string_view name);
+
 // Reads an index of unknown origin. kInvalidArgument: it is not JSON, a key occurs twice, there is
 // no `weight_map`, or a file name does not name a file in the same folder (no folders, no "..").
 Result<WeightMap> ParseSafetensorsIndex(std::string_view text);

@@ -21,6 +21,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/foreign/export_plan.h"
+#include "cli/foreign/part_sink.h"
 #include "cli/formats/output_file.h"
 #include "cli/parse.h"
 #include "cli/print.h"
@@ -37,6 +38,8 @@ using formats::OutputFile;
 constexpr char kSafetensors[] = "safetensors";
 constexpr char kInfiniTrain[] = "infinitrain";
 constexpr char kLlmc[] = "llmc";
+constexpr char kDcp[] = "dcp";
+constexpr char kNpz[] = "npz";
 
 struct ExportOptions {
   std::string step;
@@ -109,6 +112,8 @@ Status Rename(const NameMap& map, ExportRequest* request) {
 Result<ExportPlan> PlanFormat(const std::string& format, ExportRequest request) {
   if (format == kInfiniTrain) return PlanInfiniTrain(std::move(request));
   if (format == kLlmc) return PlanLlmc(std::move(request));
+  if (format == kDcp) return PlanDcp(std::move(request));
+  if (format == kNpz) return PlanNpz(std::move(request));
   return PlanSafetensors(std::move(request));
 }
 
@@ -175,14 +180,20 @@ Result<OutputFile> WriteFile(const CheckpointReader& reader, const ExportPlan& p
                              const ExportFile& file, bool force,
                              const std::function<void(uint64_t)>& wrote) {
   VARVE_ASSIGN_OR_RETURN(OutputFile output, OutputFile::Create(file.path, force));
-  TensorStream stream(reader, [&](std::span<const std::byte> bytes) {
+  PartSink sink(file.parts, [&](std::span<const std::byte> bytes) {
     wrote(bytes.size());
     return output.Append(bytes);
   });
+  TensorStream stream(reader,
+                      [&sink](std::span<const std::byte> bytes) { return sink.Write(bytes); });
   for (const ExportPart& part : file.parts) {
-    const auto* tensor = std::get_if<TensorInfo>(&part);
-    VARVE_RETURN_IF_ERROR(tensor != nullptr ? stream.Add(StoredTensor(plan, *tensor))
-                                            : stream.AddText(std::get<std::string>(part)));
+    if (const auto* tensor = std::get_if<TensorInfo>(&part)) {
+      VARVE_RETURN_IF_ERROR(stream.Add(StoredTensor(plan, *tensor)));
+    } else if (const auto* later = std::get_if<CrcText>(&part)) {
+      VARVE_RETURN_IF_ERROR(stream.AddText(std::string(later->size, '\0')));
+    } else {
+      VARVE_RETURN_IF_ERROR(stream.AddText(std::get<std::string>(part)));
+    }
   }
   VARVE_RETURN_IF_ERROR(stream.Finish());
   return output;
@@ -278,6 +289,10 @@ and state_STEP_RANK.bin (made if it ends in a slash), or the name of the model
 file; the step must have been imported from llm.c. What was imported from either
 comes out byte for byte.
 
+dcp: OUT is a folder that dcp.load of PyTorch reads, with the values of a step
+that came from DCP. npz: OUT is the file. Types that NumPy lacks, such as BF16,
+are written as the bits of their elements, and a note names them.
+
 JSON: run step tensors logical_bytes files)";
 
 }  // namespace
@@ -291,7 +306,7 @@ void AddExport(CLI::App& app, Context& context) {
       ->type_name("OUT")
       ->required();
   verb->add_option("--format", options->format, "The format to write")
-      ->check(CLI::IsMember({kSafetensors, kInfiniTrain, kLlmc}))
+      ->check(CLI::IsMember({kSafetensors, kInfiniTrain, kLlmc, kDcp, kNpz}))
       ->capture_default_str();
   verb->add_option("--include", options->include, "Only tensors that match; may be repeated")
       ->type_name("GLOB")

@@ -3,26 +3,23 @@
 // varve import: saves a checkpoint from files of other formats, chunk by chunk. Files of any size
 // take little memory. A file that changes during the import is an error.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
 #include "base/glob.h"
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/foreign/import_source.h"
-#include "cli/formats/small_reads.h"
+#include "cli/foreign/put_source.h"
 #include "cli/json.h"
 #include "cli/parse.h"
 #include "cli/print.h"
@@ -35,10 +32,6 @@ namespace {
 
 using formats::FileTensor;
 
-constexpr char kSafetensors[] = "safetensors";
-constexpr char kInfiniTrain[] = "infinitrain";
-constexpr char kLlmc[] = "llmc";
-
 struct ImportOptions {
   std::vector<std::filesystem::path> files;
   std::string step;
@@ -46,7 +39,7 @@ struct ImportOptions {
   std::string parent;
   std::vector<std::string> tags;
   std::vector<std::string> metrics;
-  std::string format = kSafetensors;
+  std::string format = kImportFormats[0];
   std::string on_existing = "error";
   std::vector<std::string> derive;
   bool init = false;
@@ -70,8 +63,9 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
   ImportPlan plan;
   if (!options.step.empty()) {
     VARVE_ASSIGN_OR_RETURN(plan.step, ParseNumber("--step", options.step));
-  } else if (options.format == kSafetensors) {
-    return Status::InvalidArgument("--step is missing: safetensors files do not say their step");
+  } else if (!MaySayStep(options.format)) {
+    return Status::InvalidArgument("--step is missing: " + options.format +
+                                   " files do not say their step");
   }
   if (!options.parent.empty()) {
     VARVE_ASSIGN_OR_RETURN(plan.parent, ParseNumber("--parent", options.parent));
@@ -89,32 +83,6 @@ Result<ImportPlan> Plan(const ImportOptions& options) {
   VARVE_RETURN_IF_ERROR(ValidateRun(options.run));
   return plan;
 }
-
-// The chunks of a tensor in a file, read when the save gets to them.
-class FileChunks : public ChunkSource {
- public:
-  FileChunks(const FileTensor& tensor, std::shared_ptr<formats::SmallReads> file)
-      : file_(std::move(file)),
-        data_(tensor.data),
-        chunk_bytes_(uint64_t{ElementsPerChunk(tensor.dtype)} *
-                     static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8) {}
-
-  std::optional<Digest> KnownDigest(uint64_t) const override { return std::nullopt; }
-  Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
-    const uint64_t offset = i * chunk_bytes_;
-    const auto part =
-        data_.subspan(offset, std::min<uint64_t>(chunk_bytes_, data_.size() - offset));
-    buffer->resize(part.size());
-    VARVE_RETURN_IF_ERROR(file_->Read(part, buffer->data()));
-    return std::span<const std::byte>(*buffer);
-  }
-  Status Learn(uint64_t, const Digest&) override { return Status::Ok(); }
-
- private:
-  const std::shared_ptr<formats::SmallReads> file_;
-  const std::span<const std::byte> data_;
-  const uint64_t chunk_bytes_;
-};
 
 // Finds, for a 16-bit tensor, the fp32 tensor that a --derive rule names as its source.
 class SourceFinder {
@@ -144,12 +112,6 @@ class SourceFinder {
   std::unordered_map<std::string_view, const FileTensor*> by_name_;
 };
 
-Result<ImportSource> ReadFiles(const ImportOptions& options, const ImportPlan& plan) {
-  if (options.format == kInfiniTrain) return ReadInfiniTrain(options.files);
-  if (options.format == kLlmc) return ReadLlmc(options.files);
-  return ReadSafetensors(options.files, *plan.step);
-}
-
 // Sets derived_from of the tensors that a --derive rule names.
 void LinkDerived(const Context& context, const ImportPlan& plan, ImportSource* source) {
   const SourceFinder sources(source->tensors, plan.derive);
@@ -163,32 +125,8 @@ void LinkDerived(const Context& context, const ImportPlan& plan, ImportSource* s
   }
 }
 
-// The session shares what describes the tensors.
-Status PutTensors(const std::shared_ptr<const ImportSource>& source, SaveSession* session) {
-  std::map<const formats::InputFile*, std::shared_ptr<formats::SmallReads>> files;
-  for (const FileTensor& tensor : source->tensors) {
-    const std::shared_ptr<const TensorSpec> spec(source, &tensor);
-    auto& file = files[tensor.file.get()];
-    if (file == nullptr) file = std::make_shared<formats::SmallReads>(tensor.file);
-    VARVE_RETURN_IF_ERROR(
-        session->PutSource(spec, tensor.shard, std::make_unique<FileChunks>(tensor, file)));
-  }
-  // What was read must be of one state of the files, whenever it was read.
-  session->SetCondition([files = std::move(files)] {
-    for (const auto& [opened, file] : files) VARVE_RETURN_IF_ERROR(file->CheckUnchanged());
-    return Status::Ok();
-  });
-  return Status::Ok();
-}
-
-Status PutRest(const ImportSource& source, const ImportOptions& options, const ImportPlan& plan,
-               CheckpointWriter* writer) {
-  if (source.state) VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(*source.state));
-  if (source.topology) VARVE_RETURN_IF_ERROR(writer->SetTopology(*source.topology));
-  for (const auto& [name, value] : source.items) {
-    const std::span<const char> bytes(value);
-    VARVE_RETURN_IF_ERROR(writer->PutBytes(name, std::as_bytes(bytes)));
-  }
+Status PutAnnotations(const ImportOptions& options, const ImportPlan& plan,
+                      CheckpointWriter* writer) {
   for (const Metric& metric : plan.metrics) {
     VARVE_RETURN_IF_ERROR(writer->SetMetric(metric.name, metric.value));
   }
@@ -208,8 +146,8 @@ Result<SaveReport> Save(const Context& context, const std::shared_ptr<ImportSour
   save.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
   VARVE_ASSIGN_OR_RETURN(const auto session, SaveSession::Begin(store, *plan.step, save));
   LinkDerived(context, plan, source.get());
-  VARVE_RETURN_IF_ERROR(PutTensors(source, session.get()));
-  VARVE_RETURN_IF_ERROR(PutRest(*source, options, plan, session.get()));
+  VARVE_RETURN_IF_ERROR(PutSource(source, session.get()));
+  VARVE_RETURN_IF_ERROR(PutAnnotations(options, plan, session.get()));
   return session->Commit();
 }
 
@@ -241,7 +179,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   Result<ImportPlan> plan = Plan(options);
   if (!plan.ok()) return plan.status();
   // The files are read first, because a malformed one must not leave an empty store behind.
-  Result<ImportSource> read = ReadFiles(options, *plan);
+  Result<ImportSource> read = ReadFiles(options.format, options.files, plan->step);
   if (!read.ok()) return Outcome::Failed(read.status());
   const auto source = std::make_shared<ImportSource>(*std::move(read));
   if (!plan->step) plan->step = source->step;
@@ -276,9 +214,18 @@ are recorded as such.
 infinitrain: FILE is a folder checkpoint_step_NNNNNN, or files of it. llmc: FILE
 is a model file, or a state file that belongs to it. What is no tensor is kept,
 too, so that export --format gives the same bytes. These two may say the step;
---step wins, also in what is kept. No format has a checksum: a byte that changed
-in a tensor before the import cannot be told. docs/foreign_formats.md says what
-is kept where.
+--step wins, also in what is kept. They and safetensors have no checksum: a byte
+that changed in a tensor before the import cannot be told.
+docs/foreign_formats.md says what is kept where.
+
+torch: FILE is a file of torch.save (.pt, .pth, .bin), an *.index.json of such
+files, or a folder of them. Nothing in it is executed: what is neither a tensor,
+a container nor a plain value is refused by its name. varve.torch.load gives the
+state dict back. dcp: FILE is a folder of torch.distributed.checkpoint, whose
+chunks become whole tensors. Both may say the step, as global_step or step.
+
+npz: FILE is a .npz or .npy file of NumPy's. An array gets the name that it has
+in the .npz, or that of its .npy file.
 
 --derive 'model.*=master.*' says that each 16-bit tensor model.X is the rounded
 copy of the FP32 tensor master.X: chunks of which that is true are not stored.
@@ -297,7 +244,7 @@ void AddImport(CLI::App& app, Context& context) {
   auto options = std::make_shared<ImportOptions>();
   CLI::App* verb = app.add_subcommand("import", "Save a checkpoint from files");
   verb->add_option("FILE", options->files,
-                   "Files of the format; safetensors may be named by *.index.json")
+                   "Files of the format, a folder of them, or their *.index.json")
       ->required();
   verb->add_option("--step", options->step, "The step to save; needed unless the files say it")
       ->type_name("N");
@@ -314,7 +261,8 @@ void AddImport(CLI::App& app, Context& context) {
       ->type_name("METRIC=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--format", options->format, "The format of the files")
-      ->check(CLI::IsMember({kSafetensors, kInfiniTrain, kLlmc}))
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(kImportFormats), std::end(kImportFormats))))
       ->capture_default_str();
   verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
       ->check(CLI::IsMember({"error", "replace", "fork"}))

@@ -164,7 +164,7 @@ class MessagesTest(VerbCase):
     def test_what_torch_saves_is_called_so(self):
         path = self.folder / "model.pt"
         for first, says in (
-            (b"PK\x03\x04", "model.pt: this is a zip archive, as torch.save makes"),
+            (b"PK\x03\x04", "model.pt: this is a zip archive, as torch.save (.pt, .pth, .bin)"),
             (b"\x80\x02", "model.pt: this is a pickle of Python's"),
         ):
             path.write_bytes(first + bytes(100))
