@@ -227,7 +227,7 @@ class RepairTest : public InternalsTest {
     return steps;
   }
 
-  static bool HasTable(const RepairReport& report, const std::string& file) {
+  static bool NamesTable(const RepairReport& report, const std::string& file) {
     return std::ranges::any_of(report.damage, [&](const std::string& text) {
       return text.find(file) != std::string::npos;
     });
@@ -297,7 +297,7 @@ TEST_F(RepairTest, WhatCanBeReadIsKeptBitForBit) {
         EXPECT_EQ(ReadAll(store).size(), whole_.size());
         continue;
       }
-      EXPECT_TRUE(HasTable(*report, file)) << report->damage[0];
+      EXPECT_TRUE(NamesTable(*report, file)) << report->damage[0];
       EXPECT_EQ(report->damaged_store, store.string() + "~damaged");
       EXPECT_TRUE(Contents(report->damaged_store) == before);
       ExpectRepaired(store, *report);
