@@ -5,7 +5,7 @@
 //
 //   const auto report = varve::RepairStore("ckpt", {.dry_run = true});  // what would be lost
 //   if (!report.ok()) return report.status();
-//   for (const auto& step : report->lost) Print(step.id, step.reason);
+//   for (const auto& step : report->lost) std::puts(step.reason.c_str());
 //   return varve::RepairStore("ckpt").status();
 #pragma once
 
@@ -25,8 +25,8 @@ struct RepairOptions {
   // True: only finds out what a repair would keep and what it would lose.
   bool dry_run = false;
   // A backup of the store. Steps that cannot be read are taken from there. Empty = there is none.
-  std::filesystem::path from;
-  Progress progress;  // in bytes. It starts again for each part of the work
+  std::filesystem::path from{};
+  Progress progress{};  // in bytes. It starts again for each part of the work
 };
 
 // Says what a repair did, or what it would do.
