@@ -37,6 +37,7 @@ void AddReclaim(CLI::App& app, Context& context);
 void AddCopy(CLI::App& app, Context& context);
 void AddBackup(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
+void AddRepair(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 void AddCompletion(CLI::App& app, Context& context);

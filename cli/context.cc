@@ -81,7 +81,9 @@ Outcome Context::WithAdvice(Outcome outcome) const {
   const std::string& message = outcome.message();
   std::string advice;
   if (outcome.code() == ExitCode::kDamaged) {
-    advice = "; varve check lists all damage, and docs/operations.md says what to do";
+    advice =
+        "; varve check lists all damage, varve repair --dry-run what can be kept, and "
+        "docs/operations.md says what to do";
   } else if (outcome.code() == ExitCode::kFailed && !store_path_.empty() &&
              message.find("No space left on device") != std::string::npos &&
              message.find(store_path_) != std::string::npos) {

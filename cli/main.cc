@@ -39,6 +39,7 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddCopy(app, context);
   AddBackup(app, context);
   AddCheck(app, context);
+  AddRepair(app, context);
   AddStats(app, context);
   AddVersion(app, context);
   AddCompletion(app, context);

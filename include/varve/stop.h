@@ -9,10 +9,10 @@
 //
 // While a scope lives, these calls of its thread look at the flag from chunk to chunk:
 // CheckpointWriter::Commit, every read of tensors, Store::Check, Store::Diff with values,
-// Store::CopyTo and BackUp. If the flag is set, they return kAborted. Nothing that they began is
-// visible then, as after any other error. The checkpoints that CopyTo has copied by then stay. When
-// all chunks of a Commit are encoded, it no longer looks at the flag, and goes on to its end. Other
-// calls do not look at the flag, and neither do saves in the background
+// Store::CopyTo, BackUp and RepairStore. If the flag is set, they return kAborted. Nothing that
+// they began is visible then, as after any other error. The checkpoints that CopyTo has copied by
+// then stay. When all chunks of a Commit are encoded, it no longer looks at the flag, and goes on
+// to its end. Other calls do not look at the flag, and neither do saves in the background
 // (varve/async_checkpointer.h).
 #pragma once
 

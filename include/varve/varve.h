@@ -5,5 +5,6 @@
 
 #include "varve/group.h"
 #include "varve/hooks.h"
+#include "varve/repair.h"
 #include "varve/request.h"
 #include "varve/store.h"

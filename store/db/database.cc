@@ -13,6 +13,7 @@
 #include "store/db/commit_file_system.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
+#include "store/db/verify_frames.h"
 
 namespace varve::internal {
 
@@ -356,7 +357,7 @@ Result<std::optional<std::string>> Database::Get(Family family, std::string_view
 
 Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const {
   rocksdb::ReadOptions options;
-  options.verify_checksums = false;
+  options.verify_checksums = VerifyFrames::is_active();
   frame->Reset();
   VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
   const rocksdb::Status status =

@@ -79,6 +79,9 @@ class StoreImpl : public Store {
 
   // --- for the operations ---
   Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run, uint64_t step) const;
+  // The same for a step whose run may have lost its name. Messages and the info name the run `run`.
+  // The info has no tags. Nothing may write to the store meanwhile.
+  Result<std::unique_ptr<ShardedReader>> OpenShardsOf(StepKey key, std::string_view run) const;
   Database* database() const { return database_.get(); }
   const StoreOptions& options() const { return options_; }
   uint64_t digest_seed() const { return format_.digest_seed; }

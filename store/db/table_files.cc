@@ -62,7 +62,8 @@ Result<Families> FamiliesOf(const std::filesystem::path& store) {
 // Opens the database for reading and returns what the manifest says of its table files.
 rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb::DBOptions& options,
                               const Families& families,
-                              std::vector<rocksdb::LiveFileMetaData>* files) {
+                              std::vector<rocksdb::LiveFileMetaData>* files,
+                              FamilyIds* ids = nullptr) {
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
@@ -70,6 +71,9 @@ rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb:
   if (!status.ok()) return status;
   const std::unique_ptr<rocksdb::DB> db(raw);
   db->GetLiveFilesMetaData(files);
+  if (ids != nullptr) {
+    for (auto* handle : handles) (*ids)[handle->GetName()] = handle->GetID();
+  }
   for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
   return status;
 }
@@ -103,9 +107,10 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
     if (is_name && !std::filesystem::exists(db / manifest, ignored)) lost = db / manifest;
   }
   if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
-  return Status::Corruption(lost.string() +
-                            " is missing, without which no file of the database can be "
-                            "found; put it back, or take the store from a backup");
+  return Status::Corruption(
+      lost.string() +
+      " is missing, without which no file of the database can be "
+      "found, also by varve repair; put it back, or take the store from a backup");
 }
 
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
@@ -170,7 +175,8 @@ std::set<std::string> NamesOf(const std::vector<rocksdb::LiveFileMetaData>& file
 }
 
 Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesystem::path& store,
-                                                            const Families& families) {
+                                                            const Families& families,
+                                                            FamilyIds* ids) {
   rocksdb::DBOptions options = MakeDbOptions();
   options.paranoid_checks = false;  // or lost files are an error
   options.max_open_files = 20;      // the least there is: no table is needed
@@ -178,7 +184,7 @@ Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesyste
   rocksdb::Status status;
   // The writer may roll its manifest between our looking and opening it.
   for (int attempt = 0; attempt < 20; ++attempt) {
-    status = ReadLiveFiles(store, options, families, &files);
+    status = ReadLiveFiles(store, options, families, &files, ids);
     if (status.ok()) return files;
     ::usleep(1000 << std::min(attempt, 5));
   }

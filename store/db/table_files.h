@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,9 +41,12 @@ Result<Families> FindFamilies(const std::filesystem::path& store,
                               const rocksdb::DBOptions& db_options,
                               const std::vector<rocksdb::ColumnFamilyOptions>& family_options);
 
-// Returns everything that the newest manifest names, even if it is missing.
+// Returns everything that the newest manifest names, even if it is missing. If `ids` is not null,
+// it gets RocksDB's number of each family.
+using FamilyIds = std::map<std::string, uint32_t>;
 Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesystem::path& store,
-                                                            const Families& families);
+                                                            const Families& families,
+                                                            FamilyIds* ids = nullptr);
 
 // Returns a text that changes whenever the manifest does.
 Result<std::string> ManifestStamp(const std::filesystem::path& store);

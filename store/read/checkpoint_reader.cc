@@ -372,4 +372,15 @@ Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view ru
   return reader;
 }
 
+Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShardsOf(StepKey key,
+                                                               std::string_view run) const {
+  VARVE_ASSIGN_OR_RETURN(const auto record, FindStep(key));
+  if (!record.has_value()) return Status::NotFound("no " + StepName(run, key.step));
+  RunNames names(this);
+  VARVE_ASSIGN_OR_RETURN(CheckpointInfo info, MakeInfo(run, key, *record, &names));
+  std::unique_ptr<ShardedReader> reader = std::make_unique<GuardedReader<CheckpointReaderImpl>>(
+      this, std::move(info), key, record->save_id);
+  return reader;
+}
+
 }  // namespace varve::internal

@@ -77,7 +77,9 @@ class MessagesTest(VerbCase):
         largest.write_bytes(data)
         done = harness.varve(store, "get", 1, "w", expect=harness.DAMAGED)
         self.assertIn(
-            "varve check lists all damage, and docs/operations.md says what to do", done.stderr
+            "varve check lists all damage, varve repair --dry-run what can be kept, and "
+            "docs/operations.md says what to do",
+            done.stderr,
         )
 
     def test_a_cut_or_lost_table_file_is_named_with_its_sizes(self):

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RepairStore makes a damaged store usable again. It saves every step that can still be read whole
+// in a new store, and then exchanges the two folders.
+//
+//   const auto report = varve::RepairStore("ckpt", {.dry_run = true});  // what would be lost
+//   if (!report.ok()) return report.status();
+//   for (const auto& step : report->lost) std::puts(step.reason.c_str());
+//   return varve::RepairStore("ckpt").status();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "varve/checkpoint.h"
+#include "varve/options.h"
+#include "varve/result.h"
+
+namespace varve {
+
+struct RepairOptions {
+  // True: only finds out what a repair would keep and what it would lose.
+  bool dry_run = false;
+  // A backup of the store. Steps that cannot be read are taken from there. Empty = there is none.
+  std::filesystem::path from{};
+  Progress progress{};  // in bytes. It starts again for each part of the work
+};
+
+// Says what a repair did, or what it would do.
+struct RepairReport {
+  struct KeptStep {
+    CheckpointId id;
+    bool is_from_backup = false;
+    // What of the step may be missing or out of date, because a lost file may have held it.
+    std::vector<std::string> doubts;
+  };
+  struct LostStep {
+    CheckpointId id;
+    std::string reason;                // the first that was found
+    std::vector<std::string> tensors;  // those that cannot be read. Empty: not even their names can
+  };
+
+  // What is wrong with the store. Empty: nothing, and the repair has changed nothing.
+  std::vector<std::string> damage;
+  std::vector<KeptStep> kept;  // by run and step, as `lost` is
+  std::vector<LostStep> lost;
+  std::vector<std::string> warnings;  // what else is lost, or may be
+  // Where the damaged store lies now. Empty: the store was not replaced.
+  std::filesystem::path damaged_store;
+  std::chrono::duration<double> elapsed{};
+};
+
+// Repairs the store in `path`. Nothing is written to the damaged store. The new store is made in
+// the folder `path`~repair beside it, and every chunk of it is read and verified. Then one rename
+// exchanges the two folders, and the damaged store lies in `path`~damaged, or `path`~damaged2 and
+// so on. It is never removed. So after an error or a crash at any moment, `path` holds the store as
+// it was, or the repaired one. The next call removes what an interrupted one has left.
+//
+// A step is kept only if all its tensors and items can be read and have the digests of its record.
+// Kept steps have their digests, metrics, tags and origins as before. The store gets a new id, so
+// the next backup needs a new folder. A store without damage stays as it is. To find that out, all
+// of it is read.
+//
+// The file system needs room for the new store, which takes as much as the steps that it keeps.
+//
+// Thread rule: any thread. One call at a time for each store. No writer may have the store open.
+// Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
+// call with kAborted.
+//
+// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: CURRENT, the manifest
+// or FORMAT is lost, without which nothing can be found. kFailedPrecondition: it is the root or a
+// member of a group, `from` is no backup of it, or the file system has no hard links or cannot
+// exchange folders. kIOError: for example, the disk is full.
+Result<RepairReport> RepairStore(const std::filesystem::path& path,
+                                 const RepairOptions& options = {});
+
+}  // namespace varve

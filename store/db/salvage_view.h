@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A view of a damaged store: a folder that holds the same database without some of its table files.
+// It opens as a store does, and shows all records that lie in the other files. The table files in
+// it are hard links. The manifest in it is a copy, to which records are appended that take the
+// damaged files out (docs/durability.md, "Repair"). Nothing is written to the damaged store. Thread
+// rule: any thread. The caller holds the lock of the damaged store (DatabaseLock).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/db/table_files.h"
+#include "store/format/format_file.h"
+#include "varve/options.h"
+#include "varve/result.h"
+
+namespace varve::internal {
+
+// A table file of the newest state that is missing, cut, does not open, or has a damaged block.
+struct DamagedTable : LostTable {
+  uint64_t number = 0;  // of the file
+  int level = 0;
+  uint32_t family_id = 0;
+  std::string first_key, last_key;  // as the manifest has them
+  // True: it opens, so that a read fails only where it needs a damaged block.
+  bool is_readable = false;
+
+  bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
+};
+
+// Verifies every block of every table file.
+Result<std::vector<DamagedTable>> FindDamagedTables(const std::filesystem::path& store,
+                                                    const Progress& progress);
+
+// Makes the view in `view`, a new folder on the file system of the store. Every table file that is
+// not in `left_out` must open. kFailedPrecondition: files of the store cannot be linked there.
+Status MakeSalvageView(const std::filesystem::path& store, const FormatFile& format,
+                       std::span<const DamagedTable> left_out, const std::filesystem::path& view);
+
+// For tests: returns a manifest with the records appended that take the table files out of it. What
+// comes after the last whole record, as a crash may leave it, is cut off.
+std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out);
+
+}  // namespace varve::internal

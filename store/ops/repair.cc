@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A repair reads the damaged store through views of hard links, saves what it can read in a new
+// store, and exchanges the two folders. All that it makes lies in PATH~repair, until the end:
+//   view1   the tables that open. Reads that need a damaged block of them fail
+//   view2   only tables without damage. Made when a table of records has a damaged block: then one
+//           block that cannot be read may keep a scan from records that lie elsewhere
+//   store   the new store, and after the exchange the damaged one
+//   ready   the id of the new store. Written and synced before the exchange
+// The exchange is one rename, after which the store is repaired. Then PATH~repair/store gets its
+// last name. If a repair is killed, the next one finds by `ready` which of the two lies there: the
+// new store may be removed, the damaged one never is.
+#include "varve/repair.h"
+
+#include <fcntl.h>
+#include <rocksdb/sst_file_reader.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <system_error>
+
+#include "base/guarded.h"
+#include "base/stop.h"
+#include "base/util.h"
+#include "store/db/database_lock.h"
+#include "store/db/manifest_note.h"
+#include "store/db/salvage_view.h"
+#include "store/db/store_impl.h"
+#include "store/db/verify_frames.h"
+#include "store/format/group_file.h"
+#include "store/ops/salvage.h"
+
+namespace varve {
+using namespace internal;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kReadyName = "ready";
+
+Status Failed(std::string_view what, const fs::path& path, const std::error_code& error) {
+  return Status::IOError("cannot " + std::string(what) + " " + path.string() + ": " +
+                         error.message());
+}
+
+// Reads what names of runs a table of meta has before and behind its damaged blocks.
+void AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
+  rocksdb::Options options;
+  options.info_log = MakeDbOptions().info_log;
+  rocksdb::SstFileReader reader(options);
+  if (!reader.Open(file.string()).ok()) return;
+  const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(rocksdb::ReadOptions()));
+  const auto add = [&] {
+    const auto name = keys::ParseRun({it->key().data(), it->key().size()});
+    const auto record = DecodeRunRecord({it->value().data(), it->value().size()});
+    if (name.has_value() && record.ok()) names->emplace(record->id, *name);
+  };
+  for (it->SeekToFirst(); it->Valid(); it->Next()) add();
+  for (it->SeekToLast(); it->Valid(); it->Prev()) add();
+}
+
+class Repair {
+ public:
+  Repair(fs::path path, const RepairOptions& options)
+      : path_(std::move(path)), work_(path_.string() + "~repair"), options_(options) {}
+
+  Result<RepairReport> Run();
+
+ private:
+  Status Work();
+  Status FinishEarlier();
+  Status FindDamage();
+  Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
+  Result<SalvageSource> OpenBackup();
+  Result<std::vector<SalvageSource>> OpenViews();
+  Status MakeNewStore(Salvage* salvage);
+  Status Exchange();
+  Status MoveAside();
+  Status RemoveWork() const;
+
+  const fs::path path_;  // of the damaged store, canonical
+  const fs::path work_;
+  const RepairOptions& options_;
+  FormatFile format_;
+  std::vector<DamagedTable> damaged_;
+  bool is_backup_of_this_store_ = false;
+  std::string new_store_id_;
+  RepairReport report_;
+};
+
+Result<RepairReport> Repair::Run() {
+  const auto started = std::chrono::steady_clock::now();
+  if (IsGroupRoot(path_)) {
+    return Status::FailedPrecondition(path_.string() +
+                                      " is the root of a group, which repair does not mend: copy "
+                                      "the steps that can be read into a plain store (varve copy)");
+  }
+  if (const fs::path root = RootOfMember(path_); !root.empty()) {
+    return Status::FailedPrecondition(path_.string() + " is a member of the group in " +
+                                      root.string() +
+                                      ", which repair does not mend: copy the steps of the group "
+                                      "that can be read into a plain store (varve copy)");
+  }
+  VARVE_ASSIGN_OR_RETURN(format_, ReadFormatFile(path_, /*for_writing=*/true));
+  const auto lock = DatabaseLock::Take(path_);
+  if (!lock.ok()) return lock.status();
+  VARVE_RETURN_IF_ERROR(FinishEarlier());
+  Status status = Work();
+  const Status removed = RemoveWork();
+  if (status.ok()) status = removed;
+  if (!status.ok()) return status;
+  report_.elapsed = std::chrono::steady_clock::now() - started;
+  return report_;
+}
+
+Status Repair::Work() {
+  const VerifyFrames verify;
+  VARVE_RETURN_IF_ERROR(FindDamage());
+  if (report_.damage.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(RemoveWork());
+  std::error_code error;
+  fs::create_directory(work_, error);
+  if (error) return Failed("make", work_, error);
+  fs::permissions(work_, fs::perms::owner_all, error);
+  VARVE_ASSIGN_OR_RETURN(auto views, OpenViews());
+  VARVE_ASSIGN_OR_RETURN(SalvageSource backup, OpenBackup());
+  std::map<RunId, std::string> hints;
+  for (const DamagedTable& table : damaged_) {
+    if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)]) {
+      AddNameHints(DbPath(path_) / table.file, &hints);
+    }
+  }
+  Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,
+                  std::move(hints), options_.progress, &report_);
+  VARVE_RETURN_IF_ERROR(salvage.Find());
+  if (options_.dry_run) return salvage.VerifyAll();
+  VARVE_RETURN_IF_ERROR(MakeNewStore(&salvage));
+  return Exchange();
+}
+
+// An earlier repair may have been killed. If that was after its exchange, the damaged store still
+// lacks its last name.
+Status Repair::FinishEarlier() {
+  constexpr size_t kMaxBytes = 256;
+  std::error_code error;
+  const auto ready = ReadSmallFile(work_ / kReadyName, kMaxBytes);
+  if (ready.status().code() == StatusCode::kNotFound) return Status::Ok();
+  if (!ready.ok()) return ready.status();
+  if (!fs::exists(work_ / "store", error)) return RemoveWork();
+  const auto there = ReadFormatFile(work_ / "store", /*for_writing=*/false);
+  if (there.ok() && ToHex(there->store_id) == *ready) return RemoveWork();
+  VARVE_RETURN_IF_ERROR(MoveAside());
+  return RemoveWork();
+}
+
+Status Repair::FindDamage() {
+  VARVE_RETURN_IF_ERROR(CheckManifestLength(path_));
+  VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(path_, options_.progress));
+  for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
+  if (!report_.damage.empty()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(path_, {}, /*for_writing=*/false));
+  CheckOptions check{.read_data = true};
+  check.progress = options_.progress;
+  VARVE_ASSIGN_OR_RETURN(CheckReport found, store->Check(check));
+  report_.damage = std::move(found.errors);
+  return Status::Ok();
+}
+
+// Opens a view without the damaged tables, or with those that are readable in part. Tables of meta
+// are never readable in part: it is read as a whole.
+Result<SalvageSource> Repair::OpenView(const char* name, bool with_readable) const {
+  const std::string meta(kFamilyNames[static_cast<int>(Family::kMeta)]);
+  const std::string chunks(kFamilyNames[static_cast<int>(Family::kChunks)]);
+  SalvageSource source;
+  for (const DamagedTable& table : damaged_) {
+    const bool may_stay = with_readable ? table.family != meta : table.family == chunks;
+    if (!table.is_readable || !may_stay) source.left_out.push_back(table);
+  }
+  VARVE_RETURN_IF_ERROR(MakeSalvageView(path_, format_, source.left_out, work_ / name));
+  VARVE_ASSIGN_OR_RETURN(source.store,
+                         StoreImpl::OpenPath(work_ / name, {}, /*for_writing=*/false));
+  source.verifier = std::make_unique<StepVerifier>(source.store.get());
+  return source;
+}
+
+Result<std::vector<SalvageSource>> Repair::OpenViews() {
+  std::vector<SalvageSource> views;
+  VARVE_ASSIGN_OR_RETURN(SalvageSource first, OpenView("view1", /*with_readable=*/true));
+  views.push_back(std::move(first));
+  VARVE_ASSIGN_OR_RETURN(SalvageSource second, OpenView("view2", /*with_readable=*/false));
+  if (second.left_out.size() > views[0].left_out.size()) views.push_back(std::move(second));
+  return views;
+}
+
+Result<SalvageSource> Repair::OpenBackup() {
+  SalvageSource source;
+  if (options_.from.empty()) return source;
+  VARVE_ASSIGN_OR_RETURN(const FormatFile format,
+                         ReadFormatFile(options_.from, /*for_writing=*/false));
+  if (format.digest_seed != format_.digest_seed) {
+    return Status::FailedPrecondition(options_.from.string() + " is no backup of " +
+                                      path_.string() + ": its digests have another seed");
+  }
+  is_backup_of_this_store_ = format.store_id == format_.store_id;
+  VARVE_ASSIGN_OR_RETURN(source.store,
+                         StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
+  source.verifier = std::make_unique<StepVerifier>(source.store.get());
+  return source;
+}
+
+Status Repair::MakeNewStore(Salvage* salvage) {
+  const fs::path folder = work_ / "store";
+  {
+    VARVE_ASSIGN_OR_RETURN(
+        const auto made, Store::Create(folder, {.digest_seed = format_.digest_seed, .store = {}}));
+    auto* const store = dynamic_cast<StoreImpl*>(made.get());
+    if (store == nullptr) return Status::FailedPrecondition("the new store is of another kind");
+    VARVE_RETURN_IF_ERROR(salvage->SaveAll(store));
+  }
+  VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(folder, {}, /*for_writing=*/false));
+  CheckOptions options{.read_data = true};
+  options.progress = options_.progress;
+  VARVE_ASSIGN_OR_RETURN(const CheckReport check, store->Check(options));
+  if (!check.ok()) {
+    return Status::Corruption("the new store is damaged, and " + path_.string() +
+                              " stays as it was: " + check.errors[0]);
+  }
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) != 0) return ErrnoStatus("look at", path_, errno);
+  if (::chmod(folder.c_str(), info.st_mode & 07777) != 0) {
+    return ErrnoStatus("set the mode of", folder, errno);
+  }
+  VARVE_ASSIGN_OR_RETURN(const FormatFile format, ReadFormatFile(folder, /*for_writing=*/false));
+  new_store_id_ = ToHex(format.store_id);
+  return Status::Ok();
+}
+
+Status Repair::Exchange() {
+  VARVE_RETURN_IF_ERROR(StopFlag().Check());
+  const fs::path folder = work_ / "store";
+  VARVE_RETURN_IF_ERROR(SyncFolder(folder));
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(work_ / kReadyName, new_store_id_));
+  VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path()));
+  if (::renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
+    const Status status = ErrnoStatus("exchange " + folder.string() + " with", path_, errno);
+    return Status::FailedPrecondition(
+        status.message() + "; the store stays as it was. Copy it to a file system that can " +
+        "exchange two folders, and repair it there");
+  }
+  VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path()));
+  VARVE_RETURN_IF_ERROR(SyncFolder(work_));
+  return MoveAside();
+}
+
+// Gives the damaged store its last name.
+Status Repair::MoveAside() {
+  constexpr int kMaxNames = 10000;
+  for (int k = 1; k < kMaxNames; ++k) {
+    const fs::path to = path_.string() + "~damaged" + (k > 1 ? std::to_string(k) : "");
+    const fs::path from = work_ / "store";
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+      report_.damaged_store = to;
+      return SyncFolder(path_.parent_path());
+    }
+    if (errno != EEXIST) return ErrnoStatus("rename", from, errno);
+  }
+  return Status::AlreadyExists("there are " + std::to_string(kMaxNames) + " folders " +
+                               path_.string() + "~damaged; remove those that nobody needs");
+}
+
+// Removes PATH~repair, unless the damaged store lies in it.
+Status Repair::RemoveWork() const {
+  std::error_code error;
+  if (!fs::exists(work_, error)) return Status::Ok();
+  for (const fs::directory_entry& entry : fs::directory_iterator(work_, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("view") || name == "store" || name.starts_with(kReadyName)) continue;
+    return Status::FailedPrecondition(work_.string() + " holds " + name +
+                                      ", which no repair has made; move the folder away");
+  }
+  const auto there = ReadFormatFile(work_ / "store", /*for_writing=*/false);
+  const bool may_be_damaged_store =
+      fs::exists(work_ / kReadyName, error) && fs::exists(work_ / "store", error) && !there.ok();
+  if (may_be_damaged_store || (there.ok() && there->store_id == format_.store_id)) {
+    return Status::FailedPrecondition("the damaged store lies in " + (work_ / "store").string() +
+                                      "; move it away");
+  }
+  fs::remove_all(work_, error);
+  return error ? Failed("remove", work_, error) : Status::Ok();
+}
+
+}  // namespace
+
+Result<RepairReport> RepairStore(const fs::path& path, const RepairOptions& options) {
+  return Guarded("repairing a store", [&]() -> Result<RepairReport> {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(path, error);
+    if (error) return Status::NotFound("no store in " + path.string());
+    return Repair(canonical, options).Run();
+  });
+}
+
+}  // namespace varve

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The new store has the runs of the damaged one under the same numbers. So parents and origins of
+// steps are copied as they are, also where they name steps that are gone.
+#include "store/ops/salvage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/stop.h"
+#include "base/util.h"
+#include "store/ops/copy.h"
+#include "store/read/sharded_reader.h"
+
+namespace varve::internal {
+
+namespace {
+
+constexpr size_t kStepKeyBytes = 12;
+
+bool IsOf(const DamagedTable& table, Family family) {
+  return table.family == kFamilyNames[static_cast<int>(family)];
+}
+
+// True when a table may hold keys that start with those of a step.
+bool MayHoldKeysOf(const DamagedTable& table, StepKey step) {
+  const std::string prefix = keys::Step(step);
+  const std::string end = keys::PrefixEnd(prefix);
+  return table.last_key >= prefix && (end.empty() || table.first_key < end);
+}
+
+// Adds the steps that a family has records of. Where a block cannot be read, it goes on with the
+// next step that is known from elsewhere. It looks from both ends.
+void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
+  const auto step_of = [](const std::string& key) {
+    return keys::ParseStep(std::string_view(key).substr(0, kStepKeyBytes));
+  };
+  for (std::string from;;) {
+    const auto key = db.FirstKeyFrom(family, "", from);
+    if (key.ok() && !key->has_value()) break;
+    if (key.ok()) {
+      const auto step = step_of(**key);
+      if (step.has_value()) found->insert(*step);
+      from = step.has_value() ? keys::PrefixEnd(keys::Step(*step)) : **key + '\0';
+      if (from.empty()) break;
+      continue;
+    }
+    const auto next =
+        std::ranges::find_if(*found, [&](const StepKey& step) { return keys::Step(step) > from; });
+    if (next == found->end()) break;
+    from = keys::Step(*next);
+  }
+  for (std::string end;;) {
+    const auto key = db.LastKeyBefore(family, "", end);
+    if (!key.ok() || !key->has_value()) break;
+    const auto step = step_of(**key);
+    if (step.has_value()) found->insert(*step);
+    end = step.has_value() ? keys::Step(*step) : **key;
+  }
+}
+
+Status VisitRuns(const Database& db, const std::function<void(std::string, RunRecord)>& visit) {
+  return db.Scan(Family::kMeta, keys::kRunPrefix,
+                 [&](std::string_view key, std::string_view value) -> Status {
+                   Result<RunRecord> record = DecodeRunRecord(value);
+                   if (record.ok()) {
+                     visit(std::string(keys::ParseRun(key).value_or("")), *std::move(record));
+                   }
+                   return Status::Ok();
+                 });
+}
+
+}  // namespace
+
+Salvage::Salvage(std::vector<SalvageSource> views, SalvageSource backup,
+                 bool is_backup_of_this_store, std::vector<DamagedTable> damaged,
+                 std::map<RunId, std::string> name_hints, const Progress& progress,
+                 RepairReport* report)
+    : views_(std::move(views)),
+      backup_(std::move(backup)),
+      is_backup_of_this_store_(is_backup_of_this_store),
+      damaged_(std::move(damaged)),
+      name_hints_(std::move(name_hints)),
+      progress_(progress),
+      report_(report) {}
+
+bool Salvage::IsDamaged(Family family) const {
+  return std::ranges::any_of(damaged_, [&](const auto& table) { return IsOf(table, family); });
+}
+
+// Returns which damaged tables of a family may hold records of a step. Empty = none.
+std::string Salvage::LostIn(Family family, StepKey step) const {
+  for (const DamagedTable& table : damaged_) {
+    if (IsOf(table, family) && MayHoldKeysOf(table, step)) return table.what;
+  }
+  return "";
+}
+
+Status Salvage::Find() {
+  VARVE_RETURN_IF_ERROR(FindRuns());
+  // What one look finds helps the next around blocks that cannot be read.
+  const bool look_everywhere = IsDamaged(Family::kSteps);
+  for (size_t before = SIZE_MAX; before != steps_.size();) {
+    before = steps_.size();
+    for (const SalvageSource& view : views_) {
+      const Database& db = *view.store->database();
+      AddSteps(db, Family::kSteps, &steps_);
+      if (!look_everywhere) continue;
+      AddSteps(db, Family::kTensors, &steps_);
+      AddSteps(db, Family::kState, &steps_);
+    }
+    if (!look_everywhere) break;
+  }
+  VARVE_RETURN_IF_ERROR(FindBackupSteps());
+  NameRuns();
+  VARVE_RETURN_IF_ERROR(LoadTags());
+  for (const StepKey& step : steps_) {
+    for (SalvageSource& view : views_) {
+      const auto record = view.store->FindStep(step);
+      if (!record.ok() || !record->has_value()) continue;
+      total_bytes_ += (*record)->logical_bytes;
+      break;
+    }
+  }
+  return Status::Ok();
+}
+
+Status Salvage::FindRuns() {
+  const Database& db = *views_[0].store->database();
+  VARVE_RETURN_IF_ERROR(VisitRuns(db, [&](std::string name, const RunRecord& record) {
+    runs_.emplace(record.id, Run{std::move(name), record.forked_from});
+  }));
+  VARVE_ASSIGN_OR_RETURN(const auto next, db.Get(Family::kMeta, keys::kNextRun));
+  if (!next.has_value()) return Status::Ok();
+  next_run_ = static_cast<RunId>(std::min<uint64_t>(DecodeNumber(*next).value_or(1), UINT32_MAX));
+  return Status::Ok();
+}
+
+// Adds the steps of the backup of which the damaged store may have lost the record.
+Status Salvage::FindBackupSteps() {
+  if (backup_.store == nullptr || !is_backup_of_this_store_) return Status::Ok();
+  std::set<StepKey> there;
+  AddSteps(*backup_.store->database(), Family::kSteps, &there);
+  for (const StepKey& step : there) {
+    const bool may_have_run = runs_.contains(step.run) || IsDamaged(Family::kMeta);
+    if (may_have_run && !LostIn(Family::kSteps, step).empty()) steps_.insert(step);
+  }
+  if (!IsDamaged(Family::kMeta)) return Status::Ok();
+  return VisitRuns(*backup_.store->database(), [&](std::string name, const RunRecord& record) {
+    if (runs_.contains(record.id)) return;
+    const bool is_taken =
+        std::ranges::any_of(runs_, [&](const auto& run) { return run.second.name == name; });
+    const auto first = steps_.lower_bound({record.id, 0});
+    const bool has_steps = first != steps_.end() && first->run == record.id;
+    if (!is_taken && has_steps) runs_.emplace(record.id, Run{std::move(name), record.forked_from});
+  });
+}
+
+// Gives a name to every run that has steps but no record.
+void Salvage::NameRuns() {
+  std::set<std::string> names;
+  for (const auto& [id, run] : runs_) names.insert(run.name);
+  for (const StepKey& step : steps_) {
+    if (runs_.contains(step.run)) continue;
+    const auto hint = name_hints_.find(step.run);
+    std::string name = hint == name_hints_.end() ? "" : hint->second;
+    const bool is_known = !name.empty() && !names.contains(name);
+    for (int k = 0; !is_known && (k == 0 || names.contains(name)); ++k) {
+      name = "run-" + std::to_string(step.run) + (k > 0 ? "-" + std::to_string(k) : "");
+    }
+    if (!is_known) {
+      report_->warnings.push_back("the name of run number " + std::to_string(step.run) +
+                                  " is lost; it is called " + name + " now");
+    }
+    names.insert(name);
+    runs_.emplace(step.run, Run{name, {}});
+  }
+  for (const auto& [id, run] : runs_) next_run_ = std::max(next_run_, id + 1);
+}
+
+Status Salvage::LoadTags() {
+  for (const auto& [id, run] : runs_) {
+    std::map<std::string, uint64_t> tags;
+    VARVE_ASSIGN_OR_RETURN(const auto here, views_[0].store->ListTags(id));
+    tags.insert(here.begin(), here.end());
+    if (backup_.store != nullptr && is_backup_of_this_store_ && IsDamaged(Family::kMeta)) {
+      VARVE_ASSIGN_OR_RETURN(const auto there, backup_.store->ListTags(id));
+      tags.insert(there.begin(), there.end());  // those that are not here
+    }
+    for (const auto& [tag, step] : tags) tags_[{id, step}].insert(tag);
+  }
+  return Status::Ok();
+}
+
+Status Salvage::VerifyAll() {
+  return TakeAll([this](SalvageSource& source, StepKey step, StepFaults* faults) {
+    return source.verifier->Verify(
+        step, NameOf(step.run),
+        [this](uint64_t bytes) {
+          done_bytes_ += bytes;
+          if (progress_) progress_(std::min(done_bytes_, total_bytes_), total_bytes_);
+        },
+        faults);
+  });
+}
+
+Status Salvage::SaveAll(StoreImpl* to) {
+  to_ = to;
+  VARVE_RETURN_IF_ERROR(PutRuns());
+  VARVE_RETURN_IF_ERROR(TakeAll([this](SalvageSource& source, StepKey step, StepFaults* faults) {
+    return Save(source, step, faults);
+  }));
+  return PutRest();
+}
+
+Status Salvage::TakeAll(const Take& take) {
+  for (const StepKey& step : steps_) {
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
+    VARVE_RETURN_IF_ERROR(TakeStep(step, take));
+  }
+  AddWarnings();
+  return Status::Ok();
+}
+
+Status Salvage::TakeStep(StepKey step, const Take& take) {
+  const CheckpointId id{NameOf(step.run), step.step};
+  StepFaults first;
+  bool has_record = false;
+  const auto try_source = [&](SalvageSource& source) -> Result<bool> {
+    StepFaults faults;
+    VARVE_RETURN_IF_ERROR(take(source, step, &faults));
+    if (!faults.empty()) {
+      if (first.empty()) first = std::move(faults);
+      return false;
+    }
+    taken_[step] = &source;
+    report_->kept.push_back({id, &source == &backup_, DoubtsOf(source, step)});
+    return true;
+  };
+  for (SalvageSource& view : views_) {
+    const auto record = view.store->FindStep(step);
+    if (record.ok() && !record->has_value()) continue;
+    has_record = true;
+    VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(view));
+    if (is_taken) return Status::Ok();
+  }
+  VARVE_ASSIGN_OR_RETURN(const bool may_take, MayTakeFromBackup(step));
+  if (may_take) {
+    VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(backup_));
+    if (is_taken) return Status::Ok();
+  }
+  if (!has_record) {
+    first.reason = "its record is lost, or it was dropped: " + LostIn(Family::kSteps, step);
+  }
+  report_->lost.push_back({id, std::move(first.reason), std::move(first.tensors)});
+  return Status::Ok();
+}
+
+// A step of the backup is the step that was here if it has the same root digest. If the record of
+// the step that was here is lost, nobody knows.
+Result<bool> Salvage::MayTakeFromBackup(StepKey step) {
+  if (backup_.store == nullptr) return false;
+  const auto there = backup_.store->FindStep(step);
+  if (!there.ok() || !there->has_value()) return false;
+  for (const SalvageSource& view : views_) {
+    const auto here = view.store->FindStep(step);
+    if (here.ok() && here->has_value() && (*here)->root == (*there)->root) return true;
+  }
+  return is_backup_of_this_store_ && !LostIn(Family::kSteps, step).empty();
+}
+
+Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
+  const std::string& run = NameOf(step.run);
+  const CheckpointId id{run, step.step};
+  Status status = source.verifier->CheckRecords(step, run);
+  if (status.ok()) {
+    CopyOptions options;
+    options.progress = [this](uint64_t done, uint64_t) {
+      if (progress_) progress_(std::min(done_bytes_ + done, total_bytes_), total_bytes_);
+    };
+    const auto copied =
+        CopyCheckpoints({&id, 1}, source.store->digest_seed(), to_, options,
+                        [&](const CheckpointId&) { return source.store->OpenShardsOf(step, run); });
+    status = copied.status();
+    if (copied.ok()) done_bytes_ += copied->front().logical_bytes;
+  }
+  if (status.ok()) {
+    VARVE_ASSIGN_OR_RETURN(const auto there, to_->FindStep(step));
+    VARVE_ASSIGN_OR_RETURN(const auto here, source.store->FindStep(step));
+    if (there.has_value() && here.has_value() && there->root == here->root) return Status::Ok();
+    faults->Add("", "its chunks do not have the digests of its tensors");
+    VARVE_RETURN_IF_ERROR(to_->Drop({&id, 1}, {}).status());
+  }
+  if (status.code() == StatusCode::kAborted || IsNoSpace(status)) return status;
+  VARVE_RETURN_IF_ERROR(source.verifier->Verify(
+      step, run, [](uint64_t) {}, faults));
+  return faults->empty() ? status : Status::Ok();  // then it is the new store that failed
+}
+
+Status Salvage::PutRuns() {
+  const auto lock = to_->LockCommits();
+  CommitBatch batch;
+  for (const auto& [id, run] : runs_) {
+    const RunRecord record{.id = id, .forked_from = run.forked_from};
+    batch.Put(Family::kMeta, keys::Run(run.name), EncodeRunRecord(record));
+  }
+  batch.Put(Family::kMeta, std::string(keys::kNextRun), EncodeNumber(next_run_));
+  return to_->Commit(batch);
+}
+
+// The record of the damaged store where it is known, or else that of the source.
+Result<StepRecord> Salvage::OwnRecord(SalvageSource& source, StepKey step) const {
+  VARVE_ASSIGN_OR_RETURN(const auto taken, source.store->FindStep(step));
+  if (!taken.has_value()) return Status::Corruption("the step has no record");
+  for (const SalvageSource& view : views_) {
+    const auto here = view.store->FindStep(step);
+    if (here.ok() && here->has_value() && (*here)->root == taken->root) return **here;
+  }
+  return *taken;
+}
+
+// What a copy does not take over: parents, tags, and metrics that are newer than the backup.
+Status Salvage::PutRest() {
+  const auto lock = to_->LockCommits();
+  CommitBatch batch;
+  std::set<RunId> used;
+  for (const auto& [step, source] : taken_) {
+    used.insert(step.run);
+    VARVE_ASSIGN_OR_RETURN(auto record, to_->FindStep(step));
+    VARVE_ASSIGN_OR_RETURN(const StepRecord own, OwnRecord(*source, step));
+    if (!record.has_value()) return Status::Corruption("a step that was saved is gone");
+    record->parent = own.parent;
+    record->metrics = own.metrics;
+    batch.Put(Family::kSteps, keys::Step(step), EncodeStepRecord(*record));
+    const auto tags = tags_.find(step);
+    if (tags == tags_.end()) continue;
+    for (const std::string& tag : tags->second) {
+      batch.Put(Family::kMeta, keys::Tag(step.run, tag), EncodeNumber(step.step));
+    }
+  }
+  for (const auto& [id, run] : runs_) {
+    const bool goes = run.forked_from.has_value() && !used.contains(id);  // as when it is dropped
+    if (goes) batch.Delete(Family::kMeta, keys::Run(run.name));
+  }
+  return to_->Commit(batch);
+}
+
+std::vector<std::string> Salvage::DoubtsOf(const SalvageSource& source, StepKey step) const {
+  std::vector<std::string> doubts;
+  if (&source == &backup_) {
+    const auto there = backup_.store->FindStep(step);
+    for (const SalvageSource& view : views_) {
+      const auto here = view.store->FindStep(step);
+      if (here.ok() && here->has_value() && there.ok() && there->has_value() &&
+          (*here)->save_id == (*there)->save_id) {
+        return doubts;
+      }
+    }
+    doubts.emplace_back("it may have been replaced, changed or dropped since the backup");
+    return doubts;
+  }
+  for (const DamagedTable& table : source.left_out) {
+    if (!MayHoldKeysOf(table, step)) continue;
+    if (IsOf(table, Family::kSteps)) {
+      doubts.push_back("its metrics, or all of it, may be of an earlier time: " + table.what);
+    } else if (IsOf(table, Family::kState)) {
+      doubts.push_back(
+          "its trainer progress and topology may be missing, or those and its items of an earlier "
+          "save: " +
+          table.what);
+    }
+  }
+  return doubts;
+}
+
+void Salvage::AddWarnings() {
+  for (const DamagedTable& table : views_.back().left_out) {
+    if (IsOf(table, Family::kSteps)) {
+      report_->warnings.push_back("steps that were dropped may be back: " + table.what);
+    } else if (IsOf(table, Family::kMeta)) {
+      report_->warnings.push_back(
+          "names of runs, origins of forks and tags may be lost or of an earlier time: " +
+          table.what);
+    }
+  }
+  std::set<RunId> with_steps, used;
+  for (const StepKey& step : steps_) with_steps.insert(step.run);
+  for (const auto& [step, source] : taken_) used.insert(step.run);
+  for (const RunId run : with_steps) {
+    if (!used.contains(run)) {
+      report_->warnings.push_back("run " + NameOf(run) + " has no step left");
+    }
+  }
+  for (const auto& [step, tags] : tags_) {
+    if (taken_.contains(step) || !steps_.contains(step)) continue;
+    for (const std::string& tag : tags) {
+      report_->warnings.push_back("tag " + tag + " is lost with " +
+                                  StepName(NameOf(step.run), step.step));
+    }
+  }
+}
+
+}  // namespace varve::internal

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The steps of a damaged store, and which of them can be read whole from where. A step is tried in
+// each view of the damaged store (store/db/salvage_view.h), then in a backup. Thread rule: one
+// thread at a time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/db/salvage_view.h"
+#include "store/db/store_impl.h"
+#include "store/ops/step_verifier.h"
+#include "varve/repair.h"
+
+namespace varve::internal {
+
+struct SalvageSource {
+  std::unique_ptr<StoreImpl> store;
+  std::vector<DamagedTable> left_out;  // tables that the store lacks
+  std::unique_ptr<StepVerifier> verifier;
+};
+
+class Salvage {
+ public:
+  // `views` are of one damaged store. The first one has most tables. `damaged` are all its damaged
+  // tables. `backup.store` may be null. `name_hints` name runs whose names are lost, if they are
+  // right.
+  Salvage(std::vector<SalvageSource> views, SalvageSource backup, bool is_backup_of_this_store,
+          std::vector<DamagedTable> damaged, std::map<RunId, std::string> name_hints,
+          const Progress& progress, RepairReport* report);
+
+  // Finds runs and steps.
+  Status Find();
+  // Reads every step, and fills the report.
+  Status VerifyAll();
+  // Saves every step that can be read in `to`, a store without steps, and fills the report.
+  Status SaveAll(StoreImpl* to);
+
+ private:
+  struct Run {
+    std::string name;
+    std::optional<StepKey> forked_from;
+  };
+  // Takes a step from a source. `faults` says why it could not, unless there is an error.
+  using Take = std::function<Status(SalvageSource& source, StepKey step, StepFaults* faults)>;
+
+  Status FindRuns();
+  Status FindBackupSteps();
+  void NameRuns();
+  Status TakeAll(const Take& take);
+  Status TakeStep(StepKey step, const Take& take);
+  Result<bool> MayTakeFromBackup(StepKey step);
+  Status Save(SalvageSource& source, StepKey step, StepFaults* faults);
+  Status PutRuns();
+  Status PutRest();
+  Status PutTags(StepKey step, CommitBatch* batch);
+  Status LoadTags();
+  std::vector<std::string> DoubtsOf(const SalvageSource& source, StepKey step) const;
+  bool IsDamaged(Family family) const;
+  std::string LostIn(Family family, StepKey step) const;
+  void AddWarnings();
+  const std::string& NameOf(RunId run) const { return runs_.at(run).name; }
+  Result<StepRecord> OwnRecord(SalvageSource& source, StepKey step) const;
+
+  std::vector<SalvageSource> views_;
+  SalvageSource backup_;
+  const bool is_backup_of_this_store_;
+  const std::vector<DamagedTable> damaged_;
+  const std::map<RunId, std::string> name_hints_;
+  const Progress& progress_;
+  RepairReport* const report_;
+  StoreImpl* to_ = nullptr;
+
+  std::map<RunId, Run> runs_;
+  RunId next_run_ = 1;
+  std::set<StepKey> steps_;
+  std::map<StepKey, SalvageSource*> taken_;  // where each kept step was read
+  std::map<StepKey, std::set<std::string>> tags_;
+  uint64_t total_bytes_ = 0, done_bytes_ = 0;
+};
+
+}  // namespace varve::internal

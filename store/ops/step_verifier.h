@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads whole steps of a store and says what of them cannot be read. What it has read of one step
+// it does not read again for the next. Thread rule: one thread at a time. It reads on several.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "store/db/store_impl.h"
+#include "store/read/sharded_reader.h"
+
+namespace varve::internal {
+
+// What of a step cannot be read.
+struct StepFaults {
+  bool empty() const { return reason.empty(); }
+  void Add(std::string_view tensor, const std::string& why);
+
+  std::string reason;                // the first that was found
+  std::vector<std::string> tensors;  // that cannot be read
+};
+
+class StepVerifier {
+ public:
+  explicit StepVerifier(const StoreImpl* store) : store_(store) {}
+
+  // Finds out whether the records of a step are complete: its tensors have the root digest of its
+  // record, and it has all items. Chunks are not read.
+  Status CheckRecords(StepKey step, std::string_view run) const;
+  // Reads all of a step. Only kAborted is an error. `add` is told how many raw bytes were looked
+  // at.
+  Status Verify(StepKey step, std::string_view run, const std::function<void(uint64_t)>& add,
+                StepFaults* faults);
+
+ private:
+  struct ListVerdict {
+    std::string digests;  // of its chunks, as the content digest hashes them
+    std::string fault;    // empty: all its chunks have been read
+  };
+  using ListKey = std::pair<ListAddress, DType>;
+
+  Result<std::vector<StoredShard>> FindShards(const ShardedReader& reader, StepKey step) const;
+  Status VerifyTensor(const StoredShard& shard);
+  Result<const ListVerdict*> VerifyList(const TensorRecord& record, size_t index);
+  Status VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype, uint64_t first);
+
+  const StoreImpl* const store_;
+  std::map<ListKey, ListVerdict> lists_;
+  std::map<std::pair<ChunkAddress, DType>, Digest> sound_;  // chunks in frames
+};
+
+}  // namespace varve::internal
