@@ -105,7 +105,7 @@ class VarveCheckpointIO(CheckpointIO):
         """The first run in which the step can be the next one."""
         runs = {run.name: run.num_steps for run in store.runs()}
         name, number = self._run, 1
-        while runs.get(name, 0) and store.steps(name)[-1].step >= step:
+        while runs.get(name, 0) and store[f"{name}@latest"].step >= step:
             number += 1
             name = f"{self._run}.{number}"
         return name

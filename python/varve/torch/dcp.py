@@ -177,8 +177,7 @@ class VarveStorageWriter(StorageWriter):
             )
         if self._on_existing == "error" and _core.is_group(path):
             with _store.open(path) as store:
-                runs = [run.name for run in store.runs()]
-                if self._run in runs and step in [info.step for info in store.steps(self._run)]:
+                if f"{self._run}@{step}" in store:
                     raise AlreadyExistsError(
                         f"step {step} of run {self._run} exists already in {path}"
                     )
