@@ -96,6 +96,13 @@ std::string ToText(const std::string& path, const RepairReport& report) {
          Printable(report.damaged_store.string()) + "; remove it when you need it no more\n";
 }
 
+// True when something is lost, or may be. Then also --quiet prints the report.
+bool HasLoss(const RepairReport& report) {
+  const auto is_doubtful = [](const RepairReport::KeptStep& step) { return !step.doubts.empty(); };
+  return !report.lost.empty() || !report.warnings.empty() ||
+         std::ranges::any_of(report.kept, is_doubtful);
+}
+
 // The bar is gone when this returns, so that the report starts on a clean line.
 Result<RepairReport> RepairWithProgress(const Context& context, const std::string& path,
                                         const RepairVerbOptions& options) {
@@ -115,7 +122,7 @@ Outcome RunRepair(const Context& context, const RepairVerbOptions& options) {
   const bool is_damaged = !report->damage.empty() && report->damaged_store.empty();
   if (context.json()) {
     context.PrintJson(ToObject(*report));
-  } else if (!context.quiet() || !report->lost.empty()) {
+  } else if (!context.quiet() || HasLoss(*report)) {
     context.PrintText(ToText(path, *report));
   }
   if (!is_damaged) return {};
