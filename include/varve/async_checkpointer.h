@@ -184,9 +184,10 @@ class AsyncCheckpointer {
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
   // the checkpointer is closed. No save is started then.
   //
-  // Two errors of this save come from AwaitStaged, not from BeginSave. AwaitStaged returns them
-  // once, and nothing is saved. kFailedPrecondition: the run has a later step. kAlreadyExists: the
-  // run has this step, and on_existing is kError.
+  // AwaitStaged refuses this save in two cases. kFailedPrecondition: the run has a later step.
+  // kAlreadyExists: the run has this step, and on_existing is kError. AwaitStaged then returns that
+  // error once, and nothing is saved. A refused save is not a failed one (failure_is_fatal), so
+  // later calls go on.
   //
   // The first save after a Restore of an earlier step moves the steps after the restored one to a
   // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.

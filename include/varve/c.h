@@ -478,8 +478,8 @@ VARVE_CHECKED varve_status varve_hooks_start(const varve_flags* flags, varve_sta
 VARVE_CHECKED varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_report* report);
 // Returns when the tensors may change. Call it before each optimizer step.
 VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks);
-// Says whether after_step of this step will save. The answer binds after_step. There are two
-// exceptions. after_step with `is_last` always saves. With skips_when_busy a save may be skipped.
+// Says whether after_step of this step will save. Call it with the `is_last` that after_step will
+// get. The answer binds after_step, but with skips_when_busy the save may still be skipped.
 VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
                                                  int* will_save);
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves

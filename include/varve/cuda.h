@@ -56,12 +56,13 @@ struct CudaOptions {
   // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
   // While the trainer computes (BeginSave), a digest kernel runs so many blocks of 256 threads on
-  // each processor of the device. One block has 128 registers a thread, so it leaves half of a
-  // processor's registers to the trainer's kernels. 0 = as many as there is room for, as while the
-  // trainer waits (AsyncCheckpointer::Save): the digests are done soonest, and hold up its kernels.
+  // each SM of the device. One block has 128 registers a thread, so it leaves half of the SM's
+  // registers to the trainer's kernels. 0 = as many blocks as there is room for. The digests are
+  // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
+  // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
-  // While the trainer computes, digests arrive in up to eight parts of at least so many bytes each.
-  // Copies of chunks of a part start when it has arrived.
+  // While the trainer computes, the tensors are digested in up to eight parts, each of at least so
+  // many bytes of tensors. When a part is digested, its changed chunks start to be copied.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;

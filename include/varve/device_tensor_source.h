@@ -9,8 +9,9 @@
 //
 // A span of device memory holds addresses of the device. The host must not access its bytes.
 //
-// A save calls MarkBegin, BeginDigests, TakeDigests and CopyToHost until all digests are taken,
-// MarkRelease and AwaitCopies, in this order. An error of any of them fails the save. Chunks whose
+// A save calls MarkBegin and BeginDigests. Then it calls TakeDigests and CopyToHost, in turn, until
+// it has all digests. At the end it calls MarkRelease and AwaitCopies. An error of any of them
+// fails the save. Chunks whose
 // digest is that of the step before are not copied. The checkpointer digests each copy again on the
 // host. A copy whose digest differs from that of TakeDigests fails the save.
 //
@@ -56,10 +57,11 @@ class DeviceTensorSource {
   // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Says which chunks the next saves digest: many saves, as long as the tensors stay where they
-  // are. Allocates the memory that this needs. Pins `host`, to which CopyToHost will copy, and
-  // unpins the range that was pinned before. The caller frees that range only after this call.
-  // `host` may be empty. kUnavailable: not enough memory.
+  // Says which chunks the next saves digest. These can be many saves, because it is called again
+  // only when the tensors, or their places, have changed. Allocates the memory that this needs.
+  // Pins `host`, to which CopyToHost will copy, and unpins the range that was pinned before. The
+  // caller frees that range only after this call. `host` may be empty. kUnavailable: not enough
+  // memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.
@@ -80,10 +82,11 @@ class DeviceTensorSource {
   // Starts to digest the chunks of the last Prepare. `seed` is that of the store. The digest of a
   // chunk is ComputeDigest(seed, its bytes) of varve/digest.h.
   virtual Status BeginDigests(uint64_t seed, Trainer trainer) = 0;
-  // Waits for digests, and returns those of the first chunks in their order: more than `have`,
-  // which is the number that the call before returned. A source may wait for all of them, or return
-  // those that have arrived, so that copies can start. The source owns them, until the next
-  // BeginDigests. Precondition: there are more than `have` chunks.
+  // Waits until there are more than `have` digests, and returns all that there are, from chunk 0
+  // on, in the order of the chunks. `have` is how many the call before returned. A source may wait
+  // for the digests of all chunks, or return those that have arrived, so that copies can start. The
+  // source owns the digests, until the next BeginDigests. Precondition: there are more than `have`
+  // chunks.
   virtual Result<std::span<const Digest>> TakeDigests(size_t have) = 0;
   // Starts to copy chunks whose digests have been taken to memory of the host. A save may call it
   // several times, with each chunk at most once. It returns when all work that reads these chunks
@@ -101,7 +104,7 @@ class DeviceTensorSource {
   // Digests chunks as they were at the last MarkBegin, waits, and returns the digests in the order
   // of the chunks. `seed` is any number. The checkpointer has called PrepareDigestNow
   // before, for chunks that need at least as much memory as these. The source owns the digests,
-  // until the next call.
+  // until the next call of DigestNow.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // Copies a chunk to the host, and waits for it. The trainer does not change the tensor before
   // this has returned.

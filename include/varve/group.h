@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group is many ranks, each in a process of its own, that save one checkpoint together. Each rank
+// A group is many ranks that save one checkpoint together. A rank is usually a process. Each rank
 // has a store of its own, called a member. The root of the group is the folder with all members. It
 // lies on a file system that all ranks share.
 //

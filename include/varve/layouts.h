@@ -64,7 +64,7 @@ struct Placement {
 // (compute_local_shape_and_global_offset in torch/distributed/tensor/_utils.py). A tensor with a
 // Partial() placement must be reduced first.
 Result<ShardLayout> PlaceOnMesh(ShardLayout layout, std::span<const Placement> placements);
-// Takes any range of an axis.
+// Takes any range of an axis. `indices` count along the part that `layout` holds, from 0.
 Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices);
 // Cuts an axis on which several weights lie one after the other, each part_sizes[i] indices long. A
 // rank holds an equal part of each weight. For fused gate and up weights, `part_sizes` is
@@ -171,8 +171,8 @@ Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
 // modules, and padding at the end to a multiple of the number of ranks. A shared parameter occurs
 // once. With use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is
-// then that of the type that forward uses (FlatParamHandle in
-// torch/distributed/fsdp/_flat_param.py).
+// the size of an element of the type that forward uses. It has a meaning only with use_orig_params
+// (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);
 // Returns the part of tensor `index` of a buffer that a rank holds. It is often empty. `layout` is

@@ -35,11 +35,11 @@ struct NcclOptions {
 
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
 // returns. The caller may then go on using `host`. Each rank has the same number
-// in the group as in `host`. Errors about NCCL give this number. Errors of the second RankGroup
-// give the number that errors of `host` give. If `host` was made by Split, that is the rank's
-// number in the original group. If a rank fails inside a call, for example because of its device,
-// it leaves the group. Other ranks in the same call fail by the timeout, and their next call fails,
-// too.
+// in the new group as in `host`. Errors about NCCL give this number. Before each call of NCCL the
+// ranks agree on it without NCCL. An error of that names a rank as errors of `host` do: by its
+// number in the group that was there before any Split. If a rank fails inside a call, for example
+// because of its device, it leaves the group. Other ranks in the same call fail by the timeout, and
+// their next call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

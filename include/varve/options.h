@@ -31,8 +31,8 @@ struct StoreOptions {
   int num_threads = 0;
   // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. A
   // chain has at most this many chunks (1 to 63), the keyframe included. When a chain has that
-  // many, the next delta is made against the keyframe, and the two start a new chain. 1 = no
-  // deltas.
+  // many, the next delta is made against the chain's keyframe again. So one keyframe may begin
+  // several chains. 1 = no deltas.
   int max_delta_depth = 8;
   // The next delta is also made against the keyframe when the chain would otherwise have more
   // encoded bytes than this number times the encoded bytes of its keyframe.

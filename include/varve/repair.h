@@ -60,7 +60,8 @@ struct RepairReport {
 // it was, or the repaired one. The next call removes what an interrupted one has left.
 //
 // A step is kept only if all its tensors and items can be read and have the digests of its record.
-// Kept steps have their digests, metrics, tags and origins as before. The store gets a new id, so
+// Kept steps have their digests, metrics and tags as before, and runs still say which step they
+// were forked from. The store gets a new id, so
 // the next backup needs a new folder. A store without damage stays as it is. To find that out, all
 // of it is read.
 //

@@ -18,7 +18,7 @@ namespace varve {
 enum class StatusCode {
   kOk = 0,
   kNotFound,         // no such store, run, step, tensor, item, metric or tag
-  kAlreadyExists,    // the step, run, tag or store is there already
+  kAlreadyExists,    // the step, run or store is there already
   kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
   // Stored bytes are not what was written. The message names what is damaged, such as a file, or
   // run, step, tensor and chunk.

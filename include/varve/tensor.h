@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Describes a tensor: a name, an element type, a shape and bytes in row-major order.
-// All types here are plain values that share nothing.
+// All types here are plain values. Only TensorView points to memory of others.
 //
 // Thread rule: one thread at a time for each object. The functions are stateless, and any thread
 // may call them.
@@ -147,7 +147,7 @@ struct TensorInfo : TensorSpec {
   uint32_t shard = 0;          // kAllShards: this describes the global tensor
   uint64_t logical_bytes = 0;  // raw bytes of a dense tensor of this shape
   uint64_t num_chunks = 0;     // of this shard. For the global tensor, of all its shards
-  uint32_t num_shards = 1;     // of the global tensor. Each replica counts. 1 for a single shard
+  uint32_t num_shards = 1;     // 1 if this describes a shard. Else how many shards were saved
   // The digest, low half first, of the digests of all chunks (docs/format.md). Two tensors of one
   // store with the same dtype and content digest have equal bytes. Zero = not known, as for a
   // tensor of several shards.

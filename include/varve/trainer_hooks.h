@@ -88,8 +88,7 @@ class TrainerHooks {
   // Says whether AfterStep of this step will save, so that a trainer gathers what only a save
   // needs. Call it between AfterStep of the step before and AfterStep of this step, with the same
   // `is_last`. The answer binds AfterStep: a signal that comes in between takes effect one step
-  // later. There are two exceptions. AfterStep with `is_last` always saves. With WhenBusy::kSkip a
-  // save may be skipped. Errors as AfterStep.
+  // later. But with WhenBusy::kSkip the save may still be skipped. Errors as AfterStep.
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
