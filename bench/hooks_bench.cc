@@ -22,6 +22,8 @@
 namespace varve::internal::bench {
 namespace {
 
+constexpr int kOverlaps = 5;  // saves of each share around a step
+
 struct Flags {
   std::string folder = "bench-stores";
   uint64_t mib = 1024;
@@ -162,12 +164,12 @@ void MeasureStall(const Flags& flags, Workplace* place, Trainer* trainer, double
 
 // Runs BeginSave, a step of a second on all cores, and AwaitStaged. Compares the stall with what
 // Save may take.
-void MeasureOverlap(const Flags& flags, Workplace* place, Trainer* trainer, double share) {
+void MeasureOverlap(Workplace* place, Trainer* trainer, double share) {
   auto checkpointer = Open(place->NewPath("overlap"), *trainer);
   Require(checkpointer->Save(1, trainer->view()).status());
   Require(checkpointer->Wait());
   std::vector<double> ratios, stalls;
-  for (int i = 0; i < std::max(3, flags.rounds / 3); ++i) {
+  for (int i = 0; i < kOverlaps; ++i) {
     const auto step = static_cast<uint64_t>(2 + i);
     trainer->Change(share, step);
     const double floor = trainer->Floor(StagingThreads());
@@ -222,7 +224,8 @@ int Main(int argc, char** argv) {
   Flags flags;
   app.add_option("--folder", flags.folder, "Where stores are made; removed at the end");
   app.add_option("--mib", flags.mib, "Size of the state")->check(CLI::PositiveNumber);
-  app.add_option("--rounds", flags.rounds, "Saves of each share")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", flags.rounds, "Saves of each share without a step")
+      ->check(CLI::PositiveNumber);
   app.add_option("--cycles", flags.cycles, "Intervals of ten steps")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
 
@@ -233,7 +236,7 @@ int Main(int argc, char** argv) {
       "of what changed\n",
       flags.mib, std::thread::hardware_concurrency(), StagingThreads());
   for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureStall(flags, &place, &trainer, share);
-  for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureOverlap(flags, &place, &trainer, share);
+  for (const double share : {0.0, 0.01, 0.1, 1.0}) MeasureOverlap(&place, &trainer, share);
   MeasureLoop(flags, &place, &trainer);
   return rows.Finish();
 }

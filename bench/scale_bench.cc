@@ -51,8 +51,8 @@ std::vector<Axis> AllAxes() {
   return {
       {"tensors", "tensors", {20'000, 60'000, 180'000}, {100, 200}, MeasureTensors},
       {"import", "tensors", {10'000, 20'000, 40'000}, {50, 100}, MeasureImports},
-      {"steps", "steps", {1'000, 2'000, 4'000}, {20, 40}, steps(20)},
-      {"steps-tensors", "both", {150, 300, 600}, {8, 16}, MeasureStepsAndTensors},
+      {"steps", "steps", {4'000, 16'000, 64'000}, {20, 40}, steps(20)},
+      {"steps-tensors", "both", {300, 600, 1'200}, {8, 16}, MeasureStepsAndTensors},
       {"log", "ranks", {32, 64, 128}, {2, 4}, log},
       {"group-steps", "steps", {1'000, 2'000, 4'000}, {8, 16}, MeasureGroupSteps},
       {"ranks", "ranks", {8, 16, 32}, {2, 4}, MeasureRanks},

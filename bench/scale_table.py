@@ -65,24 +65,38 @@ def row_of(operation, when, field, unit, show):
     return row + ([shown(factor * MANY_RANKS**exponent)] if unit == "ranks" else [])
 
 
+def sizes_of(operation):
+    return [f"{int(point['size']):,}" for point in operation["points"]]
+
+
+def table(name, documents):
+    """One axis of documents that measured the same sizes."""
+    first = documents[0][1][name]
+    unit, sizes = first[0]["axis"], sizes_of(first[0])
+    header = [unit, "when", "number", *sizes, "fitted", "expected"]
+    header += ["at 10,000"] if unit == "ranks" else []
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for operation in first:
+        for field in NUMBERS:
+            for when, document in documents:
+                same = [o for o in document[name] if o["what"] == operation["what"]]
+                row = row_of(same[0], when, field, unit, shown) if same else None
+                if row and len(row) == len(header):
+                    yield "| " + " | ".join(row) + " |"
+
+
 def tables(documents):
-    names = [name for name in documents[0][1] if documents[0][1][name]]
-    for name in names:
-        first = documents[0][1][name][0]
-        unit = first["axis"]
-        sizes = [f"{int(point['size']):,}" for point in first["points"]]
-        header = [unit, "when", "number", *sizes, "fitted", "expected"]
-        header += ["at 10,000"] if unit == "ranks" else []
-        yield f"\n### {name}\n"
-        yield "| " + " | ".join(header) + " |"
-        yield "|" + "---|" * len(header)
-        for operation in documents[0][1][name]:
-            for field in NUMBERS:
-                for when, document in documents:
-                    same = [o for o in document.get(name, []) if o["what"] == operation["what"]]
-                    row = row_of(same[0], when, field, unit, shown) if same else None
-                    if row and len(row) == len(header):
-                        yield "| " + " | ".join(row) + " |"
+    for name in documents[0][1]:
+        yield f"\n### {name}"
+        by_sizes = {}
+        for when, document in documents:
+            if document.get(name):
+                sizes = tuple(sizes_of(document[name][0]))
+                by_sizes.setdefault(sizes, []).append((when, document))
+        for same in by_sizes.values():
+            yield ""
+            yield from table(name, same)
 
 
 def faults_of_row(header, cells):
