@@ -87,7 +87,7 @@ class Database {
   // Returns nullopt when there is no such key.
   Result<std::optional<std::string>> Get(Family family, std::string_view key) const;
   // Reads the frame at an address, without a copy where RocksDB allows it. kNotFound: there is
-  // none. It does not verify the checksums of tables, because the digest of the chunk is verified.
+  // none. It leaves the bytes of the frame to the digest of the chunk (frame_file_system.h).
   Status GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const;
 
   // Calls `visit(key, value)` for every key with the prefix, in order, until it fails.
@@ -150,7 +150,7 @@ class Database {
   std::filesystem::path path_;  // path of the store
   Families families_;
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
-  std::unique_ptr<rocksdb::Env> env_;              // over file_system_, for writers only
+  std::unique_ptr<rocksdb::Env> env_;              // over file_system_, or a FrameFileSystem
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;

@@ -32,7 +32,6 @@
 #include "store/db/manifest_note.h"
 #include "store/db/salvage_view.h"
 #include "store/db/store_impl.h"
-#include "store/db/verify_frames.h"
 #include "store/format/group_file.h"
 #include "store/ops/salvage.h"
 
@@ -121,7 +120,6 @@ Result<RepairReport> Repair::Run() {
 }
 
 Status Repair::Work() {
-  const VerifyFrames verify;
   VARVE_RETURN_IF_ERROR(FindDamage());
   if (report_.damage.empty()) return Status::Ok();
   VARVE_RETURN_IF_ERROR(RemoveWork());
