@@ -50,6 +50,9 @@ struct Pipe {
   Stream stream;
   std::array<Slot, 2> slots;
   size_t next = 0;
+  // What went to the device last in this call, and where it still is.
+  ByteView uploaded;
+  const std::byte* uploaded_to = nullptr;
 };
 
 // On the current device.
@@ -188,11 +191,13 @@ class NcclGroup : public RankGroup {
   Status BroadcastPieces(ByteView bytes, int root, Bytes* received);
   Result<std::vector<Target>> PlaceArrivals(std::span<const uint64_t> lengths);
   Status ExchangeAll(std::span<const ByteView> to_each, std::span<const Target> from_each);
-  Status ExchangePieces(ByteView out, int to, const Target& in, int from);
+  Status ExchangePiece(size_t at, ByteView out, int to, const Target& in, int from);
 
-  // Passes one piece through the next slot. `launch` gives it to NCCL.
+  // Passes one piece through the next slot. `launch(out, in)` gives it to NCCL, with the places of
+  // both on the device.
   template <typename Launch>
   Status Move(std::string what, ByteView out, std::span<std::byte> in, const Launch& launch);
+  Status Upload(const Slot& slot, ByteView out);
   Status Finish(Slot* slot);
   Status FinishAll();
   std::string NameOf(int rank) const { return "rank " + std::to_string(names_[rank]); }
@@ -223,16 +228,17 @@ Result<Bytes> NcclGroup::Broadcast(ByteView bytes, int root) {
 Status NcclGroup::BroadcastPieces(ByteView bytes, int root, Bytes* received) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
+  pipe_.uploaded = {};
   for (size_t at = 0; at < received->size(); at += options_.piece_bytes) {
     const auto in = PieceAt(std::span(*received), at, options_.piece_bytes);
     const bool is_root = rank_ == root;
-    VARVE_RETURN_IF_ERROR(Move("broadcast from " + NameOf(root) + " at byte " + std::to_string(at) +
-                                   " of " + std::to_string(received->size()),
-                               is_root ? PieceAt(bytes, at, in.size()) : ByteView(),
-                               is_root ? std::span<std::byte>() : in, [&](const Slot& slot) {
-                                 return comm_->Broadcast(slot.out.data(), slot.in.data(), in.size(),
-                                                         root, pipe_.stream.get());
-                               }));
+    VARVE_RETURN_IF_ERROR(
+        Move("broadcast from " + NameOf(root) + " at byte " + std::to_string(at) + " of " +
+                 std::to_string(received->size()),
+             is_root ? PieceAt(bytes, at, in.size()) : ByteView(),
+             is_root ? std::span<std::byte>() : in, [&](const std::byte* from, std::byte* to) {
+               return comm_->Broadcast(from, to, in.size(), root, pipe_.stream.get());
+             }));
   }
   return FinishAll();
 }
@@ -296,34 +302,39 @@ Result<std::vector<Target>> NcclGroup::PlaceArrivals(std::span<const uint64_t> l
   return targets;
 }
 
-// All ranks go the same round: in each step every rank sends to one rank and receives from one. A
-// rank sends to itself the same way, so a group of one is no special case.
+// All ranks go the same round for each piece: in each step every rank sends to one rank and
+// receives from one. A rank sends to itself the same way, so a group of one is no special case. A
+// piece that goes to several ranks in turn goes to the device once.
 Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each,
                               std::span<const Target> from_each) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
-  for (int step = 0; step < size(); ++step) {
-    const int to = (rank_ + step) % size();
-    const int from = (rank_ + size() - step) % size();
-    VARVE_RETURN_IF_ERROR(ExchangePieces(to_each[to], to, from_each[from], from));
+  pipe_.uploaded = {};
+  size_t longest = 0;
+  for (const ByteView message : to_each) longest = std::max(longest, message.size());
+  for (const Target& target : from_each) longest = std::max(longest, target.bytes.size());
+  for (size_t at = 0; at < longest; at += options_.piece_bytes) {
+    for (int step = 0; step < size(); ++step) {
+      const int to = (rank_ + step) % size();
+      const int from = (rank_ + size() - step) % size();
+      VARVE_RETURN_IF_ERROR(ExchangePiece(at, to_each[to], to, from_each[from], from));
+    }
   }
   return FinishAll();
 }
 
-Status NcclGroup::ExchangePieces(ByteView out, int to, const Target& in, int from) {
-  for (size_t at = 0; at < std::max(out.size(), in.bytes.size()); at += options_.piece_bytes) {
-    const ByteView next_out = PieceAt(out, at, options_.piece_bytes);
-    const std::span<std::byte> next_in = PieceAt(in.bytes, at, options_.piece_bytes);
-    VARVE_RETURN_IF_ERROR(
-        Move("all-to-all: to " + NameOf(to) + " and from " + NameOf(from) + " at byte " +
-                 std::to_string(at),
-             next_out, in.is_on_device ? std::span<std::byte>() : next_in, [&](const Slot& slot) {
-               std::byte* const into = in.is_on_device ? next_in.data() : slot.in.data();
-               return comm_->Exchange({slot.out.data(), next_out.size(), to},
-                                      {into, next_in.size(), from}, pipe_.stream.get());
-             }));
-  }
-  return Status::Ok();
+Status NcclGroup::ExchangePiece(size_t at, ByteView out, int to, const Target& in, int from) {
+  const ByteView next_out = PieceAt(out, at, options_.piece_bytes);
+  const std::span<std::byte> next_in = PieceAt(in.bytes, at, options_.piece_bytes);
+  if (next_out.empty() && next_in.empty()) return Status::Ok();
+  return Move("all-to-all: to " + NameOf(to) + " and from " + NameOf(from) + " at byte " +
+                  std::to_string(at),
+              next_out, in.is_on_device ? std::span<std::byte>() : next_in,
+              [&](const std::byte* out_there, std::byte* in_there) {
+                std::byte* const into = in.is_on_device ? next_in.data() : in_there;
+                return comm_->Exchange({out_there, next_out.size(), to},
+                                       {into, next_in.size(), from}, pipe_.stream.get());
+              });
 }
 
 template <typename Launch>
@@ -333,17 +344,32 @@ Status NcclGroup::Move(std::string what, ByteView out, std::span<std::byte> in,
   VARVE_RETURN_IF_ERROR(Finish(&slot));
   slot.what = std::move(what) + ", on " + NameOf(rank_);
   slot.target = in;
+  const std::byte* from = slot.out.data();
   if (!out.empty()) {
-    std::memcpy(slot.out_on_host.data(), out.data(), out.size());
-    VARVE_CUDA(cudaMemcpyAsync(slot.out.data(), slot.out_on_host.data(), out.size(),
-                               cudaMemcpyHostToDevice, pipe_.stream.get()));
+    VARVE_RETURN_IF_ERROR(Upload(slot, out));
+    from = pipe_.uploaded_to;
   }
-  if (Status status = launch(slot); !status.ok()) return status.WithContext(slot.what);
+  if (Status status = launch(from, slot.in.data()); !status.ok()) {
+    return status.WithContext(slot.what);
+  }
   if (!in.empty()) {
     VARVE_CUDA(cudaMemcpyAsync(slot.in_on_host.data(), slot.in.data(), in.size(),
                                cudaMemcpyDeviceToHost, pipe_.stream.get()));
   }
   VARVE_CUDA(cudaEventRecord(slot.done.get(), pipe_.stream.get()));
+  return Status::Ok();
+}
+
+// What has been there since the last upload is not overwritten before all that reads it: it is work
+// of the same stream.
+Status NcclGroup::Upload(const Slot& slot, ByteView out) {
+  const bool is_there = out.data() == pipe_.uploaded.data() && out.size() == pipe_.uploaded.size();
+  if (is_there) return Status::Ok();
+  std::memcpy(slot.out_on_host.data(), out.data(), out.size());
+  VARVE_CUDA(cudaMemcpyAsync(slot.out.data(), slot.out_on_host.data(), out.size(),
+                             cudaMemcpyHostToDevice, pipe_.stream.get()));
+  pipe_.uploaded = out;
+  pipe_.uploaded_to = slot.out.data();
   return Status::Ok();
 }
 

@@ -50,7 +50,7 @@ class CountingReader : public CheckpointReader {
   }
   Status ReadMany(std::span<const ReadRequest> requests) const override {
     for (const ReadRequest& request : requests) Count(request);
-    if (on_read_ != nullptr) on_read_();
+    if (on_read_ != nullptr && !requests.empty()) on_read_();
     return reader_->ReadMany(requests);
   }
   Result<std::vector<std::string>> ListBytes() const override { return reader_->ListBytes(); }
@@ -62,7 +62,7 @@ class CountingReader : public CheckpointReader {
   }
   Result<std::optional<Topology>> ReadTopology() const override { return reader_->ReadTopology(); }
 
-  // Before each read, on its thread.
+  // Before each read of something, on its thread.
   void set_on_read(std::function<void()> on_read) { on_read_ = std::move(on_read); }
   const std::map<std::string, std::vector<int>, std::less<>>& counts() const { return counts_; }
   int num_lists() const { return num_lists_; }
