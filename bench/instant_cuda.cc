@@ -85,6 +85,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyK
   std::memcpy(to, from, size);
   return cudaSuccess;
 }
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_step, const void* from, size_t from_step,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+  for (size_t i = 0; i < height; ++i) {
+    std::memcpy(static_cast<std::byte*>(to) + i * to_step,
+                static_cast<const std::byte*>(from) + i * from_step, width);
+  }
+  return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t size, cudaStream_t) {
   std::memset(memory, value, size);
   return cudaSuccess;

@@ -187,6 +187,10 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Status AwaitWrites(int half) override {
     return InTurn([half](Device& device) { return device.one->AwaitWrites(half); });
   }
+  Status CopyOnDevice(int device, std::span<const Block> blocks) override {
+    VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(device));
+    return OnDevice(device, one->CopyOnDevice(blocks));
+  }
 
  private:
   // The chunks of a list that one device has, and their places in the list.

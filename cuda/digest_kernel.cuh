@@ -44,11 +44,7 @@ inline constexpr uint64_t kRowBytes = kLanes * kUnitBytes;
 inline constexpr int kBlocksInFlight = 4;
 inline constexpr int kRows = 2 * kBlocksInFlight;
 inline constexpr uint64_t kBatchBytes = kBlocksInFlight * kBlockBytes;
-
-inline constexpr uint64_t kPrime32_1 = 0x9E3779B1, kPrime32_2 = 0x85EBCA77, kPrime32_3 = 0xC2B2AE3D;
-inline constexpr uint64_t kPrime64_1 = 0x9E3779B185EBCA87, kPrime64_2 = 0xC2B2AE3D27D4EB4F,
-                          kPrime64_3 = 0x165667B19E3779F9, kPrime64_4 = 0x85EBCA77C2B2AE63,
-                          kPrime64_5 = 0x27D4EB2F165667C5;
+inline constexpr uint64_t kBatchUnits = kBatchBytes / kUnitBytes;
 
 struct Pair {
   uint64_t even = 0;
@@ -60,12 +56,6 @@ __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kLanes; }
 __device__ inline Pair PairOf(const uint64_t (&words)[8]) {
   const int i = Lane() % 4;
   return {words[2 * i], words[2 * i + 1]};
-}
-
-__device__ inline Pair FirstAccumulators() {
-  const uint64_t first[8] = {kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3,
-                             kPrime64_4, kPrime32_2, kPrime64_5, kPrime32_1};
-  return PairOf(first);
 }
 
 // Returns the 16 bytes from byte `offset` of `low` on. `offset` is 0 to 15.
@@ -147,13 +137,12 @@ struct Units {
   ulonglong2 rows[kRows];
   ulonglong2 behind;  // the unit behind the last row, unless the chunk is aligned
 
-  // Starts to load batch `batch` of a chunk. Nobody waits for the bytes here.
-  __device__ void Load(const DeviceChunk& chunk, uint64_t batch) {
-    const std::byte* const begin = chunk.data + batch * kBatchBytes;
-    const auto* const units = reinterpret_cast<const ulonglong2*>(begin - OffsetOf(begin));
+  // Starts to load a batch, of which `first` is this lane's unit in the first row. Nobody waits for
+  // the bytes here.
+  __device__ void Load(const ulonglong2* first) {
     VARVE_UNROLL
-    for (int i = 0; i < kRows; ++i) rows[i] = __ldcs(units + i * kLanes + Lane());
-    if constexpr (!kIsAligned) behind = __ldcs(units + kRows * kLanes);
+    for (int i = 0; i < kRows; ++i) rows[i] = __ldcs(first + i * kLanes);
+    if constexpr (!kIsAligned) behind = __ldcs(first + kRows * kLanes - Lane());
   }
   // This lane's 16 bytes of row `i`. All lanes must call it.
   __device__ Pair Words(int i, unsigned offset) const {
@@ -180,20 +169,33 @@ __device__ inline uint64_t NumBatches(uint64_t bytes) {
   return bytes < kLeft ? 0 : (bytes - kLeft) / kBatchBytes;
 }
 
-// Returns this lane's part of the sums of the blocks of a batch that it has loaded, and copies
-// them.
+// This lane's place in a batch of a chunk: in memory to load from, and in its copy. A loop goes
+// from batch to batch by additions, which takes fewer registers than a product each time.
+template <bool kCopies>
+struct Place {
+  __device__ explicit Place(const DeviceChunk& chunk)
+      : from(reinterpret_cast<const ulonglong2*>(chunk.data - OffsetOf(chunk.data)) + Lane()) {
+    if constexpr (kCopies) to = chunk.copy + kUnitBytes * Lane();
+  }
+  __device__ void Advance(uint64_t batches) {
+    from += batches * kBatchUnits;
+    if constexpr (kCopies) to += batches * kBatchBytes;
+  }
+  const ulonglong2* from;
+  std::byte* to = nullptr;  // null: nothing is copied
+};
+
+// Returns this lane's part of the sums of the blocks of a batch that it has loaded, and copies them
+// to `to`. `offset` is that of the chunk.
 template <bool kCopies, bool kIsAligned>
-__device__ inline void SumBatch(const DeviceChunk& chunk, uint64_t batch,
-                                const Units<kIsAligned>& units, const LaneKeys& keys,
-                                Pair (&sums)[kBlocksInFlight]) {
-  const unsigned offset = OffsetOf(chunk.data);
+__device__ inline void SumBatch(const Units<kIsAligned>& units, unsigned offset, std::byte* to,
+                                const LaneKeys& keys, Pair (&sums)[kBlocksInFlight]) {
   VARVE_UNROLL
   for (int i = 0; i < kBlocksInFlight; ++i) {
     const Pair first = units.Words(2 * i, offset), second = units.Words(2 * i + 1, offset);
     if constexpr (kCopies) {
-      std::byte* const to = chunk.copy + batch * kBatchBytes + i * kBlockBytes + 16 * Lane();
-      Store(first, to);
-      Store(second, to + kRowBytes);
+      Store(first, to + i * kBlockBytes);
+      Store(second, to + i * kBlockBytes + kRowBytes);
     }
     sums[i] = {};
     Accumulate(first, keys.first, &sums[i]);
@@ -284,7 +286,7 @@ __device__ inline Digest Finish(const DeviceChunk& chunk, const DigestKeys& keys
 class WarpAccumulators {
  public:
   __device__ explicit WarpAccumulators(const DigestKeys& keys)
-      : value_(FirstAccumulators()),
+      : value_(PairOf(keys.first)),
         key_{keys.secret[16 + 2 * (Lane() % 4)], keys.secret[17 + 2 * (Lane() % 4)]} {}
   // Goes on from accumulators that others have summed.
   __device__ WarpAccumulators(const DigestKeys& keys, const Pair& value) : WarpAccumulators(keys) {
@@ -330,12 +332,15 @@ __device__ inline Digest DigestByWarpOf(const DeviceChunk& chunk, const DigestKe
   const LaneKeys lane_keys(keys);
   WarpAccumulators accumulators(keys);
   const uint64_t batches = NumBatches<kIsAligned>(chunk.bytes);
+  const unsigned offset = OffsetOf(chunk.data);
+  Place<kCopies> place(chunk);
   Units<kIsAligned> units = {};
-  if (batches > 0) units.Load(chunk, 0);
-  for (uint64_t batch = 0; batch < batches; ++batch) {
+  if (batches > 0) units.Load(place.from);
+  for (uint64_t left = batches; left > 0; --left) {
     Pair sums[kBlocksInFlight];
-    SumBatch<kCopies>(chunk, batch, units, lane_keys, sums);
-    if (batch + 1 < batches) units.Load(chunk, batch + 1);
+    SumBatch<kCopies>(units, offset, place.to, lane_keys, sums);
+    place.Advance(1);
+    if (left > 1) units.Load(place.from);
     accumulators.Add(sums);
   }
   return FinishFrom<kCopies>(chunk, keys, batches * kBlocksInFlight, accumulators.value());
@@ -362,26 +367,28 @@ __device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestK
   const LaneKeys lane_keys(keys);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const bool sums_blocks = warp < kWarps;
-  const uint64_t batches = NumBatches<kIsAligned>(chunk.bytes);
-  const uint64_t steps = (batches + kWarps - 1) / kWarps;  // of a batch for each warp
+  // No chunk has 16 TiB.
+  const auto batches = static_cast<uint32_t>(NumBatches<kIsAligned>(chunk.bytes));
+  const uint32_t steps = (batches + kWarps - 1) / kWarps;  // of a batch for each warp
   // Index of one accumulator. Lanes from 8 on repeat the first 8.
   const int own = Lane() % 8;
   const uint64_t key = keys.secret[16 + own];
-  const Pair first = FirstAccumulators();
-  const uint64_t even = __shfl_sync(kAllLanes, first.even, own / 2);
-  const uint64_t odd = __shfl_sync(kAllLanes, first.odd, own / 2);
-  uint64_t accumulator = own % 2 == 0 ? even : odd;
-  uint64_t batch = static_cast<uint64_t>(warp);
+  const unsigned offset = OffsetOf(chunk.data);
+  uint64_t accumulator = keys.first[own];
+  auto batch = static_cast<uint32_t>(warp);
+  Place<kCopies> place(chunk);
+  place.Advance(batch);
   Units<kIsAligned> units = {};
-  if (sums_blocks && batch < batches) units.Load(chunk, batch);
+  if (sums_blocks && batch < batches) units.Load(place.from);
   // In step i the warps sum their batches, and blocks of step i - 1 are scrambled. The loads of
   // step i + 1 are under way when the warps meet.
-  for (uint64_t step = 0; step <= steps; ++step) {
+  for (uint32_t step = 0; step <= steps; ++step) {
     if (sums_blocks && batch < batches) {
       Pair sums[kBlocksInFlight];
-      SumBatch<kCopies>(chunk, batch, units, lane_keys, sums);
+      SumBatch<kCopies>(units, offset, place.to, lane_keys, sums);
       batch += kWarps;
-      if (batch < batches) units.Load(chunk, batch);
+      place.Advance(kWarps);
+      if (batch < batches) units.Load(place.from);
       VARVE_UNROLL
       for (int i = 0; i < kBlocksInFlight; ++i) {
         const Pair sum = SumOverLanes(sums[i]);
@@ -392,7 +399,7 @@ __device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestK
       }
     }
     if (!sums_blocks && step > 0) {
-      const uint64_t left = batches - (step - 1) * kWarps;
+      const uint32_t left = batches - (step - 1) * kWarps;
       const int count = static_cast<int>(left < kWarps ? left : kWarps) * kBlocksInFlight;
       for (int i = 0; i < count; ++i) {
         accumulator = Scramble(accumulator + shared->sums[(step - 1) % 2][i][own], key);
@@ -403,7 +410,7 @@ __device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestK
   if (sums_blocks) return {};
   const Pair value = {__shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4)),
                       __shfl_sync(kAllLanes, accumulator, 2 * (Lane() % 4) + 1)};
-  return FinishFrom<kCopies>(chunk, keys, batches * kBlocksInFlight, value);
+  return FinishFrom<kCopies>(chunk, keys, uint64_t{batches} * kBlocksInFlight, value);
 }
 
 // The digest of a chunk, by kWarps warps that sum and one more, the last, that scrambles and gets

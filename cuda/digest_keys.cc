@@ -12,7 +12,8 @@ DigestKeys MakeDigestKeys(uint64_t seed) {
   unsigned char secret[sizeof DigestKeys::secret];
   static_assert(sizeof secret == XXH3_SECRET_DEFAULT_SIZE);
   XXH3_generateSecret_fromSeed(secret, seed);
-  DigestKeys keys;
+  DigestKeys keys{.first = {kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3, kPrime64_4, kPrime32_2,
+                            kPrime64_5, kPrime32_1}};
   // Where XXH3_hashLong_128b_internal takes these words from.
   constexpr size_t kStripe = 64;
   constexpr size_t kMergeBegin = 11;

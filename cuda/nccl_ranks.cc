@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that agree on each call over a group of the host, and then move its bytes in pieces: host,
-// pinned memory, device, NCCL, device, pinned memory, host.
+// pinned memory, device, NCCL, device, and from there over pinned memory to the host, unless they
+// stay on the device.
 #include "varve/nccl_ranks.h"
 
 #include <algorithm>
@@ -49,6 +50,9 @@ struct Pipe {
   Stream stream;
   std::array<Slot, 2> slots;
   size_t next = 0;
+  // What went to the device last in this call, and where it still is.
+  ByteView uploaded;
+  const std::byte* uploaded_to = nullptr;
 };
 
 // On the current device.
@@ -66,6 +70,43 @@ template <typename T>
 std::span<T> PieceAt(std::span<T> all, size_t at, size_t size) {
   return at < all.size() ? all.subspan(at, std::min(size, all.size() - at)) : std::span<T>();
 }
+
+// Where a message that arrives belongs.
+struct Target {
+  std::span<std::byte> bytes;
+  bool is_on_device = false;
+};
+
+// Memory of a device for messages that stay there. It grows, and is filled anew by each call.
+class Arrivals {
+ public:
+  // Makes room for messages of these lengths on the current device, and returns their places.
+  Result<std::vector<std::span<std::byte>>> Place(std::span<const uint64_t> lengths) {
+    uint64_t bytes = 0;
+    std::vector<uint64_t> begins;
+    for (const uint64_t length : lengths) {
+      if (length > kMost - bytes) {
+        return Status::InvalidArgument("messages of more than " + std::to_string(kMost) + " bytes");
+      }
+      begins.push_back(bytes);
+      bytes = std::min(kMost, bytes + (length + kLine - 1) / kLine * kLine);
+    }
+    if (bytes > memory_.size()) {
+      memory_ = {};  // not both at once
+      VARVE_ASSIGN_OR_RETURN(memory_, AllocateOnDevice<std::byte>(bytes));
+    }
+    std::vector<std::span<std::byte>> places;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      places.emplace_back(memory_.data() + begins[i], lengths[i]);
+    }
+    return places;
+  }
+
+ private:
+  static constexpr uint64_t kLine = 256;  // each message is aligned for kernels
+  static constexpr uint64_t kMost = uint64_t{1} << 60;
+  DeviceBuffer<std::byte> memory_;
+};
 
 ByteView View(const uint64_t& length) { return std::as_bytes(std::span(&length, 1)); }
 
@@ -124,6 +165,8 @@ class NcclGroup : public RankGroup {
   }
   Result<Bytes> Broadcast(ByteView bytes, int root) override;
   Result<std::vector<Bytes>> AllToAll(std::span<const ByteView> to_each) override;
+  std::optional<int> device() const override { return options_.device; }
+  Result<std::vector<BodyOnDevice>> AllToAllToDevice(std::span<const HeadAndBody> to_each) override;
   Result<std::unique_ptr<RankGroup>> Split(int color) override;
 
  private:
@@ -146,12 +189,15 @@ class NcclGroup : public RankGroup {
   }
 
   Status BroadcastPieces(ByteView bytes, int root, Bytes* received);
-  Status ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received);
-  Status ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from);
+  Result<std::vector<Target>> PlaceArrivals(std::span<const uint64_t> lengths);
+  Status ExchangeAll(std::span<const ByteView> to_each, std::span<const Target> from_each);
+  Status ExchangePiece(size_t at, ByteView out, int to, const Target& in, int from);
 
-  // Passes one piece through the next slot. `launch` gives it to NCCL.
+  // Passes one piece through the next slot. `launch(out, in)` gives it to NCCL, with the places of
+  // both on the device.
   template <typename Launch>
   Status Move(std::string what, ByteView out, std::span<std::byte> in, const Launch& launch);
+  Status Upload(const Slot& slot, ByteView out);
   Status Finish(Slot* slot);
   Status FinishAll();
   std::string NameOf(int rank) const { return "rank " + std::to_string(names_[rank]); }
@@ -161,6 +207,7 @@ class NcclGroup : public RankGroup {
   const std::vector<int> names_;  // of the ranks, in messages
   Status failure_;
   Pipe pipe_;
+  Arrivals arrivals_;
   mutable std::mutex control_mutex_;  // `gone` may be asked while Leave takes it away
   std::unique_ptr<RankGroup> control_;
   std::unique_ptr<NcclComm> comm_;
@@ -181,16 +228,17 @@ Result<Bytes> NcclGroup::Broadcast(ByteView bytes, int root) {
 Status NcclGroup::BroadcastPieces(ByteView bytes, int root, Bytes* received) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
+  pipe_.uploaded = {};
   for (size_t at = 0; at < received->size(); at += options_.piece_bytes) {
     const auto in = PieceAt(std::span(*received), at, options_.piece_bytes);
     const bool is_root = rank_ == root;
-    VARVE_RETURN_IF_ERROR(Move("broadcast from " + NameOf(root) + " at byte " + std::to_string(at) +
-                                   " of " + std::to_string(received->size()),
-                               is_root ? PieceAt(bytes, at, in.size()) : ByteView(),
-                               is_root ? std::span<std::byte>() : in, [&](const Slot& slot) {
-                                 return comm_->Broadcast(slot.out.data(), slot.in.data(), in.size(),
-                                                         root, pipe_.stream.get());
-                               }));
+    VARVE_RETURN_IF_ERROR(
+        Move("broadcast from " + NameOf(root) + " at byte " + std::to_string(at) + " of " +
+                 std::to_string(received->size()),
+             is_root ? PieceAt(bytes, at, in.size()) : ByteView(),
+             is_root ? std::span<std::byte>() : in, [&](const std::byte* from, std::byte* to) {
+               return comm_->Broadcast(from, to, in.size(), root, pipe_.stream.get());
+             }));
   }
   return FinishAll();
 }
@@ -203,42 +251,90 @@ Result<std::vector<Bytes>> NcclGroup::AllToAll(std::span<const ByteView> to_each
   for (const uint64_t& length : lengths) views.push_back(View(length));
   VARVE_ASSIGN_OR_RETURN(const auto sent, Keep(control_->AllToAll(views)));
   std::vector<Bytes> received(sent.size());
+  std::vector<Target> from_each;
   for (int r = 0; r < size(); ++r) {
     const auto length = ReadLength(sent[r], names_[r]);
     if (!length.ok()) return Leave(length.status());
     received[r].resize(*length);
+    from_each.push_back({received[r]});
   }
-  const Status status = ExchangeAll(to_each, &received);
+  const Status status = ExchangeAll(to_each, from_each);
   if (!status.ok()) return Leave(status);
   return received;
 }
 
-// All ranks go the same round: in each step every rank sends to one rank and receives from one. A
-// rank sends to itself the same way, so a group of one is no special case.
-Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each, std::vector<Bytes>* received) {
+Result<std::vector<RankGroup::BodyOnDevice>> NcclGroup::AllToAllToDevice(
+    std::span<const HeadAndBody> to_each) {
+  VARVE_RETURN_IF_ERROR(failure_);
+  std::vector<Bytes> fronts;  // the length of a body, and the head
+  std::vector<ByteView> front_views, bodies;
+  for (const HeadAndBody& message : to_each) {
+    Bytes& front = fronts.emplace_back();
+    AppendLittle(uint64_t{message.body.size()}, &front);
+    AppendBytes(message.head, &front);
+    bodies.push_back(message.body);
+  }
+  for (const Bytes& front : fronts) front_views.emplace_back(front);
+  VARVE_ASSIGN_OR_RETURN(auto sent, Keep(control_->AllToAll(front_views)));
+  std::vector<uint64_t> lengths;
+  for (int r = 0; r < size(); ++r) {
+    Bytes& front = sent[r];
+    const auto begin = front.begin() + std::min(front.size(), sizeof(uint64_t));
+    const auto length = ReadLength({front.begin(), begin}, names_[r]);
+    if (!length.ok()) return Leave(length.status());
+    lengths.push_back(*length);
+    front.erase(front.begin(), begin);
+  }
+  const auto targets = PlaceArrivals(lengths);
+  const Status status = targets.ok() ? ExchangeAll(bodies, *targets) : targets.status();
+  if (!status.ok()) return Leave(status);
+  std::vector<BodyOnDevice> received;
+  for (int r = 0; r < size(); ++r) received.push_back({std::move(sent[r]), (*targets)[r].bytes});
+  return received;
+}
+
+Result<std::vector<Target>> NcclGroup::PlaceArrivals(std::span<const uint64_t> lengths) {
   const DeviceScope scope(options_.device);
   VARVE_RETURN_IF_ERROR(scope.status());
-  for (int step = 0; step < size(); ++step) {
-    const int to = (rank_ + step) % size();
-    const int from = (rank_ + size() - step) % size();
-    VARVE_RETURN_IF_ERROR(ExchangePieces(to_each[to], to, (*received)[from], from));
+  VARVE_ASSIGN_OR_RETURN(const auto places, arrivals_.Place(lengths));
+  std::vector<Target> targets;
+  for (const auto place : places) targets.push_back({place, true});
+  return targets;
+}
+
+// All ranks go the same round for each piece: in each step every rank sends to one rank and
+// receives from one. A rank sends to itself the same way, so a group of one is no special case. A
+// piece that goes to several ranks in turn goes to the device once.
+Status NcclGroup::ExchangeAll(std::span<const ByteView> to_each,
+                              std::span<const Target> from_each) {
+  const DeviceScope scope(options_.device);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  pipe_.uploaded = {};
+  size_t longest = 0;
+  for (const ByteView message : to_each) longest = std::max(longest, message.size());
+  for (const Target& target : from_each) longest = std::max(longest, target.bytes.size());
+  for (size_t at = 0; at < longest; at += options_.piece_bytes) {
+    for (int step = 0; step < size(); ++step) {
+      const int to = (rank_ + step) % size();
+      const int from = (rank_ + size() - step) % size();
+      VARVE_RETURN_IF_ERROR(ExchangePiece(at, to_each[to], to, from_each[from], from));
+    }
   }
   return FinishAll();
 }
 
-Status NcclGroup::ExchangePieces(ByteView out, int to, std::span<std::byte> in, int from) {
-  for (size_t at = 0; at < std::max(out.size(), in.size()); at += options_.piece_bytes) {
-    const ByteView next_out = PieceAt(out, at, options_.piece_bytes);
-    const std::span<std::byte> next_in = PieceAt(in, at, options_.piece_bytes);
-    VARVE_RETURN_IF_ERROR(Move("all-to-all: to " + NameOf(to) + " and from " + NameOf(from) +
-                                   " at byte " + std::to_string(at),
-                               next_out, next_in, [&](const Slot& slot) {
-                                 return comm_->Exchange({slot.out.data(), next_out.size(), to},
-                                                        {slot.in.data(), next_in.size(), from},
-                                                        pipe_.stream.get());
-                               }));
-  }
-  return Status::Ok();
+Status NcclGroup::ExchangePiece(size_t at, ByteView out, int to, const Target& in, int from) {
+  const ByteView next_out = PieceAt(out, at, options_.piece_bytes);
+  const std::span<std::byte> next_in = PieceAt(in.bytes, at, options_.piece_bytes);
+  if (next_out.empty() && next_in.empty()) return Status::Ok();
+  return Move("all-to-all: to " + NameOf(to) + " and from " + NameOf(from) + " at byte " +
+                  std::to_string(at),
+              next_out, in.is_on_device ? std::span<std::byte>() : next_in,
+              [&](const std::byte* out_there, std::byte* in_there) {
+                std::byte* const into = in.is_on_device ? next_in.data() : in_there;
+                return comm_->Exchange({out_there, next_out.size(), to},
+                                       {into, next_in.size(), from}, pipe_.stream.get());
+              });
 }
 
 template <typename Launch>
@@ -248,17 +344,32 @@ Status NcclGroup::Move(std::string what, ByteView out, std::span<std::byte> in,
   VARVE_RETURN_IF_ERROR(Finish(&slot));
   slot.what = std::move(what) + ", on " + NameOf(rank_);
   slot.target = in;
+  const std::byte* from = slot.out.data();
   if (!out.empty()) {
-    std::memcpy(slot.out_on_host.data(), out.data(), out.size());
-    VARVE_CUDA(cudaMemcpyAsync(slot.out.data(), slot.out_on_host.data(), out.size(),
-                               cudaMemcpyHostToDevice, pipe_.stream.get()));
+    VARVE_RETURN_IF_ERROR(Upload(slot, out));
+    from = pipe_.uploaded_to;
   }
-  if (Status status = launch(slot); !status.ok()) return status.WithContext(slot.what);
+  if (Status status = launch(from, slot.in.data()); !status.ok()) {
+    return status.WithContext(slot.what);
+  }
   if (!in.empty()) {
     VARVE_CUDA(cudaMemcpyAsync(slot.in_on_host.data(), slot.in.data(), in.size(),
                                cudaMemcpyDeviceToHost, pipe_.stream.get()));
   }
   VARVE_CUDA(cudaEventRecord(slot.done.get(), pipe_.stream.get()));
+  return Status::Ok();
+}
+
+// What has been there since the last upload is not overwritten before all that reads it: it is work
+// of the same stream.
+Status NcclGroup::Upload(const Slot& slot, ByteView out) {
+  const bool is_there = out.data() == pipe_.uploaded.data() && out.size() == pipe_.uploaded.size();
+  if (is_there) return Status::Ok();
+  std::memcpy(slot.out_on_host.data(), out.data(), out.size());
+  VARVE_CUDA(cudaMemcpyAsync(slot.out.data(), slot.out_on_host.data(), out.size(),
+                             cudaMemcpyHostToDevice, pipe_.stream.get()));
+  pipe_.uploaded = out;
+  pipe_.uploaded_to = slot.out.data();
   return Status::Ok();
 }
 

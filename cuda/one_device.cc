@@ -13,6 +13,8 @@ namespace {
 // time, does not wait long for the pieces under way.
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 
+constexpr uint64_t kMaxStep = INT32_MAX;  // cudaDevAttrMaxPitch, on all devices
+
 std::string Describe(const cudaPointerAttributes& attributes) {
   switch (attributes.type) {
     case cudaMemoryTypeDevice:
@@ -322,6 +324,40 @@ Status OneDevice::AwaitWrites(int half) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaEventSynchronize(written_[half].get()));
+  return Status::Ok();
+}
+
+Status OneDevice::CopyOnDevice(std::span<const DeviceTensorSource::Block> blocks) {
+  if (blocks.empty()) return Status::Ok();
+  const DeviceScope scope(device());
+  VARVE_RETURN_IF_ERROR(scope.status());
+  VARVE_RETURN_IF_ERROR(MarkBegin());  // what still reads the old values goes first
+  VARVE_CUDA(cudaStreamWaitEvent(reading_.get(), begun_.get(), 0));
+  Status status;
+  for (const auto& block : blocks) {
+    if (status.ok()) status = CopyBlock(block);
+  }
+  const Status done = ToStatus(cudaStreamSynchronize(reading_.get()), "cudaStreamSynchronize");
+  return status.ok() ? done : status;
+}
+
+Status OneDevice::CopyBlock(const DeviceTensorSource::Block& block) {
+  const bool is_dense =
+      block.count == 1 || (block.from_step == block.bytes && block.to_step == block.bytes);
+  if (is_dense) {
+    VARVE_CUDA(cudaMemcpyAsync(block.to, block.from, block.bytes * block.count,
+                               cudaMemcpyDeviceToDevice, reading_.get()));
+    return Status::Ok();
+  }
+  if (std::max(block.from_step, block.to_step) <= kMaxStep) {
+    VARVE_CUDA(cudaMemcpy2DAsync(block.to, block.to_step, block.from, block.from_step, block.bytes,
+                                 block.count, cudaMemcpyDeviceToDevice, reading_.get()));
+    return Status::Ok();
+  }
+  for (uint64_t i = 0; i < block.count; ++i) {
+    VARVE_CUDA(cudaMemcpyAsync(block.to + i * block.to_step, block.from + i * block.from_step,
+                               block.bytes, cudaMemcpyDeviceToDevice, reading_.get()));
+  }
   return Status::Ok();
 }
 

@@ -75,6 +75,7 @@ class OneDevice {
   Status Read(Bytes from, std::span<std::byte> to);
   Status Write(Bytes from, std::byte* to, int half);
   Status AwaitWrites(int half);
+  Status CopyOnDevice(std::span<const DeviceTensorSource::Block> blocks);
 
  private:
   struct Move {
@@ -97,6 +98,7 @@ class OneDevice {
   Status EnqueueDigestNow(uint64_t seed, Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
   Status CopyPiece(const Move& piece);
+  Status CopyBlock(const DeviceTensorSource::Block& block);
   Status MarkCopied();
   // Takes as many as fit from the front of `pieces`.
   Status Gather(std::span<Move>* pieces);

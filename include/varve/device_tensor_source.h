@@ -122,6 +122,26 @@ class DeviceTensorSource {
   // will be written.
   virtual Status AwaitWrites(int half) = 0;
 
+  // Runs of `bytes` bytes each. A step is the distance between two runs. It has no meaning if there
+  // is one run.
+  struct Block {
+    const std::byte* from = nullptr;
+    std::byte* to = nullptr;
+    uint64_t bytes = 0;
+    uint64_t count = 1;
+    uint64_t from_step = 0;
+    uint64_t to_step = 0;
+  };
+  // Copies from memory of a device to other memory of it, and waits. The copies run after the work
+  // that is in the device's stream at the time of the call. A load calls it for tensors that ranks
+  // send from device to device (RankGroup::AllToAllToDevice). A load first calls it without blocks.
+  // A source that cannot copy on this device returns an error then, and these tensors come through
+  // the host. One thread at a time calls it.
+  virtual Status CopyOnDevice(int device, std::span<const Block> blocks) {
+    (void)device, (void)blocks;
+    return Status::FailedPrecondition("this source copies nothing from a device to itself");
+  }
+
  protected:
   DeviceTensorSource() = default;
 };

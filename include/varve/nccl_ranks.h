@@ -10,7 +10,11 @@
 // A receiver in NCCL must know the length of a message beforehand, and NCCL does not say which rank
 // is missing. So in each call the ranks first agree on the call over a second RankGroup, which
 // NcclRanks makes from `host` with Split. An error names the ranks that make another call or are
-// gone. Only the bytes of Broadcast and AllToAll go over NCCL. All ranks must run the same program.
+// gone. Only the bytes of Broadcast, AllToAll and AllToAllToDevice go over NCCL. All ranks must run
+// the same program.
+//
+// Ranks that load together (LoadOptions::exchange) into tensors on these devices send them from
+// device to device. What is sent comes to no host but that of the rank that reads it.
 #pragma once
 
 #include <chrono>
@@ -26,7 +30,8 @@ struct NcclOptions {
   int device = 0;
   // The bytes of one piece. NCCL moves a piece while the one before it is copied. `piece_bytes` is
   // the same on all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of
-  // pinned host memory when it is made.
+  // pinned host memory when it is made. A load from device to device takes about 32 MiB more of
+  // device memory, until the group is gone.
   size_t piece_bytes = size_t{4} << 20;
   // How long a call waits for NCCL while nothing arrives. Before that, the ranks agree on the call.
   // The limit for this is the timeout that `host` had when this group was made.

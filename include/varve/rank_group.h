@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,25 @@ class RankGroup {
   // to this rank, by rank. Lengths may differ.
   virtual Result<std::vector<std::vector<std::byte>>> AllToAll(
       std::span<const std::span<const std::byte>> to_each) = 0;
+
+  // Returns the device to whose memory AllToAllToDevice brings messages, or nothing if this kind of
+  // group has no such call. All ranks have the same kind of group, each with a device of its own.
+  virtual std::optional<int> device() const { return std::nullopt; }
+  // A message with a short head and a body, both in memory of the host.
+  struct HeadAndBody {
+    std::span<const std::byte> head;
+    std::span<const std::byte> body;
+  };
+  // What of such a message arrives. The group owns the body, until the next AllToAllToDevice.
+  struct BodyOnDevice {
+    std::vector<std::byte> head;
+    std::span<const std::byte> body;  // in memory of device()
+  };
+  // As AllToAll, but bodies stay in memory of device(), where work of any stream may read them.
+  virtual Result<std::vector<BodyOnDevice>> AllToAllToDevice(std::span<const HeadAndBody> to_each) {
+    (void)to_each;
+    return Status::FailedPrecondition("this kind of group brings no messages to a device");
+  }
 
   // Makes a new group of the ranks that pass the same color, in their order in this group, with the
   // same timeout. Both groups are independent from then on. An error of one does not affect the

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests which chunks are copied together, and how many copies are under way.
+// Tests which chunks are copied together, how many copies are under way, and copies on a device.
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <thread>
 
 #include "tests/cuda/host_device_fixture.h"
+#include "tests/cuda/host_runtime/host_runtime_test.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -108,6 +110,51 @@ TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
     EXPECT_TRUE(std::vector(copy, copy + kMiB) == state_->Values()[i].bytes) << i;
   }
   VARVE_ASSERT_OK(source_->Prepare({}, {}));  // before its memory goes
+}
+
+// What a load moves on a device: dense, with steps on one side or both, and nothing. It comes after
+// the work of the trainer.
+TEST_F(CopiesTest, BlocksAreCopiedOnTheDevice) {
+  MakeSource(0);
+  state_->Add(RandomTensor("from", DType::kU8, {6000}, 1));
+  state_->Add(RandomTensor("to", DType::kU8, {6000}, 2));
+  const auto* const from = static_cast<const std::byte*>(state_->state().tensors[0].data);
+  auto* const to = static_cast<std::byte*>(state_->state().tensors[1].data);
+  const std::vector<DeviceTensorSource::Block> blocks = {
+      {.from = from, .to = to + 3, .bytes = 100},
+      {.from = from + 100, .to = to + 200, .bytes = 7, .count = 50, .from_step = 7, .to_step = 7},
+      {.from = from + 450, .to = to + 1000, .bytes = 9, .count = 30, .from_step = 9, .to_step = 50},
+      {.from = from + 1001,
+       .to = to + 3000,
+       .bytes = 5,
+       .count = 40,
+       .from_step = 60,
+       .to_step = 11}};
+  std::vector<std::byte> expected = state_->Values()[1].bytes;
+  Gate gate(stream_.get());
+  state_->Change(0, 50);  // after the gate
+  const std::vector<std::byte> source = state_->Values()[0].bytes;
+  for (const auto& block : blocks) {
+    for (uint64_t i = 0; i < block.count; ++i) {
+      std::memcpy(expected.data() + (block.to - to) + i * block.to_step,
+                  source.data() + (block.from - from) + i * block.from_step, block.bytes);
+    }
+  }
+  auto done = std::async(std::launch::async, [&] { return source_->CopyOnDevice(0, blocks); });
+  while (NumCalls("cudaMemcpy2DAsync") < 2 &&
+         done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    std::this_thread::yield();
+  }
+  gate.Open();
+  VARVE_ASSERT_OK(done.get());
+  EXPECT_TRUE(state_->Download(1) == expected);
+  VARVE_EXPECT_OK(source_->CopyOnDevice(0, {}));
+  EXPECT_THAT(source_->CopyOnDevice(1, {}), FailsWith(StatusCode::kInvalidArgument, "device 1"));
+  for (const char* function : {"cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaStreamSynchronize"}) {
+    FailCall(function, cudaErrorLaunchFailure);
+    EXPECT_THAT(source_->CopyOnDevice(0, blocks),
+                FailsWith(StatusCode::kUnavailable, std::string("device 0: CUDA: ") + function));
+  }
 }
 
 }  // namespace

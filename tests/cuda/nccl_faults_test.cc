@@ -37,6 +37,7 @@ class NcclFaultsTest : public ::testing::Test {
     EXPECT_EQ(NumNcclComms(), 0U);
     testing::Reset();
     SetDevices(4);
+    UseKernels(Kernels::kReference);
   }
 
   // Returns what NcclRanks says on the ranks. None of them gets a group.

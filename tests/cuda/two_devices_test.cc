@@ -2,6 +2,7 @@
 //
 // One checkpointer whose tensors lie on two devices. Neither is the device on which threads start.
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -232,6 +233,55 @@ TEST_F(TwoDevicesTest, BothDigestAtTheSameTime) {
   EXPECT_EQ(NumCalls("LaunchDigests"), launched + 2);
   HoldDevice(kFirst, false);
   ExpectDigests(digests.get());
+}
+
+// In a save, too. The first device comes first in the list, and is held up: all digests are
+// started, and the second copies all that it has, more than a device has under way at once.
+TEST_F(TwoDevicesTest, BothDigestAndCopyInASaveAtTheSameTime) {
+  constexpr size_t kBytes = 5000, kCopies = 6;
+  std::vector<std::byte> host(2 * kCopies * kBytes);
+  std::vector<DeviceTensorSource::Chunk> chunks;
+  std::vector<DeviceTensorSource::Copy> copies;
+  for (const DeviceState* const state : {first_.get(), second_.get()}) {
+    const StateTensor& tensor = state == first_.get() ? state_.tensors[0] : state_.tensors[1];
+    for (size_t i = 0; i < kCopies; ++i) {
+      const auto* const data = static_cast<const std::byte*>(tensor.data) + 2 * i * kBytes;
+      copies.push_back({chunks.size(), host.data() + chunks.size() * kBytes});
+      chunks.push_back({tensor.device, {data, kBytes}});
+    }
+  }
+  VARVE_ASSERT_OK(source_->Prepare(chunks, host));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  AwaitIdle();
+  HoldDevice(kFirst, true);
+  const int launched = NumCalls("LaunchDigests");
+  VARVE_ASSERT_OK(source_->BeginDigests(kSeed, {.is_awaiting = [] { return false; }}));
+  EXPECT_EQ(NumCalls("LaunchDigests"), launched + 2);
+  HoldDevice(kFirst, false);
+  for (size_t have = 0; have < chunks.size();) {
+    const auto digests = source_->TakeDigests(have);
+    VARVE_ASSERT_OK(digests.status());
+    have = digests->size();
+  }
+  AwaitIdle();
+  HoldDevice(kFirst, true);
+  const int copied = NumCalls("cudaMemcpyAsync");
+  auto done = std::async(std::launch::async, [&] { return source_->CopyToHost(copies); });
+  constexpr int kUnderWay = 2;  // on a device
+  const int expected = copied + kUnderWay + static_cast<int>(kCopies);
+  for (int i = 0; i < 1000 && NumCalls("cudaMemcpyAsync") < expected; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(NumCalls("cudaMemcpyAsync"), expected);
+  HoldDevice(kFirst, false);
+  VARVE_ASSERT_OK(done.get().status());
+  VARVE_ASSERT_OK(source_->MarkRelease());
+  VARVE_ASSERT_OK(source_->AwaitCopies());
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const std::vector<std::byte> values = (i < kCopies ? *first_ : *second_).Values()[0].bytes;
+    EXPECT_EQ(std::memcmp(copies[i].to, values.data() + 2 * (i % kCopies) * kBytes, kBytes), 0);
+  }
+  VARVE_ASSERT_OK(source_->Prepare({}, {}));  // unpins `host`
 }
 
 TEST_F(TwoDevicesTest, DigestsThatFailOnOneSayWhich) {

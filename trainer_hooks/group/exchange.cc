@@ -6,10 +6,12 @@
 #include <exception>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/coding.h"
 #include "base/digest.h"
 #include "base/util.h"
 #include "store/shards/overlap.h"
@@ -24,25 +26,58 @@ namespace {
 
 // Any seed: the digest of a message is that of what was sent.
 constexpr uint64_t kSeed = 0;
+// A device digests parts of a message at once. The last part may have up to twice as many bytes.
+constexpr size_t kPartBytes = size_t{1} << 20;
 
 using Round = std::vector<ExchangeItem>;
 using Message = std::vector<std::byte>;
+using Parts = std::vector<std::span<const std::byte>>;
+
+Parts CutMessage(std::span<const std::byte> message) {
+  Parts parts;
+  while (message.size() >= 2 * kPartBytes) {
+    parts.push_back(message.first(kPartBytes));
+    message = message.subspan(kPartBytes);
+  }
+  if (!message.empty()) parts.push_back(message);
+  return parts;
+}
+
+Message DigestsOf(std::span<const std::byte> message) {
+  Message digests;
+  for (const auto part : CutMessage(message)) {
+    const Digest digest = ComputeDigest(kSeed, part);
+    AppendBytes(std::as_bytes(std::span(&digest, 1)), &digests);
+  }
+  return digests;
+}
+
+Status Damaged(size_t rank) {
+  return Status::Corruption("what rank " + std::to_string(rank) + " has sent is damaged");
+}
 
 class Exchange {
  public:
+  // `device`: the requests are for its memory, on which `devices` copies. kHost: they are for the
+  // host's.
   Exchange(const CheckpointReader& reader, std::span<const TensorInfo> shards,
-           std::span<const ReadRequest> requests, RankGroup* ranks)
+           std::span<const ReadRequest> requests, RankGroup* ranks, int device = kHost,
+           DeviceTensorSource* devices = nullptr)
       : reader_(reader),
         shards_(shards),
         requests_(requests),
         ranks_(ranks),
-        rank_(static_cast<uint32_t>(ranks->rank())) {}
+        rank_(static_cast<uint32_t>(ranks->rank())),
+        device_(device),
+        devices_(devices),
+        is_exchanged_(requests.size()) {}
 
   Status Run() {
     FindWanted();
     VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(EncodeHeld(wanted_))));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, MakePlan(lists)));
-    Status status = ReadAlone();
+    NoteExchanged();
+    Status status = device_ == kHost ? ReadAlone() : Status::Ok();
     const std::vector<Round>& rounds = plan_.rounds;
     ReadAhead next = BeginRead(rounds, 0);
     for (size_t i = 0; i < rounds.size(); ++i) {
@@ -51,11 +86,12 @@ class Exchange {
       VARVE_RETURN_IF_ERROR(Agree(ranks_, status));
       next = BeginRead(rounds, i + 1);  // while this one is on its way
       read_ = *std::move(read);
-      VARVE_ASSIGN_OR_RETURN(const auto received, Send(rounds[i]));
-      status = Receive(rounds[i], received);
+      VARVE_RETURN_IF_ERROR(SendAndReceive(rounds[i], &status));
     }
     return Agree(ranks_, status);
   }
+  // By request: whether it comes by the exchange.
+  const std::vector<bool>& is_exchanged() const { return is_exchanged_; }
 
  private:
   // What this rank has read of a round.
@@ -66,12 +102,24 @@ class Exchange {
   void FindWanted();
   std::optional<HeldTensor> AsWanted(const ReadRequest& request) const;
   Status MakePlan(const std::vector<std::vector<std::byte>>& lists);
+  void NoteExchanged();
   Status ReadAlone();
   ReadAhead BeginRead(const std::vector<Round>& rounds, size_t i) const;
   Result<Items> Read(const Round& round) const;
-  Result<std::vector<Message>> Send(const Round& round);
+  // Returns an error of the group. `received` is ok when what has arrived is right and in its
+  // place.
+  Status SendAndReceive(const Round& round, Status* received);
+  // What this rank sends in a round, by rank. Ranks that want the same share a message.
+  std::vector<std::shared_ptr<const Message>> PackAll(const Round& round) const;
   Message Pack(const Round& round, uint32_t to) const;
-  Status Receive(const Round& round, const std::vector<Message>& received);
+  Status ReceiveOnHost(const Round& round, const std::vector<Message>& arrived);
+  Status ReceiveOnDevice(const Round& round, const std::vector<RankGroup::BodyOnDevice>& arrived);
+  Status CheckOnDevice(const std::vector<RankGroup::BodyOnDevice>& arrived) const;
+  // Calls `use(const DeviceTensorSource::Block&)` for each block that goes from what a rank has
+  // sent to its place.
+  template <typename Use>
+  Status ForEachArrival(const Round& round, std::span<const std::span<const std::byte>> bodies,
+                        Use use) const;
   // What an item and a region have in common, in bytes: `use(const CopyBlock&)`, on all ranks in
   // one order.
   template <typename Use>
@@ -89,6 +137,9 @@ class Exchange {
   const std::span<const ReadRequest> requests_;
   RankGroup* const ranks_;
   const uint32_t rank_;
+  const int device_;
+  DeviceTensorSource* const devices_;
+  std::vector<bool> is_exchanged_;  // by request
   std::vector<HeldTensor> wanted_;
   std::vector<size_t> request_of_;  // of each of wanted_
   ExchangePlan plan_;
@@ -105,7 +156,7 @@ void Exchange::FindWanted() {
 }
 
 // Nothing when it is better read as ever: what has a fault, which is then said; what comes from a
-// shard with its padding; elements that share bytes.
+// shard with its padding; elements that share bytes; padding on a device.
 std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   std::vector<ShardLayout> layouts;
   auto it = std::ranges::lower_bound(shards_, request.name(), {}, &TensorInfo::name);
@@ -122,6 +173,7 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   const Result<RegionPlan> plan = PlanRegion(layouts, *wanted.layout);
   const bool has_padding = wanted.layout->NumHeld() != wanted.layout->NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
+  if (device_ != kHost && has_padding) return std::nullopt;
   if (request.out().size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
   return wanted;
 }
@@ -138,17 +190,21 @@ Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
   return Status::Ok();
 }
 
+void Exchange::NoteExchanged() {
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (plan_.is_exchanged[rank_][i]) is_exchanged_[request_of_[i]] = true;
+  }
+}
+
 // What shares no chunk with other ranks.
 Status Exchange::ReadAlone() {
-  std::vector<bool> is_exchanged(requests_.size());
   for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (!plan_.is_exchanged[rank_][i]) continue;
-    is_exchanged[request_of_[i]] = true;
-    FillPadding(requests_[request_of_[i]], *wanted_[i].layout);
+    const size_t request = request_of_[i];
+    if (is_exchanged_[request]) FillPadding(requests_[request], *wanted_[i].layout);
   }
   std::vector<ReadRequest> alone;
   for (size_t i = 0; i < requests_.size(); ++i) {
-    if (!is_exchanged[i]) alone.push_back(requests_[i]);
+    if (!is_exchanged_[i]) alone.push_back(requests_[i]);
   }
   return alone.empty() ? Status::Ok() : reader_.ReadMany(alone);
 }
@@ -185,8 +241,8 @@ Result<Exchange::Items> Exchange::Read(const Round& round) const {
   return read;
 }
 
-// Of each item that this rank has read, what a rank wants, in their order; behind the digest of
-// that.
+// Of each item that this rank has read, what a rank wants, in their order. For the host it is
+// behind its digest.
 Message Exchange::Pack(const Round& round, uint32_t to) const {
   Message message;
   for (const ExchangeItem& item : round) {
@@ -194,7 +250,7 @@ Message Exchange::Pack(const Round& round, uint32_t to) const {
     const std::span<const std::byte> bytes = read_.at(&item);
     for (const ExchangeItem::Consumer& consumer : item.consumers) {
       if (consumer.rank != to) continue;
-      if (message.empty()) message.resize(sizeof(Digest));
+      if (message.empty() && device_ == kHost) message.resize(sizeof(Digest));
       ForEachBlock(item, consumer.region, [&](const CopyBlock& block) {
         const size_t at = message.size();
         message.resize(at + block.length * block.count);
@@ -204,58 +260,126 @@ Message Exchange::Pack(const Round& round, uint32_t to) const {
       });
     }
   }
-  if (message.empty()) return message;
+  if (message.empty() || device_ != kHost) return message;
   const Digest digest = ComputeDigest(kSeed, std::span(message).subspan(sizeof(Digest)));
   std::memcpy(message.data(), &digest, sizeof digest);
   return message;
 }
 
-Result<std::vector<Message>> Exchange::Send(const Round& round) {
-  const auto size = static_cast<uint32_t>(ranks_->size());
-  // Ranks that want the same get the same message.
-  std::map<std::vector<std::pair<const ExchangeItem*, uint32_t>>, Message> messages;
-  std::vector<std::span<const std::byte>> to_each(size);
-  for (uint32_t to = 0; to < size; ++to) {
-    std::vector<std::pair<const ExchangeItem*, uint32_t>> contents;
+std::vector<std::shared_ptr<const Message>> Exchange::PackAll(const Round& round) const {
+  using Contents = std::vector<std::pair<const ExchangeItem*, uint32_t>>;
+  std::map<Contents, std::shared_ptr<const Message>> messages;
+  std::vector<std::shared_ptr<const Message>> to_each;
+  for (uint32_t to = 0; to < static_cast<uint32_t>(ranks_->size()); ++to) {
+    Contents contents;
     for (const ExchangeItem& item : round) {
       for (const ExchangeItem::Consumer& consumer : item.consumers) {
-        if (item.reader == rank_ && consumer.rank == to)
+        if (item.reader == rank_ && consumer.rank == to) {
           contents.emplace_back(&item, consumer.region);
+        }
       }
     }
     const auto [it, is_new] = messages.try_emplace(std::move(contents));
-    if (is_new) it->second = Pack(round, to);
-    to_each[to] = it->second;
+    if (is_new) it->second = std::make_shared<const Message>(Pack(round, to));
+    to_each.push_back(it->second);
   }
-  return ranks_->AllToAll(to_each);
+  return to_each;
 }
 
-Status Exchange::Receive(const Round& round, const std::vector<Message>& received) {
-  std::vector<size_t> used(received.size(), sizeof(Digest));
-  for (uint32_t from = 0; from < received.size(); ++from) {
-    const std::span<const std::byte> message = received[from];
+Status Exchange::SendAndReceive(const Round& round, Status* received) {
+  const auto messages = PackAll(round);
+  if (device_ != kHost) {
+    std::map<const Message*, Message> digests;
+    std::vector<RankGroup::HeadAndBody> to_each;
+    for (const auto& message : messages) {
+      const auto [it, is_new] = digests.try_emplace(message.get());
+      if (is_new) it->second = DigestsOf(*message);
+      to_each.push_back({it->second, *message});
+    }
+    VARVE_ASSIGN_OR_RETURN(const auto arrived, ranks_->AllToAllToDevice(to_each));
+    *received = ReceiveOnDevice(round, arrived);
+    return Status::Ok();
+  }
+  std::vector<std::span<const std::byte>> to_each;
+  for (const auto& message : messages) to_each.emplace_back(*message);
+  VARVE_ASSIGN_OR_RETURN(const auto arrived, ranks_->AllToAll(to_each));
+  *received = ReceiveOnHost(round, arrived);
+  return Status::Ok();
+}
+
+Status Exchange::ReceiveOnHost(const Round& round, const std::vector<Message>& arrived) {
+  std::vector<std::span<const std::byte>> bodies(arrived.size());
+  for (size_t from = 0; from < arrived.size(); ++from) {
+    const std::span<const std::byte> message = arrived[from];
     if (message.empty()) continue;
     Digest digest;
-    std::memcpy(&digest, message.data(), std::min(sizeof digest, message.size()));
-    if (message.size() < sizeof digest ||
-        digest != ComputeDigest(kSeed, message.subspan(sizeof digest))) {
-      return Status::Corruption("what rank " + std::to_string(from) + " has sent is damaged");
-    }
+    if (message.size() < sizeof digest) return Damaged(from);
+    std::memcpy(&digest, message.data(), sizeof digest);
+    bodies[from] = message.subspan(sizeof digest);
+    if (digest != ComputeDigest(kSeed, bodies[from])) return Damaged(from);
   }
+  return ForEachArrival(round, bodies, [](const DeviceTensorSource::Block& block) {
+    CopyRuns(block.from, static_cast<int64_t>(block.from_step), block.to,
+             static_cast<int64_t>(block.to_step), block.bytes, static_cast<int64_t>(block.count));
+  });
+}
+
+Status Exchange::ReceiveOnDevice(const Round& round,
+                                 const std::vector<RankGroup::BodyOnDevice>& arrived) {
+  VARVE_RETURN_IF_ERROR(CheckOnDevice(arrived));
+  std::vector<std::span<const std::byte>> bodies;
+  for (const auto& message : arrived) bodies.push_back(message.body);
+  std::vector<DeviceTensorSource::Block> blocks;
+  VARVE_RETURN_IF_ERROR(ForEachArrival(
+      round, bodies, [&](const DeviceTensorSource::Block& block) { blocks.push_back(block); }));
+  return blocks.empty() ? Status::Ok() : devices_->CopyOnDevice(device_, blocks);
+}
+
+// Digests what has arrived where it lies.
+Status Exchange::CheckOnDevice(const std::vector<RankGroup::BodyOnDevice>& arrived) const {
+  std::vector<DeviceTensorSource::Chunk> parts;
+  std::vector<size_t> senders;
+  Message expected;
+  for (size_t from = 0; from < arrived.size(); ++from) {
+    const Parts of_message = CutMessage(arrived[from].body);
+    if (arrived[from].head.size() != of_message.size() * sizeof(Digest)) return Damaged(from);
+    AppendBytes(arrived[from].head, &expected);
+    for (const auto part : of_message) parts.push_back({device_, part});
+    senders.insert(senders.end(), of_message.size(), from);
+  }
+  if (parts.empty()) return Status::Ok();
+  if (devices_ == nullptr) return Damaged(senders[0]);  // this rank wants nothing
+  VARVE_RETURN_IF_ERROR(devices_->PrepareDigestNow(parts));
+  VARVE_ASSIGN_OR_RETURN(const Digest* const found, devices_->DigestNow(kSeed, parts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Digest digest;
+    std::memcpy(&digest, expected.data() + i * sizeof digest, sizeof digest);
+    if (found[i] != digest) return Damaged(senders[i]);
+  }
+  return Status::Ok();
+}
+
+template <typename Use>
+Status Exchange::ForEachArrival(const Round& round,
+                                std::span<const std::span<const std::byte>> bodies, Use use) const {
+  std::vector<size_t> used(bodies.size());
   for (const ExchangeItem& item : round) {
     for (const ExchangeItem::Consumer& consumer : item.consumers) {
       if (consumer.rank != rank_) continue;
-      const std::span<const std::byte> message = received[item.reader];
+      const std::span<const std::byte> body = bodies[item.reader];
       size_t& at = used[item.reader];
       bool fits = true;
       std::byte* const out = requests_[request_of_[consumer.wanted]].out().data();
       ForEachBlock(item, consumer.region, [&](const CopyBlock& block) {
         const uint64_t n = block.length * block.count;
-        fits = fits && at + n <= message.size();
+        fits = fits && at + n <= body.size();
         if (!fits) return;
-        CopyRuns(message.data() + at, static_cast<int64_t>(block.length), out + block.target,
-                 static_cast<int64_t>(block.target_step), block.length,
-                 static_cast<int64_t>(block.count));
+        use(DeviceTensorSource::Block{.from = body.data() + at,
+                                      .to = out + block.target,
+                                      .bytes = block.length,
+                                      .count = block.count,
+                                      .from_step = block.length,
+                                      .to_step = block.target_step});
         at += n;
       });
       if (fits) continue;
@@ -272,6 +396,15 @@ Status Exchange::Receive(const Round& round, const std::vector<Message>& receive
 Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> shards,
                     std::span<const ReadRequest> requests, RankGroup* ranks) {
   return Exchange(reader, shards, requests, ranks).Run();
+}
+
+Status ReadTogetherToDevice(const CheckpointReader& reader, std::span<const TensorInfo> shards,
+                            std::span<const ReadRequest> requests, RankGroup* ranks,
+                            DeviceTensorSource* devices, std::vector<bool>* filled) {
+  Exchange exchange(reader, shards, requests, ranks, ranks->device().value_or(kHost), devices);
+  VARVE_RETURN_IF_ERROR(exchange.Run());
+  *filled = exchange.is_exchanged();
+  return Status::Ok();
 }
 
 }  // namespace varve::internal

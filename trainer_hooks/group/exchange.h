@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "varve/checkpoint.h"
+#include "varve/device_tensor_source.h"
 #include "varve/rank_group.h"
 
 namespace varve::internal {
@@ -21,5 +23,13 @@ inline constexpr uint64_t kExchangeBudgetBytes = uint64_t{64} << 20;
 // reader.ListShards gives.
 Status ReadTogether(const CheckpointReader& reader, std::span<const TensorInfo> shards,
                     std::span<const ReadRequest> requests, RankGroup* ranks);
+
+// The same for regions whose `out` is memory of ranks->device(), on which `devices` copies. What is
+// received is digested there, and comes to no host. Only regions that share a chunk with those of
+// other ranks are read, and `filled` says which. When it returns, also after an error, no more
+// bytes will be written. `devices` may be null on a rank without requests.
+Status ReadTogetherToDevice(const CheckpointReader& reader, std::span<const TensorInfo> shards,
+                            std::span<const ReadRequest> requests, RankGroup* ranks,
+                            DeviceTensorSource* devices, std::vector<bool>* filled);
 
 }  // namespace varve::internal

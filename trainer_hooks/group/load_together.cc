@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/load_together.h"
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,20 +19,33 @@ namespace varve::internal {
 
 namespace {
 
-Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
-                                        const TrainingState& into) {
-  std::string names;  // each with a zero behind it
-  for (const StateTensor& tensor : into.tensors) names += tensor.name + '\0';
-  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(names)));
-  LoadOptions with = options;
-  with.rank = static_cast<uint32_t>(ranks->rank());
+using Names = std::set<std::string, std::less<>>;
+
+// Collective. Returns the names that any rank has.
+template <typename Mine>
+Result<Names> GatherNames(RankGroup* ranks, const Mine& mine) {
+  std::string text;  // each name with a zero behind it
+  for (const std::string& name : mine) text += name + '\0';
+  VARVE_ASSIGN_OR_RETURN(const auto all, ranks->AllGather(AsBytes(text)));
+  Names names;
   for (const auto& of_rank : all) {
     std::string_view left = AsString(of_rank);
     for (size_t end = left.find('\0'); end != left.npos; end = left.find('\0')) {
-      with.on_other_ranks.emplace(left.substr(0, end));
+      names.emplace(left.substr(0, end));
       left.remove_prefix(end + 1);
     }
   }
+  return names;
+}
+
+Result<LoadOptions> WithNamesOfAllRanks(RankGroup* ranks, const LoadOptions& options,
+                                        const TrainingState& into) {
+  std::vector<std::string> mine;
+  for (const StateTensor& tensor : into.tensors) mine.push_back(tensor.name);
+  VARVE_ASSIGN_OR_RETURN(const Names names, GatherNames(ranks, mine));
+  LoadOptions with = options;
+  with.rank = static_cast<uint32_t>(ranks->rank());
+  with.on_other_ranks.insert(names.begin(), names.end());
   return with;
 }
 
@@ -43,6 +59,19 @@ class TogetherReader : public RegionReader {
     agreed_ = Agree(ranks_, ListOnce(reader));
     if (agreed_.ok()) agreed_ = ReadTogether(reader, *shards_, requests, ranks_);
     return agreed_;
+  }
+  std::optional<int> device() const override { return ranks_->device(); }
+  Result<std::vector<bool>> ReadToDevice(const CheckpointReader& reader,
+                                         std::span<const DeviceRead> reads,
+                                         const std::set<std::string>& others,
+                                         DeviceTensorSource* devices) override {
+    std::vector<bool> filled(reads.size());
+    if (!device().has_value()) return filled;  // on no rank
+    --calls_left_;
+    agreed_ = Agree(ranks_, ListOnce(reader));
+    if (agreed_.ok()) agreed_ = ReadTheseToDevice(reader, reads, others, devices, &filled);
+    VARVE_RETURN_IF_ERROR(agreed_);
+    return filled;
   }
   Result<Rounds> AgreeOnRounds(const RankPieces& mine) override {
     agreed_ = Agree(ranks_, Status::Ok());
@@ -63,6 +92,23 @@ class TogetherReader : public RegionReader {
   }
 
  private:
+  Status ReadTheseToDevice(const CheckpointReader& reader, std::span<const DeviceRead> reads,
+                           const std::set<std::string>& others, DeviceTensorSource* devices,
+                           std::vector<bool>* filled) {
+    VARVE_ASSIGN_OR_RETURN(const Names without, GatherNames(ranks_, others));
+    std::vector<ReadRequest> these;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (without.contains(reads[i].origin)) continue;
+      these.push_back(reads[i].request);
+      places.push_back(i);
+    }
+    std::vector<bool> filled_these;
+    VARVE_RETURN_IF_ERROR(
+        ReadTogetherToDevice(reader, *shards_, these, ranks_, devices, &filled_these));
+    for (size_t i = 0; i < places.size(); ++i) (*filled)[places[i]] = filled_these[i];
+    return Status::Ok();
+  }
   Status ListOnce(const CheckpointReader& reader) {
     if (shards_.has_value()) return Status::Ok();
     if (const ShardedReader* const sharded = ShardedReader::Of(reader); sharded != nullptr) {
@@ -77,7 +123,8 @@ class TogetherReader : public RegionReader {
   RankGroup* const ranks_;
   std::optional<std::vector<TensorInfo>> shards_;  // of the checkpoint
   Status agreed_;                                  // on all ranks
-  size_t calls_left_ = 2;  // a Read and AgreeOnRounds, then a Read for each round
+  // A Read, ReadToDevice of a group with devices, and AgreeOnRounds. Then a Read for each round.
+  size_t calls_left_ = ranks_->device().has_value() ? 3 : 2;
 };
 
 Result<LoadReport> LoadWithExchange(RankGroup* ranks, const LoadOptions& options,

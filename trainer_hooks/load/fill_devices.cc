@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,22 +47,13 @@ class DeviceFiller {
     if (devices != nullptr) half_bytes_ = devices->bounce().size() / 2;
   }
 
-  // Pieces of one number come in one round, whatever they fill. So a source and what is stored as
-  // its rounded copy are made from one read. The shards of a target come one after the other,
-  // because together they might not fit into a round.
   void Add(const LoadTarget& target, const TensorInfo& source, DType via, bool is_of_several) {
-    std::vector<Piece> pieces = CutTarget(*target.tensor);
-    if (pieces.empty()) return;
-    std::string name = source.derived_from.empty() ? source.name : source.derived_from;
-    if (is_of_several) name += " " + ToString(LayoutOf(*target.tensor));
-    std::vector<Jobs>& of_pieces = jobs_[name];
-    if (of_pieces.size() < pieces.size()) of_pieces.resize(pieces.size());
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      of_pieces[i].push_back({&target, &source, via, std::move(pieces[i])});
-    }
+    values_of_.push_back({&target, &source, via, is_of_several});
   }
 
   Status Run() {
+    VARVE_RETURN_IF_ERROR(FillDirectly());
+    for (const Values& values : values_of_) AddJobs(values);
     VARVE_ASSIGN_OR_RETURN(const Rounds rounds, read_->AgreeOnRounds(ListPieces()));
     std::vector<Jobs> by_round(rounds.count);
     for (auto& [name, of_pieces] : jobs_) {
@@ -79,6 +71,82 @@ class DeviceFiller {
   }
 
  private:
+  // The values of a tensor of the checkpoint, for a target.
+  struct Values {
+    const LoadTarget* target;
+    const TensorInfo* source;
+    DType via;  // as Job
+    bool is_of_several;
+
+    std::string origin() const {
+      return source->derived_from.empty() ? source->name : source->derived_from;
+    }
+  };
+
+  // Fills what ranks send from device to device, and takes it from the list.
+  Status FillDirectly() {
+    if (!read_->device().has_value()) return Status::Ok();
+    const std::set<std::string> others = FindOthers(*read_->device());
+    std::vector<RegionReader::DeviceRead> reads;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < values_of_.size(); ++i) {
+      const Values& values = values_of_[i];
+      if (others.contains(values.origin())) continue;
+      const StateTensor& tensor = *values.target->tensor;
+      const std::span out(static_cast<std::byte*>(tensor.data), values.target->bytes);
+      const std::string& name = values.source->name;
+      reads.push_back({tensor.layout.has_value() ? ReadRequest::Region(name, *tensor.layout, out)
+                                                 : ReadRequest::Tensor(name, out),
+                       values.origin()});
+      places.push_back(i);
+    }
+    VARVE_ASSIGN_OR_RETURN(const auto filled,
+                           read_->ReadToDevice(reader_, reads, others, devices_));
+    std::vector<bool> is_filled(values_of_.size());
+    for (size_t i = 0; i < places.size(); ++i) is_filled[places[i]] = filled[i];
+    std::vector<Values> left;
+    for (size_t i = 0; i < values_of_.size(); ++i) {
+      if (!is_filled[i]) left.push_back(values_of_[i]);
+    }
+    values_of_ = std::move(left);
+    return Status::Ok();
+  }
+
+  // Returns the origins of values that come through the host: those that are converted, those for
+  // another place than `device`, and those that are read once for several tensors.
+  std::set<std::string> FindOthers(int device) const {
+    const bool can_copy = devices_ != nullptr && devices_->CopyOnDevice(device, {}).ok();
+    std::map<std::string, const TensorInfo*> sources;
+    std::set<std::string> others;
+    for (const Values& values : values_of_) {
+      const StateTensor& tensor = *values.target->tensor;
+      const DType dtype = values.source->dtype;
+      const TensorInfo* const source =
+          sources.try_emplace(values.origin(), values.source).first->second;
+      const bool is_direct = can_copy && tensor.device == device && dtype == values.via &&
+                             dtype == tensor.dtype && values.target->strides.IsDense() &&
+                             source == values.source;
+      if (!is_direct) others.insert(values.origin());
+    }
+    return others;
+  }
+
+  // Pieces of one number come in one round, whatever they fill. So a source and what is stored as
+  // its rounded copy are made from one read. The shards of a target come one after the other,
+  // because together they might not fit into a round.
+  void AddJobs(const Values& values) {
+    const StateTensor& tensor = *values.target->tensor;
+    std::vector<Piece> pieces = CutTarget(tensor);
+    if (pieces.empty()) return;
+    std::string name = values.origin();
+    if (values.is_of_several) name += " " + ToString(LayoutOf(tensor));
+    std::vector<Jobs>& of_pieces = jobs_[name];
+    if (of_pieces.size() < pieces.size()) of_pieces.resize(pieces.size());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      of_pieces[i].push_back({values.target, values.source, values.via, std::move(pieces[i])});
+    }
+  }
+
   static constexpr size_t kLine = 64;
   static size_t Rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -187,6 +255,7 @@ class DeviceFiller {
   RegionReader* const read_;
   DeviceTensorSource* const devices_;
   size_t half_bytes_ = 0;
+  std::vector<Values> values_of_;  // what is still to be filled, in the order of Add
   std::map<std::string, std::vector<Jobs>> jobs_;  // by name, as Add says, and number of the piece
   // These belong to the round under way.
   std::vector<std::span<std::byte>> values_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fills targets on devices. It reads pieces into memory that devices copy from. It fills one half
-// while the other is copied.
+// Fills targets on devices. First it fills what ranks send from device to device. For the rest it
+// reads pieces into memory that devices copy from. It fills one half while the other is copied.
 #pragma once
 
 #include <vector>

@@ -72,6 +72,7 @@ void Reset() {
     machine.events.clear();
     machine.graphs.clear();
     machine.calls.clear();
+    machine.copied_bytes.clear();
     machine.faults.clear();
     machine.device_bytes = Machine::kDeviceBytes;
     machine.max_delay = Machine::kMaxDelay;
@@ -117,6 +118,10 @@ int NumCalls(std::string_view function) {
     const auto found = machine.calls.find(function);
     return found == machine.calls.end() ? 0 : found->second;
   });
+}
+
+uint64_t CopiedBytes(cudaMemcpyKind kind) {
+  return WithMachine([&](Machine& machine, Lock&) { return machine.copied_bytes[kind]; });
 }
 
 void AwaitIdle() {

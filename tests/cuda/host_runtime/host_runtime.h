@@ -56,6 +56,8 @@ void PlaceSideBySide(uint64_t bytes);
 inline constexpr int kAnyDevice = -1;
 void FailCall(std::string_view function, cudaError_t error, int after = 0, int device = kAnyDevice);
 int NumCalls(std::string_view function);
+// Returns the bytes of all copies from one of these to the other. Managed memory is a device's.
+uint64_t CopiedBytes(cudaMemcpyKind kind);
 
 // While the device is held, it starts none of its work.
 void HoldDevice(int device, bool is_held);

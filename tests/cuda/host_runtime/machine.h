@@ -116,6 +116,7 @@ struct Machine {
   std::byte* Place(cudaMemoryType type, size_t size);
   void Unplace(std::byte* memory);
   void FreeAll();
+  void CountCopy(cudaMemoryType from, cudaMemoryType to, size_t size);
 
   // In captures.cc. Does what may be unsafe while a stream is capturing. If a capture forbids that
   // to this thread, the capture is invalidated, and the error is cudaErrorStreamCaptureUnsupported.
@@ -150,6 +151,7 @@ struct Machine {
   Arena arena;
 
   std::map<std::string, int, std::less<>> calls;
+  std::map<cudaMemcpyKind, uint64_t> copied_bytes;
   std::multimap<std::string, Fault, std::less<>> faults;
 
  private:

@@ -87,10 +87,34 @@ cudaError_t RunCopy(Machine* machine, const Copy& copy, bool is_async, cudaStrea
   cudaError_t error = machine->FindStreamForWork(handle, &stream);
   if (error == cudaSuccess && IsPageable(copy)) error = machine->DoUnsafe();
   if (error != cudaSuccess || copy.size == 0) return error;
+  machine->CountCopy(copy.from_type, copy.to_type, copy.size);
   const WorkPointer done = EnqueueCopy(machine, copy, stream.get());
   if (!MustWait(copy, is_async)) return cudaSuccess;
   machine->Await(done, lock);
   return machine->LostDevice(stream->device);
+}
+
+// Rows of memory of devices.
+cudaError_t RunRows(Machine* machine, std::byte* to, size_t to_step, const std::byte* from,
+                    size_t from_step, size_t width, size_t height, cudaStream_t handle) {
+  constexpr size_t kMaxStep = INT32_MAX;
+  if (width > to_step || width > from_step || to_step > kMaxStep || from_step > kMaxStep) {
+    return cudaErrorInvalidValue;
+  }
+  StreamPointer stream;
+  const cudaError_t error = machine->FindStreamForWork(handle, &stream);
+  if (error != cudaSuccess || width == 0 || height == 0) return error;
+  Range source, target;
+  const bool is_whole = machine->FindRange(from, (height - 1) * from_step + width, &source) &&
+                        machine->FindRange(to, (height - 1) * to_step + width, &target);
+  if (!is_whole || !IsOnDevice(source.type) || !IsOnDevice(target.type)) {
+    return cudaErrorInvalidValue;
+  }
+  machine->CountCopy(source.type, target.type, width * height);
+  machine->Enqueue(stream.get(), [=] {
+    for (size_t i = 0; i < height; ++i) std::memcpy(to + i * to_step, from + i * from_step, width);
+  });
+  return cudaSuccess;
 }
 
 cudaError_t RunMemset(Machine* machine, void* memory, int value, size_t size, bool is_async,
@@ -114,6 +138,14 @@ cudaError_t RunMemset(Machine* machine, void* memory, int value, size_t size, bo
 }
 
 }  // namespace
+
+void Machine::CountCopy(cudaMemoryType from, cudaMemoryType to, size_t size) {
+  if (IsOnDevice(from) == IsOnDevice(to)) {
+    copied_bytes[IsOnDevice(from) ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToHost] += size;
+  } else {
+    copied_bytes[IsOnDevice(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice] += size;
+  }
+}
 
 bool Machine::FindRange(const void* memory, size_t size, Range* range) const {
   const auto* const begin = static_cast<const std::byte*>(memory);
@@ -290,6 +322,16 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyK
     Copy copy;
     const cudaError_t error = MakeCopy(machine, to, from, size, kind, &copy);
     return error == cudaSuccess ? RunCopy(&machine, copy, true, stream, &lock) : error;
+  });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_step, const void* from, size_t from_step,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  return Call("cudaMemcpy2DAsync", [&](Machine& machine, Lock&) {
+    if (kind != cudaMemcpyDeviceToDevice) return cudaErrorInvalidMemcpyDirection;
+    return RunRows(&machine, static_cast<std::byte*>(to), to_step,
+                   static_cast<const std::byte*>(from), from_step, width, height, stream);
   });
 }
 
