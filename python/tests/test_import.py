@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other formats come in through the code of the command."""
+
+import importlib.util
+import json
+import pathlib
+import pickle
+import unittest
+import zipfile
+
+import numpy as np
+import varve
+from support import StoreTest
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "tests/golden/torch"
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+class Attack:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return open, (str(self.marker), "w")
+
+
+class ImportTest(StoreTest):
+    def test_arrays_of_numpy(self):
+        arrays = {"a": np.arange(12.0).reshape(3, 4), "b": np.asfortranarray(np.ones((2, 5), "f4"))}
+        np.savez_compressed(self.folder / "x.npz", **arrays)
+        seen = []
+        with varve.open(self.path, "w") as store:
+            report = store.import_files(
+                self.folder / "x.npz",
+                3,
+                format="npz",
+                tags="first",
+                progress=lambda d, t: seen.append(d),
+            )
+            self.assertEqual((report.id.step, report.num_tensors), (3, 2))
+            self.assertTrue(seen)
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(np.asarray(store["first"][name]), array)
+
+    def test_a_file_of_torch_without_torch(self):
+        with varve.open(self.path, "w") as store:
+            report = store.import_files(str(GOLDEN / "training0.pt"), format="torch")
+            self.assertEqual(report.id.step, 100)
+            checkpoint = store["latest"]
+            self.assertIn("model.0.weight", checkpoint.keys())
+            self.assertEqual(checkpoint.state["torch.args.name"], "run-é")
+            item = json.loads(checkpoint.read_bytes("torch.state_dict"))
+            self.assertEqual(next(iter(item)), "dict")
+
+    def test_several_files(self):
+        folder = GOLDEN / "sharded0"
+        shards = sorted(folder.glob("*.bin"))
+        with varve.open(self.path, "w") as store:
+            store.import_files(shards, 1, format="torch")
+            store.import_files(folder, 2, format="torch")
+            self.assertEqual(sorted(store[1].keys()), sorted(store[2].keys()))
+
+    def test_an_attack_is_an_error_and_does_nothing(self):
+        marker, path = self.folder / "executed", self.folder / "x.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x/data.pkl", pickle.dumps(Attack(marker), 2))
+        with varve.open(self.path, "w") as store:
+            with self.assertRaisesRegex(
+                varve.InvalidArgumentError, "the pickle uses .*open, which"
+            ):
+                store.import_files(path, 1, format="torch")
+            with self.assertRaisesRegex(varve.InvalidArgumentError, "the step is missing"):
+                store.import_files(path, format="npz")
+            with self.assertRaisesRegex(varve.InvalidArgumentError, 'no format "zip"'):
+                store.import_files(path, 1, format="zip")
+            self.assertEqual(store.runs(), [])
+        self.assertFalse(marker.exists())
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_values_come_back_as_torch_loads_them(self):
+        import torch
+        import varve.torch
+
+        expected = torch.load(GOLDEN / "training0.pt", weights_only=True)
+        with varve.open(self.path, "w") as store:
+            store.import_files(GOLDEN / "training0.pt", format="torch")
+            found = varve.torch.load(store)
+        self.assertEqual(found["optimizer"]["param_groups"], expected["optimizer"]["param_groups"])
+        self.assertEqual(found["rng"]["python"], expected["rng"]["python"])
+        for name, tensor in expected["model"].items():
+            self.assertTrue(torch.equal(found["model"][name], tensor))
+        optimizer = torch.optim.AdamW(
+            [torch.nn.Parameter(t.clone()) for t in found["model"].values()], amsgrad=True
+        )
+        optimizer.load_state_dict(found["optimizer"])
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_dcp_reads_an_imported_folder(self):
+        import torch
+        import torch.distributed.checkpoint as dcp
+        import varve.torch
+
+        folder = str(GOLDEN / "dcp1")
+        state = {"model": {"rows": torch.zeros(7, 5), "columns": torch.zeros(4, 9)}, "lr": 0.0}
+        expected = {"model": {name: t.clone() for name, t in state["model"].items()}, "lr": 0.0}
+        dcp.load(expected, checkpoint_id=folder, no_dist=True)
+        with varve.open(self.path, "w") as store:
+            store.import_files(folder, format="dcp")
+        reader = varve.torch.VarveStorageReader(self.path)
+        dcp.load(state, storage_reader=reader, no_dist=True)
+        self.assertEqual(state["lr"], expected["lr"])
+        for name, tensor in expected["model"].items():
+            self.assertTrue(torch.equal(state["model"][name], tensor))
+
+
+if __name__ == "__main__":
+    unittest.main()
