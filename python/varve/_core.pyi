@@ -691,3 +691,8 @@ def import_files(store: Store, files: Sequence[str], format: str, step: int | No
     """
     Saves what files of other formats hold. Returns the report and notes for the user.
     """
+
+def export_files(reader: Reader, out: str, format: str, include: Sequence[str], exclude: Sequence[str], max_shard_bytes: int | None, overwrite: bool, progress: object | None) -> tuple[list[str], list[str]]:
+    """
+    Writes a checkpoint in another format. Returns the files and notes for the user.
+    """

@@ -272,7 +272,7 @@ class Store:
         files: Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]],
         step: Optional[int] = None,
         *,
-        format: str,
+        format: str,  # noqa: A002
         run: str = "main",
         tags: Union[str, Iterable[str]] = (),
         on_existing: str = "error",

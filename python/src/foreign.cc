@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/foreign/export_files.h"
 #include "cli/foreign/import_files.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
@@ -44,13 +45,38 @@ std::pair<SaveReport, std::vector<std::string>> Import(
   return {std::move(report), std::move(notes)};
 }
 
+// The names of the files, and what the user should know.
+std::pair<std::vector<std::string>, std::vector<std::string>> Export(
+    ReaderHandle* reader, const std::string& out, const std::string& format,
+    const std::vector<std::string>& include, const std::vector<std::string>& exclude,
+    std::optional<uint64_t> max_shard_bytes, bool overwrite, const nb::object& progress) {
+  const internal::cli::ExportFilesRequest request{.out = out,
+                                                  .format = format,
+                                                  .include = include,
+                                                  .exclude = exclude,
+                                                  .names = {},
+                                                  .max_shard_bytes = max_shard_bytes,
+                                                  .overwrite = overwrite,
+                                                  .progress = MakeProgress(progress)};
+  internal::cli::ExportedFiles exported = reader->WithLong([&](CheckpointReader& r) {
+    return ValueOrThrow(internal::cli::ExportFiles(r, request));
+  });
+  std::vector<std::string> files;
+  for (const auto& file : exported.files) files.push_back(file.string());
+  return {std::move(files), std::move(exported.notes)};
+}
+
 }  // namespace
 
-void BindImport(nb::module_& module) {
+void BindForeign(nb::module_& module) {
   module.def("import_files", Import, nb::arg("store"), nb::arg("files"), nb::arg("format"),
              nb::arg("step").none(), nb::arg("run"), nb::arg("on_existing"),
              nb::arg("parent").none(), nb::arg("tags"), nb::arg("progress").none(),
              "Saves what files of other formats hold. Returns the report and notes for the user.");
+  module.def("export_files", Export, nb::arg("reader"), nb::arg("out"), nb::arg("format"),
+             nb::arg("include"), nb::arg("exclude"), nb::arg("max_shard_bytes").none(),
+             nb::arg("overwrite"), nb::arg("progress").none(),
+             "Writes a checkpoint in another format. Returns the files and notes for the user.");
 }
 
 }  // namespace varve::python

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of other formats come in through the code of the command."""
+"""Files of other formats come in and go out through the code of the command."""
 
 import importlib.util
 import json
@@ -8,9 +8,11 @@ import pickle
 import unittest
 import zipfile
 
+import ml_dtypes
 import numpy as np
+import safetensors.numpy
 import varve
-from support import StoreTest
+from support import StoreTest, equal_bits
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "tests/golden/torch"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -22,6 +24,67 @@ class Attack:
 
     def __reduce__(self):
         return open, (str(self.marker), "w")
+
+
+class ExportTest(StoreTest):
+    def save(self):
+        self.arrays = {
+            "model.a": np.arange(12, dtype=np.float32).reshape(3, 4),
+            "model.b": np.ones(5, ml_dtypes.bfloat16),
+            "other": np.arange(3),
+        }
+        with varve.open(self.path, "w") as store:
+            store.save(7, self.arrays)
+        return varve.open(self.path)
+
+    def test_files_of_numpy_and_safetensors(self):
+        with self.save() as store:
+            seen = []
+            files = store[7].export_files(
+                self.folder / "x.safetensors", progress=lambda d, t: seen.append((d, t))
+            )
+            self.assertEqual(files, [str(self.folder / "x.safetensors")])
+            self.assertEqual(seen[-1], (82, 82))
+            found = safetensors.numpy.load_file(files[0])
+            for name, array in self.arrays.items():
+                self.assertTrue(equal_bits(found[name], array), name)
+            with self.assertWarnsRegex(UserWarning, "model.b"):
+                store[7].export_files(self.folder / "x.npz", format="npz", include="model.*")
+            self.assertEqual(sorted(np.load(self.folder / "x.npz")), ["model.a", "model.b"])
+
+    def test_shards(self):
+        with self.save() as store:
+            files = store[7].export_files(self.folder / "cut", max_shard_bytes=50)
+            self.assertTrue(files[-1].endswith(".index.json"))
+            self.assertGreater(len(files), 2)
+
+    def test_refused(self):
+        out = self.folder / "x.safetensors"
+        with self.save() as store:
+            store[7].export_files(out)
+            with self.assertRaisesRegex(varve.AlreadyExistsError, "x.safetensors"):
+                store[7].export_files(out)
+            store[7].export_files(out, overwrite=True, exclude=["model.*"])
+            self.assertEqual(list(safetensors.numpy.load_file(out)), ["other"])
+            with self.assertRaisesRegex(varve.NotFoundError, "choose no tensor of step 7"):
+                store[7].export_files(self.folder / "y", include="nothing*")
+            with self.assertRaisesRegex(varve.InvalidArgumentError, 'no format "zip"'):
+                store[7].export_files(self.folder / "y", format="zip")
+            with self.assertRaisesRegex(varve.InvalidArgumentError, "safetensors only"):
+                store[7].export_files(self.folder / "y", format="npz", max_shard_bytes=1)
+            self.assertFalse((self.folder / "y").exists())
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_stock_dcp_reads_an_exported_folder(self):
+        import torch
+        import torch.distributed.checkpoint as dcp
+
+        with self.save() as store:
+            store[7].export_files(self.folder / "dcp", format="dcp")
+        state = {"model.a": torch.zeros(3, 4), "other": torch.zeros(3, dtype=torch.int64)}
+        dcp.load(state, checkpoint_id=str(self.folder / "dcp"), no_dist=True)
+        for name, tensor in state.items():
+            self.assertTrue(equal_bits(tensor.numpy(), self.arrays[name]), name)
 
 
 class ImportTest(StoreTest):
