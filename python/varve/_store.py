@@ -402,11 +402,17 @@ class Store:
     def drop(
         self, steps: Union[StepLike, Iterable[StepLike]], *, reclaim: bool = True
     ) -> _core.DropReport:
-        """Drops checkpoints. NotFoundError names every one that is missing, and nothing is dropped then."""
+        """Drops checkpoints. NotFoundError names every one that is missing, and nothing is dropped then.
+
+        Ctrl-C ends the reclaim that follows, when the steps are dropped. The next one frees the rest.
+        """
         return self._handle.drop(self._resolve_all(steps), reclaim)
 
     def reclaim(self, *, all: bool = False) -> _core.ReclaimReport:  # noqa: A002
-        """Gives the space of dead chunks back. `all`: also from files that are more than half alive."""
+        """Gives the space of dead chunks back. `all`: also from files that are more than half alive.
+
+        Ctrl-C ends it between two files. The next one frees the rest.
+        """
         return self._handle.reclaim(all)
 
     def check(
