@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of other formats come in and go out through the code of the command."""
 
-import importlib.util
 import json
 import pathlib
 import pickle
@@ -12,10 +11,9 @@ import ml_dtypes
 import numpy as np
 import safetensors.numpy
 import varve
-from support import StoreTest, equal_bits
+from support import StoreTest, equal_bits, needs
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "tests/golden/torch"
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 class Attack:
@@ -74,7 +72,7 @@ class ExportTest(StoreTest):
                 store[7].export_files(self.folder / "y", format="npz", max_shard_bytes=1)
             self.assertFalse((self.folder / "y").exists())
 
-    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    @needs("torch")
     def test_stock_dcp_reads_an_exported_folder(self):
         import torch
         import torch.distributed.checkpoint as dcp
@@ -139,7 +137,7 @@ class ImportTest(StoreTest):
             self.assertEqual(store.runs(), [])
         self.assertFalse(marker.exists())
 
-    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    @needs("torch")
     def test_values_come_back_as_torch_loads_them(self):
         import torch
         import varve.torch
@@ -157,7 +155,7 @@ class ImportTest(StoreTest):
         )
         optimizer.load_state_dict(found["optimizer"])
 
-    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    @needs("torch")
     def test_dcp_reads_an_imported_folder(self):
         import torch
         import torch.distributed.checkpoint as dcp

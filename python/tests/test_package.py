@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package: its names, its types, and the page about it."""
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -11,6 +10,7 @@ import tempfile
 import unittest
 
 import varve
+from support import has, require
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -58,8 +58,7 @@ print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetens
                 self.assertTrue(store.check(read_data=True).ok)
 
     def test_the_stub_is_that_of_the_module(self):
-        if importlib.util.find_spec("nanobind") is None:
-            self.skipTest("nanobind is not installed")
+        require("nanobind")
         with tempfile.TemporaryDirectory() as folder:
             made = pathlib.Path(folder) / "_core.pyi"
             subprocess.run(
@@ -70,8 +69,7 @@ print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetens
         self.assertEqual((ROOT / "python/varve/_core.pyi").read_text(), expected)
 
     def test_the_types(self):
-        if importlib.util.find_spec("mypy") is None:
-            self.skipTest("mypy is not installed")
+        require("mypy")
         checked = subprocess.run(
             [sys.executable, "-m", "mypy", "--cache-dir", os.devnull],
             cwd=ROOT / "python",
@@ -100,7 +98,7 @@ class SnippetsTest(unittest.TestCase):
             names = {"__name__": "page"}
             for match in snippets:
                 code = match.group(1)
-                if "torch" in code and importlib.util.find_spec("torch") is None:
+                if "torch" in code and not has("torch"):
                     continue
                 line = text.count("\n", 0, match.start(1))
                 exec(compile("\n" * line + code, str(page), "exec"), names)

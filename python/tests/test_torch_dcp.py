@@ -2,7 +2,6 @@
 """varve as the storage of torch.distributed.checkpoint, in one process and in two that are connected by
 gloo. Skipped where torch is not installed."""
 
-import importlib.util
 import os
 import pathlib
 import random
@@ -12,10 +11,9 @@ import warnings
 
 import numpy as np
 import varve
-from support import StoreTest
+from support import StoreTest, require
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
@@ -143,6 +141,16 @@ class OneProcessTest(StoreTest):
         )
         self.assertEqual(found["a"]["b"][1]["c"], 5)
         self.assertEqual(found["a"]["b"][0].tolist(), [1, 1])
+
+    def test_a_commit_in_the_background_that_fails_is_logged(self):
+        with self.open() as store:
+            step = store.save(5)
+            step.abandon()
+            attempt = varve.torch.dcp._Attempt(store, step, "rank 3 did not save step 5")
+            with self.assertLogs("varve", "ERROR") as logged:
+                attempt.commit_in_background()
+                attempt.end()
+        self.assertRegex(logged.output[0], "rank 3 did not save step 5: the save is over")
 
     def test_what_is_wrong_is_said_and_nothing_is_visible(self):
         def fails(pattern, call):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import os
 import threading
 from collections import Counter
@@ -37,6 +38,7 @@ from .._checkpoint import Checkpoint
 from .._errors import AlreadyExistsError, Error, FailedPreconditionError, InvalidArgumentError
 from . import _trees
 
+_log = logging.getLogger("varve")
 _SCHEME = "varve://"
 _ITEM = (
     "dcp.metadata"  # what DCP's planner wants back, and which items are values of the state dict
@@ -55,9 +57,10 @@ def _split_id(checkpoint_id: Union[str, os.PathLike[str]]) -> tuple[str, Optiona
 class _Attempt:
     """The part of a save that this process takes."""
 
-    def __init__(self, store: _store.Store, step: Any) -> None:
+    def __init__(self, store: _store.Store, step: Any, what: str) -> None:
         self.store = store
         self.step = step
+        self._what = what  # is saved by whom, for messages
         self._thread: Optional[threading.Thread] = None
 
     def commit(self) -> None:
@@ -72,8 +75,10 @@ class _Attempt:
         def run() -> None:
             try:
                 self.commit()
-            except Error:
-                pass  # the coordinator gets the same error from its commit
+            except Error as error:
+                # The commit of the coordinator fails, too. DCP raises its error on all ranks, and this
+                # one may say more.
+                _log.error("%s: %s", self._what, error)
 
         self._thread = threading.Thread(target=run, name="varve-dcp-commit")
         self._thread.start()
@@ -198,7 +203,9 @@ class VarveStorageWriter(StorageWriter):
             store = _store.Store(handle, "a")
             try:
                 return _Attempt(
-                    store, store.save(step, run=self._run, on_existing=self._on_existing)
+                    store,
+                    store.save(step, run=self._run, on_existing=self._on_existing),
+                    f"rank {place['rank']} did not save step {step} of run {self._run} in {path}",
                 )
             except BaseException:
                 store.close()
