@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package: its names, its types, and the page about it."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import notebook
 import varve
 from support import has, require
 
@@ -67,6 +69,25 @@ print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetens
             )
             expected = "# SPDX-License-Identifier: Apache-2.0\n" + made.read_text()
         self.assertEqual((ROOT / "python/varve/_core.pyi").read_text(), expected)
+
+    def test_the_reference_is_that_of_the_docstrings(self):
+        command = [sys.executable, ROOT / "scripts/python_reference", "--check"]
+        checked = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_the_notebook_shows_what_its_cells_do(self):
+        path = ROOT / "examples/python/explore.ipynb"
+        expected = json.loads(path.read_text(encoding="utf-8"))
+
+        def shown(cells):
+            """Kinds of outputs, and the text of those that hold no times."""
+            return [
+                [(output["output_type"], output.get("text")) for output in cell.get("outputs", ())]
+                for cell in cells
+            ]
+
+        found = notebook.run(path)
+        self.assertEqual(shown(found["cells"]), shown(expected["cells"]))
 
     def test_the_types(self):
         require("mypy")

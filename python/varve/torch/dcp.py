@@ -12,12 +12,13 @@ programs. `finish`, on the coordinator, commits. Before it nothing is visible.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
 import torch
@@ -350,23 +351,21 @@ class VarveStorageReader(StorageReader):
         self.close()
         self._store = _store.open(self._path)
         self._checkpoint = self._store[self._step]
-        found: dict[str, Any] = {}
-        for name, tensor in self._checkpoint.items():
-            dtype = _dtypes.BY_NAME[tensor.dtype_name]
-            kind = None if dtype.torch is None else getattr(torch, dtype.torch, None)
-            if kind is None:
-                continue  # torch cannot hold it, so no state dict asks for it
-            shape = tensor.shape
-            if dtype.bits < 8:
-                shape = (*shape[:-1], shape[-1] // 2)
-            size = torch.Size(shape)
-            chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
-            found[name] = TensorStorageMetadata(TensorProperties(dtype=kind), size, [chunk])
+        infos = self._checkpoint._infos()
+        # What torch cannot hold, no state dict asks for.
+        names = [name for name, info in infos.items() if _torch_kind(info.dtype) is not None]
+        items: list[str] = []
         planner_data = None
         if _ITEM in self._checkpoint.list_bytes():
             tree = _trees.loads(self._checkpoint.read_bytes(_ITEM), f"item {_ITEM}")
-            planner_data = _trees.Decoder(_no_tensor).build(tree["planner_data"])
-            found.update((name, BytesStorageMetadata()) for name in tree["items"])
+            planner_data = _planner_data_of(tree["planner_data"])
+            items = tree["items"]
+
+        def make(name: str) -> Any:
+            info = infos.get(name)
+            return BytesStorageMetadata() if info is None else _metadata_of(info)
+
+        found = _LazyDict([*names, *items], make)
         return Metadata(state_dict_metadata=found, planner_data=planner_data)
 
     def set_up_storage_reader(
@@ -415,6 +414,65 @@ class VarveStorageReader(StorageReader):
         future = Future()
         future.set_result(None)
         return future
+
+
+class _LazyDict(dict[Any, Any]):
+    """A dict that makes a value when it is asked for it: a load of few tensors asks for few."""
+
+    def __init__(self, keys: Iterable[Any], make: Callable[[Any], Any]) -> None:
+        super().__init__(dict.fromkeys(keys, _MISSING))
+        self._make = make
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if value is _MISSING:
+            value = self._make(key)
+            self[key] = value
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    # With a method of its own here, a copy of the dict takes values from __getitem__.
+    def __iter__(self) -> Iterator[Any]:
+        return super().__iter__()
+
+    def items(self) -> Any:
+        return {key: self[key] for key in self}.items()
+
+    def values(self) -> Any:
+        return {key: self[key] for key in self}.values()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
+
+
+_MISSING = object()
+
+
+@functools.cache
+def _torch_kind(dtype_name: str) -> Any:
+    """The dtype of torch, or None: this torch has none."""
+    name = _dtypes.BY_NAME[dtype_name].torch
+    return None if name is None else getattr(torch, name, None)
+
+
+def _metadata_of(info: _core.TensorInfo) -> Any:
+    shape = tuple(info.shape)
+    if _dtypes.BY_NAME[info.dtype].bits < 8:
+        shape = (*shape[:-1], shape[-1] // 2)
+    size = torch.Size(shape)
+    chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
+    return TensorStorageMetadata(TensorProperties(dtype=_torch_kind(info.dtype)), size, [chunk])
+
+
+def _planner_data_of(tree: Any) -> Any:
+    decoder = _trees.Decoder(_no_tensor)
+    pairs = tree.get("dict") if isinstance(tree, dict) else None
+    if not isinstance(pairs, list) or not all(isinstance(key, str) for key, _ in pairs):
+        return decoder.build(tree)
+    values = dict(pairs)
+    return _LazyDict(values, lambda key: decoder.build(values[key]))
 
 
 def _memory_for(target: Any, dtype: _dtypes.DType) -> Any:
