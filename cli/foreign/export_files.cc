@@ -95,8 +95,8 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportFilesRequest
   ExportRequest request{.reader = reader, .tensors = {}, .out = given.out};
   if (given.max_shard_bytes) {
     if (given.format != "safetensors") {
-      return Status::InvalidArgument("a size of shards goes with the format safetensors only, not " +
-                                     given.format);
+      return Status::InvalidArgument(
+          "a size of shards goes with the format safetensors only, not " + given.format);
     }
     request.max_shard_bytes = *given.max_shard_bytes;
   }

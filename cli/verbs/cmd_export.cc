@@ -117,7 +117,8 @@ void AddExport(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(
           std::vector<std::string>(std::begin(kExportFormats), std::end(kExportFormats))))
       ->capture_default_str();
-  verb->add_option("--include", options->request.include, "Only tensors that match; may be repeated")
+  verb->add_option("--include", options->request.include,
+                   "Only tensors that match; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   verb->add_option("--exclude", options->request.exclude, "No tensors that match; may be repeated")

@@ -124,9 +124,8 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
 
 // A tuple of name, dtype, shape, strides in elements (none: dense), address and role. It is read
 // as it is: a training that saves each step waits for this.
-using TensorTuple =
-    nb::typed<nb::tuple, std::string, std::string, std::vector<int64_t>, std::vector<int64_t>,
-              uintptr_t, std::string>;
+using TensorTuple = nb::typed<nb::tuple, std::string, std::string, std::vector<int64_t>,
+                              std::vector<int64_t>, uintptr_t, std::string>;
 using TensorTuples = nb::typed<nb::sequence, TensorTuple>;
 
 TrainingState MakeState(const TensorTuples& tensors,
@@ -157,8 +156,7 @@ TrainingState MakeState(const TensorTuples& tensors,
 }
 
 // Fills the memory of tensors. What else the step has stays there.
-uint64_t Restore(CheckpointerHandle* handle, std::string_view step,
-                 const TensorTuples& tensors) {
+uint64_t Restore(CheckpointerHandle* handle, std::string_view step, const TensorTuples& tensors) {
   TrainingState into = MakeState(tensors, {}, {}, {}, {});
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;

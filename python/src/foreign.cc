@@ -58,9 +58,8 @@ std::pair<std::vector<std::string>, std::vector<std::string>> Export(
                                                   .max_shard_bytes = max_shard_bytes,
                                                   .overwrite = overwrite,
                                                   .progress = MakeProgress(progress)};
-  internal::cli::ExportedFiles exported = reader->WithLong([&](CheckpointReader& r) {
-    return ValueOrThrow(internal::cli::ExportFiles(r, request));
-  });
+  internal::cli::ExportedFiles exported = reader->WithLong(
+      [&](CheckpointReader& r) { return ValueOrThrow(internal::cli::ExportFiles(r, request)); });
   std::vector<std::string> files;
   for (const auto& file : exported.files) files.push_back(file.string());
   return {std::move(files), std::move(exported.notes)};

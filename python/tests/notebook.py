@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs notebooks without Jupyter: a cell is Python, and its last expression is shown as Jupyter would.
 
-    python notebook.py --write NOTEBOOK    runs its cells in an empty folder, and puts what they show into it
+python notebook.py --write NOTEBOOK    runs its cells in an empty folder, and puts what they show into it
 """
 
 import ast

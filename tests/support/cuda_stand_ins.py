@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 OF_CUDA = re.compile(r"lib(cu|nv|nccl)\w*\.so\.\d+")
 FUNCTION = re.compile(r"(__cuda|cu|nccl|nvrtc|nvshmem|nvJitLink)\w+")
@@ -22,30 +23,47 @@ def output_of(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def names_of(option, library):
-    """The dynamic symbols of a library, without their versions."""
-    lines = output_of("nm", "-D", option, library).splitlines()
-    return {line.split()[-1].partition("@")[0] for line in lines}
+def symbols_of(option, library):
+    """The dynamic symbols of a library with their versions, "" for none."""
+    found = {}
+    for line in output_of("nm", "-D", option, library).splitlines():
+        name, _, version = line.split()[-1].partition("@")
+        found[name] = version.lstrip("@")
+    return found
 
 
 def main(folder):
     libraries = sorted(path for path in folder.glob("*.so*") if not path.is_symlink())
-    needed, wanted, given = set(), set(), set()
+    needed, wanted, given = set(), {}, set()
     for library in libraries:
         needed |= set(re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "-d", library)))
-        wanted |= names_of("--undefined-only", library)
-        given |= names_of("--defined-only", library)
+        wanted |= symbols_of("--undefined-only", library)
+        given |= symbols_of("--defined-only", library).keys()
     files = {name for name in needed if OF_CUDA.fullmatch(name) and not (folder / name).exists()}
-    functions = sorted(name for name in wanted - given if FUNCTION.fullmatch(name))
+    functions = sorted(
+        name
+        for name in wanted.keys() - given
+        if FUNCTION.fullmatch(name) or OF_CUDA.fullmatch(wanted[name])
+    )
     code = [
         f'const char* {name}(void) {{ return "no CUDA here"; }}'
         if re.search("String|Name", name)
         else f"long {name}(void) {{ return {NO_DEVICE}; }}"
         for name in functions
     ]
-    made = folder / "varve_no_cuda.so"
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-w", "-x", "c", "-", "-o", made]
-    subprocess.run(command, input="\n".join(code), text=True, check=True)
+    # The loader refuses a function whose version the library does not have.
+    versions = sorted({wanted[name] for name in functions} - {""})
+    nodes = [
+        f"{version} {{ {' '.join(f'{name};' for name in functions if wanted[name] == version)} }};"
+        for version in versions
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".map") as script:
+        script.write("\n".join(nodes))
+        script.flush()
+        made = folder / "varve_no_cuda.so"
+        command = ["gcc", "-shared", "-fPIC", "-O1", "-w", f"-Wl,--version-script={script.name}"]
+        command += ["-x", "c", "-", "-o", made]
+        subprocess.run(command, input="\n".join(code), text=True, check=True)
     for name in files:
         (folder / name).symlink_to(made.name)
     print(f"{len(functions)} functions of CUDA, in {len(files)} names of one library")
