@@ -124,6 +124,8 @@ KINDS = {
     "GradScaler": (adamw(), {"scaler": True}),
     "LoRA": (adamw(), {"lora": True}),
 }
+if not hasattr(torch.optim, "Adafactor"):  # before torch 2.5
+    del KINDS["Adafactor"]
 
 
 class ExactResumeTest(StoreTest):
