@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
 from torch.futures import Future
 
 from .. import _arrays, _core, _dtypes, _store
@@ -214,7 +214,7 @@ class VarveStorageWriter(StorageWriter):
 
         attempt = _begin(path, make)
         try:
-            results = self._put_all(attempt, plan, planner)
+            self._put_all(attempt, plan, planner)
         except BaseException:
             attempt.end()
             raise
@@ -222,7 +222,7 @@ class VarveStorageWriter(StorageWriter):
         if not self._is_coordinator:
             attempt.commit_in_background()
         future = Future()
-        future.set_result(results)
+        future.set_result([])  # a member of the group says what it holds, and DCP would gather it
         return future
 
     def finish(self, metadata: Any, results: list[list[Any]]) -> None:
@@ -253,24 +253,20 @@ class VarveStorageWriter(StorageWriter):
             )
         return self._path, self._step
 
-    def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> list[Any]:
+    def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> None:
         numbers: Counter[str] = Counter()  # of the shards of each tensor
-        results = []
         for item in plan.items:
             name = item.index.fqn
             data = planner.resolve_data(item)
             if item.type == WriteItemType.BYTE_IO:
-                value = data.getvalue()
-                attempt.step.put_bytes(name, value)
-                size = len(value)
+                attempt.step.put_bytes(name, data.getvalue())
             else:
-                size = _put_tensor(attempt.step._writer, item, data, numbers[name])
-                numbers[name] += size > 0
-            results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
-        return results
+                is_put = _put_tensor(attempt.step._writer, item, data, numbers[name])
+                numbers[name] += is_put
 
 
-def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> int:
+def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> bool:
+    """False: the chunk is empty, and there is nothing to put."""
     name = item.index.fqn
     try:
         memory = _arrays.memory_of(tensor)
@@ -284,7 +280,7 @@ def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> in
     box = None
     if item.type == WriteItemType.SHARD and memory.shape:
         if tensor.numel() == 0 and whole.numel() > 0:
-            return 0  # as of the last ranks, when there are more ranks than rows
+            return False  # as of the last ranks, when there are more ranks than rows
         pair = 2 if memory.dtype.bits < 8 else 1  # torch counts pairs of F4
         box = (
             [*whole[:-1], whole[-1] * pair],
@@ -303,7 +299,7 @@ def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> in
         number,
         box,
     )
-    return memory.dtype.num_bytes(memory.shape)
+    return True
 
 
 class VarveStorageReader(StorageReader):
