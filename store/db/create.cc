@@ -10,7 +10,7 @@
 
 #include "base/random_number.h"
 #include "base/util.h"
-#include "store/db/guarded_store.h"
+#include "store/db/save_ids.h"
 #include "store/db/store_impl.h"
 #include "store/format/format_file.h"
 #include "store/format/group_file.h"
@@ -94,7 +94,10 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
-  return Start(path, options.store, format, std::move(database));
+  VARVE_ASSIGN_OR_RETURN(auto store, Start(path, options.store, format, std::move(database)));
+  store->next_save_id_ = kFirstSaveId;
+  store->reserved_save_ids_ = kFirstSaveId + kSaveBlock;
+  return store;
 }
 
 }  // namespace varve::internal

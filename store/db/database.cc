@@ -13,6 +13,7 @@
 #include "store/db/commit_file_system.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
+#include "store/db/save_ids.h"
 #include "store/db/verify_frames.h"
 
 namespace varve::internal {

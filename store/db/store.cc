@@ -17,6 +17,7 @@
 #include "base/util.h"
 #include "store/db/cursor.h"
 #include "store/db/guarded_store.h"
+#include "store/db/save_ids.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 
@@ -27,8 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
-// Save ids are persisted as used in blocks of this many: one small commit for many saves.
-constexpr uint64_t kSaveBlock = 4096;
 constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;

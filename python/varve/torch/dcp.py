@@ -347,22 +347,16 @@ class VarveStorageReader(StorageReader):
         self.close()
         self._store = _store.open(self._path)
         self._checkpoint = self._store[self._step]
-        infos = self._checkpoint._infos()
-        # What torch cannot hold, no state dict asks for.
-        names = [name for name, info in infos.items() if _torch_kind(info.dtype) is not None]
         items: list[str] = []
         planner_data = None
         if _ITEM in self._checkpoint.list_bytes():
             tree = _trees.loads(self._checkpoint.read_bytes(_ITEM), f"item {_ITEM}")
             planner_data = _planner_data_of(tree["planner_data"])
             items = tree["items"]
-
-        def make(name: str) -> Any:
-            info = infos.get(name)
-            return BytesStorageMetadata() if info is None else _metadata_of(info)
-
-        found = _LazyDict([*names, *items], make)
-        return Metadata(state_dict_metadata=found, planner_data=planner_data)
+        return Metadata(
+            state_dict_metadata=_metadata_of(self._checkpoint, items, planner_data),
+            planner_data=planner_data,
+        )
 
     def set_up_storage_reader(
         self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -453,13 +447,33 @@ def _torch_kind(dtype_name: str) -> Any:
     return None if name is None else getattr(torch, name, None)
 
 
-def _metadata_of(info: _core.TensorInfo) -> Any:
-    shape = tuple(info.shape)
-    if _dtypes.BY_NAME[info.dtype].bits < 8:
-        shape = (*shape[:-1], shape[-1] // 2)
-    size = torch.Size(shape)
-    chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
-    return TensorStorageMetadata(TensorProperties(dtype=_torch_kind(info.dtype)), size, [chunk])
+def _metadata_of(checkpoint: Checkpoint, items: list[str], planner_data: Any) -> _LazyDict:
+    """What DCP asks of each tensor and value. The planner's data, where there is any, names them all."""
+    of_items = set(items)
+    if isinstance(planner_data, _LazyDict):
+        names = list(planner_data)
+    else:
+        infos = checkpoint._infos().values()
+        # What torch cannot hold, no state dict asks for.
+        names = [info.name for info in infos if _torch_kind(info.dtype) is not None] + items
+    num_asked = 0
+
+    def make(name: str) -> Any:
+        nonlocal num_asked
+        if name in of_items:
+            return BytesStorageMetadata()
+        num_asked += 1
+        checkpoint._expect(num_asked)
+        info = checkpoint._find(name)
+        shape = tuple(info.shape)
+        if _dtypes.BY_NAME[info.dtype].bits < 8:
+            shape = (*shape[:-1], shape[-1] // 2)
+        size = torch.Size(shape)
+        chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
+        properties = TensorProperties(dtype=_torch_kind(info.dtype))
+        return TensorStorageMetadata(properties, size, [chunk])
+
+    return _LazyDict(names, make)
 
 
 def _planner_data_of(tree: Any) -> Any:
