@@ -106,8 +106,8 @@ rocksdb::Status Database::Make() {
   rocksdb::WriteOptions sync;
   sync.sync = true;
   auto* meta = handle(Family::kMeta);
-  status =
-      db_->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()}, EncodeNumber(1));
+  status = db_->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
+                    EncodeNumber(kFirstSaveId + kSaveBlock));
   return status.ok() ? db_->Flush(rocksdb::FlushOptions(), meta) : status;
 }
 
