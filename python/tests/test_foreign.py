@@ -98,7 +98,7 @@ class ImportTest(StoreTest):
                 tags="first",
                 progress=lambda d, t: seen.append(d),
             )
-            self.assertEqual((report.id.step, report.num_tensors), (3, 2))
+            self.assertEqual((report.step, report.num_tensors), (3, 2))
             self.assertTrue(seen)
             for name, array in arrays.items():
                 np.testing.assert_array_equal(np.asarray(store["first"][name]), array)
@@ -106,7 +106,7 @@ class ImportTest(StoreTest):
     def test_a_file_of_torch_without_torch(self):
         with varve.open(self.path, "w") as store:
             report = store.import_files(str(GOLDEN / "training0.pt"), format="torch")
-            self.assertEqual(report.id.step, 100)
+            self.assertEqual(report.step, 100)
             checkpoint = store["latest"]
             self.assertIn("model.0.weight", checkpoint.keys())
             self.assertEqual(checkpoint.state["torch.args.name"], "run-é")
