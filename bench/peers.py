@@ -122,6 +122,7 @@ class Bench:
         self.bytes = sum(tensor.nbytes for tensor in self.state.values())
         self.samples = {}
         self.changes = 0
+        self.round = 0
         self.number = 0
         self.peer = None
         program = options.bin / "python_peer"
@@ -234,6 +235,12 @@ class Bench:
         return begun.report
 
     def save_round(self):
+        # Each is the first in every other round, as a disk is slower after much was written.
+        parts = [self.python_saves, self.cpp_saves]
+        for part in parts if self.round % 2 else reversed(parts):
+            part()
+
+    def python_saves(self):
         # varve writes the state for the first time, then as it was, then with 1 % and all of it changed.
         with self.place("varve") as path, varve.open(path, "w") as store:
             reports = []
@@ -253,6 +260,8 @@ class Bench:
                     reader["latest"].read(self.one, out=self.other[self.one])
 
             self.measure("varve one", one)
+
+    def cpp_saves(self):
         self.ask(None, "new")
         self.ask("C++ first", "save 1")
         self.ask("C++ load", "load 1")
@@ -476,6 +485,7 @@ def main():
         for number in range(options.rounds + 1):
             if number == 1:
                 bench.samples.clear()  # the first round warms everything up
+            bench.round = number
             for part in options.only.split(","):
                 getattr(bench, f"{part}_round")()
         if bench.peer is not None:

@@ -56,7 +56,7 @@ FOLDERS_BELOW = {
     "cli": {"include/varve", "base", "codec", "store"},
     "capi": {"include/varve"},
     "examples": {"include/varve"},
-    "python": {"include/varve"},
+    "python": {"include/varve", "cli"},
 }
 # The public headers of the hooks. A user of a store alone gets none of them.
 HOOKS = {

@@ -14,7 +14,7 @@ LABEL = re.compile(r"^row\d+$")
 def names_of(root):
     """The names by which a row may call a test: Suite.Name, Suite.*, a ctest, a method, a script."""
     names = set()
-    for path in (root / "tests").rglob("*"):
+    for path in [*(root / "tests").rglob("*"), *(root / "python/tests").rglob("*.py")]:
         if path.suffix not in {".cc", ".h", ".py", ".txt"} or "golden" in path.parts:
             continue
         text = path.read_text(encoding="utf-8")

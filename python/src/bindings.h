@@ -28,6 +28,7 @@ void BindExport(nanobind::module_& module);  // memory for other frameworks: DLP
 void BindCheckpointer(nanobind::module_& module);
 void BindGroup(nanobind::module_& module);
 void BindStage(nanobind::module_& module);
+void BindForeign(nanobind::module_& module);  // files of other formats
 
 // "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
 // word.

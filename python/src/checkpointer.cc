@@ -122,24 +122,28 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
                                               path);
 }
 
-// Name, dtype, shape, strides in elements (none: dense), address and role.
-using TensorTuple = std::tuple<std::string, std::string, std::vector<int64_t>, std::vector<int64_t>,
-                               uintptr_t, std::string>;
+// A tuple of name, dtype, shape, strides in elements (none: dense), address and role. It is read
+// as it is: a training that saves each step waits for this.
+using TensorTuple = nb::typed<nb::tuple, std::string, std::string, std::vector<int64_t>,
+                              std::vector<int64_t>, uintptr_t, std::string>;
+using TensorTuples = nb::typed<nb::sequence, TensorTuple>;
 
-TrainingState MakeState(const std::vector<TensorTuple>& tensors,
+TrainingState MakeState(const TensorTuples& tensors,
                         const std::vector<std::pair<std::string, nb::bytes>>& items,
                         const TrainerProgress& progress,
                         const std::map<std::string, double>& metrics,
                         const std::vector<std::string>& tags) {
   TrainingState state;
-  for (const auto& [name, dtype, shape, strides, address, role] : tensors) {
+  state.tensors.reserve(nb::len(tensors));
+  for (const nb::handle each : tensors) {
+    const auto values = nb::cast<nb::tuple>(each);
     StateTensor& tensor = state.tensors.emplace_back();
-    tensor.name = name;
-    tensor.dtype = RequireDType(dtype);
-    tensor.shape = shape;
-    tensor.role = RequireRole(role);
-    tensor.data = reinterpret_cast<void*>(address);
-    tensor.strides = strides;
+    tensor.name = nb::cast<std::string>(values[0]);
+    tensor.dtype = RequireDType(nb::cast<std::string_view>(values[1]));
+    tensor.shape = nb::cast<std::vector<int64_t>>(values[2]);
+    tensor.strides = nb::cast<std::vector<int64_t>>(values[3]);
+    tensor.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(values[4]));
+    tensor.role = RequireRole(nb::cast<std::string_view>(values[5]));
   }
   for (const auto& [name, value] : items) {
     const auto* const begin = static_cast<const std::byte*>(value.data());
@@ -152,8 +156,7 @@ TrainingState MakeState(const std::vector<TensorTuple>& tensors,
 }
 
 // Fills the memory of tensors. What else the step has stays there.
-uint64_t Restore(CheckpointerHandle* handle, std::string_view step,
-                 const std::vector<TensorTuple>& tensors) {
+uint64_t Restore(CheckpointerHandle* handle, std::string_view step, const TensorTuples& tensors) {
   TrainingState into = MakeState(tensors, {}, {}, {}, {});
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;
@@ -171,7 +174,7 @@ void BindCheckpointer(nb::module_& module) {
       .def_prop_ro("store", [](const CheckpointerHandle& handle) { return handle.store(); })
       .def(
           "begin_save",
-          [](CheckpointerHandle* handle, uint64_t step, const std::vector<TensorTuple>& tensors,
+          [](CheckpointerHandle* handle, uint64_t step, const TensorTuples& tensors,
              const std::vector<std::pair<std::string, nb::bytes>>& items,
              const TrainerProgress& progress, const std::map<std::string, double>& metrics,
              const std::vector<std::string>& tags, std::vector<nb::object> owners) {

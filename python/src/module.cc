@@ -18,4 +18,5 @@ NB_MODULE(_core, module) {
   varve::python::BindCheckpointer(module);
   varve::python::BindGroup(module);
   varve::python::BindStage(module);
+  varve::python::BindForeign(module);
 }

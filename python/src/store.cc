@@ -209,21 +209,21 @@ void BindSpaceCalls(nb::class_<StoreHandle>& store) {
           "forecast_drop",
           [](const Handle& h, const std::vector<IdTuple>& ids) {
             const std::vector<CheckpointId> wanted = ToIds(ids);
-            return h->With([&](Store& s) { return ValueOrThrow(s.ForecastDrop(wanted)); });
+            return h->WithLong([&](Store& s) { return ValueOrThrow(s.ForecastDrop(wanted)); });
           },
           nb::arg("ids"))
       .def(
           "drop",
           [](const Handle& h, const std::vector<IdTuple>& ids, bool reclaim) {
             const std::vector<CheckpointId> wanted = ToIds(ids);
-            return h->With(
+            return h->WithLong(
                 [&](Store& s) { return ValueOrThrow(s.Drop(wanted, {.reclaim = reclaim})); });
           },
           nb::arg("ids"), nb::arg("reclaim"))
       .def(
           "reclaim",
           [](const Handle& h, bool all) {
-            return h->With([&](Store& s) { return ValueOrThrow(s.Reclaim({.all = all})); });
+            return h->WithLong([&](Store& s) { return ValueOrThrow(s.Reclaim({.all = all})); });
           },
           nb::arg("all"))
       .def("copy_to", CopyTo, nb::arg("destination"), nb::arg("ids"), nb::arg("run"),

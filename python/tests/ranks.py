@@ -9,6 +9,13 @@ import torch
 import torch.distributed as dist
 from support import StoreTest
 
+try:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+except ImportError:  # before torch 2.5
+    from torch.distributed._tensor import Replicate, Shard, distribute_tensor
+
+__all__ = ["RanksTest", "Replicate", "Shard", "connect", "distribute_tensor"]
+
 
 def connect(folder, rank, size):
     """What the program of a rank calls first."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share."""
 
+import importlib.util
 import os
 import pathlib
 import tempfile
@@ -11,6 +12,39 @@ import varve
 
 # In memory where that can be. These tests say nothing about disks, and flushes would be most of their time.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+REQUIRED = os.environ.get("VARVE_REQUIRE", "").split()
+
+
+def has(package):
+    """Whether a package is installed. ImportError: it is not, and $VARVE_REQUIRE names it, as in CI."""
+    if importlib.util.find_spec(package) is not None:
+        return True
+    if package in REQUIRED:
+        raise ImportError(f"{package} is not installed, and $VARVE_REQUIRE names it")
+    return False
+
+
+def require(*packages):
+    """Skips a file of tests where a package is missing."""
+    for package in packages:
+        if not has(package):
+            raise unittest.SkipTest(f"{package} is not installed")
+
+
+def needs(package):
+    """Skips a test where a package is missing."""
+    return unittest.skipUnless(has(package), f"{package} is not installed")
+
+
+def program(name):
+    """A program of the build. The test is skipped where there is no build, as beside a wheel."""
+    folder = os.environ.get("VARVE_BIN_DIR")
+    if folder is None:
+        raise unittest.SkipTest(f"{name} is looked for in $VARVE_BIN_DIR, which is not set")
+    path = pathlib.Path(folder, name)
+    if not path.exists():
+        raise AssertionError(f"{path} is missing: build it first")
+    return path
 
 
 class StoreTest(unittest.TestCase):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package: its names, its types, and the page about it."""
 
-import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -10,7 +10,9 @@ import sys
 import tempfile
 import unittest
 
+import notebook
 import varve
+from support import has, require
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -58,8 +60,7 @@ print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetens
                 self.assertTrue(store.check(read_data=True).ok)
 
     def test_the_stub_is_that_of_the_module(self):
-        if importlib.util.find_spec("nanobind") is None:
-            self.skipTest("nanobind is not installed")
+        require("nanobind")
         with tempfile.TemporaryDirectory() as folder:
             made = pathlib.Path(folder) / "_core.pyi"
             subprocess.run(
@@ -69,9 +70,27 @@ print(sorted(early), sorted({"torch", "jax", "pandas", "tqdm", "rich", "safetens
             expected = "# SPDX-License-Identifier: Apache-2.0\n" + made.read_text()
         self.assertEqual((ROOT / "python/varve/_core.pyi").read_text(), expected)
 
+    def test_the_reference_is_that_of_the_docstrings(self):
+        command = [sys.executable, ROOT / "scripts/python_reference", "--check"]
+        checked = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_the_notebook_shows_what_its_cells_do(self):
+        path = ROOT / "examples/python/explore.ipynb"
+        expected = json.loads(path.read_text(encoding="utf-8"))
+
+        def shown(cells):
+            """Kinds of outputs, and the text of those that hold no times."""
+            return [
+                [(output["output_type"], output.get("text")) for output in cell.get("outputs", ())]
+                for cell in cells
+            ]
+
+        found = notebook.run(path)
+        self.assertEqual(shown(found["cells"]), shown(expected["cells"]))
+
     def test_the_types(self):
-        if importlib.util.find_spec("mypy") is None:
-            self.skipTest("mypy is not installed")
+        require("mypy")
         checked = subprocess.run(
             [sys.executable, "-m", "mypy", "--cache-dir", os.devnull],
             cwd=ROOT / "python",
@@ -100,7 +119,7 @@ class SnippetsTest(unittest.TestCase):
             names = {"__name__": "page"}
             for match in snippets:
                 code = match.group(1)
-                if "torch" in code and importlib.util.find_spec("torch") is None:
+                if "torch" in code and not has("torch"):
                     continue
                 line = text.count("\n", 0, match.start(1))
                 exec(compile("\n" * line + code, str(page), "exec"), names)

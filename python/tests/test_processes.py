@@ -285,6 +285,28 @@ class OtherProcessTest(StoreTest):
             """)
         self.assertEqual((child.communicate()[0], child.returncode), ("True\n", 0))
 
+    def test_ctrl_c_during_a_drop_leaves_whole_steps(self):
+        child = self.run_python("""
+            import signal, sys, time, numpy as np, varve
+            value = np.random.default_rng(1).standard_normal(300_000)
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            with varve.open(sys.argv[1], "a") as store:
+                for step in range(12):
+                    value[:: step + 1] += 1
+                    store.save(step, {"a": value})
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + step))
+                        store.drop([info.step for info in store.steps()[:-1]])
+                        store.reclaim(all=True)
+                        time.sleep(60)
+                    except KeyboardInterrupt:
+                        pass
+                    assert (store["latest"]["a"][...] == value).all()
+                store.drop([info.step for info in store.steps()[:-1]])
+                print(len(store.steps()), store.check(read_data=True).ok)
+            """)
+        self.assertEqual((child.communicate()[0], child.returncode), ("1 True\n", 0))
+
     def test_ctrl_c_during_a_save_leaves_all_or_nothing(self):
         child = self.run_python("""
             import sys, numpy as np, varve

@@ -2,13 +2,12 @@
 """Trees of arrays: their names, and what comes back of them. JAX's part is skipped where it is missing."""
 
 import collections
-import importlib.util
 import unittest
 
 import ml_dtypes
 import numpy as np
 import varve
-from support import StoreTest, equal_bits
+from support import StoreTest, equal_bits, needs, require
 
 Moments = collections.namedtuple("Moments", ["mu", "nu"])
 
@@ -53,8 +52,7 @@ class TreeTest(StoreTest):
                 store[1].load_tree(np.ones(2))
 
     def test_torch(self):
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("torch is not installed")
+        require("torch")
         import torch
 
         tree = {"w": torch.randn(3, 4).to(torch.bfloat16), "n": [np.arange(3)]}
@@ -65,7 +63,7 @@ class TreeTest(StoreTest):
         self.assertIsInstance(found["n"][0], np.ndarray)
 
 
-@unittest.skipIf(importlib.util.find_spec("jax") is None, "jax is not installed")
+@needs("jax")
 class JaxTest(StoreTest):
     def test_arrays_in_and_out(self):
         import jax

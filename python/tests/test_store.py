@@ -3,7 +3,6 @@
 
 import contextlib
 import datetime
-import importlib.util
 import io
 import json
 import math
@@ -13,7 +12,7 @@ import unittest.mock
 
 import numpy as np
 import varve
-from support import StoreTest
+from support import StoreTest, has, require
 
 
 def tree(seed=0):
@@ -171,7 +170,7 @@ class SaveTest(StoreTest):
 
     def test_the_kinds_of_bars(self):
         for kind, module in [("_TqdmBar", "tqdm"), ("_RichBar", "rich"), ("_TextBar", None)]:
-            if module is not None and importlib.util.find_spec(module) is None:
+            if module is not None and not has(module):
                 continue
             with self.subTest(kind), contextlib.redirect_stderr(io.StringIO()) as text:
                 bar = getattr(varve._progress, kind)("save")
@@ -290,8 +289,7 @@ class LookTest(StoreTest):
         self.assertEqual(diff.changed[0].values.max_abs, 200)
 
     def test_steps_as_a_frame(self):
-        if importlib.util.find_spec("pandas") is None:
-            self.skipTest("pandas is not installed")
+        require("pandas")
         frame = self.store.steps().to_pandas()
         self.assertEqual(frame["step"].tolist(), [100, 200, 300])
         self.assertEqual(frame["loss"].tolist(), [3.0, 1.0, 2.0])

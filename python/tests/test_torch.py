@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of torch, in and out. Skipped where torch is not installed."""
 
-import importlib.util
 import unittest
 
 import numpy as np
 import varve
-from support import StoreTest
+from support import StoreTest, require
 from varve import _arrays, _dtypes
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 
 

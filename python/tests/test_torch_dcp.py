@@ -2,7 +2,7 @@
 """varve as the storage of torch.distributed.checkpoint, in one process and in two that are connected by
 gloo. Skipped where torch is not installed."""
 
-import importlib.util
+import inspect
 import os
 import pathlib
 import random
@@ -12,15 +12,15 @@ import warnings
 
 import numpy as np
 import varve
-from support import StoreTest
+from support import StoreTest, require
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-from ranks import RanksTest, connect  # noqa: E402
+from ranks import RanksTest, Replicate, Shard, connect, distribute_tensor  # noqa: E402
 from test_torch_checkpointer import KINDS, Training  # noqa: E402
+from torch.distributed.checkpoint import default_planner  # noqa: E402
 from varve.torch import VarveStorageReader, VarveStorageWriter  # noqa: E402
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -120,7 +120,7 @@ class OneProcessTest(StoreTest):
         finally:
             dist.destroy_process_group()
         loaded = self.state(2)
-        dcp.load(loaded, storage_reader=VarveStorageReader(self.path, step=3), no_dist=True)
+        dcp.load(loaded, storage_reader=VarveStorageReader(self.path, step=3))
         self.assertTrue(torch.equal(loaded["half"], state["half"]))
 
     def test_steps_of_others_and_the_planner_of_torch(self):
@@ -129,7 +129,6 @@ class OneProcessTest(StoreTest):
         state = {"w": torch.zeros(2, 3)}
         dcp.load(state, storage_reader=VarveStorageReader(self.path, step=5))
         self.assertEqual(state["w"].flatten().tolist(), list(range(6)))
-        from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
         from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
         self.path = self.folder / "nested"
@@ -138,11 +137,21 @@ class OneProcessTest(StoreTest):
         _load_state_dict(
             found,
             storage_reader=VarveStorageReader(self.path),
-            planner=_EmptyStateDictLoadPlanner(),
+            planner=default_planner._EmptyStateDictLoadPlanner(),
             no_dist=True,
         )
         self.assertEqual(found["a"]["b"][1]["c"], 5)
         self.assertEqual(found["a"]["b"][0].tolist(), [1, 1])
+
+    def test_a_commit_in_the_background_that_fails_is_logged(self):
+        with self.open() as store:
+            step = store.save(5)
+            step.abandon()
+            attempt = varve.torch.dcp._Attempt(store, step, "rank 3 did not save step 5")
+            with self.assertLogs("varve", "ERROR") as logged:
+                attempt.commit_in_background()
+                attempt.end()
+        self.assertRegex(logged.output[0], "rank 3 did not save step 5: the save is over")
 
     def test_what_is_wrong_is_said_and_nothing_is_visible(self):
         def fails(pattern, call):
@@ -164,10 +173,12 @@ class OneProcessTest(StoreTest):
         fails("9", lambda: dcp.load(good, storage_reader=reader))
         fails("9", lambda: reader.read_metadata(rank=0))
         fails("b", lambda: dcp.load({"b": good["a"]}, storage_reader=VarveStorageReader(self.path)))
-        fails(
-            "Size mismatch",
-            lambda: dcp.load({"a": torch.ones(4)}, storage_reader=VarveStorageReader(self.path)),
-        )
+        if "Size mismatch" in inspect.getsource(default_planner):  # not before torch 2.5
+            other = {"a": torch.ones(4)}
+            fails(
+                "Size mismatch",
+                lambda: dcp.load(other, storage_reader=VarveStorageReader(self.path)),
+            )
         plain = self.folder / "plain"
         with varve.open(plain, "a") as store:
             store.save(1, {"a": np.ones(1)})
@@ -193,7 +204,6 @@ class OneProcessTest(StoreTest):
 def sharded_state(size, seed):
     """What FSDP and others give: uneven rows, columns, a rank without rows, replicas."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (size,))
     random = torch.Generator().manual_seed(seed)

@@ -2,7 +2,6 @@
 """The examples with torch, the page for those who come from torch.save, and the benchmark of peers. Skipped
 where torch is not installed."""
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -12,10 +11,9 @@ import unittest
 import warnings
 
 import varve
-from support import StoreTest
+from support import StoreTest, needs, require
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -56,7 +54,7 @@ class ExamplesTest(StoreTest):
         with varve.open(self.path) as store:
             self.assertEqual([info.step for info in store.steps()], [4, 6, 8])
 
-    @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "safetensors is missing")
+    @needs("safetensors")
     def test_the_benchmark_runs(self):
         out = run("bench/peers.py", "--quick", "--dir", self.folder / "bench", codes=(0, 1))
         for row in ("Store.save", "Checkpoint.load", "one tensor", "stall of after_step, 100 %"):
@@ -64,7 +62,7 @@ class ExamplesTest(StoreTest):
 
 
 class FromTorchTest(StoreTest):
-    @unittest.skipIf(importlib.util.find_spec("safetensors") is None, "safetensors is missing")
+    @needs("safetensors")
     def test_both_columns_load_the_same(self):
         text = (ROOT / "docs/from_torch.md").read_text(encoding="utf-8")
         snippets = [

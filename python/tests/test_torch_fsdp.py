@@ -3,9 +3,7 @@
 saved on four is loaded on others, and what happens when a rank is killed. Skipped where torch is not
 installed. VARVE_FULL_SIZE=1 kills each kind of rank 30 times."""
 
-import importlib.util
 import os
-import pathlib
 import random
 import subprocess
 import threading
@@ -13,9 +11,9 @@ import time
 import unittest
 
 import varve
+from support import program, require
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
@@ -228,7 +226,6 @@ class ReshardTest(RanksTest):
                     self.assertTrue(torch.equal(checkpoint[name].torch(), value), name)
                 found = checkpoint._reader.find("model.blocks.0.up.weight")
                 self.assertEqual(found.num_shards, 4, step)
-        self.check_with_the_command()
         loads = {
             1: ("plain", "fsdp"),
             2: ("fsdp", "fsdp_tp"),
@@ -242,13 +239,12 @@ class ReshardTest(RanksTest):
         self.run_ranks(3, "save:10:fsdp")
         self.run_ranks(1, "save:11:plain")
         self.run_ranks(4, *(f"load:{s}:{layout}" for s in (10, 11) for layout in loads[4]))
+        self.check_with_the_command()
 
     def check_with_the_command(self):
-        program = pathlib.Path(os.environ.get("VARVE_BIN_DIR", "")) / "varve"
-        if not program.exists():
-            return
         out = self.folder / "exported.safetensors"
-        subprocess.run([program, "export", self.folder / "root@2", out], check=True)
+        command = [program("varve"), "-s", self.folder / "root", "export", "2", "-o", out]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         expected = torch.load(self.folder / "expected_2.pt")
         found = load_file(out)
         self.assertEqual(set(found), set(expected))
@@ -256,12 +252,9 @@ class ReshardTest(RanksTest):
             self.assertTrue(torch.equal(found[name], value), name)
 
     def test_ranks_of_cpp_save_and_ranks_of_torch_load(self):
-        program = pathlib.Path(os.environ.get("VARVE_BIN_DIR", "")) / "gpt_train"
-        if not program.exists():
-            self.skipTest("gpt_train is not built")
         path = self.folder / "cpp"
         command = [
-            program,
+            program("gpt_train"),
             "--spawn",
             "8",
             "--tp",

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """VarveCheckpointIO in Lightning's Trainer. Skipped where that is not installed."""
 
-import importlib.util
 import json
 import logging
 import unittest
 import warnings
 
 import varve
-from support import StoreTest
+from support import StoreTest, require
 
-for name in ("torch", "lightning"):
-    if importlib.util.find_spec(name) is None:
-        raise unittest.SkipTest(f"{name} is not installed")
+require("torch", "lightning")
 import torch  # noqa: E402
 from lightning.pytorch import LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402

@@ -2,15 +2,13 @@
 """VarveStager under dcp.async_save. Skipped where torch is not installed."""
 
 import gc
-import importlib.util
 import resource
 import unittest
 
 import varve
-from support import StoreTest
+from support import StoreTest, require
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402

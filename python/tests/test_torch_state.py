@@ -3,7 +3,6 @@
 
 import collections
 import enum
-import importlib.util
 import math
 import pickle
 import subprocess
@@ -12,11 +11,10 @@ import unittest
 
 import numpy as np
 import varve
-from support import StoreTest
+from support import StoreTest, require
 from varve import _dtypes
 
-if importlib.util.find_spec("torch") is None:
-    raise unittest.SkipTest("torch is not installed")
+require("torch")
 import torch  # noqa: E402
 import varve.torch  # noqa: E402
 

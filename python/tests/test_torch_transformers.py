@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """VarveCallback in the Trainer of transformers. Skipped where that is not installed."""
 
-import importlib.util
 import os
 import unittest
 
 import varve
-from support import StoreTest
+from support import StoreTest, require
 
-for name in ("torch", "transformers", "accelerate"):
-    if importlib.util.find_spec(name) is None:
-        raise unittest.SkipTest(f"{name} is not installed")
+require("torch", "transformers", "accelerate")
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch  # noqa: E402
 import transformers  # noqa: E402

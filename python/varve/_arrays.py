@@ -28,6 +28,9 @@ class Memory(NamedTuple):
     owner: object  # keeps the memory alive
 
 
+_make_memory = Memory._make
+
+
 def framework_name(name: str) -> str:
     """ "numpy", "torch" or "jax" for the names that safetensors and others use for them."""
     if name in ("numpy", "np"):
@@ -90,8 +93,7 @@ def kind_of(value: Any) -> tuple[DType, tuple[int, ...]]:
             value = as_numpy(value)
         return _dtypes.of_numpy(np.dtype(value.dtype)), tuple(value.shape)
     dtype = _dtypes.of_torch(value.dtype)
-    shape = tuple(value.shape)
-    return dtype, _double_last(shape) if dtype.bits < 8 else shape
+    return dtype, _double_last(tuple(value.shape)) if dtype.bits < 8 else value.shape
 
 
 def as_numpy(value: object) -> Array:
@@ -124,6 +126,15 @@ def _memory_of_numpy(array: Array) -> Memory:
 
 def _memory_of_torch(tensor: Any) -> Memory:
     torch = sys.modules["torch"]
+    if tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg():
+        kind = type(tensor)
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            # Most tensors. Each call of torch that is saved is a part of the time that a save takes.
+            dtype = _dtypes.of_torch(tensor.dtype)
+            if dtype.bits >= 8 and tensor.layout is torch.strided:
+                owner = tensor.detach()  # its memory stays, whatever becomes of the tensor
+                strides = () if owner.is_contiguous() else owner.stride()
+                return _make_memory((dtype, owner.shape, strides, owner.data_ptr(), owner))
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         raise InvalidArgumentError(
             f"a tensor of layout {tensor.layout} on {tensor.device} has no memory to save"
@@ -215,9 +226,9 @@ class Target:
         self._dtype = dtype
         self._shape = shape
         if is_torch(out):
-            found, found_shape = kind_of(self._out)
-            dense = self._out.device.type == "cpu" and self._out.is_contiguous()
-            address = self._out.data_ptr() if dense else 0
+            found, found_shape = kind_of(out)
+            dense = out.is_cpu and out.is_contiguous()
+            address = out.data_ptr() if dense else 0
         else:
             if is_jax(out):
                 raise InvalidArgumentError(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -12,6 +14,7 @@ import numpy as np
 from . import _arrays, _core, _dtypes, _state
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
+from ._progress import ProgressLike, Reporter
 from ._tensor import Tensor
 from ._tree import flatten, rebuild
 
@@ -140,6 +143,40 @@ class Checkpoint:
     def read_bytes(self, name: str) -> bytes:
         """An opaque item, as put_bytes saved it. NotFoundError: there is no such item."""
         return self._reader.read_bytes(name)
+
+    def export_files(
+        self,
+        out: Union[str, os.PathLike[str]],
+        *,
+        format: str = "safetensors",  # noqa: A002
+        include: Union[str, Sequence[str]] = (),
+        exclude: Union[str, Sequence[str]] = (),
+        max_shard_bytes: Optional[int] = None,
+        overwrite: bool = False,
+        progress: ProgressLike = None,
+    ) -> list[str]:
+        """Writes the checkpoint in a format that others read, as `varve export` does. Returns the files.
+
+        `format` is "safetensors", "dcp", "npz", "infinitrain" or "llmc". `out` is the file, or a folder for
+        files with the usual names. `include` and `exclude` are globs of names. With `max_shard_bytes` a
+        checkpoint is cut into several files of safetensors and an index. Files appear whole or not at all.
+        What a user should know comes as a warning. AlreadyExistsError: a file is there, and `overwrite` is
+        False. FailedPreconditionError: the format cannot hold the checkpoint.
+        """
+        with Reporter(progress, f"export {self}") as function:
+            files, notes = _core.export_files(
+                self._reader,
+                os.fspath(out),
+                format,
+                [include] if isinstance(include, str) else list(include),
+                [exclude] if isinstance(exclude, str) else list(exclude),
+                max_shard_bytes,
+                overwrite,
+                function,
+            )
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        return files
 
     def __str__(self) -> str:
         return f"{self.run}@{self.step}"

@@ -686,3 +686,13 @@ class Stage:
         Makes each copy equal to its source: (source, copy, bytes), each time the same copies in
         the same order. Returns how many bytes were copied.
         """
+
+def import_files(store: Store, files: Sequence[str], format: str, step: int | None, run: str, on_existing: str, parent: int | None, tags: Sequence[str], progress: object | None) -> tuple[SaveReport, list[str]]:
+    """
+    Saves what files of other formats hold. Returns the report and notes for the user.
+    """
+
+def export_files(reader: Reader, out: str, format: str, include: Sequence[str], exclude: Sequence[str], max_shard_bytes: int | None, overwrite: bool, progress: object | None) -> tuple[list[str], list[str]]:
+    """
+    Writes a checkpoint in another format. Returns the files and notes for the user.
+    """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import operator
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -266,6 +267,42 @@ class Store:
             begun.abandon()
             raise
 
+    def import_files(
+        self,
+        files: Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]],
+        step: Optional[int] = None,
+        *,
+        format: str,  # noqa: A002
+        run: str = "main",
+        tags: Union[str, Iterable[str]] = (),
+        on_existing: str = "error",
+        parent: Optional[int] = None,
+        progress: ProgressLike = None,
+    ) -> _core.SaveReport:
+        """Saves what files of another format hold, as `varve import` does.
+
+        `format` is "safetensors", "torch", "dcp", "npz", "infinitrain" or "llmc". Folders and `*.index.json`
+        stand for their files. Nothing in a file is executed. Without `step` it is the one that the files
+        say. What a user should know comes as a warning. InvalidArgumentError names the file, the place in
+        it, what was found and what was expected. Nothing is saved then.
+        """
+        paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        with Reporter(progress, f"import {run}") as function:
+            report, notes = _core.import_files(
+                self._handle,
+                [os.fspath(path) for path in paths],
+                format,
+                None if step is None else operator.index(step),
+                run,
+                on_existing,
+                parent,
+                [tags] if isinstance(tags, str) else list(tags),
+                function,
+            )
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        return report
+
     # Looking
 
     def __getitem__(self, step: StepLike) -> Checkpoint:
@@ -365,11 +402,17 @@ class Store:
     def drop(
         self, steps: Union[StepLike, Iterable[StepLike]], *, reclaim: bool = True
     ) -> _core.DropReport:
-        """Drops checkpoints. NotFoundError names every one that is missing, and nothing is dropped then."""
+        """Drops checkpoints. NotFoundError names every one that is missing, and nothing is dropped then.
+
+        Ctrl-C ends the reclaim that follows, when the steps are dropped. The next one frees the rest.
+        """
         return self._handle.drop(self._resolve_all(steps), reclaim)
 
     def reclaim(self, *, all: bool = False) -> _core.ReclaimReport:  # noqa: A002
-        """Gives the space of dead chunks back. `all`: also from files that are more than half alive."""
+        """Gives the space of dead chunks back. `all`: also from files that are more than half alive.
+
+        Ctrl-C ends it between two files. The next one frees the rest.
+        """
         return self._handle.reclaim(all)
 
     def check(

@@ -14,6 +14,7 @@
 #include "store/db/database_lock.h"
 #include "store/db/frame_file_system.h"
 #include "store/db/manifest_note.h"
+#include "store/db/save_ids.h"
 
 namespace varve::internal {
 
@@ -74,32 +75,40 @@ void Database::Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHan
   other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
 }
 
-Status Database::Create(const std::filesystem::path& path) {
-  rocksdb::DBOptions db_options = MakeDbOptions();
-  db_options.create_if_missing = true;
-  db_options.create_missing_column_families = true;
-  db_options.error_if_exists = true;
-  const auto family_options = MakeFamilyOptions(nullptr);
-  std::vector<rocksdb::ColumnFamilyDescriptor> families = {{"default", family_options[0]}};
+Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path) {
+  std::unique_ptr<Database> database(new Database);
+  database->Prepare(path, /*for_writing=*/true);
+  const rocksdb::Status status = database->Make();
+  if (!status.ok()) return FromRocksDb(status, "creating the database in " + path.string());
+  return database;
+}
+
+// RocksDB could make missing families as it opens. But then it writes all options anew, and reads
+// them again, for each family.
+rocksdb::Status Database::Make() {
+  const rocksdb::ColumnFamilyDescriptor unused("default", family_options_[0]);
   for (int i = 0; i < kNumFamilies; ++i) {
-    families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
+    families_.emplace_back(std::string(kFamilyNames[i]), family_options_[static_cast<size_t>(i)]);
   }
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DBOptions options = db_options_;
+  options.create_if_missing = true;
+  options.error_if_exists = true;
   rocksdb::DB* raw = nullptr;
   rocksdb::Status status =
-      rocksdb::DB::Open(db_options, DbPath(path).string(), families, &handles, &raw);
-  if (!status.ok()) return FromRocksDb(status, "creating the database in " + path.string());
-  const std::unique_ptr<rocksdb::DB> db(raw);
+      rocksdb::DB::Open(options, DbPath(path_).string(), {unused}, &other_handles_, &raw);
+  if (!status.ok()) return status;
+  db_.reset(raw);
+  status = db_->CreateColumnFamilies(families_, &handles_);
+  families_.push_back(unused);
+  if (!status.ok()) return status;
   // Writes once through the log before anything is ingested. In a database that has only ever
   // ingested, a snapshot at sequence number 0 would make compaction drop live keys.
   rocksdb::WriteOptions sync;
   sync.sync = true;
-  auto* meta = handles[1 + static_cast<size_t>(Family::kMeta)];
-  status = db->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()}, EncodeNumber(1));
-  if (status.ok()) status = db->Flush(rocksdb::FlushOptions(), meta);
-  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  if (status.ok()) status = db->Close();
-  return FromRocksDb(status, "creating the database in " + path.string());
+  auto* meta = handle(Family::kMeta);
+  status = db_->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
+                    EncodeNumber(kFirstSaveId + kSaveBlock));
+  return status.ok() ? db_->Flush(rocksdb::FlushOptions(), meta) : status;
 }
 
 Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path) {
@@ -220,16 +229,15 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
   return ReadError(family, rocksdb::Status::OK(), what);
 }
 
-Status Database::Open(const std::filesystem::path& path, bool for_writing) {
+void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
   for_writing_ = for_writing;
   path_ = path;
   filter_ = std::make_shared<DeadChunkFilterFactory>();
   db_options_ = MakeDbOptionsOf(path);
   family_options_ = MakeFamilyOptions(filter_);
-  const std::string db_path = DbPath(path).string();
   const auto frames = std::make_shared<FrameFileSystem>();
   if (for_writing) {
-    file_system_ = std::make_shared<CommitFileSystem>(frames, db_path);
+    file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string());
     env_ = rocksdb::NewCompositeEnv(file_system_);
     db_options_.listeners.push_back(std::make_shared<FailureListener>(&failed_));
     db_options_.max_bgerror_resume_count = 0;  // Heal does that
@@ -237,12 +245,17 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
     env_ = rocksdb::NewCompositeEnv(frames);
   }
   db_options_.env = env_.get();
+}
+
+Status Database::Open(const std::filesystem::path& path, bool for_writing) {
+  Prepare(path, for_writing);
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   if (for_writing) return OpenWriter();
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   // The second path is for RocksDB's log, which we replaced. Nothing is written there.
+  const std::string db_path = DbPath(path).string();
   const rocksdb::Status status =
       rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
   if (!status.ok()) return OpenError(status, path, families_);

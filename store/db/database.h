@@ -33,8 +33,8 @@ class Database {
   Database& operator=(const Database&) = delete;
   ~Database();
 
-  // Makes the database in `path`/db and closes it again.
-  static Status Create(const std::filesystem::path& path);
+  // Makes the database in `path`/db, and opens it as the only writer. The caller syncs the folder.
+  static Result<std::unique_ptr<Database>> Create(const std::filesystem::path& path);
   // Opens as the only writer. kLocked names the other process when the system knows it.
   static Result<std::unique_ptr<Database>> OpenForWriting(const std::filesystem::path& path);
   // Opens beside a writer. It takes no lock and writes nothing, and files that the writer removes
@@ -132,6 +132,8 @@ class Database {
 
  private:
   Database() = default;
+  void Prepare(const std::filesystem::path& path, bool for_writing);
+  rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status FindLost();
   Status OpenDespite();

@@ -17,6 +17,7 @@
 #include "base/util.h"
 #include "store/db/cursor.h"
 #include "store/db/guarded_store.h"
+#include "store/db/save_ids.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 
@@ -27,8 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
-// Save ids are persisted as used in blocks of this many: one small commit for many saves.
-constexpr uint64_t kSaveBlock = 4096;
 constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;
@@ -60,6 +59,11 @@ fs::path ReserveOf(const fs::path& store) {
   return root / (std::string("RESERVE.") + (is_known ? host : "unknown"));
 }
 
+void ReleaseReserveOf(const fs::path& store) {
+  ::unlink(ReserveOf(store).c_str());
+  ::unlink((store / "RESERVE").c_str());  // of a member that was made when each had one
+}
+
 std::string Starting(const fs::path& store) {
   return "starting a thread for the store in " + store.string();
 }
@@ -76,24 +80,31 @@ Status RequireThread(const fs::path& store) {
 Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
                                                        const StoreOptions& options,
                                                        bool for_writing) {
-  std::unique_ptr<StoreImpl> store(new GuardedStore<StoreImpl>);
-  store->path_ = path;
-  store->options_ = options;
-  store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
-  VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
+  VARVE_ASSIGN_OR_RETURN(const FormatFile format, ReadFormatFile(path, for_writing));
   VARVE_RETURN_IF_ERROR(RequireThread(path));
   auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space. The reserve gives it, so that steps can be dropped.
-    store->ReleaseReserve();
+    ReleaseReserveOf(path);
     database = Database::OpenForWriting(path);
   }
   if (!database.ok()) return database.status();
-  store->database_ = *std::move(database);
-  store->chunk_reader_ =
-      std::make_unique<ChunkReader>(store->database_.get(), store->format_.digest_seed);
+  return Start(path, options, format, *std::move(database));
+}
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::Start(const fs::path& path,
+                                                    const StoreOptions& options,
+                                                    const FormatFile& format,
+                                                    std::unique_ptr<Database> database) {
+  std::unique_ptr<StoreImpl> store(new GuardedStore<StoreImpl>);
+  store->path_ = path;
+  store->options_ = options;
+  store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
+  store->format_ = format;
+  store->database_ = std::move(database);
+  store->chunk_reader_ = std::make_unique<ChunkReader>(store->database_.get(), format.digest_seed);
   store->last_catch_up_ms_ = NowMs();
-  if (for_writing) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
+  if (store->database_->for_writing()) VARVE_RETURN_IF_ERROR(store->PrepareForWriting());
   VARVE_RETURN_IF_ERROR(Guarded(Starting(path), [&store] { return store->StartThreads(); }));
   return store;
 }
@@ -218,10 +229,7 @@ Status StoreImpl::EnsureReserve() const {
   return ErrnoStatus("reserve space in", path, error);
 }
 
-void StoreImpl::ReleaseReserve() const {
-  ::unlink(ReserveOf(path_).c_str());
-  ::unlink((path_ / "RESERVE").c_str());  // of a member that was made when each had one
-}
+void StoreImpl::ReleaseReserve() const { ReleaseReserveOf(path_); }
 
 Status StoreImpl::RequireWriter() const {
   if (database_->for_writing()) return Status::Ok();

@@ -47,6 +47,9 @@ class StoreImpl : public Store {
  public:
   static Result<std::unique_ptr<StoreImpl>> OpenPath(const std::filesystem::path& path,
                                                      const StoreOptions& options, bool for_writing);
+  // Makes the store and opens it for writing. varve/store.h lists the errors of Store::Create.
+  static Result<std::unique_ptr<StoreImpl>> CreatePath(const std::filesystem::path& path,
+                                                       const CreateOptions& options);
   ~StoreImpl() override;
 
   Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
@@ -197,6 +200,11 @@ class StoreImpl : public Store {
   StoreImpl() = default;  // callers get a GuardedStore
 
  private:
+  // What opening and making have in common.
+  static Result<std::unique_ptr<StoreImpl>> Start(const std::filesystem::path& path,
+                                                  const StoreOptions& options,
+                                                  const FormatFile& format,
+                                                  std::unique_ptr<Database> database);
   Status StartThreads();
   Status PrepareForWriting();
   Status SweepOrphans();

@@ -102,8 +102,7 @@ Result<std::unique_ptr<StoreImpl>> OpenOrCreateMember(const GroupPlace& place, M
       place.log->With([&](const GroupState& state) { return state.IsInUse(member); });
   if (in_use) return opened;
   const CreateOptions create{.digest_seed = place.file.digest_seed, .store = options};
-  VARVE_RETURN_IF_ERROR(Store::Create(MemberFolder(place.root, member), create).status());
-  return OpenMember(place, member, options, /*for_writing=*/true);
+  return StoreImpl::CreatePath(MemberFolder(place.root, member), create);
 }
 
 // Another process may be sweeping a locked member, which does not take long.

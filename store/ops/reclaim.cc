@@ -16,6 +16,7 @@
 
 #include "base/guarded.h"
 #include "base/low_priority.h"
+#include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/ops/reclaim_plan.h"
@@ -331,7 +332,9 @@ Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
 Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
                             std::span<const ChunkFile> rewritten, std::vector<ChunkAddress>* gone,
                             ReclaimReport* report) {
+  const StopFlag stop;
   for (const ChunkFile& file : deleted) {
+    VARVE_RETURN_IF_ERROR(stop.Check());
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
   }
   // Rewriting needs space for the live rest. So it comes after the deletions, starts with the
@@ -339,6 +342,7 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   // checks the space beforehand, because RocksDB needs some more to open again after a failed
   // write.
   for (const ChunkFile& file : rewritten) {
+    VARVE_RETURN_IF_ERROR(stop.Check());
     if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
     if (!HasRoom(path_, RestOf(file))) continue;
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/true, gone, report));

@@ -217,10 +217,9 @@ Status Repair::MakeNewStore(Salvage* salvage) {
   const fs::path folder = work_ / "store";
   {
     VARVE_ASSIGN_OR_RETURN(
-        const auto made, Store::Create(folder, {.digest_seed = format_.digest_seed, .store = {}}));
-    auto* const store = dynamic_cast<StoreImpl*>(made.get());
-    if (store == nullptr) return Status::FailedPrecondition("the new store is of another kind");
-    VARVE_RETURN_IF_ERROR(salvage->SaveAll(store));
+        const auto store,
+        StoreImpl::CreatePath(folder, {.digest_seed = format_.digest_seed, .store = {}}));
+    VARVE_RETURN_IF_ERROR(salvage->SaveAll(store.get()));
   }
   VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(folder, {}, /*for_writing=*/false));
   CheckOptions options{.read_data = true};

@@ -122,6 +122,22 @@ TEST_F(StopTest, ABackupIsStoppedAndTheEarlierCopyStays) {
   ExpectHolds(*Store::OpenForReading(other()).value(), 2, {new_});
 }
 
+TEST_F(StopTest, AReclaimIsStoppedAndTheNextFreesTheRest) {
+  VARVE_ASSERT_OK(Save(1, {old_}).status());
+  VARVE_ASSERT_OK(Save(2, {new_}).status());
+  const CheckpointId ids[] = {{"main", 1}};
+  {
+    stop_ = true;
+    const StopScope scope(&stop_);
+    EXPECT_THAT(store_->Drop(ids), FailsWith(StatusCode::kAborted, "the steps are dropped"));
+    EXPECT_THAT(store_->Reclaim(), FailsWith(StatusCode::kAborted, kAsked));
+  }
+  EXPECT_EQ(GetStats().num_steps, 1u);
+  EXPECT_TRUE(store_->Check({.read_data = true})->ok());
+  EXPECT_GT(store_->Reclaim()->freed_bytes, old_.bytes.size() / 2);
+  ExpectHolds(2, {new_});
+}
+
 TEST_F(StopTest, AScopeIsOfItsThreadAndTheInnerHidesTheOuter) {
   VARVE_ASSERT_OK(Save(1, {old_}).status());
   const auto reader = store_->OpenCheckpoint("main", 1).value();

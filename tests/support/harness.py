@@ -2,6 +2,7 @@
 """What the system tests share: the programs of this build, the shipped command, and clean folders."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -23,6 +24,15 @@ def program(name):
     if not path.exists():
         sys.exit(f"{path} is missing: build it first")
     return str(path)
+
+
+def has(package):
+    """Whether a package of Python is installed. ImportError where $VARVE_REQUIRE names one that is not."""
+    if importlib.util.find_spec(package) is not None:
+        return True
+    if package in os.environ.get("VARVE_REQUIRE", "").split():
+        raise ImportError(f"{package} is not installed, and $VARVE_REQUIRE names it")
+    return False
 
 
 def varve(store, *arguments, expect=0, **options):

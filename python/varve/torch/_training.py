@@ -90,20 +90,21 @@ def capture(training: Training) -> State:
     }
     if of_model:
         tree["model"] = of_model
+    first_of_optimizer = encoder.num_tensors
     if training.optimizer is not None:
         tree["optimizer"] = _encode_optimizer(training, encoder)
+    of_optimizer = range(first_of_optimizer, encoder.num_tensors)
     for name, part in training.parts().items():
         tree[name] = encoder.encode(part.state_dict(), (name,))
     names = {name for name, _, _ in lent} | {name for name, _, _ in copied}
     steady = _steady_tensors(training.optimizer)
-    of_optimizer = set(_trees.names_in(tree.get("optimizer", {})))
-    for name, value, _ in encoder.tensors():
+    for number, (name, value, _) in enumerate(encoder.tensors()):
         if name in names:
             raise InvalidArgumentError(f"two tensors of the training would be called {name}")
         if isinstance(value, torch.Tensor) and value.data_ptr() in steady:
             lent.append((name, value, "optimizer"))
         else:
-            role = "optimizer" if name in of_optimizer else "other"
+            role = "optimizer" if number in of_optimizer else "other"
             copied.append(
                 (name, value.copy() if isinstance(value, np.ndarray) else value.clone(), role)
             )
@@ -168,7 +169,7 @@ def _steady_tensors(optimizer: Optional[Any]) -> set[int]:
     found = set()
     for state in optimizer.state.values() if optimizer is not None else ():
         for value in state.values() if isinstance(state, dict) else ():
-            if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() > 1:
+            if isinstance(value, torch.Tensor) and value.is_cpu and value.numel() > 1:
                 found.add(value.data_ptr())
     return found
 
@@ -304,7 +305,7 @@ def capture_rng() -> _Rng:
     """Python's, NumPy's and torch's generators, those of GPUs when they are in use."""
     states = [(0, "python", json.dumps(random.getstate()).encode())]
     name, keys, position, has_gauss, gauss = np.random.get_state()
-    numpy = [str(name), [int(key) for key in keys], int(position), int(has_gauss), float(gauss)]
+    numpy = [str(name), keys.tolist(), int(position), int(has_gauss), float(gauss)]
     states.append((0, "numpy", json.dumps(numpy).encode()))
     states.append((0, "torch", torch.get_rng_state().numpy().tobytes()))
     if torch.cuda.is_available() and torch.cuda.is_initialized():

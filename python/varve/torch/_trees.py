@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .._dtypes import of_numpy, of_torch
+from .._dtypes import BY_NAME, of_numpy, of_torch
 from .._errors import CorruptionError, Error, InvalidArgumentError
 
 Json = Any
@@ -40,6 +40,12 @@ _LIMIT = 100  # containers within each other
 _AS_PAIRS = {"complex128": "float64", "complex32": "float16"}
 _AS_BYTES = ("float8_e4m3fnuz", "float8_e5m2fnuz")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+# The types whose elements the store has as they are.
+_AS_THEY_ARE = frozenset(
+    getattr(torch, known.torch)
+    for known in BY_NAME.values()
+    if known.torch is not None and hasattr(torch, known.torch)
+)
 
 
 class Named(NamedTuple):
@@ -92,6 +98,11 @@ class Encoder:
     def encode(self, value: Any, path: Path) -> Json:
         """InvalidArgumentError names the path of a value that cannot be kept."""
         return self._encode(value, path, 0)
+
+    @property
+    def num_tensors(self) -> int:
+        """How many tensors there are by now."""
+        return len(self._tensors)
 
     def tensors(self) -> list[Named]:
         """All tensors, after the last encode. This notes in the JSON which of them share memory."""
@@ -301,8 +312,6 @@ class _Plan(NamedTuple):
 
 
 def _plan_of(ref: dict[str, Json], stored: str, shape: tuple[int, ...]) -> _Plan:
-    from .._dtypes import BY_NAME
-
     known = BY_NAME[stored]
     if "array" in ref:
         return _Plan(None, shape, None, None, 0, known.numpy)
@@ -392,6 +401,9 @@ def _check_array(name: str, array: Any) -> None:
 
 def _as_stored(name: str, tensor: Any, ref: dict[str, Json]) -> Any:
     """The tensor with elements that the store has. InvalidArgumentError names it if there are none."""
+    if type(tensor) in _PLAIN and tensor.is_cpu and tensor.dtype in _AS_THEY_ARE:
+        if tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg():
+            return tensor.detach()  # most tensors
     if tensor.layout != torch.strided:
         raise InvalidArgumentError(
             f"tensor {name} has the layout {tensor.layout}: save the tensors that it consists of"
@@ -448,31 +460,35 @@ class _Extent(NamedTuple):
 
 def _note_sharing(stored: Mapping[str, Any], refs: Mapping[str, dict[str, Json]]) -> dict[str, str]:
     """Adds strides, memory and offset to the references. Returns aliases: the first equal tensor."""
-    by_storage: dict[tuple[str, int], list[_Extent]] = {}
+    by_storage: dict[tuple[str, int], list[str]] = {}
     for name, tensor in stored.items():
-        if tensor.numel() == 0:
-            continue
-        if tensor.is_contiguous():
-            last = tensor.numel() - 1
-        else:
+        if not tensor.is_contiguous() and tensor.numel():
             ref = refs[name]
             if _is_dense(tensor):
                 ref["strides"] = _strides_in_torch(tensor, ref)
             if _has_overlap(tensor):
                 continue
-            last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        size = tensor.element_size()
-        begin = tensor.storage_offset() * size
-        storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
-        by_storage.setdefault(storage, []).append(_Extent(begin, begin + (last + 1) * size, name))
+        device = "" if tensor.is_cpu else str(tensor.device)
+        storage = (device, tensor.untyped_storage().data_ptr())
+        by_storage.setdefault(storage, []).append(name)
     firsts: dict[str, str] = {}
     number = 0
-    for extents in by_storage.values():
+    for names in by_storage.values():
+        if len(names) == 1:
+            continue
+        extents = [_extent_of(name, stored[name]) for name in names if stored[name].numel()]
         for group in _overlapping(sorted(extents)):
             if len(group) > 1:
                 _note_group(group, number, stored, refs, firsts)
                 number += 1
     return firsts
+
+
+def _extent_of(name: str, tensor: Any) -> _Extent:
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    size = tensor.element_size()
+    begin = tensor.storage_offset() * size
+    return _Extent(begin, begin + (last + 1) * size, name)
 
 
 def _overlapping(extents: list[_Extent]) -> Iterator[list[_Extent]]:

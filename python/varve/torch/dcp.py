@@ -12,11 +12,13 @@ programs. `finish`, on the coordinator, commits. Before it nothing is visible.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
+import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
 import torch
@@ -29,7 +31,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
 from torch.futures import Future
 
 from .. import _arrays, _core, _dtypes, _store
@@ -37,6 +39,7 @@ from .._checkpoint import Checkpoint
 from .._errors import AlreadyExistsError, Error, FailedPreconditionError, InvalidArgumentError
 from . import _trees
 
+_log = logging.getLogger("varve")
 _SCHEME = "varve://"
 _ITEM = (
     "dcp.metadata"  # what DCP's planner wants back, and which items are values of the state dict
@@ -55,9 +58,10 @@ def _split_id(checkpoint_id: Union[str, os.PathLike[str]]) -> tuple[str, Optiona
 class _Attempt:
     """The part of a save that this process takes."""
 
-    def __init__(self, store: _store.Store, step: Any) -> None:
+    def __init__(self, store: _store.Store, step: Any, what: str) -> None:
         self.store = store
         self.step = step
+        self._what = what  # is saved by whom, for messages
         self._thread: Optional[threading.Thread] = None
 
     def commit(self) -> None:
@@ -72,8 +76,10 @@ class _Attempt:
         def run() -> None:
             try:
                 self.commit()
-            except Error:
-                pass  # the coordinator gets the same error from its commit
+            except Error as error:
+                # The commit of the coordinator fails, too. DCP raises its error on all ranks, and this
+                # one may say more.
+                _log.error("%s: %s", self._what, error)
 
         self._thread = threading.Thread(target=run, name="varve-dcp-commit")
         self._thread.start()
@@ -198,7 +204,9 @@ class VarveStorageWriter(StorageWriter):
             store = _store.Store(handle, "a")
             try:
                 return _Attempt(
-                    store, store.save(step, run=self._run, on_existing=self._on_existing)
+                    store,
+                    store.save(step, run=self._run, on_existing=self._on_existing),
+                    f"rank {place['rank']} did not save step {step} of run {self._run} in {path}",
                 )
             except BaseException:
                 store.close()
@@ -206,7 +214,7 @@ class VarveStorageWriter(StorageWriter):
 
         attempt = _begin(path, make)
         try:
-            results = self._put_all(attempt, plan, planner)
+            self._put_all(attempt, plan, planner)
         except BaseException:
             attempt.end()
             raise
@@ -214,7 +222,7 @@ class VarveStorageWriter(StorageWriter):
         if not self._is_coordinator:
             attempt.commit_in_background()
         future = Future()
-        future.set_result(results)
+        future.set_result([])  # a member of the group says what it holds, and DCP would gather it
         return future
 
     def finish(self, metadata: Any, results: list[list[Any]]) -> None:
@@ -245,24 +253,20 @@ class VarveStorageWriter(StorageWriter):
             )
         return self._path, self._step
 
-    def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> list[Any]:
+    def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> None:
         numbers: Counter[str] = Counter()  # of the shards of each tensor
-        results = []
         for item in plan.items:
             name = item.index.fqn
             data = planner.resolve_data(item)
             if item.type == WriteItemType.BYTE_IO:
-                value = data.getvalue()
-                attempt.step.put_bytes(name, value)
-                size = len(value)
+                attempt.step.put_bytes(name, data.getvalue())
             else:
-                size = _put_tensor(attempt.step._writer, item, data, numbers[name])
-                numbers[name] += size > 0
-            results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
-        return results
+                is_put = _put_tensor(attempt.step._writer, item, data, numbers[name])
+                numbers[name] += is_put
 
 
-def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> int:
+def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> bool:
+    """False: the chunk is empty, and there is nothing to put."""
     name = item.index.fqn
     try:
         memory = _arrays.memory_of(tensor)
@@ -276,7 +280,7 @@ def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> in
     box = None
     if item.type == WriteItemType.SHARD and memory.shape:
         if tensor.numel() == 0 and whole.numel() > 0:
-            return 0  # as of the last ranks, when there are more ranks than rows
+            return False  # as of the last ranks, when there are more ranks than rows
         pair = 2 if memory.dtype.bits < 8 else 1  # torch counts pairs of F4
         box = (
             [*whole[:-1], whole[-1] * pair],
@@ -295,7 +299,7 @@ def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> in
         number,
         box,
     )
-    return memory.dtype.num_bytes(memory.shape)
+    return True
 
 
 class VarveStorageReader(StorageReader):
@@ -343,24 +347,16 @@ class VarveStorageReader(StorageReader):
         self.close()
         self._store = _store.open(self._path)
         self._checkpoint = self._store[self._step]
-        found: dict[str, Any] = {}
-        for name, tensor in self._checkpoint.items():
-            dtype = _dtypes.BY_NAME[tensor.dtype_name]
-            kind = None if dtype.torch is None else getattr(torch, dtype.torch, None)
-            if kind is None:
-                continue  # torch cannot hold it, so no state dict asks for it
-            shape = tensor.shape
-            if dtype.bits < 8:
-                shape = (*shape[:-1], shape[-1] // 2)
-            size = torch.Size(shape)
-            chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
-            found[name] = TensorStorageMetadata(TensorProperties(dtype=kind), size, [chunk])
+        items: list[str] = []
         planner_data = None
         if _ITEM in self._checkpoint.list_bytes():
             tree = _trees.loads(self._checkpoint.read_bytes(_ITEM), f"item {_ITEM}")
-            planner_data = _trees.Decoder(_no_tensor).build(tree["planner_data"])
-            found.update((name, BytesStorageMetadata()) for name in tree["items"])
-        return Metadata(state_dict_metadata=found, planner_data=planner_data)
+            planner_data = _planner_data_of(tree["planner_data"])
+            items = tree["items"]
+        return Metadata(
+            state_dict_metadata=_metadata_of(self._checkpoint, items, planner_data),
+            planner_data=planner_data,
+        )
 
     def set_up_storage_reader(
         self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -408,6 +404,85 @@ class VarveStorageReader(StorageReader):
         future = Future()
         future.set_result(None)
         return future
+
+
+class _LazyDict(dict[Any, Any]):
+    """A dict that makes a value when it is asked for it: a load of few tensors asks for few."""
+
+    def __init__(self, keys: Iterable[Any], make: Callable[[Any], Any]) -> None:
+        super().__init__(dict.fromkeys(keys, _MISSING))
+        self._make = make
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if value is _MISSING:
+            value = self._make(key)
+            self[key] = value
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    # With a method of its own here, a copy of the dict takes values from __getitem__.
+    def __iter__(self) -> Iterator[Any]:
+        return super().__iter__()
+
+    def items(self) -> Any:
+        return {key: self[key] for key in self}.items()
+
+    def values(self) -> Any:
+        return {key: self[key] for key in self}.values()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
+
+
+_MISSING = object()
+
+
+@functools.cache
+def _torch_kind(dtype_name: str) -> Any:
+    """The dtype of torch, or None: this torch has none."""
+    name = _dtypes.BY_NAME[dtype_name].torch
+    return None if name is None else getattr(torch, name, None)
+
+
+def _metadata_of(checkpoint: Checkpoint, items: list[str], planner_data: Any) -> _LazyDict:
+    """What DCP asks of each tensor and value. The planner's data, where there is any, names them all."""
+    of_items = set(items)
+    if isinstance(planner_data, _LazyDict):
+        names = list(planner_data)
+    else:
+        infos = checkpoint._infos().values()
+        # What torch cannot hold, no state dict asks for.
+        names = [info.name for info in infos if _torch_kind(info.dtype) is not None] + items
+    num_asked = 0
+
+    def make(name: str) -> Any:
+        nonlocal num_asked
+        if name in of_items:
+            return BytesStorageMetadata()
+        num_asked += 1
+        checkpoint._expect(num_asked)
+        info = checkpoint._find(name)
+        shape = tuple(info.shape)
+        if _dtypes.BY_NAME[info.dtype].bits < 8:
+            shape = (*shape[:-1], shape[-1] // 2)
+        size = torch.Size(shape)
+        chunk = ChunkStorageMetadata(offsets=torch.Size([0] * len(shape)), sizes=size)
+        properties = TensorProperties(dtype=_torch_kind(info.dtype))
+        return TensorStorageMetadata(properties, size, [chunk])
+
+    return _LazyDict(names, make)
+
+
+def _planner_data_of(tree: Any) -> Any:
+    decoder = _trees.Decoder(_no_tensor)
+    pairs = tree.get("dict") if isinstance(tree, dict) else None
+    if not isinstance(pairs, list) or not all(isinstance(key, str) for key, _ in pairs):
+        return decoder.build(tree)
+    values = dict(pairs)
+    return _LazyDict(values, lambda key: decoder.build(values[key]))
 
 
 def _memory_for(target: Any, dtype: _dtypes.DType) -> Any:

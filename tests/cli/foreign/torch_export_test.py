@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes out to DCP and NumPy is read by stock loaders, where they are, and comes in again."""
 
-import importlib.util
 import pathlib
 import unittest
 import zipfile
@@ -12,7 +11,7 @@ import safetensors_bytes as files
 from verb_case import VerbCase
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden/torch"
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_TORCH = harness.has("torch")
 OF_TORCH = [dtype for dtype in files.BITS if not dtype.startswith("F6")]
 
 
