@@ -85,7 +85,8 @@ Outcome Context::WithAdvice(Outcome outcome) const {
         "; varve check lists all damage, varve repair --dry-run what can be kept, and "
         "docs/operations.md says what to do";
   } else if (outcome.code() == ExitCode::kFailed && !store_path_.empty() &&
-             message.find("No space left on device") != std::string::npos &&
+             (message.find("No space left on device") != std::string::npos ||
+              message.find("Disk quota exceeded") != std::string::npos) &&
              message.find(store_path_) != std::string::npos) {
     advice = "; nothing that was saved is lost: varve drop and varve forget make room";
   }

@@ -137,8 +137,8 @@ constexpr char kNotes[] =
 the new store takes the place of the damaged one, which stays as PATH~damaged.
 So the disk needs room for both. Without --yes it only says what would be lost.
 A step of which a tensor or an item cannot be read is lost, unless --from has
-it. Without CURRENT and the manifest of db/ nothing can be found: then there is
-only the backup. No writer may have the store open.
+it. If FORMAT, CURRENT or the manifest of db/ is lost or damaged, it goes by the
+copy in spare/. No writer may have the store open.
 
 Exit code 3: the store is damaged (--dry-run), or cannot be repaired. A store
 without damage stays as it is, exit code 0.

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "store/db/spare_files.h"
+
 namespace varve::internal {
 
 namespace {
@@ -12,6 +14,8 @@ using rocksdb::DirFsyncOptions;
 using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
+
+bool IsManifest(const std::string& name) { return name.find("/MANIFEST-") != std::string::npos; }
 
 class Folder : public rocksdb::FSDirectoryWrapper {
  public:
@@ -33,9 +37,12 @@ class Folder : public rocksdb::FSDirectoryWrapper {
 
 class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  Manifest(CommitFileSystem* owner, std::string name,
+  Manifest(CommitFileSystem* owner, const std::filesystem::path& path,
            std::unique_ptr<rocksdb::FSWritableFile> target)
-      : FSWritableFileOwnerWrapper(std::move(target)), owner_(owner), name_(std::move(name)) {}
+      : FSWritableFileOwnerWrapper(std::move(target)),
+        owner_(owner),
+        name_(path.filename()),
+        spare_(SpareOfManifest(path)) {}
 
   // This comes before the bytes are passed to the system, which may write them to the disk at any
   // time afterwards.
@@ -43,8 +50,7 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
                   IODebugContext* debug) override {
     IOStatus status = owner_->SyncFolderIfPending();
     if (status.ok()) status = FSWritableFileOwnerWrapper::Append(data, options, debug);
-    if (status.ok()) bytes_ += data.size();
-    return owner_->NoteDoubt(std::move(status));
+    return Appended(std::move(status), data);
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& verification,
@@ -53,8 +59,7 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
     if (status.ok()) {
       status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
     }
-    if (status.ok()) bytes_ += data.size();
-    return owner_->NoteDoubt(std::move(status));
+    return Appended(std::move(status), data);
   }
   IOStatus Flush(const IOOptions& options, IODebugContext* debug) override {
     return owner_->NoteDoubt(FSWritableFileOwnerWrapper::Flush(options, debug));
@@ -67,6 +72,13 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
   }
 
  private:
+  IOStatus Appended(IOStatus status, const rocksdb::Slice& data) {
+    if (status.ok()) {
+      bytes_ += data.size();
+      spare_.Append({data.data(), data.size()});
+    }
+    return owner_->NoteDoubt(std::move(status));
+  }
   IOStatus Synced(IOStatus status) {
     if (status.ok()) owner_->manifest_note()->Write(name_, bytes_);
     return owner_->NoteDoubt(std::move(status));
@@ -74,6 +86,7 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
 
   CommitFileSystem* const owner_;
   const std::string name_;
+  SpareFile spare_;
   uint64_t bytes_ = 0;  // RocksDB appends by one thread at a time, and syncs by the same
 };
 
@@ -89,7 +102,9 @@ IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& 
   if (in_doubt_ && name.starts_with(db_path_ + "/")) {
     return IOStatus::IOError("kept, as the manifest may name it", name);
   }
-  return FileSystemWrapper::DeleteFile(name, options, debug);
+  IOStatus status = FileSystemWrapper::DeleteFile(name, options, debug);
+  if (status.ok() && IsManifest(name)) RemoveSpareOfManifest(name);
+  return status;
 }
 
 IOStatus CommitFileSystem::RenameFile(const std::string& from, const std::string& to,
@@ -137,8 +152,8 @@ IOStatus CommitFileSystem::NewWritableFile(const std::string& name,
   std::unique_ptr<rocksdb::FSWritableFile> base;
   IOStatus status = FileSystemWrapper::NewWritableFile(name, options, &base, debug);
   if (!status.ok()) return status;
-  if (name.find("/MANIFEST-") != std::string::npos) {
-    *result = std::make_unique<Manifest>(this, name.substr(name.rfind('/') + 1), std::move(base));
+  if (IsManifest(name)) {
+    *result = std::make_unique<Manifest>(this, name, std::move(base));
   } else {
     *result = std::move(base);
   }

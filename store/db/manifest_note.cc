@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdio>
 #include <optional>
 #include <string>
 
 #include "base/util.h"
+#include "store/db/manifest_log.h"
 #include "store/format/fixed_file.h"
 
 namespace varve::internal {
@@ -34,16 +36,28 @@ std::optional<uint64_t> NumberOf(std::string_view manifest) {
   return number;
 }
 
+// How a manifest is, beside what a note says of it.
+struct ManifestFacts {
+  uint64_t size = 0;
+  uint64_t readable = 0;  // bytes of whole records, as far as the note goes
+};
+
 // Opens the file, so that a network file system asks for its size again. nullopt = there is no
 // file.
-std::optional<uint64_t> SizeOf(const fs::path& file) {
+std::optional<ManifestFacts> LookAt(const fs::path& file, uint64_t noted) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   struct stat info {};
   const int error = ::fstat(fd, &info);
   ::close(fd);
   if (error != 0) return std::nullopt;
-  return static_cast<uint64_t>(info.st_size);
+  ManifestFacts facts{.size = static_cast<uint64_t>(info.st_size)};
+  if (facts.size < noted) return facts;
+  const Result<std::string> log = ReadSmallFile(file, noted);
+  if (!log.ok()) return std::nullopt;
+  // RocksDB compares the checksums, and reports those that differ.
+  facts.readable = EndOfLogRecords(*log, LogChecksums::kIgnore);
+  return facts;
 }
 
 }  // namespace
@@ -66,24 +80,41 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   fd_ = -1;
 }
 
-Status CheckManifestLength(const fs::path& store) {
-  // The note is read first. The manifest only grows, so it holds what any earlier note says.
+bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); }
+
+std::optional<NotedManifest> ReadManifestNote(const fs::path& store) {
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
-  if (!note.ok() || note->fields.size() != kNumFields) return Status::Ok();
+  if (!note.ok() || note->fields.size() != kNumFields) return std::nullopt;
+  char name[32];
+  std::snprintf(name, sizeof(name), "%s%06llu", kPrefix.data(),
+                static_cast<unsigned long long>(note->fields[0]));
+  return NotedManifest{name, note->fields[1]};
+}
+
+Status CheckManifestLength(const fs::path& store) {
+  // The note is read first. The manifest only grows, so it holds what any earlier note says.
+  const auto note = ReadManifestNote(store);
+  if (!note.has_value()) return Status::Ok();
   constexpr size_t kMaxBytes = 256;
   const Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
   if (!current.ok()) return Status::Ok();  // opening says so
   const std::string name = current->substr(0, current->find('\n'));
-  if (NumberOf(name) != note->fields[0]) return Status::Ok();
+  if (name != note->manifest) return Status::Ok();
   const fs::path manifest = store / "db" / name;
-  const std::optional<uint64_t> size = SizeOf(manifest);
-  if (!size.has_value() || *size >= note->fields[1]) return Status::Ok();  // opening says the first
+  const uint64_t noted = note->bytes;
+  const std::optional<ManifestFacts> facts = LookAt(manifest, noted);
+  if (!facts.has_value() || facts->readable >= noted)
+    return Status::Ok();  // opening says the first
+  const std::string found =
+      facts->size < noted
+          ? " has " + std::to_string(facts->size) + " bytes, expected"
+          : " cannot be read behind byte " + std::to_string(facts->readable) + ", expected";
   return Status::Corruption(
-      manifest.string() + " has " + std::to_string(*size) + " bytes, expected at least " +
-      std::to_string(note->fields[1]) +
-      ": its end is lost, and with it the newest changes of the store. Put the file back, or take "
-      "the store from a backup. To go on with the older state that is left, remove " +
+      manifest.string() + found + " at least " + std::to_string(noted) +
+      ": its end is lost, and with it the newest changes of the store. varve repair takes its copy "
+      "in spare/, if there is one. Else put the file back, or take the store from a backup. To go "
+      "on with the older state that is left, remove " +
       (store / kManifestNoteName).string());
 }
 

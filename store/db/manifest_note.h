@@ -3,7 +3,7 @@
 // SYNCED, a small file of the store. It says how many bytes of which manifest have been synced. A
 // manifest that has lost its end reads like an earlier manifest, so the newest steps would
 // disappear without an error. With the note, a manifest that is shorter than what was synced is
-// damage.
+// damage, and so is one in which RocksDB would end before that.
 //
 // The note is written after the sync, so it never says more than what is on the disk. The note
 // itself is not synced. A power cut may leave an older note, which says less, or none. A note about
@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "varve/status.h"
@@ -39,8 +41,17 @@ class ManifestNote {
   int fd_ = -1;  // guarded by mutex_
 };
 
-// kCorruption: the manifest that CURRENT names is shorter than the note says. Any thread and any
-// process may call it, also while a writer works.
+bool IsManifestName(std::string_view name);
+
+// What the note says. nullopt = there is none that can be read.
+struct NotedManifest {
+  std::string manifest;  // MANIFEST-000012
+  uint64_t bytes = 0;
+};
+std::optional<NotedManifest> ReadManifestNote(const std::filesystem::path& store);
+
+// kCorruption: the manifest that CURRENT names is shorter than the note says, or ends earlier for
+// RocksDB. Any thread and any process may call it, also while a writer works.
 Status CheckManifestLength(const std::filesystem::path& store);
 
 }  // namespace varve::internal

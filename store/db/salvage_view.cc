@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A manifest is a log of RocksDB: blocks of 32 KiB, and in them physical records of a masked CRC32C
-// (u32 LE), a length (u16 LE), a type and as many bytes. A logical record is one physical record,
-// or a first one, any number of middle ones and a last one. Each is a VersionEdit: tags and values
-// as varints. Both have not changed since LevelDB. The three tags that are needed here are stable
-// parts of the format of every manifest.
+// Each record of a manifest (manifest_log.h) is a VersionEdit: tags and values as varints. That has
+// not changed since LevelDB. The two tags that are needed here are stable parts of the format of
+// every manifest.
 #include "store/db/salvage_view.h"
 
 #include <rocksdb/sst_file_reader.h>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <set>
 #include <system_error>
 
 #include "base/stop.h"
 #include "base/util.h"
+#include "store/db/manifest_log.h"
+#include "store/db/manifest_note.h"
 #include "store/db/rocksdb_options.h"
+#include "store/db/spare_files.h"
 
 namespace varve::internal {
 
@@ -24,84 +25,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlockBytes = 32768;
-constexpr size_t kHeaderBytes = 7;
-enum RecordType : uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 constexpr uint64_t kDeletedFileTag = 6;
 constexpr uint64_t kFamilyTag = 200;
-
-constexpr std::array<uint32_t, 256> MakeCrcTable() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
-    table[i] = crc;
-  }
-  return table;
-}
-
-// CRC32C, masked as RocksDB does it for values that are stored beside what they cover.
-uint32_t MaskedCrc(std::string_view bytes) {
-  static constexpr std::array<uint32_t, 256> kTable = MakeCrcTable();
-  uint32_t crc = ~uint32_t{0};
-  for (const char c : bytes) {
-    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  }
-  crc = ~crc;
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
-void AppendLittleEndian(uint32_t value, int bytes, std::string* out) {
-  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
-}
-
-uint32_t ReadLittleEndian(std::string_view bytes) {
-  uint32_t value = 0;
-  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
 
 void AppendVarint(uint64_t value, std::string* out) {
   for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
   out->push_back(static_cast<char>(value));
-}
-
-// Returns where the last whole logical record ends.
-size_t EndOfRecords(std::string_view log) {
-  size_t end = 0;
-  for (size_t at = 0;;) {
-    const size_t left_in_block = kBlockBytes - at % kBlockBytes;
-    if (left_in_block < kHeaderBytes) at += left_in_block;
-    if (at + kHeaderBytes > log.size()) return end;
-    const size_t length = ReadLittleEndian(log.substr(at + 4, 2));
-    const auto type = static_cast<uint8_t>(log[at + 6]);
-    if (type < kFull || type > kLast || at + kHeaderBytes + length > log.size()) return end;
-    const uint32_t crc = MaskedCrc(log.substr(at + 6, 1 + length));
-    if (crc != ReadLittleEndian(log.substr(at, 4))) return end;
-    at += kHeaderBytes + length;
-    if (type == kFull || type == kLast) end = at;
-  }
-}
-
-void AppendRecord(std::string_view record, std::string* log) {
-  bool is_first = true;
-  do {
-    size_t room = kBlockBytes - log->size() % kBlockBytes;
-    if (room < kHeaderBytes) {
-      log->append(room, '\0');
-      room = kBlockBytes;
-    }
-    const std::string_view part = record.substr(0, room - kHeaderBytes);
-    record.remove_prefix(part.size());
-    const bool is_last = record.empty();
-    const RecordType type = is_last ? (is_first ? kFull : kLast) : (is_first ? kFirst : kMiddle);
-    std::string covered(1, static_cast<char>(type));
-    covered += part;
-    AppendLittleEndian(MaskedCrc(covered), 4, log);
-    AppendLittleEndian(static_cast<uint32_t>(part.size()), 2, log);
-    *log += covered;
-    is_first = false;
-  } while (!record.empty());
 }
 
 // Without its properties RocksDB opens an ingested table, and takes its records for older ones.
@@ -121,6 +50,15 @@ Status CheckView(const fs::path& view, const std::set<std::string>& expected) {
   return Status::Corruption("the manifest of the view in " + view.string() + " names " +
                             std::to_string(found.size()) + " table files, expected " +
                             std::to_string(expected.size()));
+}
+
+Status LinkInto(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_hard_link(from, to, error);
+  if (!error) return Status::Ok();
+  return Status::FailedPrecondition("cannot link " + from.string() + " to " + to.string() + ": " +
+                                    error.message() +
+                                    "; both must lie on one file system that has hard links");
 }
 
 }  // namespace
@@ -163,7 +101,7 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store,
 }
 
 std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out) {
-  manifest.resize(EndOfRecords(manifest));
+  manifest.resize(EndOfLogRecords(manifest, LogChecksums::kCompare));
   for (const DamagedTable& table : left_out) {
     std::string edit;
     AppendVarint(kDeletedFileTag, &edit);
@@ -173,9 +111,101 @@ std::string WithoutTables(std::string manifest, std::span<const DamagedTable> le
       AppendVarint(kFamilyTag, &edit);
       AppendVarint(table.family_id, &edit);
     }
-    AppendRecord(edit, &manifest);
+    AppendLogRecord(edit, &manifest);
   }
   return manifest;
+}
+
+namespace {
+
+std::optional<std::string> ReadWhole(const fs::path& file) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(file, error);
+  if (error) return std::nullopt;
+  Result<std::string> content = ReadSmallFile(file, bytes);
+  if (!content.ok()) return std::nullopt;
+  return *std::move(content);
+}
+
+// Returns the name of the newest manifest, as CURRENT says, or as SYNCED does, or because there is
+// no other.
+Result<std::string> FindManifestName(const fs::path& store, std::vector<std::string>* damage) {
+  const fs::path current = DbPath(store) / "CURRENT";
+  const auto exists = [&](const std::string& name) {
+    std::error_code ignored;
+    return fs::exists(DbPath(store) / name, ignored) ||
+           fs::exists(SpareFolder(store) / name, ignored);
+  };
+  const std::optional<std::string> said = ReadWhole(current);
+  if (said.has_value()) {
+    const std::string name = said->substr(0, said->find('\n'));
+    if (IsManifestName(name) && *said == name + "\n" && exists(name)) return name;
+  }
+  damage->push_back(current.string() + (said.has_value() ? " does not name a manifest that is there"
+                                                         : " is missing or cannot be read"));
+  if (const auto note = ReadManifestNote(store); note.has_value() && exists(note->manifest)) {
+    return note->manifest;
+  }
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (IsManifestName(name)) names.insert(name);
+  }
+  if (names.size() == 1) return *names.begin();
+  return Status::Corruption(damage->back() + ", and nothing says which of " +
+                            std::to_string(names.size()) +
+                            " manifests is the newest; take the store from a backup");
+}
+
+}  // namespace
+
+Result<FoundManifest> FindManifest(const fs::path& store) {
+  FoundManifest found;
+  VARVE_ASSIGN_OR_RETURN(found.name, FindManifestName(store, &found.damage));
+  const auto note = ReadManifestNote(store);
+  const uint64_t noted = note.has_value() && note->manifest == found.name ? note->bytes : 0;
+  const auto is_whole = [&](const std::optional<std::string>& log) {
+    if (!log.has_value()) return false;
+    const size_t end = EndOfLogRecords(*log, LogChecksums::kCompare);
+    return end > 0 && end >= noted;
+  };
+  const fs::path file = DbPath(store) / found.name;
+  std::optional<std::string> log = ReadWhole(file);
+  if (!is_whole(log)) {
+    found.damage.push_back(log.has_value()
+                               ? file.string() + " is damaged: it can be read up to byte " +
+                                     std::to_string(EndOfLogRecords(*log, LogChecksums::kCompare)) +
+                                     ", expected " + std::to_string(noted)
+                               : file.string() + " is missing or cannot be read");
+    log = ReadWhole(SpareFolder(store) / found.name);
+    if (!is_whole(log)) {
+      return Status::Corruption(found.damage.back() + ", and " +
+                                (SpareFolder(store) / found.name).string() +
+                                " is no whole copy of it; take the store from a backup");
+    }
+  }
+  found.log = *std::move(log);
+  return found;
+}
+
+Status MakeViewOfManifest(const fs::path& store, const FormatFile& format,
+                          const FoundManifest& manifest, const fs::path& view) {
+  const fs::path to = DbPath(view);
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (error) return Status::IOError("cannot make " + to.string() + ": " + error.message());
+  for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".sst") {
+      VARVE_RETURN_IF_ERROR(LinkInto(it->path(), to / it->path().filename()));
+    }
+  }
+  if (error) return Status::IOError("cannot list " + DbPath(store).string());
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / manifest.name, manifest.log));
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / "CURRENT", manifest.name + "\n"));
+  return WriteFormatFile(view, format);
 }
 
 Status MakeSalvageView(const fs::path& store, const FormatFile& format,
@@ -187,11 +217,7 @@ Status MakeSalvageView(const fs::path& store, const FormatFile& format,
   VARVE_ASSIGN_OR_RETURN(std::set<std::string> names, FindTableNames(store));
   for (const DamagedTable& table : left_out) names.erase(table.file);
   for (const std::string& name : names) {
-    fs::create_hard_link(from / name, to / name, error);
-    if (!error) continue;
-    return Status::FailedPrecondition("cannot link " + (from / name).string() + " into " +
-                                      to.string() + ": " + error.message() +
-                                      "; both must lie on one file system that has hard links");
+    VARVE_RETURN_IF_ERROR(LinkInto(from / name, to / name));
   }
   constexpr size_t kMaxCurrentBytes = 256;
   VARVE_ASSIGN_OR_RETURN(std::string current, ReadSmallFile(from / "CURRENT", kMaxCurrentBytes));

@@ -37,6 +37,20 @@ struct DamagedTable : LostTable {
 Result<std::vector<DamagedTable>> FindDamagedTables(const std::filesystem::path& store,
                                                     const Progress& progress);
 
+// The newest manifest of a store, and what is wrong with the files that should say so.
+struct FoundManifest {
+  std::string name;                 // MANIFEST-000012
+  std::string log;                  // its bytes, or those of its copy in spare/
+  std::vector<std::string> damage;  // of CURRENT and of the manifest. Empty = both are sound
+};
+// kCorruption: neither the manifest nor its copy can be read as far as SYNCED says, or nothing says
+// which manifest is the newest.
+Result<FoundManifest> FindManifest(const std::filesystem::path& store);
+
+// Makes a view with all table files of a store whose CURRENT or manifest is damaged.
+Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& format,
+                          const FoundManifest& manifest, const std::filesystem::path& view);
+
 // Makes the view in `view`, a new folder on the file system of the store. Every table file that is
 // not in `left_out` must open. kFailedPrecondition: files of the store cannot be linked there.
 Status MakeSalvageView(const std::filesystem::path& store, const FormatFile& format,

@@ -18,6 +18,7 @@
 #include "store/db/cursor.h"
 #include "store/db/guarded_store.h"
 #include "store/db/save_ids.h"
+#include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 
@@ -139,6 +140,7 @@ Status StoreImpl::PrepareForWriting() {
     return Status::IOError("cannot clear " + incoming().string() + ": " + error.message());
   }
   VARVE_RETURN_IF_ERROR(SweepOrphans());
+  TidySpareFiles(path_);
   const fs::path own = path_ / "RESERVE";
   if (ReserveOf(path_) != own) ::unlink(own.c_str());  // made when each member had one
   const Status reserve = EnsureReserve();

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <memory>
 
 #include "base/util.h"
@@ -78,6 +77,13 @@ rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb:
   return status;
 }
 
+Status NoManifest(const std::string& what) {
+  return Status::Corruption(what +
+                            ", without which no file of the database can be found. varve repair "
+                            "takes the copy in spare/, if there is one. Else put it back, or take "
+                            "the store from a backup");
+}
+
 }  // namespace
 
 rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store) {
@@ -100,17 +106,18 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
   } else if (!std::filesystem::exists(db / "CURRENT", ignored)) {
     lost = db / "CURRENT";
   } else {
-    std::ifstream current(db / "CURRENT");
-    std::string manifest;
-    std::getline(current, manifest);
-    const bool is_name = manifest.starts_with("MANIFEST-") && manifest.find('/') == manifest.npos;
-    if (is_name && !std::filesystem::exists(db / manifest, ignored)) lost = db / manifest;
+    constexpr size_t kMaxBytes = 256;
+    const Result<std::string> current = ReadSmallFile(db / "CURRENT", kMaxBytes);
+    const std::string manifest = current.ok() ? current->substr(0, current->find('\n')) : "";
+    if (current.ok() && *current != manifest + "\n") {
+      return NoManifest((db / "CURRENT").string() + " does not name a manifest");
+    }
+    if (current.ok() && !std::filesystem::exists(db / manifest, ignored)) {
+      return NoManifest((db / manifest).string() + " is missing, which CURRENT names");
+    }
   }
   if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
-  return Status::Corruption(
-      lost.string() +
-      " is missing, without which no file of the database can be "
-      "found, also by varve repair; put it back, or take the store from a backup");
+  return NoManifest(lost.string() + " is missing");
 }
 
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,

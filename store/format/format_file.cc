@@ -40,7 +40,8 @@ bool IsUsed(const std::filesystem::path& store) {
   std::error_code ignored;
   if (!std::filesystem::exists(store / "db" / "CURRENT", ignored)) return false;
   return std::filesystem::exists(store / "SYNCED", ignored) ||
-         std::filesystem::exists(store / "BACKUP", ignored);
+         std::filesystem::exists(store / "BACKUP", ignored) ||
+         std::filesystem::exists(store / "spare" / kFormatFileName, ignored);
 }
 
 }  // namespace
@@ -64,8 +65,8 @@ Result<FormatFile> ReadFormatFile(const std::filesystem::path& store, bool for_w
     if (IsUsed(store)) {
       return Status::Corruption(
           path.string() +
-          " is missing, and db/ of a store is there: put the "
-          "file back. It never changes, and every backup of the store has it");
+          " is missing, and db/ of a store is there: put the file back. It never changes, spare/ "
+          "may have a copy, which varve repair takes, and every backup of the store has it");
     }
     return Status::NotFound("no varve store in " + store.string() + " (it has no FORMAT file)");
   }

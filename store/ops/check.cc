@@ -20,6 +20,7 @@
 #include "store/format/root_digest.h"
 #include "store/ops/check_planes.h"
 #include "store/ops/check_state.h"
+#include "store/ops/step_verifier.h"
 
 namespace varve::internal {
 
@@ -58,10 +59,12 @@ class Checker {
   Status Run() {
     VARVE_RETURN_IF_ERROR(CheckTables());
     const Status status = CheckRecords();
-    // What needs a lost file cannot be checked, but the file is named.
-    if (status.ok() || lost_.empty() || status.code() == StatusCode::kAborted) return status;
-    Error(status.message());
-    return Status::Ok();
+    if (status.code() == StatusCode::kAborted) return status;
+    // What needs a lost file or a damaged block cannot be checked, but the file is named.
+    if (!status.ok() && status.code() != StatusCode::kCorruption && lost_.empty()) return status;
+    if (!status.ok()) Error(status.message());
+    const Status named = NameUsers();
+    return named.code() == StatusCode::kAborted ? named : Status::Ok();
   }
 
  private:
@@ -77,8 +80,7 @@ class Checker {
     VARVE_RETURN_IF_ERROR(CheckCounts());
     VARVE_RETURN_IF_ERROR(CheckIndex());
     VARVE_RETURN_IF_ERROR(CheckFiles());
-    if (options_.read_data) VARVE_RETURN_IF_ERROR(ReadData());
-    return NameUsers();
+    return options_.read_data ? ReadData() : Status::Ok();
   }
 
   void Error(std::string message) {
@@ -589,7 +591,7 @@ Status Checker::NameUsers() {
     for (const Unnamed& e : errors) report_->errors[e.error] = e.before + user(e.index) + e.after;
   };
   if (unnamed_.empty()) return Status::Ok();
-  VARVE_RETURN_IF_ERROR(
+  const Status scanned =
       db_->Scan(Family::kTensors, "", [&](std::string_view key, std::string_view value) {
         const Result<TensorRecord> record = DecodeTensorRecord(value);
         const auto parsed = keys::ParseTensor(key);
@@ -604,11 +606,35 @@ Status Checker::NameUsers() {
           unnamed_.erase(found);
         }
         return Status::Ok();
-      }));
+      });
   for (const auto& [list, errors] : unnamed_) {
     write(errors, [&list = list](uint32_t index) {
       return "list " + Name(list.save_id, list.number) + ", chunk " + std::to_string(index);
     });
+  }
+  return scanned;
+}
+
+// Names each step of a damaged store that cannot be read whole. Unless all data is to be read, it
+// looks only at the records of the steps.
+Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, CheckReport* report) {
+  std::set<StepKey> steps;
+  for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
+    AddSteps(*store.database(), family, &steps);
+  }
+  StepVerifier verifier(&store);
+  for (const StepKey& step : steps) {
+    const Result<std::string> name = store.RunName(step.run);
+    const std::string run = name.ok() && !name->empty() ? *name : "#" + std::to_string(step.run);
+    StepFaults faults;
+    if (options.read_data && options.read_data_fraction >= 1) {
+      VARVE_RETURN_IF_ERROR(verifier.Verify(
+          step, run, [](uint64_t) {}, &faults));
+    } else if (const Status records = verifier.CheckRecords(step, run); !records.ok()) {
+      faults.Add("", records.message());
+    }
+    if (faults.empty()) continue;
+    report->errors.push_back(StepName(run, step.step) + " cannot be read whole: " + faults.reason);
   }
   return Status::Ok();
 }
@@ -633,6 +659,12 @@ Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
     if ((status.ok() && report.ok()) || status.code() == StatusCode::kAborted) break;
   }
   if (!status.ok()) return status;
+  if (!report.ok()) {
+    ++frozen_;
+    status = NameDamagedSteps(*this, options, &report);
+    --frozen_;
+  }
+  if (!status.ok()) return status;
   return report;
 }
 
@@ -648,6 +680,7 @@ Result<CheckReport> StoreImpl::Check(const CheckOptions& options) const {
     const auto commits = LockCommits();  // other saves wait with their commit
     CheckReport report;
     VARVE_RETURN_IF_ERROR(CheckOnce(options, &report));
+    if (!report.ok()) VARVE_RETURN_IF_ERROR(NameDamagedSteps(*this, options, &report));
     return report;
   }
   return (*reader)->CheckFrozen(options, [&] { return CatchUpBetweenCommits(**reader); });

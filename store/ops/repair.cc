@@ -2,6 +2,8 @@
 //
 // A repair reads the damaged store through views of hard links, saves what it can read in a new
 // store, and exchanges the two folders. All that it makes lies in PATH~repair, until the end:
+//   view0   all tables, with the copy of a manifest that is lost or damaged. Then this, not the
+//           damaged store, is what the other views are made of
 //   view1   the tables that open. Reads that need a damaged block of them fail
 //   view2   only tables without damage. Made when a table of records has a damaged block: then one
 //           block that cannot be read may keep a scan from records that lie elsewhere
@@ -29,8 +31,8 @@
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/database_lock.h"
-#include "store/db/manifest_note.h"
 #include "store/db/salvage_view.h"
+#include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
 #include "store/ops/salvage.h"
@@ -74,6 +76,8 @@ class Repair {
 
  private:
   Status Work();
+  Status ReadFormat();
+  Status MakeWork() const;
   Status FinishEarlier();
   Status FindDamage();
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
@@ -88,6 +92,7 @@ class Repair {
   const fs::path work_;
   const RepairOptions& options_;
   FormatFile format_;
+  fs::path source_;  // the damaged store, or view0
   std::vector<DamagedTable> damaged_;
   bool is_backup_of_this_store_ = false;
   std::string new_store_id_;
@@ -107,7 +112,7 @@ Result<RepairReport> Repair::Run() {
                                       ", which repair does not mend: copy the steps of the group "
                                       "that can be read into a plain store (varve copy)");
   }
-  VARVE_ASSIGN_OR_RETURN(format_, ReadFormatFile(path_, /*for_writing=*/true));
+  VARVE_RETURN_IF_ERROR(ReadFormat());
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
   VARVE_RETURN_IF_ERROR(FinishEarlier());
@@ -119,20 +124,39 @@ Result<RepairReport> Repair::Run() {
   return report_;
 }
 
-Status Repair::Work() {
-  VARVE_RETURN_IF_ERROR(FindDamage());
-  if (report_.damage.empty()) return Status::Ok();
-  VARVE_RETURN_IF_ERROR(RemoveWork());
+// Reads FORMAT, or its copy if it is lost or damaged.
+Status Repair::ReadFormat() {
+  const auto format = ReadFormatFile(path_, /*for_writing=*/true);
+  if (format.ok()) {
+    format_ = *format;
+    return Status::Ok();
+  }
+  if (format.status().code() != StatusCode::kCorruption) return format.status();
+  const auto spare = ReadFormatFile(SpareFolder(path_), /*for_writing=*/true);
+  if (!spare.ok()) return format.status();
+  report_.damage.push_back(format.status().message());
+  format_ = *spare;
+  return Status::Ok();
+}
+
+Status Repair::MakeWork() const {
   std::error_code error;
   fs::create_directory(work_, error);
   if (error) return Failed("make", work_, error);
   fs::permissions(work_, fs::perms::owner_all, error);
+  return Status::Ok();
+}
+
+Status Repair::Work() {
+  VARVE_RETURN_IF_ERROR(FindDamage());
+  if (report_.damage.empty()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(MakeWork());
   VARVE_ASSIGN_OR_RETURN(auto views, OpenViews());
   VARVE_ASSIGN_OR_RETURN(SalvageSource backup, OpenBackup());
   std::map<RunId, std::string> hints;
   for (const DamagedTable& table : damaged_) {
     if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)]) {
-      AddNameHints(DbPath(path_) / table.file, &hints);
+      AddNameHints(DbPath(source_) / table.file, &hints);
     }
   }
   Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,
@@ -159,8 +183,16 @@ Status Repair::FinishEarlier() {
 }
 
 Status Repair::FindDamage() {
-  VARVE_RETURN_IF_ERROR(CheckManifestLength(path_));
-  VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(path_, options_.progress));
+  VARVE_RETURN_IF_ERROR(RemoveWork());
+  VARVE_ASSIGN_OR_RETURN(const FoundManifest manifest, FindManifest(path_));
+  for (const std::string& what : manifest.damage) report_.damage.push_back(what);
+  source_ = path_;
+  if (!manifest.damage.empty()) {
+    source_ = work_ / "view0";
+    VARVE_RETURN_IF_ERROR(MakeWork());
+    VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
+  }
+  VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, options_.progress));
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(path_, {}, /*for_writing=*/false));
@@ -181,7 +213,7 @@ Result<SalvageSource> Repair::OpenView(const char* name, bool with_readable) con
     const bool may_stay = with_readable ? table.family != meta : table.family == chunks;
     if (!table.is_readable || !may_stay) source.left_out.push_back(table);
   }
-  VARVE_RETURN_IF_ERROR(MakeSalvageView(path_, format_, source.left_out, work_ / name));
+  VARVE_RETURN_IF_ERROR(MakeSalvageView(source_, format_, source.left_out, work_ / name));
   VARVE_ASSIGN_OR_RETURN(source.store,
                          StoreImpl::OpenPath(work_ / name, {}, /*for_writing=*/false));
   source.verifier = std::make_unique<StepVerifier>(source.store.get());

@@ -16,8 +16,6 @@ namespace varve::internal {
 
 namespace {
 
-constexpr size_t kStepKeyBytes = 12;
-
 bool IsOf(const DamagedTable& table, Family family) {
   return table.family == kFamilyNames[static_cast<int>(family)];
 }
@@ -27,36 +25,6 @@ bool MayHoldKeysOf(const DamagedTable& table, StepKey step) {
   const std::string prefix = keys::Step(step);
   const std::string end = keys::PrefixEnd(prefix);
   return table.last_key >= prefix && (end.empty() || table.first_key < end);
-}
-
-// Adds the steps that a family has records of. Where a block cannot be read, it goes on with the
-// next step that is known from elsewhere. It looks from both ends.
-void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
-  const auto step_of = [](const std::string& key) {
-    return keys::ParseStep(std::string_view(key).substr(0, kStepKeyBytes));
-  };
-  for (std::string from;;) {
-    const auto key = db.FirstKeyFrom(family, "", from);
-    if (key.ok() && !key->has_value()) break;
-    if (key.ok()) {
-      const auto step = step_of(**key);
-      if (step.has_value()) found->insert(*step);
-      from = step.has_value() ? keys::PrefixEnd(keys::Step(*step)) : **key + '\0';
-      if (from.empty()) break;
-      continue;
-    }
-    const auto next =
-        std::ranges::find_if(*found, [&](const StepKey& step) { return keys::Step(step) > from; });
-    if (next == found->end()) break;
-    from = keys::Step(*next);
-  }
-  for (std::string end;;) {
-    const auto key = db.LastKeyBefore(family, "", end);
-    if (!key.ok() || !key->has_value()) break;
-    const auto step = step_of(**key);
-    if (step.has_value()) found->insert(*step);
-    end = step.has_value() ? keys::Step(*step) : **key;
-  }
 }
 
 Status VisitRuns(const Database& db, const std::function<void(std::string, RunRecord)>& visit) {

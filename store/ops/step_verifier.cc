@@ -5,6 +5,7 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/startable_threads.h"
@@ -18,6 +19,35 @@ void StepFaults::Add(std::string_view tensor, const std::string& why) {
   if (reason.empty()) reason = why;
   if (!tensor.empty() && (tensors.empty() || tensors.back() != tensor)) {
     tensors.emplace_back(tensor);
+  }
+}
+
+void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
+  constexpr size_t kStepKeyBytes = 12;
+  const auto step_of = [](const std::string& key) {
+    return keys::ParseStep(std::string_view(key).substr(0, kStepKeyBytes));
+  };
+  for (std::string from;;) {
+    const auto key = db.FirstKeyFrom(family, "", from);
+    if (key.ok() && !key->has_value()) break;
+    if (key.ok()) {
+      const auto step = step_of(**key);
+      if (step.has_value()) found->insert(*step);
+      from = step.has_value() ? keys::PrefixEnd(keys::Step(*step)) : **key + '\0';
+      if (from.empty()) break;
+      continue;
+    }
+    const auto next =
+        std::ranges::find_if(*found, [&](const StepKey& step) { return keys::Step(step) > from; });
+    if (next == found->end()) break;
+    from = keys::Step(*next);
+  }
+  for (std::string end;;) {
+    const auto key = db.LastKeyBefore(family, "", end);
+    if (!key.ok() || !key->has_value()) break;
+    const auto step = step_of(**key);
+    if (step.has_value()) found->insert(*step);
+    end = step.has_value() ? keys::Step(*step) : **key;
   }
 }
 

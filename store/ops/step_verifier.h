@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,10 @@ struct StepFaults {
   std::string reason;                // the first that was found
   std::vector<std::string> tensors;  // that cannot be read
 };
+
+// Adds the steps that a family has records of. Where a block cannot be read, it goes on with the
+// next step that is known from elsewhere. It looks from both ends.
+void AddSteps(const Database& db, Family family, std::set<StepKey>* found);
 
 class StepVerifier {
  public:

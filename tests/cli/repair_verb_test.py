@@ -80,7 +80,8 @@ class RepairVerbTest(unittest.TestCase):
     def test_what_cannot_be_repaired(self):
         done = harness.varve(self.folder / "none", "repair", expect=harness.NO_STORE)
         self.assertIn("no store in", done.stderr)
-        (self.store / "db" / "CURRENT").unlink()
+        harness.shutil.rmtree(self.store / "spare")
+        next((self.store / "db").glob("MANIFEST*")).unlink()
         done = harness.varve(self.store, "repair", "--yes", expect=harness.DAMAGED)
         self.assertIn("take the store from a backup", done.stderr)
         self.assertFalse((self.folder / "store~repair").exists())

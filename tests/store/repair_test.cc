@@ -227,6 +227,11 @@ class RepairTest : public InternalsTest {
     return steps;
   }
 
+  static std::string ManifestOf(const fs::path& store) {
+    const std::string current = Slurp(store / "db" / "CURRENT");
+    return current.substr(0, current.find('\n'));
+  }
+
   static bool NamesTable(const RepairReport& report, const std::string& file) {
     return std::ranges::any_of(report.damage, [&](const std::string& text) {
       return text.find(file) != std::string::npos;
@@ -283,14 +288,7 @@ TEST_F(RepairTest, WhatCanBeReadIsKeptBitForBit) {
       const auto report = RepairStore(store);
       EXPECT_FALSE(fs::exists(store.string() + "~repair"));
       const bool is_table = file.ends_with(".sst");
-      if (!report.ok()) {
-        // Nothing can be found without these.
-        EXPECT_TRUE(file == "CURRENT" || file.starts_with("MANIFEST-"))
-            << report.status().ToString();
-        EXPECT_EQ(report.status().code(), StatusCode::kCorruption) << report.status().ToString();
-        EXPECT_TRUE(Contents(store) == before);
-        continue;
-      }
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
       if (report->damage.empty()) {
         EXPECT_FALSE(is_table);
         EXPECT_TRUE(report->damaged_store.empty());
@@ -390,9 +388,36 @@ TEST_F(RepairTest, WhatCannotBeRepairedIsRefused) {
     const auto writer = Store::Open(store).value();
     EXPECT_THAT(RepairStore(store), FailsWith(StatusCode::kLocked, "open for writing"));
   }
-  fs::remove(store / "db" / "CURRENT");
+  const fs::path manifest = ManifestOf(store);
+  fs::remove(store / "db" / manifest);
+  fs::resize_file(store / "spare" / manifest, fs::file_size(store / "spare" / manifest) - 1);
   EXPECT_THAT(RepairStore(store),
               FailsWith(StatusCode::kCorruption, "take the store from a backup"));
+  fs::remove_all(store / "spare");
+  EXPECT_THAT(RepairStore(store),
+              FailsWith(StatusCode::kCorruption, "take the store from a backup"));
+}
+
+// Nothing is lost with these files, because there are copies.
+TEST_F(RepairTest, WhatNamesAllOtherFilesIsRepairedWithoutLoss) {
+  const std::string manifest = ManifestOf(path());
+  for (const std::string& file :
+       {std::string("FORMAT"), "db/" + manifest, std::string("db/CURRENT")}) {
+    for (const Damage damage : kDamages) {
+      SCOPED_TRACE(file + " damage " + std::to_string(static_cast<int>(damage)));
+      const fs::path store = NewCopy();
+      Inflict(damage, store / file);
+      const auto before = Contents(store);
+      EXPECT_EQ(Store::OpenForReading(store).status().code(), StatusCode::kCorruption);
+      EXPECT_EQ(Store::Open(store).status().code(), StatusCode::kCorruption);
+      const auto report = RepairStore(store);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_TRUE(NamesTable(*report, store / file)) << report->damage.size();
+      EXPECT_EQ(report->kept.size(), whole_.size());
+      EXPECT_TRUE(Contents(report->damaged_store) == before);
+      ExpectRepaired(store, *report);
+    }
+  }
 }
 
 // Every step that a lost tensor record, chunk or list hits is named with its tensors.

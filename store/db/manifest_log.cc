@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/manifest_log.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace varve::internal {
+
+namespace {
+
+constexpr size_t kBlockBytes = 32768;
+constexpr size_t kHeaderBytes = 7;
+enum RecordType : uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
+
+constexpr std::array<uint32_t, 256> MakeCrcTable() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < table.size(); ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+// CRC32C, masked as RocksDB does it for values that are stored beside what they cover.
+uint32_t MaskedCrc(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = MakeCrcTable();
+  uint32_t crc = ~uint32_t{0};
+  for (const char c : bytes) {
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  }
+  crc = ~crc;
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+void AppendLittleEndian(uint32_t value, int bytes, std::string* out) {
+  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+uint32_t ReadLittleEndian(std::string_view bytes) {
+  uint32_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+}  // namespace
+
+size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
+  size_t end = 0;
+  for (size_t at = 0;;) {
+    const size_t left_in_block = kBlockBytes - at % kBlockBytes;
+    if (left_in_block < kHeaderBytes) at += left_in_block;
+    const size_t room =
+        std::min(kBlockBytes - at % kBlockBytes, log.size() - std::min(at, log.size()));
+    if (room < kHeaderBytes) return end;
+    const size_t length = ReadLittleEndian(log.substr(at + 4, 2));
+    const auto type = static_cast<uint8_t>(log[at + 6]);
+    if (type < kFull || type > kLast || kHeaderBytes + length > room) return end;
+    if (checksums == LogChecksums::kCompare &&
+        MaskedCrc(log.substr(at + 6, 1 + length)) != ReadLittleEndian(log.substr(at, 4))) {
+      return end;
+    }
+    at += kHeaderBytes + length;
+    if (type == kFull || type == kLast) end = at;
+  }
+}
+
+void AppendLogRecord(std::string_view record, std::string* log) {
+  bool is_first = true;
+  do {
+    size_t room = kBlockBytes - log->size() % kBlockBytes;
+    if (room < kHeaderBytes) {
+      log->append(room, '\0');
+      room = kBlockBytes;
+    }
+    const std::string_view part = record.substr(0, room - kHeaderBytes);
+    record.remove_prefix(part.size());
+    const bool is_last = record.empty();
+    const RecordType type = is_last ? (is_first ? kFull : kLast) : (is_first ? kFirst : kMiddle);
+    std::string covered(1, static_cast<char>(type));
+    covered += part;
+    AppendLittleEndian(MaskedCrc(covered), 4, log);
+    AppendLittleEndian(static_cast<uint32_t>(part.size()), 2, log);
+    *log += covered;
+    is_first = false;
+  } while (!record.empty());
+}
+
+}  // namespace varve::internal

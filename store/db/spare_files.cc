@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/db/spare_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/util.h"
+#include "store/format/format_file.h"
+
+namespace varve::internal {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+fs::path SpareFolder(const fs::path& store) { return store / "spare"; }
+
+fs::path SpareOfManifest(const fs::path& manifest) {
+  return SpareFolder(manifest.parent_path().parent_path()) / manifest.filename();
+}
+
+void RemoveSpareOfManifest(const fs::path& manifest) {
+  ::unlink(SpareOfManifest(manifest).c_str());
+}
+
+void TidySpareFiles(const fs::path& store) {
+  constexpr size_t kMaxBytes = 4096;
+  const fs::path folder = SpareFolder(store);
+  std::error_code ignored;
+  fs::create_directory(folder, ignored);
+  const auto format = ReadSmallFile(store / kFormatFileName, kMaxBytes);
+  const auto spare = ReadSmallFile(folder / kFormatFileName, kMaxBytes);
+  if (format.ok() && (!spare.ok() || *spare != *format)) {
+    WriteFileAtomically(folder / kFormatFileName, *format).IgnoreError();
+  }
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    const fs::path name = it->path().filename();
+    if (!name.string().starts_with("MANIFEST-")) continue;
+    std::error_code failed;
+    if (!fs::exists(store / "db" / name, failed) && !failed) ::unlink(it->path().c_str());
+  }
+}
+
+SpareFile::SpareFile(fs::path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  fs::create_directory(path_.parent_path(), ignored);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) GiveUp();
+}
+
+SpareFile::~SpareFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void SpareFile::Append(std::string_view bytes) {
+  if (fd_ >= 0 && ::write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    GiveUp();
+  }
+}
+
+void SpareFile::GiveUp() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  ::unlink(path_.c_str());
+}
+
+}  // namespace varve::internal

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every file of a store of 20 steps is damaged in every way, one file at a time.
+
+A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flipped. Then these are asked:
+
+- readers: an answer is that of the whole store, or an error with exit code 3. Steps that are older
+  than the file are read as before.
+- `check --read-data`: it finds the damage, unless every answer is whole. It names each step that cannot be read.
+- a writer: it saves a step, or refuses with exit code 3.
+- `repair`: every step that a reader could read is kept, the store checks clean and can be written.
+
+VARVE_FULL_SIZE=1 takes every kind of damage for every file, else only some.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import harness
+import safetensors_bytes as files
+
+FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
+MAX_TENSOR_BYTES = 20_000
+NUM_STEPS = 20
+TABLE_BITS = ("first", "middle", "late", "index", "footer", "random")
+OTHER_BITS = ("first", "middle", "late", "random", "random2", "random3")
+WHOLE_KINDS = ("missing", "half", "empty", "zeros")
+ZEROED = 4096
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=250)
+    assert done.returncode >= 0, f"{command} died of signal {-done.returncode}\n{done.stderr}"
+    return done
+
+
+def varve(store, *arguments):
+    return run(harness.program("varve"), "-s", store, *arguments)
+
+
+def kind_of(file):
+    """What a file is, for the table: a table's family is added by the caller."""
+    name = file.name
+    for start in ("MANIFEST", "OPTIONS"):
+        if name.startswith(start):
+            return start
+    return "log" if name.endswith(".log") else name
+
+
+class Template:
+    """A store of 20 steps and a fork, and what every question about it is answered."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.store = folder / "store"
+        self.since = {}  # file -> the first step that was saved with it there
+        for steps in (range(1, 15), range(15, NUM_STEPS + 1)):  # save ids go on in another block
+            with harness.StoreTool(self.store, MAX_TENSOR_BYTES) as tool:
+                for step in steps:
+                    tool.must(f"save {step} {step}")
+                    self.note(step)
+        harness.varve(self.store, "tag", 3, "good")
+        harness.varve(self.store, "metric", 7, "loss=0.5")
+        harness.varve(self.store, "fork", "main", "side", "--at", 5)
+        self.note(NUM_STEPS)
+        self.input = files.write(
+            folder / "in.safetensors", {"w": files.random_tensor(random.Random(2), "F32", [500])}
+        )
+        self.steps = [f"main@{step}" for step in range(1, NUM_STEPS + 1)] + ["side@5"]
+        self.listed = {q: self.list(self.store, q).stdout for q in ("steps", "runs")}
+        self.read = self.read_steps(self.store)
+        assert not any(text.startswith("error") for text in self.read.values()), self.read
+        self.files = sorted(
+            file.relative_to(self.store) for file in self.store.rglob("*") if file.is_file()
+        )
+        self.families = self.find_families()
+
+    def note(self, step):
+        for file in (self.store / "db").glob("*.sst"):
+            self.since.setdefault(file.name, step)
+
+    def find_families(self):
+        """Table file -> family, as a check names it once the file is missing."""
+        tables = list(self.store.rglob("*.sst"))
+        for file in tables:
+            file.rename(file.with_suffix(".saved"))
+        said = varve(self.store, "check").stdout
+        for file in tables:
+            file.with_suffix(".saved").rename(file)
+        families = dict(re.findall(r"(\d+\.sst) of family (\w+) is missing", said))
+        assert len(families) == len(tables), said
+        return families
+
+    def list(self, store, question):
+        return varve(store, "--json", question)
+
+    def read_steps(self, store):
+        done = run(harness.program("damage_reader"), store, MAX_TENSOR_BYTES, *self.steps)
+        if done.returncode == 1:
+            return dict.fromkeys(self.steps, done.stdout.strip())
+        return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+
+def damage(file, kind, rng):
+    """Damages the file. False: it would be as before."""
+    data = bytearray(file.read_bytes())
+    if kind == "missing":
+        file.unlink()
+        return True
+    if kind in ("half", "empty"):
+        kept = len(data) // 2 if kind == "half" else 0
+        file.write_bytes(data[:kept])
+        return kept != len(data)
+    if kind == "zeros":
+        changed = any(data[-ZEROED:])
+        file.write_bytes(data[:-ZEROED] + bytes(len(data[-ZEROED:])))
+        return changed
+    if not data:
+        return False
+    place = {
+        "first": min(17, len(data) - 1),
+        "middle": len(data) // 2,
+        "late": len(data) * 9 // 10,
+        "index": max(0, len(data) - 220),
+        "footer": max(0, len(data) - 20),
+    }.get(kind.partition(" ")[2], rng.randrange(len(data)))
+    data[place] ^= 1 << rng.randrange(8)
+    file.write_bytes(data)
+    return True
+
+
+class Case:
+    """One damage of one file. `faults` says what was wrong with the answers."""
+
+    def __init__(self, template, folder, file, kind, seed):
+        self.template, self.folder, self.file, self.kind = template, folder, file, kind
+        self.what = f"{file} {kind} (seed {seed})"
+        self.rng = random.Random(f"{seed} {file} {kind}")
+        self.faults = []
+        self.silent = 0
+        self.lost = 0
+        self.outcome = "no change"
+        self.family = template.families.get(file.name)
+
+    def expect(self, holds, fault):
+        if not holds:
+            self.faults.append(f"{self.what}: {fault}")
+
+    def tells_a_lie(self, fault):
+        self.silent += 1
+        self.faults.append(f"{self.what}: SILENT: {fault}")
+
+    def judge(self):
+        try:
+            self.store = self.folder / "store"
+            shutil.copytree(self.template.store, self.store)
+            if not damage(self.store / self.file, self.kind, self.rng):
+                return self
+            shutil.copytree(self.store, self.folder / "written")
+            self.ask_readers()
+            self.ask_check()
+            self.ask_repair()
+            self.ask_writer()
+        except AssertionError as error:
+            self.outcome = "died"
+            # RocksDB with assertions ends a process that reads a frame behind a damaged key.
+            if self.family != "chunks" or "ParseNextDataKey" not in str(error):
+                self.faults.append(f"{self.what}: {error}")
+        finally:
+            shutil.rmtree(self.folder)
+        return self
+
+    def ask_readers(self):
+        self.is_whole = True
+        for question, expected in self.template.listed.items():
+            done = self.template.list(self.store, question)
+            if done.returncode == 0 and done.stdout != expected:
+                self.tells_a_lie(f"{question} is not as before")
+            if done.returncode != 0:
+                self.is_whole = False
+                self.expect(
+                    done.returncode == harness.DAMAGED,
+                    f"{question} exits {done.returncode}: {done.stderr}",
+                )
+                self.expect(self.file.name in done.stderr, f"{question} says: {done.stderr}")
+        self.found = self.template.read_steps(self.store)
+        for name, text in self.found.items():
+            if text == self.template.read[name]:
+                continue
+            self.is_whole = False
+            if not text.startswith("error"):
+                self.tells_a_lie(f"{name} reads as {text}")
+            elif text.startswith("error: not found"):
+                self.tells_a_lie(f"{name}: {text}")
+            else:
+                self.expect(text.startswith("error: corruption"), f"{name}: {text}")
+                self.expect(not self.is_older(name), f"{name} is older than the file: {text}")
+
+    def is_older(self, name):
+        """The step was saved before the file of chunks was there."""
+        run_name, step = name.split("@")
+        since = self.template.since.get(self.file.name, 0)
+        return self.family == "chunks" and run_name == "main" and int(step) < since
+
+    def ask_check(self):
+        done = varve(self.store, "--json", "check", "--read-data")
+        if done.returncode == 0:
+            self.outcome = "harmless"
+            if not self.is_whole:
+                self.tells_a_lie("check finds nothing")
+            return
+        self.outcome = "found"
+        self.expect(
+            done.returncode == harness.DAMAGED, f"check exits {done.returncode}: {done.stderr}"
+        )
+        said = " ".join(json.loads(done.stdout)["errors"]) if done.stdout else done.stderr
+        # A frame that decodes to other bytes is named by run, step and tensor.
+        is_named = self.file.name in said or (self.family == "chunks" and "decodes to" in said)
+        self.expect(is_named, f"check does not name the file: {said[:500]}")
+        if not done.stdout:  # nothing can be opened
+            self.expect(
+                all(text.startswith("error") for text in self.found.values()),
+                f"check gives up, but steps are read: {said}",
+            )
+            return
+        if self.family == "meta":
+            return  # the names of runs are lost, so no step can be named by its run
+        for name, text in self.found.items():
+            run_name, step = name.split("@")
+            if text.startswith("error"):
+                named = re.search(rf"\bstep {step} of run {run_name}\b", said)
+                self.expect(named, f"check does not name {name}: {said[:600]}")
+
+    def ask_repair(self):
+        done = varve(self.store, "--json", "repair", "--yes")
+        if done.returncode != 0:
+            self.outcome = "refused"
+            self.expect(False, f"repair exits {done.returncode}: {done.stderr}")
+            return
+        report = json.loads(done.stdout)
+        if not report["damage"]:
+            self.expect(self.is_whole, "repair finds nothing")
+            return
+        found = self.template.read_steps(self.store)
+        kept = {f"{step['run']}@{step['step']}" for step in report["kept"]}
+        lost = {f"{step['run']}@{step['step']}" for step in report["lost"]}
+        self.lost = len(self.template.steps) - len(report["kept"])
+        if self.family != "meta":  # which run is which may not be known
+            for name, text in self.found.items():
+                if not text.startswith("error"):
+                    self.expect(name in kept, f"repair loses {name}, which can be read")
+            for name in set(self.template.steps) - kept - lost:
+                self.expect(self.family == "steps" or report["warnings"], f"{name} is not named")
+            for name in kept:
+                content = self.template.read[name].split()[0]
+                self.expect(
+                    found[name].split()[0] == content, f"repaired {name} reads: {found[name]}"
+                )
+        self.expect_writable(self.store)
+
+    def expect_writable(self, store):
+        saved = varve(store, "import", self.template.input, "--step", 1000)
+        self.expect(saved.returncode == 0, f"no save after it: {saved.stderr}")
+        checked = varve(store, "--json", "check", "--read-data")
+        self.expect(checked.returncode == 0, f"check after it: {checked.stdout}{checked.stderr}")
+
+    def ask_writer(self):
+        store = self.folder / "written"
+        done = varve(store, "import", self.template.input, "--step", 1000)
+        if done.returncode == 0:
+            for name, text in self.template.read_steps(store).items():
+                before = self.found[name]
+                same = text == before or text.startswith("error") and before.startswith("error")
+                self.expect(same, f"a save changes what is read: {name}: {text}, before {before}")
+            return
+        self.expect(
+            done.returncode == harness.DAMAGED, f"a writer exits {done.returncode}: {done.stderr}"
+        )
+        self.expect(self.file.name in done.stderr, f"a writer says: {done.stderr}")
+
+
+def cases(template):
+    """Each file with the kinds of damage to try."""
+    everything = ("MANIFEST", "CURRENT", "FORMAT", "SYNCED")
+    for number, file in enumerate(template.files):
+        is_table = file.suffix == ".sst"
+        bits = [f"bit {place}" for place in (TABLE_BITS if is_table else OTHER_BITS)]
+        kinds = [*WHOLE_KINDS, *bits]
+        if FULL_SIZE or (file.name.startswith(everything) and file.parts[0] != "spare"):
+            if file.name.startswith("MANIFEST") and FULL_SIZE:
+                kinds += [f"bit random{i}" for i in range(4, 60)]
+        elif is_table and number % 3 != 0:
+            continue
+        else:
+            kinds = [kinds[number // 3 % len(kinds)]]
+        for kind in kinds:
+            yield file, kind
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only files and kinds that hold this text")
+    options = parser.parse_args()
+    table = collections.defaultdict(collections.Counter)
+    faults, silent = [], 0
+    with harness.clean_folder() as folder:
+        template = Template(folder)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            chosen = [c for c in cases(template) if options.only in f"{c[0]} {c[1]}"]
+            done = pool.map(
+                lambda i: Case(template, folder / f"case{i}", *chosen[i], options.seed).judge(),
+                range(len(chosen)),
+            )
+            for case in done:
+                row = f"tables of {case.family}" if case.family else kind_of(case.file)
+                table[row, case.kind.partition(" ")[0]][case.outcome] += 1
+                table[row, case.kind.partition(" ")[0]]["steps lost"] += case.lost
+                faults += case.faults
+                silent += case.silent
+        print(f"{'file':<20} {'damage':<8} outcomes")
+        for (row, kind), outcomes in sorted(table.items()):
+            text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()) if count)
+            print(f"{row:<20} {kind:<8} {text}")
+        print(
+            f"{len(chosen)} damages of {len(template.files)} files, seed {options.seed}: "
+            f"{silent} silent answers, {len(faults)} faults"
+        )
+        assert not faults, "\n".join(fault[:600] for fault in faults[:40])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

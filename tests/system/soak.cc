@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// soak STORE STEPS ROWS: saves so many steps as fast as it can, drops all but the newest 50, and
+// asks for the newest step now and then, while a reader that stays open follows. Prints ROWS lines:
+//
+//   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS
+//
+// The times are medians since the line before. A query opens the store for reading, finds the
+// newest step and reads its smallest tensors. Exits 1 with a message when anything fails.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/step_content.h"
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr ContentPlan kPlan{
+    .seed = 51, .num_tensors = 7, .max_tensor_bytes = uint64_t{64} << 10, .period = 2};
+constexpr size_t kKeep = 50, kDropAtOnce = 10;
+constexpr uint64_t kQueryEvery = 5;
+
+double MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double TakeMedian(std::vector<double>* values) {
+  if (values->empty()) return 0;
+  std::nth_element(values->begin(), values->begin() + static_cast<int64_t>(values->size() / 2),
+                   values->end());
+  const double median = (*values)[values->size() / 2];
+  values->clear();
+  return median;
+}
+
+uint64_t DiskBytes(const fs::path& folder) {
+  uint64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, ignored)) {
+    const uint64_t size = entry.is_regular_file(ignored) ? entry.file_size(ignored) : 0;
+    if (size != static_cast<uint64_t>(-1)) bytes += size;
+  }
+  return bytes;
+}
+
+uint64_t ResidentBytes() {
+  uint64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+uint64_t NumDescriptors() {
+  uint64_t count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) count += !entry.path().empty();
+  return count;
+}
+
+Status ReadNewest(const Store& store) {
+  VARVE_ASSIGN_OR_RETURN(const auto latest, store.LatestStep("main"));
+  if (!latest.has_value()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint("main", *latest));
+  VARVE_ASSIGN_OR_RETURN(const auto tensors, reader->List());
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.logical_bytes > 4096) continue;
+    std::vector<std::byte> out(tensor.logical_bytes);
+    VARVE_RETURN_IF_ERROR(reader->Read(tensor.name, out));
+  }
+  return Status::Ok();
+}
+
+// A step may be dropped while it is read.
+Status IgnoreGone(const Status& status) {
+  return status.code() == StatusCode::kNotFound ? Status::Ok() : status;
+}
+
+Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows) {
+  VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenOrCreate(path));
+  VARVE_ASSIGN_OR_RETURN(const auto follower, Store::OpenForReading(path));
+  std::atomic<bool> done{false};
+  Status followed;
+  std::jthread follow([&] {
+    while (!done && followed.ok()) {
+      followed = IgnoreGone(ReadNewest(*follower));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  std::deque<uint64_t> live;
+  std::vector<double> save_ms, query_ms;
+  const Status status = [&]() -> Status {
+    for (uint64_t step = 1; step <= num_steps; ++step) {
+      const auto start = Clock::now();
+      VARVE_RETURN_IF_ERROR(SaveContent(store.get(), kPlan, step, step).status());
+      save_ms.push_back(MillisecondsSince(start));
+      live.push_back(step);
+      if (live.size() >= kKeep + kDropAtOnce) {
+        std::vector<CheckpointId> ids;
+        for (; live.size() > kKeep; live.pop_front()) ids.push_back({"main", live.front()});
+        VARVE_RETURN_IF_ERROR(store->Drop(ids).status());
+      }
+      if (step % kQueryEvery == 0) {
+        const auto asked = Clock::now();
+        VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path));
+        VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
+        query_ms.push_back(MillisecondsSince(asked));
+      }
+      if (step * num_rows / num_steps == (step - 1) * num_rows / num_steps) continue;
+      std::printf("%llu %llu %llu %llu %.3f %.3f\n", static_cast<unsigned long long>(step),
+                  static_cast<unsigned long long>(DiskBytes(path)),
+                  static_cast<unsigned long long>(ResidentBytes()),
+                  static_cast<unsigned long long>(NumDescriptors()), TakeMedian(&save_ms),
+                  TakeMedian(&query_ms));
+      std::fflush(stdout);
+    }
+    return Status::Ok();
+  }();
+  done = true;
+  follow.join();
+  return status.ok() ? followed : status;
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const varve::Status status = varve::internal::testing::Soak(
+      argv[1], std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "soak: %s\n", status.ToString().c_str());
+  return 1;
+}
