@@ -6,14 +6,18 @@
 include_guard()
 include(CMakePackageConfigHelpers)
 
-set(VARVE_LIBRARIES varve_hooks varve_store varve_codec varve_base)  # in the order of linking
+set(VARVE_LIBRARIES varve_hooks varve_store varve_codec varve_objects varve_base)  # in the order of linking
 set(VARVE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/varve")
 
 set(cuda_libraries)
 if(VARVE_HAS_CUDA)
   set(cuda_libraries varve_cuda)
 endif()
-install(TARGETS varve ${VARVE_LIBRARIES} varve_c varve_mpi varve_nccl ${cuda_libraries}
+set(s3_library)
+if(VARVE_HAS_S3)
+  set(s3_library varve_s3)
+endif()
+install(TARGETS varve ${VARVE_LIBRARIES} varve_c varve_mpi varve_nccl ${cuda_libraries} ${s3_library}
   EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development

@@ -19,6 +19,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ROOMS = {
     "include/varve": ["include/varve"],
     "base": ["base"],
+    "objects": ["objects", "objects/s3"],
     "codec": ["codec/planes", "codec/entropy", "codec/predict", "codec"],
     "store": [
         "store/shards",
@@ -27,6 +28,7 @@ ROOMS = {
         "store/read",
         "store/save",
         "store/ops",
+        "store/remote",
         "store/group",
         "store",
     ],
@@ -49,11 +51,12 @@ ROOMS = {
 FOLDERS_BELOW = {
     "include/varve": set(),
     "base": {"include/varve"},
+    "objects": {"include/varve", "base"},
     "codec": {"include/varve", "base"},
-    "store": {"include/varve", "base", "codec"},
-    "trainer_hooks": {"include/varve", "base", "codec", "store"},
+    "store": {"include/varve", "base", "codec", "objects"},
+    "trainer_hooks": {"include/varve", "base", "codec", "objects", "store"},
     "cuda": {"include/varve", "base", "codec"},
-    "cli": {"include/varve", "base", "codec", "store"},
+    "cli": {"include/varve", "base", "codec", "objects", "store"},
     "capi": {"include/varve"},
     "examples": {"include/varve"},
     "python": {"include/varve", "cli"},
@@ -81,7 +84,9 @@ HOOKS = {
 }
 MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "capi", "examples", "python"}
 # All that varve.h does not bring: what needs libraries of others.
-APART = {f"include/varve/{name}.h" for name in ("c", "cuda", "mpi_ranks", "nccl_ranks", "varve")}
+APART = {
+    f"include/varve/{name}.h" for name in ("c", "cuda", "mpi_ranks", "nccl_ranks", "s3", "varve")
+}
 FLOORS = [room for rooms in ROOMS.values() for room in rooms]
 OTHER_FOLDERS = {"tests", "bench"}
 
@@ -98,6 +103,7 @@ BORDERS = [
     (["zlib.h"], ["cli/formats/*"]),
     (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
     (["nccl.h"], ["cuda/*"]),
+    (["curl/*", "openssl/*"], ["objects/s3/*"]),
     (["mpi.h"], ["trainer_hooks/ranks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
     (

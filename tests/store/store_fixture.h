@@ -13,21 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/status_checks.h"
 #include "tests/support/temp_folder.h"
 #include "varve/varve.h"
 
 namespace varve::internal::testing {
-
-#define VARVE_ASSERT_OK(expr)                                    \
-  do {                                                           \
-    const ::varve::Status assert_status = (expr);                \
-    ASSERT_TRUE(assert_status.ok()) << assert_status.ToString(); \
-  } while (false)
-#define VARVE_EXPECT_OK(expr)                                    \
-  do {                                                           \
-    const ::varve::Status expect_status = (expr);                \
-    EXPECT_TRUE(expect_status.ok()) << expect_status.ToString(); \
-  } while (false)
 
 // The status of a Status or of a Result.
 inline Status StatusOf(const Status& status) { return status; }

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lets the functions of varve/remote.h use URLs of S3: s3://BUCKET/PREFIX. It lies in a library of
+// its own, varve::s3, because it needs libcurl and OpenSSL.
+//
+//   varve::UseS3();  // once, before the first such URL
+#pragma once
+
+namespace varve {
+
+// Thread rule: any thread. Calling it again changes nothing.
+void UseS3();
+
+}  // namespace varve
