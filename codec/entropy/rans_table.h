@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The code of a rANS stream: which symbols it has, and how frequent each is. A symbol is a byte
+// without its lowest bits. The code covers symbols next to each other, and an escape that stands
+// for all others. Frequencies are shares of 256. The escape has what the others leave, 1 or more.
+//
+//   RansChoice choice = BestRansCode(counts);
+//   RansEncodeTable encode(choice.code);
+//
+// Functions are stateless.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/planes/byte_counts.h"
+
+namespace varve::internal {
+
+inline constexpr size_t kMaxRansSymbols = 63;  // without the escape
+inline constexpr unsigned kMaxRansLowBits = 4;
+inline constexpr size_t kRansTotal = 256;
+
+struct RansCode {
+  unsigned low_bits = 0;   // bits of a byte that are stored apart
+  uint8_t first = 0;       // the lowest symbol
+  size_t num_symbols = 0;  // without the escape, 1 to kMaxRansSymbols
+  // By symbol, counted from `first`. The escape comes after the last one.
+  std::array<uint8_t, kMaxRansSymbols + 1> frequency{};
+};
+
+// The encoder divides by a frequency with 16 bits of precision. With that it finds the remainder
+// only when this holds. It holds for all frequencies up to 168 and for most up to 187. Decoders
+// take all frequencies.
+inline constexpr bool CanEncodeFrequency(size_t frequency) {
+  const size_t error = 65536 % frequency;
+  return frequency <= 128 || frequency * (256 + error) <= 65536;
+}
+
+// Makes the best code for bytes that occur `counts` times. These may be the counts of a sample,
+// because every code has an escape.
+struct RansChoice {
+  RansCode code;
+  double bits = 0;  // about what a byte takes, without headers
+};
+RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits);
+RansChoice BestRansCode(const ByteCounts& counts);  // tries all numbers of low bits
+
+// By symbol, counted from the first. Symbols without a share have the entries of the escape.
+struct alignas(64) RansEncodeTable {
+  explicit RansEncodeTable(const RansCode& code);
+
+  std::array<uint8_t, kMaxRansSymbols + 1> frequency;
+  std::array<uint8_t, kMaxRansSymbols + 1> start;  // the sum of the frequencies before it
+  // 65536 / frequency, rounded down, and at most 65535. Also its bytes.
+  std::array<uint16_t, kMaxRansSymbols + 1> reciprocal;
+  std::array<uint8_t, kMaxRansSymbols + 1> reciprocal_low;
+  std::array<uint8_t, kMaxRansSymbols + 1> reciprocal_high;
+  unsigned low_bits;
+  uint8_t first;
+  uint8_t escape;  // its index
+};
+
+struct alignas(64) RansDecodeTable {
+  explicit RansDecodeTable(const RansCode& code);
+
+  std::array<uint8_t, kRansTotal> index_of;  // by slot: the symbol, counted from the first
+  std::array<uint8_t, kMaxRansSymbols + 1> frequency;
+  std::array<uint8_t, kMaxRansSymbols + 1> start;
+  std::array<uint8_t, kMaxRansSymbols + 1> value;  // the byte without its low bits
+  uint8_t escape;
+  // The highest slots before each index, less 128, as search trees. Of node n the left one is 2n
+  // and the right one 2n + 1. One is for up to 16 indices, and one is for all.
+  std::array<uint8_t, 16> small_tree;
+  std::array<uint8_t, kMaxRansSymbols + 1> tree;
+};
+
+}  // namespace varve::internal
