@@ -61,6 +61,7 @@ enum class Beside { kNothing, kForget, kReclaim, kCheck, kOwnForget, kOwnReclaim
 struct SaveTime {
   double seconds = 0;
   double waited = 0;  // of them, for the commit of another operation of this process
+  double disk = 0;    // what the same syncs of small files took, just before or just after
 };
 std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib, double interval,
                                    int num_saves);

@@ -2,11 +2,18 @@
 //
 // How long a trainer's commit takes during a reclaim of its store. The trainer saves next to
 // nothing, so a commit is short unless it waits. Half of the bytes of its store are dead, in files
-// whose other half lives, so that there is work.
+// whose other half lives, so that there is work. Beside each commit the disk is timed: it is as
+// busy for any other program, and nothing that varve locks can change that.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/fair_mutex.h"
 #include "bench/measure.h"
@@ -79,6 +86,53 @@ void Work(const Plan& plan, Beside beside, const std::string& path, Store* store
   }
 }
 
+// The syncs that a commit waits for one after the other, of files of its own: of new files, of the
+// folder, and of a file that grows, as the manifest does.
+class DiskProbe {
+ public:
+  explicit DiskProbe(std::filesystem::path folder)
+      : folder_(std::move(folder)), log_(Create("log")) {
+    folder_fd_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd_ < 0) Fail("cannot open " + folder_.string());
+  }
+  DiskProbe(const DiskProbe&) = delete;
+  DiskProbe& operator=(const DiskProbe&) = delete;
+  ~DiskProbe() {
+    ::close(log_);
+    ::close(folder_fd_);
+  }
+
+  double Time() {
+    return Seconds([&] {
+      const int fd = Create("probe" + std::to_string(num_files_++));
+      WriteAndSync(fd);
+      ::close(fd);
+      if (::fsync(folder_fd_) != 0) Fail("cannot sync " + folder_.string());
+      WriteAndSync(log_);
+    });
+  }
+
+ private:
+  int Create(const std::string& name) const {
+    std::filesystem::create_directories(folder_);
+    const int fd =
+        ::open((folder_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) Fail("cannot make a file in " + folder_.string());
+    return fd;
+  }
+  static void WriteAndSync(int fd) {
+    const std::array<char, 4096> bytes{};
+    if (::write(fd, bytes.data(), bytes.size()) != std::ssize(bytes) || ::fdatasync(fd) != 0) {
+      Fail("cannot write beside the store");
+    }
+  }
+
+  const std::filesystem::path folder_;
+  const int log_;
+  int folder_fd_ = -1;
+  int num_files_ = 0;
+};
+
 }  // namespace
 
 const char* NameOf(Beside beside) {
@@ -99,6 +153,7 @@ std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib
   const auto store = Must(Store::Create(path));
   Fill(store.get(), mib);
   if (beside == Beside::kReclaim || beside == Beside::kOwnReclaim) DropOld(store.get(), false);
+  DiskProbe probe(place.NewPath("probe"));
   place.Settle();
 
   std::atomic<bool> is_done{false};
@@ -111,10 +166,11 @@ std::vector<SaveTime> MeasureWaits(const Plan& plan, Beside beside, uint64_t mib
   std::vector<SaveTime> times;
   for (uint64_t step = 1; !is_done || times.size() < static_cast<size_t>(num_saves); ++step) {
     state.Change(step, step % 8, 8);
+    const double disk_before = probe.Time();
     const auto waited_before = FairMutex::waited_by_this_thread();
     const double seconds = Seconds([&] { state.Save(store.get(), step); });
     const std::chrono::duration<double> waited = FairMutex::waited_by_this_thread() - waited_before;
-    times.push_back({seconds, waited.count()});
+    times.push_back({seconds, waited.count(), std::max(disk_before, probe.Time())});
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }
   other.join();
