@@ -58,17 +58,9 @@ class Step:
         that shared its memory. InvalidArgumentError: a bad name, dtype or role, or a name that the
         checkpoint has already. The save can go on after it.
         """
-        memory = _arrays.memory_of(array)
+        dtype, shape, strides, address, owner = _arrays.memory_of(array)
         self._writer.put(
-            name,
-            memory.dtype.name,
-            memory.shape,
-            memory.strides,
-            memory.address,
-            memory.owner,
-            role,
-            derived_from,
-            alias_of,
+            name, dtype.name, shape, strides, address, owner, role, derived_from, alias_of
         )
 
     def put_bytes(self, name: str, value: bytes) -> None:

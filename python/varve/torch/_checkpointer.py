@@ -366,13 +366,11 @@ def _describe(tensors: list[tuple[str, Any, str]]) -> tuple[list[_Tensor], list[
     owners: list[object] = []
     for name, tensor, role in tensors:
         try:
-            memory = _arrays.memory_of(tensor)
+            dtype, shape, strides, address, owner = _arrays.memory_of(tensor)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"tensor {name}: {error}") from None
-        described.append(
-            (name, memory.dtype.name, memory.shape, memory.strides, memory.address, role)
-        )
-        owners.append(memory.owner)
+        described.append((name, dtype.name, shape, strides, address, role))
+        owners.append(owner)
     return described, owners
 
 

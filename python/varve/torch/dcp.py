@@ -479,7 +479,11 @@ def _metadata_of(checkpoint: Checkpoint, items: list[str], planner_data: Any) ->
 def _planner_data_of(tree: Any) -> Any:
     decoder = _trees.Decoder(_no_tensor)
     pairs = tree.get("dict") if isinstance(tree, dict) else None
-    if not isinstance(pairs, list) or not all(isinstance(key, str) for key, _ in pairs):
+
+    def is_pair(each: Any) -> bool:
+        return isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)
+
+    if not isinstance(pairs, list) or not all(map(is_pair, pairs)):
         return decoder.build(tree)
     values = dict(pairs)
     return _LazyDict(values, lambda key: decoder.build(values[key]))
