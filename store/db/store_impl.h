@@ -47,6 +47,11 @@ class StoreImpl : public Store {
  public:
   static Result<std::unique_ptr<StoreImpl>> OpenPath(const std::filesystem::path& path,
                                                      const StoreOptions& options, bool for_writing);
+  // Makes a store of a database that never changes (Database::OpenFrozen). `name` is for messages.
+  static Result<std::unique_ptr<StoreImpl>> OpenFrozen(const std::string& name,
+                                                       const FormatFile& format,
+                                                       std::unique_ptr<Database> database,
+                                                       const StoreOptions& options);
   ~StoreImpl() override;
 
   Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
