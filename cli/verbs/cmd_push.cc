@@ -75,8 +75,8 @@ constexpr char kNotes[] =
 at some moment during the call. It becomes a snapshot of the URL when all of it
 is there. Files that an earlier snapshot has are not sent again. What an
 interrupted push has sent is used by the next one. Several may push at once.
-URL is file:///FOLDER or s3://BUCKET/PREFIX?endpoint=URL&region=REGION.
-docs/remote.md says where credentials come from.
+URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION or
+rados://POOL/NAMESPACE. docs/remote.md says where credentials come from.
 
 JSON: url snapshot new total_files total_bytes sent_files sent_bytes
 resumed_files seconds)";

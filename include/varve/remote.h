@@ -3,15 +3,15 @@
 // Push sends a store to an object store, from where Pull brings it back on any machine
 // (docs/remote.md). OpenRemote reads it there.
 //
-//   varve::UseS3();                                             // varve/s3.h, once, for s3:// only
+//   varve::UseS3();  // varve/s3.h, once, for s3:// only. For rados:// see varve/rados.h
 //   const auto pushed = varve::Push("ckpt", "s3://bucket/gpt");  // again later: sends what is new
 //   const auto pulled = varve::Pull("s3://bucket/gpt", "elsewhere");
 //
 // What a push has sent is a snapshot: the whole store at one moment. Snapshots share what did not
 // change, and stay until ReclaimRemote removes them.
 //
-// A URL is file:///FOLDER, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION. It holds the snapshots
-// of one store. Credentials are never part of it.
+// A URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or
+// rados://POOL/NAMESPACE. It holds the snapshots of one store. Credentials are never part of it.
 //
 // Thread rule: any thread and any process, at the same time, also for the same URL. These functions
 // look at the flag of a StopScope (varve/stop.h).

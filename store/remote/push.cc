@@ -62,7 +62,7 @@ class PushRun {
   Result<bool> IsThere(const RemoteState& remote);
   Status Plan(const RemoteState& remote);
   Status FindAdopted(const RemoteState& remote);
-  Status OpenAttempt();
+  Status OpenAttempt(const RemoteState& remote);
   Status PutTables();
   Status PutLarge(size_t index);
   Status PutPacks();
@@ -86,6 +86,7 @@ class PushRun {
   std::vector<size_t> large_, small_;  // what is to be put, as indices of tables_
   std::map<size_t, Adopted> adopted_;  // by the index of the table
   bool uses_base_ = false;
+  RemoteState opened_;  // in which the attempt was opened
   RemoteSnapshot snapshot_;
 
   std::mutex mutex_;
@@ -107,7 +108,7 @@ Result<PushReport> PushRun::Run(const std::filesystem::path& store) {
     Report();
     bool is_done = is_there || options_.dry_run;
     if (!is_done) {
-      VARVE_RETURN_IF_ERROR(OpenAttempt());
+      VARVE_RETURN_IF_ERROR(OpenAttempt(remote));
       const Heartbeat heartbeat(objects_.get(), attempt_);
       VARVE_RETURN_IF_ERROR(PutTables());
       VARVE_RETURN_IF_ERROR(PutPacks());
@@ -200,7 +201,7 @@ void PushRun::Report() {
 }
 
 // An attempt that was closed is never opened again, so each creation has an attempt of its own.
-Status PushRun::OpenAttempt() {
+Status PushRun::OpenAttempt(const RemoteState& remote) {
   const auto change = [&](RemoteState* state) -> Result<bool> {
     VARVE_RETURN_IF_ERROR(CheckStore(*state));
     for (const AttemptUnderWay& each : under_way_) {
@@ -213,7 +214,8 @@ Status PushRun::OpenAttempt() {
     state->open.push_back({under_way_.back().id(), DescribeOwner()});
     return true;
   };
-  return log_.Append(change).status();
+  VARVE_ASSIGN_OR_RETURN(opened_, log_.Append(change, &remote));
+  return Status::Ok();
 }
 
 void PushRun::NoteSent(uint64_t bytes) {
@@ -317,7 +319,7 @@ Result<bool> PushRun::Commit() {
     });
     return true;
   };
-  VARVE_RETURN_IF_ERROR(log_.Append(change).status());
+  VARVE_RETURN_IF_ERROR(log_.Append(change, &opened_).status());
   return report_.is_new;
 }
 

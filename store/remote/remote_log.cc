@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/random_number.h"
 #include "base/util.h"
@@ -67,14 +68,25 @@ Result<RemoteState> RemoteLog::ReadNewest(std::vector<std::string>* names) const
   return Status::Unavailable(objects_->url() + ": its states change too fast to be read");
 }
 
-Result<RemoteState> RemoteLog::Append(const Change& change) {
+Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* known) {
   Status unknown;
+  bool has_created = false;
   for (int conflicts = 0, unknowns = 0; conflicts < kMaxConflicts && unknowns < kMaxUnknown;) {
     std::vector<std::string> names;
-    VARVE_ASSIGN_OR_RETURN(const RemoteState newest, ReadNewest(&names));
+    RemoteState newest;
+    const bool is_known = known != nullptr;
+    if (is_known) {
+      newest = *std::exchange(known, nullptr);
+    } else {
+      VARVE_ASSIGN_OR_RETURN(newest, ReadNewest(&names));
+    }
     RemoteState next = newest;
     VARVE_ASSIGN_OR_RETURN(const bool is_wanted, change(&next));
-    if (!is_wanted) return newest;
+    if (!is_wanted && is_known) continue;
+    if (!is_wanted) {
+      if (has_created) RemoveOld(names);
+      return newest;
+    }
     next.number = newest.number + 1;
     const std::string text = EncodeRemoteState(next);
     if (text.size() > kMaxRecordBytes) {
@@ -86,20 +98,17 @@ Result<RemoteState> RemoteLog::Append(const Change& change) {
     if (!outcome.ok() && outcome.status().code() != StatusCode::kUnavailable) {
       return outcome.status();
     }
-    if (!outcome.ok()) {
-      unknown = outcome.status();
-      ++unknowns;
-    } else if (*outcome == CreateOutcome::kOk) {
-      RemoveOld(names);
-    } else {
+    has_created = true;
+    if (outcome.ok() && *outcome == CreateOutcome::kOk) continue;
+    if (outcome.ok() && *outcome == CreateOutcome::kExists) {
       ++conflicts;
-      if (*outcome == CreateOutcome::kUnknown) {
-        ++unknowns;
-        unknown = Status::Unavailable(objects_->url() + ": creation of record " +
-                                      StateName(next.number) + ": outcome unknown");
-      }
       std::this_thread::sleep_for(std::chrono::microseconds(RandomNumber() % 20'000));
+      continue;
     }
+    ++unknowns;
+    unknown = outcome.ok() ? Status::Unavailable(objects_->url() + ": creation of record " +
+                                                 StateName(next.number) + ": outcome unknown")
+                           : outcome.status();
   }
   if (!unknown.ok()) return unknown;
   return Status::Unavailable(objects_->url() + ": others change it too fast; try again later");

@@ -24,9 +24,10 @@ class RemoteLog {
   // Makes a change. `change` gets the newest state, changes it and returns true, or returns false
   // when what it wants is true already. It is called again whenever somebody else was faster, and
   // after each creation, because only a state that was read back is known to count. Returns the
-  // state in which `change` returned false.
+  // state in which `change` returned false, which was read during this call. If the caller has read
+  // a state just before, it gives it as `known`, and saves two requests.
   using Change = std::function<Result<bool>(RemoteState*)>;
-  Result<RemoteState> Append(const Change& change);
+  Result<RemoteState> Append(const Change& change, const RemoteState* known = nullptr);
 
   // Returns the snapshot with this number, or the newest. kNotFound: there is none.
   Result<RemoteSnapshot> ChooseSnapshot(const RemoteState& state,
