@@ -14,6 +14,8 @@ namespace varve::internal {
 class StopFlag {
  public:
   StopFlag();
+  // Null without a scope. A worker thread makes a StopScope of it.
+  const std::atomic<bool>* flag() const { return flag_; }
   bool is_set() const { return flag_ != nullptr && flag_->load(std::memory_order_relaxed); }
   // Returns kAborted when the flag is set.
   Status Check() const {

@@ -36,6 +36,8 @@ void AddForget(CLI::App& app, Context& context);
 void AddReclaim(CLI::App& app, Context& context);
 void AddCopy(CLI::App& app, Context& context);
 void AddBackup(CLI::App& app, Context& context);
+void AddPush(CLI::App& app, Context& context);
+void AddPull(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
 void AddRepair(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);

@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/parse.h"
 #include "cli/print.h"
+#include "objects/url.h"
+#include "varve/remote.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -39,12 +42,16 @@ void Context::AddGlobalOptions(CLI::App* app) {
   app->add_option("-s,--store", store_path_, "Folder of the store")
       ->type_name("PATH")
       ->envname("VARVE_STORE");
+  app->add_option("--cache", cache_folder_, "With a URL as the store: keep what is fetched here")
+      ->type_name("FOLDER");
+  app->add_option("--cache-bytes", cache_bytes_, "The most that --cache takes, by default 4GiB")
+      ->type_name("BYTES");
   app->add_flag("--json", json_, "Print one JSON value on standard output");
   app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
 }
 
 void Context::OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run) {
-  OnAnything(verb, [this, run = std::move(run)] { return Read(run); });
+  OnAnything(verb, [this, run = std::move(run)] { return ReadAnywhere(run); });
 }
 
 void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
@@ -65,11 +72,34 @@ void Context::OnAnything(CLI::App* verb, std::function<Outcome()> run) {
 Outcome Context::Read(const std::function<Outcome(const Store&)>& look) const {
   std::string path;
   if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
-  const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path);
+  return ReadAnywhere(look);
+}
+
+Outcome Context::ReadAnywhere(const std::function<Outcome(const Store&)>& look) const {
+  std::string path;
+  if (Outcome outcome = StoreOrUrl(&path); !outcome.ok()) return outcome;
+  const Result<std::unique_ptr<Store>> store =
+      LooksLikeUrl(path) ? OpenUrl(path) : Store::OpenForReading(path);
   return store.ok() ? look(**store) : OpenOutcome(store.status());
 }
 
+Result<std::unique_ptr<Store>> Context::OpenUrl(const std::string& url) const {
+  RemoteStoreOptions options;
+  options.cache_folder = cache_folder_;
+  if (!cache_bytes_.empty()) {
+    VARVE_ASSIGN_OR_RETURN(options.cache_bytes, ParseByteSize(cache_bytes_));
+  }
+  return OpenRemote(url, options);
+}
+
 Outcome Context::StorePath(std::string* path) const {
+  if (Outcome outcome = StoreOrUrl(path); !outcome.ok()) return outcome;
+  if (!LooksLikeUrl(*path)) return {};
+  return Outcome::Usage("this verb needs a folder, and " + *path +
+                        " is a URL: pull it first (varve -s FOLDER pull URL)");
+}
+
+Outcome Context::StoreOrUrl(std::string* path) const {
   if (store_path_.empty()) {
     return Outcome::Usage("no store given: use -s PATH or set $VARVE_STORE");
   }

@@ -14,12 +14,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "cli/outcome.h"
 #include "varve/options.h"
+#include "varve/result.h"
 
 namespace CLI {
 class App;
@@ -50,6 +52,8 @@ class Context {
   // Opens the store for reading, runs `look`, and closes the store. It is for verbs that then act
   // without the store.
   Outcome Read(const std::function<Outcome(const Store&)>& look) const;
+  // The same for verbs that only read. The store may be the URL of an object store.
+  Outcome ReadAnywhere(const std::function<Outcome(const Store&)>& look) const;
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.
@@ -61,8 +65,11 @@ class Context {
 
   bool json() const { return json_; }
   bool quiet() const { return quiet_; }
-  // Returns a usage error when neither the option nor $VARVE_STORE gives a path.
+  // Returns a usage error when neither the option nor $VARVE_STORE gives a path, or when it is the
+  // URL of an object store.
   Outcome StorePath(std::string* path) const;
+  // The same for verbs that know what to do with a URL.
+  Outcome StoreOrUrl(std::string* path) const;
 
   // Prints the result of a verb on standard output, as JSON or as text.
   void PrintJson(const nlohmann::ordered_json& value) const;
@@ -75,7 +82,11 @@ class Context {
   void Note(std::string_view text) const;
 
  private:
+  Result<std::unique_ptr<Store>> OpenUrl(const std::string& url) const;
+
   std::string store_path_;
+  std::string cache_folder_;
+  std::string cache_bytes_;
   bool json_ = false;
   bool quiet_ = false;
   std::function<Outcome()> action_;

@@ -14,6 +14,13 @@
 #include "cli/print.h"
 #include "varve/version.h"
 
+#ifdef VARVE_HAS_RADOS
+#include "varve/rados.h"
+#endif
+#ifdef VARVE_HAS_S3
+#include "varve/s3.h"
+#endif
+
 namespace varve::internal::cli {
 namespace {
 
@@ -38,6 +45,8 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddReclaim(app, context);
   AddCopy(app, context);
   AddBackup(app, context);
+  AddPush(app, context);
+  AddPull(app, context);
   AddCheck(app, context);
   AddRepair(app, context);
   AddStats(app, context);
@@ -108,6 +117,12 @@ int main(int argc, char** argv) {
   using varve::internal::cli::Message;
   using varve::internal::cli::Outcome;
   try {
+#ifdef VARVE_HAS_RADOS
+    varve::UseRados();
+#endif
+#ifdef VARVE_HAS_S3
+    varve::UseS3();
+#endif
     const Outcome outcome =
         varve::internal::cli::FlushOutput(varve::internal::cli::RunCommand(argc, argv));
     if (!outcome.ok()) {

@@ -13,11 +13,14 @@ set(cuda_libraries)
 if(VARVE_HAS_CUDA)
   set(cuda_libraries varve_cuda)
 endif()
-set(s3_library)
+set(object_libraries)
 if(VARVE_HAS_S3)
-  set(s3_library varve_s3)
+  list(APPEND object_libraries varve_s3)
 endif()
-install(TARGETS varve ${VARVE_LIBRARIES} varve_c varve_mpi varve_nccl ${cuda_libraries} ${s3_library}
+if(VARVE_HAS_RADOS)
+  list(APPEND object_libraries varve_rados)
+endif()
+install(TARGETS varve ${VARVE_LIBRARIES} varve_c varve_mpi varve_nccl ${cuda_libraries} ${object_libraries}
   EXPORT varveTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development

@@ -19,7 +19,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ROOMS = {
     "include/varve": ["include/varve"],
     "base": ["base"],
-    "objects": ["objects", "objects/s3"],
+    "objects": ["objects", "objects/s3", "objects/rados"],
     "codec": ["codec/planes", "codec/entropy", "codec/predict", "codec"],
     "store": [
         "store/shards",
@@ -85,7 +85,8 @@ HOOKS = {
 MAY_INCLUDE_HOOKS = {"trainer_hooks", "cuda", "capi", "examples", "python"}
 # All that varve.h does not bring: what needs libraries of others.
 APART = {
-    f"include/varve/{name}.h" for name in ("c", "cuda", "mpi_ranks", "nccl_ranks", "s3", "varve")
+    f"include/varve/{name}.h"
+    for name in ("c", "cuda", "mpi_ranks", "nccl_ranks", "rados", "s3", "varve")
 }
 FLOORS = [room for rooms in ROOMS.values() for room in rooms]
 OTHER_FOLDERS = {"tests", "bench"}
@@ -104,6 +105,7 @@ BORDERS = [
     (GPU, ["cuda/*", "include/varve/cuda.h", "examples/cuda_*"]),
     (["nccl.h"], ["cuda/*"]),
     (["curl/*", "openssl/*"], ["objects/s3/*"]),
+    (["rados/*"], ["objects/rados/*"]),
     (["mpi.h"], ["trainer_hooks/ranks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
     (

@@ -1,21 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve reclaim: gives back the space of chunks that no step uses.
+// varve reclaim: gives back the space of what no step uses, or in an object store no snapshot.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "objects/url.h"
+#include "varve/remote.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
 
-Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& options) {
-  const auto report = store.Reclaim(options);
+struct ReclaimVerbOptions {
+  ReclaimOptions store;
+  std::optional<uint64_t> keep;
+  uint64_t wait_seconds = 0;
+  bool dry_run = false;
+};
+
+Outcome RunOnStore(const Context& context, const std::string& path,
+                   const ReclaimVerbOptions& options) {
+  if (options.keep.has_value() || options.dry_run || options.wait_seconds > 0) {
+    return Outcome::Usage("--keep, --wait and --dry-run are for URLs of object stores, " + path +
+                          " is none");
+  }
+  const Result<std::unique_ptr<Store>> store = Store::Open(path);
+  if (!store.ok()) return OpenOutcome(store.status());
+  const auto report = (*store)->Reclaim(options.store);
   if (!report.ok()) return report.status();
   if (context.json()) {
     context.PrintJson(ToJson({}, *report));
@@ -25,18 +42,74 @@ Outcome RunReclaim(const Context& context, Store& store, const ReclaimOptions& o
   return {};
 }
 
-constexpr char kNotes[] = R"(JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
-disk_bytes_before disk_bytes_after)";
+nlohmann::ordered_json ToObject(const RemoteReclaimReport& report) {
+  return {{"dropped_snapshots", report.dropped},
+          {"kept_snapshots", report.kept},
+          {"removed_blobs", report.removed_blobs},
+          {"removed_bytes", report.removed_bytes},
+          {"pending_blobs", report.pending_blobs}};
+}
+
+std::string ToText(const RemoteReclaimReport& report, bool dry_run) {
+  std::string text = std::string(dry_run ? "would remove " : "removed ") +
+                     Count(report.dropped.size(), "snapshot") + " and " +
+                     Count(report.removed_blobs, "blob") + ", " + HumanBytes(report.removed_bytes) +
+                     "; " + Count(report.kept, "snapshot") + " left";
+  if (report.pending_blobs > 0) {
+    text += "; " + Count(report.pending_blobs, "blob") + " may be of pushes under way (see --wait)";
+  }
+  return text + "\n";
+}
+
+Outcome RunOnUrl(const Context& context, const std::string& url,
+                 const ReclaimVerbOptions& options) {
+  if (options.store.all) return Outcome::Usage("--all is for stores, " + url + " is a URL");
+  RemoteReclaimOptions reclaim;
+  reclaim.keep_last = options.keep;
+  reclaim.dry_run = options.dry_run;
+  reclaim.wait_for_pushes = std::chrono::seconds(options.wait_seconds);
+  const auto report = ReclaimRemote(url, reclaim);
+  if (!report.ok()) return OpenOutcome(report.status());
+  if (context.json()) {
+    context.PrintJson(ToObject(*report));
+  } else if (!context.quiet()) {
+    context.PrintText(ToText(*report, options.dry_run));
+  }
+  return {};
+}
+
+Outcome RunReclaim(const Context& context, const ReclaimVerbOptions& options) {
+  std::string path;
+  if (Outcome outcome = context.StoreOrUrl(&path); !outcome.ok()) return outcome;
+  return LooksLikeUrl(path) ? RunOnUrl(context, path, options) : RunOnStore(context, path, options);
+}
+
+constexpr char kNotes[] =
+    R"(With -s URL it removes what no snapshot of the object store needs: what drops
+and merges in the store have left behind, and what interrupted pushes have sent.
+Pushes may go on meanwhile, and keep what they have sent. A push that was
+interrupted on another host cannot be told from one that is slow. With --wait it
+is watched, and counts as dead if it shows no sign of life, which it gives each
+5 seconds. If it was only slow, it starts again.
+
+JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
+disk_bytes_before disk_bytes_after. With a URL: dropped_snapshots[]
+kept_snapshots removed_blobs removed_bytes pending_blobs)";
 
 }  // namespace
 
 void AddReclaim(CLI::App& app, Context& context) {
-  auto options = std::make_shared<ReclaimOptions>();
+  auto options = std::make_shared<ReclaimVerbOptions>();
   CLI::App* verb = app.add_subcommand("reclaim", "Give back the space of dropped checkpoints");
-  verb->add_flag("--all", options->all, "Rewrite also files that are mostly alive");
+  verb->add_flag("--all", options->store.all, "Rewrite also files that are mostly alive");
+  verb->add_option("--keep", options->keep, "Of a URL: remove all but the newest N snapshots")
+      ->type_name("N");
+  verb->add_option("--wait", options->wait_seconds,
+                   "Of a URL: wait so long for a sign of life of pushes, 30 is a good number")
+      ->type_name("SECONDS");
+  verb->add_flag("--dry-run", options->dry_run, "Of a URL: only say what would be removed");
   verb->footer(kNotes);
-  context.OnWriting(
-      verb, [&context, options](Store& store) { return RunReclaim(context, store, *options); });
+  context.OnAnything(verb, [&context, options] { return RunReclaim(context, *options); });
 }
 
 }  // namespace varve::internal::cli

@@ -131,8 +131,9 @@ Outcome RunStats(const Context& context, const StatsOptions& options) {
     return Outcome::Usage("--plot: " + options.plot.string() + " ends in neither .svg nor .html");
   }
   std::string path;
-  if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
-  return context.Read([&](const Store& store) { return RunStats(context, path, store, options); });
+  if (Outcome outcome = context.StoreOrUrl(&path); !outcome.ok()) return outcome;
+  return context.ReadAnywhere(
+      [&](const Store& store) { return RunStats(context, path, store, options); });
 }
 
 constexpr char kNotes[] =

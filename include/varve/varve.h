@@ -5,6 +5,7 @@
 
 #include "varve/group.h"
 #include "varve/hooks.h"
+#include "varve/remote.h"
 #include "varve/repair.h"
 #include "varve/request.h"
 #include "varve/store.h"

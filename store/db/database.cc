@@ -131,6 +131,39 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
   return last;
 }
 
+Result<std::unique_ptr<Database>> Database::OpenFrozen(
+    const std::filesystem::path& path, std::shared_ptr<rocksdb::FileSystem> file_system) {
+  std::unique_ptr<Database> database(new Database);
+  database->path_ = path;
+  VARVE_RETURN_IF_ERROR(Guarded("opening the database in " + path.string(),
+                                [&] { return database->OpenReadOnly(std::move(file_system)); }));
+  return database;
+}
+
+Status Database::OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system) {
+  constexpr int kOpenTables = 1000;  // fewer than all, or RocksDB would open all of them now
+  const std::string what = "opening the database in " + path_.string();
+  is_frozen_ = true;
+  filter_ = std::make_shared<DeadChunkFilterFactory>();
+  db_options_ = MakeDbOptions();
+  db_options_.max_open_files = kOpenTables;
+  db_options_.skip_checking_sst_file_sizes_on_db_open = true;
+  family_options_ = MakeFamilyOptions(filter_);
+  env_ = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(std::move(file_system)));
+  db_options_.env = env_.get();
+  const std::string db_path = DbPath(path_).string();
+  std::vector<std::string> names;
+  rocksdb::Status status = rocksdb::DB::ListColumnFamilies(db_options_, db_path, &names);
+  if (!status.ok()) return FromRocksDb(status, what);
+  families_ = FamiliesOf(names, family_options_);
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  status = rocksdb::DB::OpenForReadOnly(db_options_, db_path, families_, &handles, &raw);
+  if (!status.ok()) return FromRocksDb(status, what);
+  Adopt(raw, handles);
+  return Status::Ok();
+}
+
 // When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
 Status Database::FindLost() {
   constexpr int kMaxAttempts = 10;
@@ -452,7 +485,7 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
 }
 
 Status Database::CatchUp() const {
-  if (for_writing_) return Status::Ok();
+  if (for_writing_ || is_frozen_) return Status::Ok();
   const std::lock_guard lock(catch_up_mutex_);
   // RocksDB would look for the missing file again and again, without an end.
   VARVE_RETURN_IF_ERROR(AwaitManifestStamp(path_).status());

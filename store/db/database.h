@@ -41,10 +41,15 @@ class Database {
   // stay readable. When a table file is missing, cut or cannot be opened, everything that does not
   // need it can still be read. What needs it is kCorruption with the name of the file.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
+  // Opens a database that lies in another file system than this machine's and never changes. Table
+  // files are opened when they are needed.
+  static Result<std::unique_ptr<Database>> OpenFrozen(
+      const std::filesystem::path& path, std::shared_ptr<rocksdb::FileSystem> file_system);
 
   bool for_writing() const { return for_writing_; }
   // Returns every lost table file of the newest state.
   Result<std::vector<LostTable>> FindLostTables() const {
+    if (is_frozen_) return std::vector<LostTable>();
     return internal::FindLostTables(path_, families_);
   }
 
@@ -135,6 +140,7 @@ class Database {
   void Prepare(const std::filesystem::path& path, bool for_writing);
   rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
+  Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
   Status FindLost();
   Status OpenDespite();
   Status OpenWriter();
@@ -148,11 +154,12 @@ class Database {
 
   // Constant after opening.
   bool for_writing_ = false;
+  bool is_frozen_ = false;      // opened by OpenFrozen
   bool despite_lost_ = false;   // readers: opened although tables are lost, so it does not catch up
   std::filesystem::path path_;  // path of the store
   Families families_;
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
-  std::unique_ptr<rocksdb::Env> env_;              // over file_system_, or a FrameFileSystem
+  std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;

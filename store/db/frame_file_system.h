@@ -11,12 +11,15 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace varve::internal {
 
 class FrameFileSystem : public rocksdb::FileSystemWrapper {
  public:
-  FrameFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  explicit FrameFileSystem(
+      std::shared_ptr<rocksdb::FileSystem> base = rocksdb::FileSystem::Default())
+      : FileSystemWrapper(std::move(base)) {}
 
   static const char* kClassName() { return "varve.FrameFileSystem"; }
   const char* Name() const override { return kClassName(); }

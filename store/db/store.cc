@@ -110,6 +110,20 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::Start(const fs::path& path,
   return store;
 }
 
+Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenFrozen(const std::string& name,
+                                                         const FormatFile& format,
+                                                         std::unique_ptr<Database> database,
+                                                         const StoreOptions& options) {
+  std::unique_ptr<StoreImpl> store(new GuardedStore<StoreImpl>);
+  store->path_ = name;
+  store->options_ = options;
+  store->format_ = format;
+  store->database_ = std::move(database);
+  store->chunk_reader_ = std::make_unique<ChunkReader>(store->database_.get(), format.digest_seed);
+  store->last_catch_up_ms_ = NowMs();
+  return store;
+}
+
 Status StoreImpl::StartThreads() {
   background_ = std::jthread([this](std::stop_token stop) {
     database_->for_writing() ? MergeLoop(stop) : CatchUpLoop(stop);

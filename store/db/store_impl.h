@@ -50,6 +50,11 @@ class StoreImpl : public Store {
   // Makes the store and opens it for writing. varve/store.h lists the errors of Store::Create.
   static Result<std::unique_ptr<StoreImpl>> CreatePath(const std::filesystem::path& path,
                                                        const CreateOptions& options);
+  // Makes a store of a database that never changes (Database::OpenFrozen). `name` is for messages.
+  static Result<std::unique_ptr<StoreImpl>> OpenFrozen(const std::string& name,
+                                                       const FormatFile& format,
+                                                       std::unique_ptr<Database> database,
+                                                       const StoreOptions& options);
   ~StoreImpl() override;
 
   Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,

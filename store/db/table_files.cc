@@ -29,15 +29,6 @@ size_t CountFiles(const std::filesystem::path& folder) {
   return num_files;
 }
 
-// All table files stay open, because a reader must keep what the writer unlinks. So the soft limit
-// of descriptors, often 1,024, is raised as far as this process may.
-void RaiseDescriptorLimit() {
-  struct rlimit limit {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
-}
-
 // Says what is wrong with a table file that should have `bytes`. Empty = it opens.
 std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
   struct stat info {};
@@ -54,7 +45,7 @@ std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
   return status.ok() ? "" : "cannot be opened: " + status.ToString();
 }
 
-Result<Families> FamiliesOf(const std::filesystem::path& store) {
+Result<Families> FindFamiliesOf(const std::filesystem::path& store) {
   return FindFamilies(store, MakeDbOptions(), MakeFamilyOptions(nullptr));
 }
 
@@ -85,6 +76,13 @@ Status NoManifest(const std::string& what) {
 }
 
 }  // namespace
+
+void RaiseDescriptorLimit() {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
+}
 
 rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store) {
   RaiseDescriptorLimit();
@@ -143,6 +141,11 @@ Result<Families> FindFamilies(const std::filesystem::path& store,
   const rocksdb::Status status =
       rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
   if (!status.ok()) return OpenError(status, store);
+  return FamiliesOf(names, family_options);
+}
+
+Families FamiliesOf(const std::vector<std::string>& names,
+                    const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
   Families families;
   for (int i = 0; i < kNumFamilies; ++i) {
     families.emplace_back(std::string(kFamilyNames[i]), family_options[static_cast<size_t>(i)]);
@@ -199,7 +202,7 @@ Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesyste
 }
 
 Result<std::set<std::string>> FindTableNames(const std::filesystem::path& store) {
-  VARVE_ASSIGN_OR_RETURN(const Families families, FamiliesOf(store));
+  VARVE_ASSIGN_OR_RETURN(const Families families, FindFamiliesOf(store));
   VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families));
   return NamesOf(files);
 }
@@ -240,7 +243,7 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
 }
 
 Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store) {
-  VARVE_ASSIGN_OR_RETURN(const Families families, FamiliesOf(store));
+  VARVE_ASSIGN_OR_RETURN(const Families families, FindFamiliesOf(store));
   return FindLostTables(store, families);
 }
 

@@ -22,6 +22,10 @@ namespace varve::internal {
 // system's lock would not keep this process from taking it twice.
 std::filesystem::path DbPath(const std::filesystem::path& store);
 
+// Raises the soft limit of descriptors, often 1,024, as far as this process may. All table files
+// stay open, because a reader must keep what the writer unlinks.
+void RaiseDescriptorLimit();
+
 // Returns RocksDB's options for this database. All table files stay open, so the soft limit of
 // descriptors is raised.
 rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store);
@@ -36,7 +40,11 @@ Status OpenError(const rocksdb::Status& status, const std::filesystem::path& sto
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,
                  const Families& families);
 
-// Returns our families in the order of Family, then unknown ones, which must be opened, too.
+// Returns our families in the order of Family, then unknown ones of `names`, which must be opened,
+// too.
+Families FamiliesOf(const std::vector<std::string>& names,
+                    const std::vector<rocksdb::ColumnFamilyOptions>& family_options);
+// The same for the families of a database.
 Result<Families> FindFamilies(const std::filesystem::path& store,
                               const rocksdb::DBOptions& db_options,
                               const std::vector<rocksdb::ColumnFamilyOptions>& family_options);

@@ -28,8 +28,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <thread>
 
 #include "base/guarded.h"
@@ -37,9 +35,9 @@
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
-#include "store/db/store_impl.h"
 #include "store/db/table_files.h"
 #include "store/format/group_file.h"
+#include "store/ops/database_copy.h"
 
 namespace varve {
 using namespace internal;
@@ -51,10 +49,7 @@ namespace fs = std::filesystem;
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(50);
-constexpr std::string_view kManifestPrefix = "MANIFEST-";
 constexpr std::string_view kAside = ".tmp";  // a table under this name is not yet one of the copy
-constexpr std::string_view kMarkerName = "BACKUP";
-constexpr std::string_view kMarkerTitle = "varve backup 1";
 
 class File {
  public:
@@ -109,83 +104,23 @@ FileFacts FactsOf(const struct stat& info) {
   return {static_cast<uint64_t>(info.st_size), info.st_mtim};
 }
 
-// The content of BACKUP in a copy's folder. It names the store of which this is a copy, and the
-// manifests that a backup left as the current one. There are two while it is being replaced.
-struct Marker {
-  std::string store_id;
-  std::map<std::string, uint64_t> manifests;  // name -> bytes
-
-  std::string ToText() const {
-    std::string text = std::string(kMarkerTitle) + "\nstore " + store_id + "\n";
-    for (const auto& [name, bytes] : manifests) {
-      text += "manifest " + name + " " + std::to_string(bytes) + "\n";
-    }
-    return text;
-  }
-
-  static Result<Marker> Parse(std::string_view text, const fs::path& path) {
-    const Status bad = Status::Corruption(path.string() + " does not describe a backup");
-    Marker marker;
-    for (int line = 0; !text.empty(); ++line) {
-      const size_t end = text.find('\n');
-      if (end == std::string_view::npos) return bad;
-      const std::string_view words = text.substr(0, end);
-      text.remove_prefix(end + 1);
-      if (line == 0) {
-        if (words != kMarkerTitle) return bad;
-      } else if (line == 1) {
-        if (!words.starts_with("store ")) return bad;
-        marker.store_id = words.substr(6);
-      } else {
-        const size_t space = words.rfind(' ');
-        uint64_t bytes = 0;
-        if (!words.starts_with("manifest ") || space < 10) return bad;
-        const auto [last, error] =
-            std::from_chars(words.data() + space + 1, words.data() + words.size(), bytes);
-        if (error != std::errc() || last != words.data() + words.size()) return bad;
-        marker.manifests.emplace(words.substr(9, space - 9), bytes);
-      }
-    }
-    if (marker.store_id.empty()) return bad;
-    return marker;
-  }
-};
-
-Result<std::string> ReadCurrent(const fs::path& db) {
-  constexpr size_t kMaxBytes = 256;
-  VARVE_ASSIGN_OR_RETURN(std::string name, ReadSmallFile(db / "CURRENT", kMaxBytes));
-  if (name.ends_with('\n')) name.pop_back();
-  if (name.starts_with(kManifestPrefix) && name.find('/') == std::string::npos) return name;
-  return Status::Corruption((db / "CURRENT").string() + " names no manifest");
-}
-
 Status Missing(const fs::path& file) {
   return Status::Corruption(file.string() +
                             " is missing, without which no file of the database "
                             "can be found, and no copy was made");
 }
 
-uint64_t ManifestNumber(std::string_view name) {
-  uint64_t number = 0;
-  name.remove_prefix(kManifestPrefix.size());
-  std::from_chars(name.data(), name.data() + name.size(), number);
-  return number;
-}
-
 class Backup {
  public:
   Backup(fs::path store, fs::path destination, const BackupOptions& options)
       : from_(store / "db"),
-        to_(destination / "db"),
         store_(std::move(store)),
-        destination_(std::move(destination)),
+        copy_(std::move(destination)),
         options_(options) {}
 
   Result<BackupReport> Run();
 
  private:
-  Status PrepareDestination();
-  Status CheckUntouched() const;
   Result<std::pair<std::string, File>> OpenManifest() const;
   Status CopyAll();
   Result<std::vector<std::string>> ListMissing() const;
@@ -197,24 +132,19 @@ class Backup {
   Status CopyFile(const std::string& name, const File& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
   Status CopyManifest(const File& source);
-  Status Stage() const;
   Status CheckSource(int attempt) const;
   Status CheckStaged();
   Status VerifyStaged() const;
   Status VerifyTables() const;
   Status VerifyTable(const std::string& name) const;
   Status Mend();
-  Status Publish();
-  void RemoveLeftovers() const;
 
   const fs::path from_;  // the database that is copied
-  const fs::path to_;
   const fs::path store_;
-  const fs::path destination_;
-  const fs::path staging_ = destination_ / "staging";
+  DatabaseCopy copy_;
+  const fs::path to_ = copy_.db();
   const BackupOptions& options_;
   FormatFile format_;
-  Marker marker_;
   // The tables of the earlier copy. Without a value nobody knows, and each table may be one.
   std::optional<std::set<std::string>> earlier_;
   std::set<std::string> copied_;    // by this backup
@@ -228,14 +158,18 @@ class Backup {
 Result<BackupReport> Backup::Run() {
   const auto started = std::chrono::steady_clock::now();
   VARVE_ASSIGN_OR_RETURN(format_, ReadFormatFile(store_, /*for_writing=*/false));
-  VARVE_RETURN_IF_ERROR(PrepareDestination());
-  VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(destination_));
-  VARVE_RETURN_IF_ERROR(CheckUntouched());
+  std::error_code ignored;
+  if (fs::equivalent(store_, copy_.destination(), ignored)) {
+    return Status::InvalidArgument("a store cannot be backed up into itself: " + store_.string());
+  }
+  VARVE_RETURN_IF_ERROR(copy_.Prepare(format_));
+  VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(copy_.destination()));
+  VARVE_RETURN_IF_ERROR(copy_.CheckUntouched());
   // If it cannot be read, the earlier copy is damaged, and its tables are unknown.
-  if (auto names = FindTableNames(destination_); names.ok()) earlier_ = *std::move(names);
+  if (auto names = FindTableNames(copy_.destination()); names.ok()) earlier_ = *std::move(names);
   for (int attempt = 1;; ++attempt) {
     VARVE_RETURN_IF_ERROR(CopyAll());
-    Result<TableFiles> tables = FindTableFiles(staging_);
+    Result<TableFiles> tables = FindTableFiles(copy_.staging());
     if (tables.ok()) {
       tables_ = *std::move(tables);
       break;
@@ -252,59 +186,10 @@ Result<BackupReport> Backup::Run() {
   VARVE_RETURN_IF_ERROR(VerifyTables());
   VARVE_RETURN_IF_ERROR(CheckStaged());
   VARVE_RETURN_IF_ERROR(Mend());
-  VARVE_RETURN_IF_ERROR(Publish());
-  RemoveLeftovers();
+  VARVE_RETURN_IF_ERROR(copy_.Publish(manifest_));
+  copy_.RemoveLeftovers(tables_.names, manifest_);
   report_.elapsed = std::chrono::steady_clock::now() - started;
   return report_;
-}
-
-// The folder must be new or empty, or one that a backup of this very store has made.
-Status Backup::PrepareDestination() {
-  std::error_code error;
-  fs::create_directories(destination_, error);
-  if (error) {
-    return Status::IOError("cannot make " + destination_.string() + ": " + error.message());
-  }
-  if (fs::equivalent(store_, destination_, error)) {
-    return Status::InvalidArgument("a store cannot be backed up into itself: " + store_.string());
-  }
-  marker_.store_id = ToHex(format_.store_id);
-  const fs::path marker = destination_ / kMarkerName;
-  // It is left from a first backup that failed at its first write.
-  fs::remove(destination_ / (std::string(kMarkerName) + ".tmp"), error);
-  if (fs::exists(marker, error)) {
-    constexpr size_t kMaxBytes = 64 << 10;
-    VARVE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(marker, kMaxBytes));
-    VARVE_ASSIGN_OR_RETURN(const Marker found, Marker::Parse(text, marker));
-    if (found.store_id != marker_.store_id) {
-      return Status::FailedPrecondition(destination_.string() +
-                                        " holds the copy of another store, " + found.store_id +
-                                        ", not of " + marker_.store_id);
-    }
-    marker_ = found;
-  } else if (fs::is_empty(destination_, error)) {
-    VARVE_RETURN_IF_ERROR(WriteFileAtomically(marker, marker_.ToText()));
-  } else {
-    return Status::FailedPrecondition(destination_.string() + " is not empty and no backup");
-  }
-  fs::create_directory(to_, error);
-  if (error) return Status::IOError("cannot make " + to_.string() + ": " + error.message());
-  return SyncFolder(destination_);
-}
-
-// A writer that opens the copy makes a manifest of its own. Replacing that manifest would lose the
-// writer's steps.
-Status Backup::CheckUntouched() const {
-  std::error_code error;
-  if (!fs::exists(to_ / "CURRENT", error)) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(to_));
-  const auto known = marker_.manifests.find(current);
-  const bool same =
-      known != marker_.manifests.end() && fs::file_size(to_ / current, error) == known->second;
-  if (same && !error) return Status::Ok();
-  return Status::FailedPrecondition(destination_.string() +
-                                    " was written to after the last backup; " +
-                                    "its own steps would be lost. Back up into another folder");
 }
 
 // Returns the manifest in use, with its name. The writer may replace it after this looks and before
@@ -333,14 +218,7 @@ Status Backup::CopyAll() {
   }
   VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
   const auto& [current_name, manifest] = current;
-  uint64_t number = ManifestNumber(current_name);
-  for (const auto& [name, bytes] : marker_.manifests) {
-    number = std::max(number, ManifestNumber(name) + 1);
-  }
-  char name[32];
-  std::snprintf(name, sizeof(name), "%s%06llu", kManifestPrefix.data(),
-                static_cast<unsigned long long>(number));
-  manifest_ = name;
+  manifest_ = copy_.NewManifestName(current_name);
   VARVE_RETURN_IF_ERROR(CopyManifest(manifest));
   VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
   std::vector<std::pair<std::string, File>> open;
@@ -350,7 +228,7 @@ Status Backup::CopyAll() {
   }
   for (const auto& [table, file] : open) VARVE_RETURN_IF_ERROR(CopyTable(table, file));
   VARVE_RETURN_IF_ERROR(SyncFolder(to_));
-  return Stage();
+  return copy_.Stage(manifest_, aside_);
 }
 
 // The table files that the copy lacks.
@@ -482,35 +360,12 @@ Status Backup::CopyManifest(const File& source) {
   return Status::Ok();
 }
 
-// Makes a store of links whose CURRENT names the new manifest.
-Status Backup::Stage() const {
-  std::error_code error;
-  fs::remove_all(staging_, error);
-  if (!error) fs::create_directories(staging_ / "db", error);
-  for (const fs::directory_entry& entry : fs::directory_iterator(to_, error)) {
-    const std::string name = entry.path().filename();
-    if (entry.path().extension() != ".sst" && name != manifest_) continue;
-    if (aside_.contains(name)) continue;
-    fs::create_symlink(fs::path("../../db") / name, staging_ / "db" / name, error);
-    if (error) break;
-  }
-  for (const std::string& name : aside_) {
-    if (error) break;
-    fs::create_symlink("../../db" / CopyOf(name).filename(), staging_ / "db" / name, error);
-  }
-  if (error) return Status::IOError("cannot make " + staging_.string() + ": " + error.message());
-  VARVE_RETURN_IF_ERROR(WriteFileAtomically(staging_ / "db" / "CURRENT", manifest_ + "\n"));
-  return WriteFormatFile(staging_, format_);
-}
-
 Status Backup::CheckStaged() {
-  VARVE_ASSIGN_OR_RETURN(const auto staged,
-                         StoreImpl::OpenPath(staging_, {}, /*for_writing=*/false));
-  VARVE_ASSIGN_OR_RETURN(const CheckReport check, staged->Check({.read_data = options_.read_data}));
+  VARVE_ASSIGN_OR_RETURN(const CheckReport check,
+                         copy_.CheckStaged(options_.read_data, "the copy of " + store_.string()));
   report_.num_steps = check.num_steps;
   report_.total_bytes = tables_.bytes;
-  if (check.ok()) return Status::Ok();
-  return Status::Corruption("the copy of " + store_.string() + " is damaged: " + check.errors[0]);
+  return Status::Ok();
 }
 
 // The copy is not whole. Finds out whether the store itself is damaged.
@@ -527,7 +382,7 @@ Status Backup::CheckSource(int attempt) const {
 
 // The new state does not open. Names a table that is damaged, if one is.
 Status Backup::VerifyStaged() const {
-  VARVE_ASSIGN_OR_RETURN(const auto names, FindTableNames(staging_));
+  VARVE_ASSIGN_OR_RETURN(const auto names, FindTableNames(copy_.staging()));
   for (const std::string& name : names) {
     std::error_code ignored;
     if (fs::exists(CopyOf(name), ignored)) VARVE_RETURN_IF_ERROR(VerifyTable(name));
@@ -588,35 +443,6 @@ Status Backup::Mend() {
     }
   }
   return report_.mended_files.empty() ? Status::Ok() : SyncFolder(to_);
-}
-
-Status Backup::Publish() {
-  std::error_code error;
-  std::map<std::string, uint64_t> earlier;
-  if (fs::exists(to_ / "CURRENT", error)) {
-    VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(to_));
-    earlier.emplace(current, marker_.manifests[current]);
-  }
-  marker_.manifests = std::move(earlier);
-  marker_.manifests.emplace(manifest_, fs::file_size(to_ / manifest_, error));
-  if (error) return Status::IOError("cannot look at " + manifest_ + ": " + error.message());
-  VARVE_RETURN_IF_ERROR(WriteFileAtomically(destination_ / kMarkerName, marker_.ToText()));
-  VARVE_RETURN_IF_ERROR(WriteFileAtomically(to_ / "CURRENT", manifest_ + "\n"));
-  return WriteFormatFile(destination_, format_);
-}
-
-// The next backup removes what stays after an error.
-void Backup::RemoveLeftovers() const {
-  std::error_code ignored;
-  fs::remove_all(staging_, ignored);
-  for (const fs::directory_entry& entry : fs::directory_iterator(to_, ignored)) {
-    const std::string name = entry.path().filename();
-    const bool unused_table = entry.path().extension() == ".sst" && !tables_.names.contains(name);
-    const bool unused_manifest = name.starts_with(kManifestPrefix) && name != manifest_;
-    if (unused_table || unused_manifest || entry.path().extension() == ".tmp") {
-      fs::remove(entry.path(), ignored);
-    }
-  }
 }
 
 }  // namespace

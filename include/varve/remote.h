@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Push sends a store to an object store, from where Pull brings it back on any machine
+// (docs/remote.md). OpenRemote reads it there.
+//
+//   varve::UseS3();  // varve/s3.h, once, for s3:// only. For rados:// see varve/rados.h
+//   const auto pushed = varve::Push("ckpt", "s3://bucket/gpt");  // again later: sends what is new
+//   const auto pulled = varve::Pull("s3://bucket/gpt", "elsewhere");
+//
+// What a push has sent is a snapshot: the whole store at one moment. Snapshots share what did not
+// change, and stay until ReclaimRemote removes them.
+//
+// A URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or
+// rados://POOL/NAMESPACE. It holds the snapshots of one store. Credentials are never part of it.
+//
+// Thread rule: any thread and any process, at the same time, also for the same URL. These functions
+// look at the flag of a StopScope (varve/stop.h).
+//
+// Errors of all functions: kUnavailable: the object store does not answer, so the outcome is
+// unknown. Call again. kInvalidArgument: the URL is wrong. kIOError: the object store refuses a
+// request, and the message says which and why. kCorruption: something is damaged, and the message
+// names it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "varve/options.h"
+#include "varve/result.h"
+
+namespace varve {
+
+class Store;
+
+struct PushOptions {
+  bool dry_run = false;  // true: looks what is new, and changes nothing
+  Progress progress;     // in bytes of files that are sent
+  int num_threads = 4;   // files that are sent at the same time
+};
+
+struct PushReport {
+  uint64_t snapshot = 0;  // its number. 0 = none was made, as in a dry run into an empty place
+  bool is_new = false;    // false: the newest snapshot holds all that the store holds
+  uint64_t total_files = 0;
+  uint64_t total_bytes = 0;
+  uint64_t sent_files = 0;  // or would be sent
+  uint64_t sent_bytes = 0;
+  uint64_t resumed_files = 0;  // that an interrupted push had sent already
+  std::chrono::duration<double> elapsed{};
+};
+
+// Makes a snapshot of the store as it is at some moment during the call. Takes no lock on the store
+// and writes nothing to it, and a writer may go on. The snapshot is there when this returns, whole
+// and durable, or after an error not at all, unless the outcome is unknown. What an interrupted
+// push has sent is used by the next one.
+//
+// kNotFound: there is no store. kFailedPrecondition: the URL holds another store, or `store` is the
+// root of a group.
+Result<PushReport> Push(const std::filesystem::path& store, std::string_view url,
+                        const PushOptions& options = {});
+
+struct PullOptions {
+  bool dry_run = false;  // true: looks what is new, and changes nothing
+  // True: also reads and decodes every chunk. The digest of each file and the structure of the
+  // store are always verified.
+  bool read_data = false;
+  std::optional<uint64_t> snapshot;  // unset = the newest
+  Progress progress;                 // in bytes of files that are fetched
+  int num_threads = 4;               // files that are fetched at the same time
+};
+
+struct PullReport {
+  uint64_t snapshot = 0;
+  uint64_t num_steps = 0;  // 0 in a dry run
+  uint64_t total_files = 0;
+  uint64_t total_bytes = 0;
+  uint64_t fetched_files = 0;  // or would be fetched
+  uint64_t fetched_bytes = 0;
+  std::chrono::duration<double> elapsed{};
+};
+
+// Makes `destination` the store of a snapshot. The folder is new or empty, or an earlier Pull or
+// BackUp of the same store made it and nobody has written to it since. After an error or a crash,
+// the earlier store is there, or none, and the next call uses the files that had been fetched.
+//
+// kNotFound: the URL holds no such snapshot. kFailedPrecondition: the folder holds something else,
+// or a store with steps of its own. kLocked: it is in use.
+Result<PullReport> Pull(std::string_view url, const std::filesystem::path& destination,
+                        const PullOptions& options = {});
+
+struct RemoteStoreOptions {
+  std::optional<uint64_t> snapshot;  // unset = the newest
+  // Parts of files that were read are kept in this folder, for the next one who reads them. Several
+  // processes may share it. Empty = they are fetched each time.
+  std::filesystem::path cache_folder;
+  uint64_t cache_bytes = uint64_t{4} << 30;  // that the cache takes at most
+  StoreOptions store;
+};
+
+// Opens a snapshot for reading, where it lies. What is read is fetched, and nothing else. Later
+// snapshots are not seen. If the snapshot is removed, reading fails.
+//
+// kNotFound: the URL holds no such snapshot.
+Result<std::unique_ptr<Store>> OpenRemote(std::string_view url,
+                                          const RemoteStoreOptions& options = {});
+
+struct SnapshotInfo {
+  uint64_t number = 0;
+  std::chrono::system_clock::time_point created;  // by the clock of the host that pushed it
+  uint64_t total_bytes = 0;
+};
+
+// Lists the snapshots, rising. An empty place has none.
+Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
+
+struct RemoteReclaimOptions {
+  std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
+  bool dry_run = false;
+  // A push whose process may be alive on another host keeps what it has sent. If a push shows no
+  // progress for this long, it counts as dead. If it was only slow, it starts again. 0 = waits for
+  // none.
+  std::chrono::milliseconds wait_for_pushes{0};
+};
+
+struct RemoteReclaimReport {
+  std::vector<uint64_t> dropped;  // snapshots
+  uint64_t kept = 0;              // snapshots
+  uint64_t removed_blobs = 0;
+  uint64_t removed_bytes = 0;
+  uint64_t pending_blobs = 0;  // of pushes that are under way, or may be
+};
+
+// Removes old snapshots and what no snapshot needs. Pushes and pulls may go on meanwhile. A pull of
+// a snapshot that is removed fails.
+Result<RemoteReclaimReport> ReclaimRemote(std::string_view url,
+                                          const RemoteReclaimOptions& options = {});
+
+}  // namespace varve

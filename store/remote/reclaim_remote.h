@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReclaimRemote, and mistakes that tests must find.
+#pragma once
+
+#include <functional>
+
+#include "objects/objects.h"
+#include "varve/remote.h"
+
+namespace varve::internal {
+
+// For tests. A program makes none of these mistakes.
+struct ReclaimMutation {
+  bool reads_roots_first = false;     // reads the state before it lists the blobs
+  std::function<void()> after_roots;  // runs when the state has been read
+};
+
+// Thread rule: any thread and any process.
+Result<RemoteReclaimReport> Reclaim(Objects* objects, const RemoteReclaimOptions& options,
+                                    const ReclaimMutation& mutation = {});
+
+}  // namespace varve::internal

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pushers and collectors on one object store are killed and stopped at random moments while a writer saves.
+
+What must hold all along: a snapshot whose push has returned is there until a collector may drop it, the
+newest snapshot can be pulled and holds every byte, and nothing that a snapshot names is lost. At the end,
+after one collection, nothing is left that no snapshot names.
+
+With --mutation the collector reads the snapshots before it lists the blobs. The storm must find that.
+"""
+
+import argparse
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+
+KEEP = 3
+UNKNOWN = 2
+
+
+class Violation(Exception):
+    """The storm has found what must not be."""
+
+
+class Writer:
+    """A process that holds the store open and saves."""
+
+    def __init__(self, store):
+        self.process = subprocess.Popen(
+            [harness.program("store_tool"), str(store), str(1 << 20)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.answer()
+        self.step = 0
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        assert line.startswith("ok"), line
+
+    def do(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        self.answer()
+
+    def save(self):
+        self.step += 1
+        self.do(f"save {self.step} {self.step}")
+        if self.step > 4:
+            self.do(f"drop {self.step - 4}")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Storm:
+    def __init__(self, folder, url, seed, mutation):
+        self.folder, self.url = folder, url
+        self.rng = random.Random(seed)
+        self.mutation = mutation
+        self.store = folder / "store"
+        harness.varve(self.store, "init")
+        self.writer = Writer(self.store)
+        self.newest = 0  # that a push has reported
+        self.attempts = self.killed = 0
+
+    def start(self, *arguments):
+        self.attempts += 1
+        return subprocess.Popen(
+            [harness.program("remote_worker"), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def round(self):
+        """A save, then two pushers and a collector at once, some of which die or sleep."""
+        self.writer.save()
+        collect = ["collect", self.url, KEEP] + (["reads-roots-first"] if self.mutation else [])
+        workers = [
+            self.start("push", self.store, self.url),
+            self.start(*collect),
+            self.start("push", self.store, self.url),
+        ]
+        if self.rng.random() < 0.5:
+            self.writer.save()
+        killed = set()
+        for worker in self.rng.sample(workers, len(workers)):
+            time.sleep(self.rng.random() * 0.03)
+            fate = self.rng.random()
+            if fate < 0.4:
+                worker.kill()
+                killed.add(worker)
+            elif fate < 0.6:
+                worker.send_signal(signal.SIGSTOP)
+                self.run_alone("push", self.store, self.url)
+                self.run_alone("collect", self.url, KEEP)
+                worker.send_signal(signal.SIGCONT)
+        self.killed += len(killed)
+        for worker in workers:
+            self.judge(worker, killed)
+        self.judge_state()
+
+    def run_alone(self, *arguments):
+        self.judge(self.start(*arguments), set())
+
+    def judge(self, worker, killed):
+        out, err = worker.communicate(timeout=60)
+        if worker not in killed and worker.returncode not in (0, UNKNOWN):
+            raise Violation(f"{worker.args} exited {worker.returncode}: {err}")
+        for line in out.splitlines():
+            if line.startswith("pushed "):
+                self.newest = max(self.newest, int(line.split()[1]))
+
+    def state(self):
+        state = {"snapshot": [], "open": [], "lost": [], "leaked": []}
+        try:
+            lines = harness.run("remote_worker", "state", self.url).splitlines()
+        except AssertionError as error:
+            raise Violation(str(error)) from error
+        for line in lines:
+            what, value = line.split(" ", 1)
+            state[what].append(value)
+        return state
+
+    def judge_state(self):
+        state = self.state()
+        if state["lost"]:
+            raise Violation(f"lost: {state['lost']}")
+        newest = int(state["snapshot"][-1]) if state["snapshot"] else 0
+        if newest < self.newest:
+            raise Violation(f"snapshot {self.newest} was pushed, the newest is {newest}")
+
+    def judge_pull(self):
+        if not self.newest:
+            return
+        copy = self.folder / "copy"
+        done = subprocess.run(
+            [harness.program("remote_worker"), "pull", self.url, str(copy)],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise Violation(f"the newest snapshot cannot be pulled: {done.stderr}")
+        for step in harness.varve_json(copy, "steps"):
+            answer = self.ask(copy, f"verify {step['step']}")
+            if answer != "ok":
+                raise Violation(f"step {step['step']}: {answer}")
+        shutil.rmtree(copy)
+
+    @staticmethod
+    def ask(store, command):
+        out = harness.run("store_tool", store, 1 << 20, input=command + "\n")
+        return out.splitlines()[1]
+
+    def finish(self):
+        self.run_alone("push", self.store, self.url)
+        self.run_alone("collect", self.url, KEEP)
+        state = self.state()
+        if state["open"] != ["0"]:
+            raise Violation(f"attempts are still open: {state['open']}")
+        for what in ("lost", "leaked"):
+            if state[what]:
+                raise Violation(f"{what} at the end: {state[what]}")
+        if len(state["snapshot"]) > KEEP:
+            raise Violation(f"too many snapshots are left: {state['snapshot']}")
+        self.judge_pull()
+
+
+def run_storm(attempts, seed, mutation, url=None):
+    """Returns what was wrong, or nothing."""
+    with harness.clean_folder() as folder:
+        storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation)
+        try:
+            rounds = 0
+            while storm.attempts < attempts:
+                storm.round()
+                rounds += 1
+                if rounds % 5 == 0:
+                    storm.judge_pull()
+            storm.finish()
+        except Violation as violation:
+            return str(violation)
+        finally:
+            storm.writer.close()
+        print(f"{storm.attempts} attempts, {storm.killed} killed, snapshot {storm.newest}: sound")
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempts", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--mutation", action="store_true")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    violation = run_storm(arguments.attempts, arguments.seed, arguments.mutation)
+    if arguments.mutation:
+        print(f"found: {violation}" if violation else "the mistake was not found")
+        return 0 if violation else 1
+    print(violation)
+    return 1 if violation else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
