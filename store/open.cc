@@ -95,6 +95,7 @@ Opened CreateIn(const fs::path& path, const CreateOptions& options) {
   FormatFile format;
   format.store_id = {RandomNumber(), RandomNumber()};
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
+  if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
   VARVE_ASSIGN_OR_RETURN(auto store,

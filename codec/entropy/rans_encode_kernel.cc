@@ -14,15 +14,15 @@ namespace {
 
 // A state x gives its low byte to the stream when it is 256 * frequency or more. Then it becomes
 // 256 * (x / frequency) + x % frequency + start.
-void EncodePortable(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
-                    RansStates* states, RansEncodeEnds* ends) {
+void EncodePortable(const RansEncodeTable& table, size_t num_groups, const uint8_t* symbols,
+                    size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   RansStates lanes = *states;  // a store to a stream might change the others
   uint8_t* escapes = ends->escapes;
   const uint8_t escape_start = table.start[table.escape];
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
-  for (size_t group = num_rounds * kRansGroups; group-- > 0;) {
+  const uint8_t* from = symbols + num_rounds * num_groups * kRansGroupLanes;
+  for (size_t group = num_rounds * num_groups; group-- > 0;) {
     from -= kRansGroupLanes;
-    const size_t g = group % kRansGroups;
+    const size_t g = group % num_groups;
     uint8_t* stream = ends->streams[g];
     for (size_t i = kRansGroupLanes; i-- > 0;) {
       uint8_t& low = lanes.low[g * kRansGroupLanes + i];
@@ -80,8 +80,8 @@ VARVE_AVX2 VARVE_INLINE inline __m256i AtLeast(__m256i a, __m256i b) {
 
 // For codes of at most kVectors * 16 indices.
 template <size_t kVectors>
-VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
-                           RansStates* states, RansEncodeEnds* ends) {
+VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, size_t num_groups, const uint8_t* symbols,
+                           size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   constexpr size_t kWidth = 32;
   const auto frequencies = LoadTable<kVectors>(table.frequency.data());
   const auto starts = LoadTable<kVectors>(table.start.data());
@@ -94,19 +94,20 @@ VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, const uint8_t* symbols,
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(table.low_bits));
   const __m256i kept = _mm256_set1_epi8(static_cast<char>(0xFF >> table.low_bits));
   RansEncodeEnds at = *ends;
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
-  for (size_t step = num_rounds * (kRansLanes / kWidth); step-- > 0;) {
+  const size_t num_lanes = num_groups * kRansGroupLanes;
+  const uint8_t* from = symbols + num_rounds * num_lanes;
+  for (size_t step = num_rounds * (num_lanes / kWidth), lane = 0; step > 0; --step) {
+    lane = (lane == 0 ? num_lanes : lane) - kWidth;
     from -= kWidth;
-    const size_t i = step * kWidth % kRansLanes;
     const __m256i symbol = _mm256_and_si256(_mm256_srl_epi16(Load256(from), shift), kept);
     const __m256i index = _mm256_min_epu8(_mm256_sub_epi8(symbol, first), escape);
     const __m256i frequency = Look(frequencies, index);
     const __m256i start = Look(starts, index);
-    const __m256i old_low = Load256(states->low.data() + i);
-    const __m256i old_high = Load256(states->high.data() + i);
+    const __m256i old_low = Load256(states->low.data() + lane);
+    const __m256i old_high = Load256(states->high.data() + lane);
     const __m256i give = AtLeast(old_high, frequency);
     Put32Before(static_cast<uint32_t>(_mm256_movemask_epi8(give)), old_low,
-                &at.streams[i / kRansGroupLanes]);
+                &at.streams[lane / kRansGroupLanes]);
     const __m256i low = _mm256_blendv_epi8(old_low, old_high, give);
     const __m256i high = _mm256_andnot_si256(give, old_high);
     // x / frequency, or one less.
@@ -123,8 +124,8 @@ VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, const uint8_t* symbols,
         _mm256_mullo_epi16(_mm256_andnot_si256(even, few), _mm256_srli_epi16(frequency, 8)));
     const __m256i rest = _mm256_sub_epi8(low, product);
     const __m256i one_less = AtLeast(rest, frequency);
-    Store256(states->high.data() + i, _mm256_sub_epi8(few, one_less));
-    Store256(states->low.data() + i,
+    Store256(states->high.data() + lane, _mm256_sub_epi8(few, one_less));
+    Store256(states->low.data() + lane,
              _mm256_add_epi8(_mm256_sub_epi8(rest, _mm256_and_si256(one_less, frequency)), start));
     const auto escaped =
         static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(start, escape_start)));
@@ -158,7 +159,7 @@ VARVE_AVX512 VARVE_INLINE inline void PutBefore(__mmask64 mask, __m512i bytes, u
                           _mm512_maskz_compress_epi8(mask, bytes));
 }
 
-template <bool kHasLowBits>
+template <size_t kGroups, bool kHasLowBits>
 VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symbols,
                                size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   const __m512i frequencies = _mm512_load_si512(table.frequency.data());
@@ -174,21 +175,21 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
   const __m512i first = _mm512_set1_epi8(static_cast<char>(table.first));
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(table.low_bits));
   const __m512i kept = _mm512_set1_epi8(static_cast<char>(0xFF >> table.low_bits));
-  __m512i low[kRansGroups];
-  __m512i high[kRansGroups];
-  uint8_t* streams[kRansGroups];
+  __m512i low[kGroups];
+  __m512i high[kGroups];
+  uint8_t* streams[kGroups];
   uint8_t* escapes = ends->escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     low[g] = _mm512_load_si512(states->low.data() + 64 * g);
     high[g] = _mm512_load_si512(states->high.data() + 64 * g);
     streams[g] = ends->streams[g];
   }
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
+  const uint8_t* from = symbols + num_rounds * kGroups * kRansGroupLanes;
   for (; num_rounds > 0; --num_rounds) {
-    from -= kRansLanes;
+    from -= kGroups * kRansGroupLanes;
 #pragma GCC unroll 4
-    for (size_t before = 0; before < kRansGroups; ++before) {
-      const size_t g = kRansGroups - 1 - before;
+    for (size_t before = 0; before < kGroups; ++before) {
+      const size_t g = kGroups - 1 - before;
       __m512i symbol = _mm512_loadu_si512(from + 64 * g);
       if (kHasLowBits) symbol = _mm512_and_si512(_mm512_srl_epi16(symbol, shift), kept);
       const __m512i index = _mm512_min_epu8(_mm512_sub_epi8(symbol, first), escape);
@@ -221,11 +222,19 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
     }
   }
   ends->escapes = escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     _mm512_store_si512(states->low.data() + 64 * g, low[g]);
     _mm512_store_si512(states->high.data() + 64 * g, high[g]);
     ends->streams[g] = streams[g];
   }
+}
+
+template <size_t kGroups>
+void EncodeGroups(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
+                  RansStates* states, RansEncodeEnds* ends) {
+  return table.low_bits > 0
+             ? EncodeAvx512<kGroups, true>(table, symbols, num_rounds, states, ends)
+             : EncodeAvx512<kGroups, false>(table, symbols, num_rounds, states, ends);
 }
 
 #endif  // VARVE_X86
@@ -233,19 +242,20 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
 }  // namespace
 
 void EncodeRansRounds([[maybe_unused]] CpuLevel level, const RansEncodeTable& table,
-                      const uint8_t* symbols, size_t num_rounds, RansStates* states,
-                      RansEncodeEnds* ends) {
+                      size_t num_groups, const uint8_t* symbols, size_t num_rounds,
+                      RansStates* states, RansEncodeEnds* ends) {
 #if VARVE_X86
-  if (level == CpuLevel::kAvx2) {
-    return table.escape < 16 ? EncodeAvx2<1>(table, symbols, num_rounds, states, ends)
-                             : EncodeAvx2<4>(table, symbols, num_rounds, states, ends);
-  }
   if (level == CpuLevel::kAvx512) {
-    return table.low_bits > 0 ? EncodeAvx512<true>(table, symbols, num_rounds, states, ends)
-                              : EncodeAvx512<false>(table, symbols, num_rounds, states, ends);
+    if (num_groups == 4) return EncodeGroups<4>(table, symbols, num_rounds, states, ends);
+    if (num_groups == 2) return EncodeGroups<2>(table, symbols, num_rounds, states, ends);
+    return EncodeGroups<1>(table, symbols, num_rounds, states, ends);
+  }
+  if (level == CpuLevel::kAvx2) {
+    return table.escape < 16 ? EncodeAvx2<1>(table, num_groups, symbols, num_rounds, states, ends)
+                             : EncodeAvx2<4>(table, num_groups, symbols, num_rounds, states, ends);
   }
 #endif
-  EncodePortable(table, symbols, num_rounds, states, ends);
+  EncodePortable(table, num_groups, symbols, num_rounds, states, ends);
 }
 
 }  // namespace varve::internal

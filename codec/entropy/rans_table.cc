@@ -15,6 +15,9 @@ namespace {
 // other symbols more.
 constexpr double kMinShare = 1.0 / 1200;
 
+// How many more bits a code of few symbols may take.
+constexpr double kFewLoss = 1.004;
+
 const std::array<double, kRansTotal + 1>& Log2() {
   static const std::array<double, kRansTotal + 1> table = [] {
     std::array<double, kRansTotal + 1> values{};
@@ -98,7 +101,7 @@ void FillTree(const RansDecodeTable& table, std::span<uint8_t> tree) {
 
 }  // namespace
 
-RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
+RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits, size_t max_symbols) {
   std::array<uint32_t, 256> symbols{};
   for (size_t v = 0; v < counts.size(); ++v) symbols[v >> low_bits] += counts[v];
   const size_t num_values = counts.size() >> low_bits;
@@ -110,11 +113,11 @@ RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
   size_t first = 0;
   for (size_t v = 0; v < num_values; ++v) {
     covered += symbols[v];
-    if (v >= kMaxRansSymbols) covered -= symbols[v - kMaxRansSymbols];
-    if (covered > best) first = v + 1 - std::min(v + 1, kMaxRansSymbols);
+    if (v >= max_symbols) covered -= symbols[v - max_symbols];
+    if (covered > best) first = v + 1 - std::min(v + 1, max_symbols);
     best = std::max(best, covered);
   }
-  size_t end = std::min(first + kMaxRansSymbols, num_values);
+  size_t end = std::min(first + max_symbols, num_values);
   while (first + 1 < end && symbols[first] < min_count) ++first;
   while (first + 1 < end && symbols[end - 1] < min_count) --end;
 
@@ -148,13 +151,15 @@ RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
 }
 
 RansChoice BestRansCode(const ByteCounts& counts) {
-  RansChoice best = MakeRansCode(counts, 0);
+  RansChoice best = MakeRansCode(counts, 0, kMaxRansSymbols);
   for (unsigned low_bits = 1; low_bits <= kMaxRansLowBits; ++low_bits) {
-    const RansChoice choice = MakeRansCode(counts, low_bits);
+    const RansChoice choice = MakeRansCode(counts, low_bits, kMaxRansSymbols);
     if (choice.bits >= best.bits) break;
     best = choice;
   }
-  return best;
+  if (best.code.num_symbols <= kFewRansSymbols) return best;
+  const RansChoice few = MakeRansCode(counts, best.code.low_bits, kFewRansSymbols);
+  return few.bits <= kFewLoss * best.bits ? few : best;
 }
 
 RansEncodeTable::RansEncodeTable(const RansCode& code)

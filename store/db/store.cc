@@ -81,6 +81,8 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
   VARVE_ASSIGN_OR_RETURN(store->format_, ReadFormatFile(path, for_writing));
+  // Programs that do not know rANS may use the store, too.
+  if ((store->format_.incompatible & kRansFeature) == 0) store->options_.entropy = Entropy::kZstd;
   VARVE_RETURN_IF_ERROR(RequireThread(path));
   auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
