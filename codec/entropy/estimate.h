@@ -25,9 +25,9 @@ struct PlaneStats {
 // How much rANS streams are wanted.
 enum class RansUse {
   kNever,
-  kBeforeZstd,  // where they are read faster than zstd's, but slower than nibbles and halves
-  kFirst,       // where they are read faster than all others that compress
-  kAlways,      // even where zstd's would be smaller. Only sparse ones may replace them
+  kFew,     // codes of few symbols, where these are read faster than zstd's
+  kFirst,   // where they are read faster than all others that compress
+  kAlways,  // even where zstd's would be smaller. Only sparse ones may replace them
 };
 RansUse RansUseAt(CpuLevel level, Entropy entropy);
 

@@ -35,7 +35,7 @@ class RansEncoder {
   explicit RansEncoder(CpuLevel level) : level_(level) {}
   // Returns the bytes written to `out`, or 0 when they do not fit there.
   size_t Encode(std::span<const uint8_t> in, std::span<std::byte> out);
-  // The same with a given code, whose frequencies are 0 or can be encoded, and 1, 2 or 4 groups.
+  // The same with a given code, and 1, 2 or 4 groups.
   size_t EncodeWith(const RansCode& code, size_t num_groups, std::span<const uint8_t> in,
                     std::span<std::byte> out);
 

@@ -31,8 +31,8 @@ using Counts = std::array<uint32_t, kMaxRansSymbols + 1>;
 using Shares = std::array<uint16_t, kMaxRansSymbols + 1>;
 
 // Changes the shares by as little cost as possible until they sum up to kRansTotal. Only those from
-// 1 up change, none gets smaller than 1, and that of `fixed` stays.
-void Balance(const Counts& counts, size_t n, size_t fixed, Shares* shares) {
+// 1 up change, and none gets smaller than 1.
+void Balance(const Counts& counts, size_t n, Shares* shares) {
   const auto& log2 = Log2();
   size_t sum =
       std::accumulate(shares->begin(), shares->begin() + static_cast<ptrdiff_t>(n), size_t{0});
@@ -42,7 +42,7 @@ void Balance(const Counts& counts, size_t n, size_t fixed, Shares* shares) {
     double best_gain = -INFINITY;
     for (size_t i = 0; i < n; ++i) {
       const size_t share = (*shares)[i];
-      if (i == fixed || share == 0 || share + step == 0) continue;
+      if (share == 0 || share + step == 0) continue;
       const double gain = counts[i] * (log2[share + step] - log2[share]);
       if (gain > best_gain) best = i;
       best_gain = std::max(best_gain, gain);
@@ -58,32 +58,6 @@ double CostOf(const Counts& counts, size_t n, const Shares& shares) {
     if (shares[i] > 0) bits += counts[i] * (8.0 - Log2()[shares[i]]);
   }
   return bits;
-}
-
-// At most one share is so large that the encoder might not be able to divide by it.
-void AvoidBadShare(const Counts& counts, size_t n, Shares* shares) {
-  const auto largest = static_cast<size_t>(
-      std::max_element(shares->begin(), shares->begin() + static_cast<ptrdiff_t>(n)) -
-      shares->begin());
-  const size_t share = (*shares)[largest];
-  if (CanEncodeFrequency(share)) return;
-  const auto others = static_cast<size_t>(std::count_if(shares->begin(),
-                                                        shares->begin() + static_cast<ptrdiff_t>(n),
-                                                        [](uint16_t s) { return s > 0; })) -
-                      1;
-  size_t below = share;
-  while (!CanEncodeFrequency(below)) --below;
-  size_t above = share;
-  while (!CanEncodeFrequency(above)) ++above;  // 255 is good
-  Shares lower = *shares;
-  lower[largest] = static_cast<uint16_t>(below);
-  Balance(counts, n, largest, &lower);
-  if (above + others <= kRansTotal) {
-    (*shares)[largest] = static_cast<uint16_t>(above);
-    Balance(counts, n, largest, shares);
-    if (CostOf(counts, n, *shares) < CostOf(counts, n, lower)) return;
-  }
-  *shares = lower;
 }
 
 // Fills a search tree for as many indices as it has entries. Entry 0 stays unused.
@@ -143,8 +117,7 @@ RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits, size_t max_
   }
   own[escape] = static_cast<uint32_t>(escaped);
   shares[escape] = share_of(escaped);
-  Balance(own, escape + 1, escape + 1, &shares);
-  AvoidBadShare(own, escape + 1, &shares);
+  Balance(own, escape + 1, &shares);
   for (size_t i = 0; i <= escape; ++i) code.frequency[i] = static_cast<uint8_t>(shares[i]);
   const double sum = CostOf(own, escape + 1, shares) + 8.0 * static_cast<double>(escaped);
   return {.code = code, .bits = sum / static_cast<double>(std::max<uint64_t>(total, 1)) + low_bits};

@@ -31,14 +31,6 @@ struct RansCode {
   std::array<uint8_t, kMaxRansSymbols + 1> frequency{};
 };
 
-// The encoder divides by a frequency with 16 bits of precision. With that it finds the remainder
-// only when this holds. It holds for all frequencies up to 168 and for most up to 187. Decoders
-// take all frequencies.
-inline constexpr bool CanEncodeFrequency(size_t frequency) {
-  const size_t error = 65536 % frequency;
-  return frequency <= 128 || frequency * (256 + error) <= 65536;
-}
-
 // Makes the best code for bytes that occur `counts` times. These may be the counts of a sample,
 // because every code has an escape.
 struct RansChoice {

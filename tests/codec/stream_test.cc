@@ -100,13 +100,17 @@ TEST(StreamTest, RansWhereItIsWanted) {
   };
   const U8 large = Geometric(262144, 0.85, 1);
   EXPECT_EQ(coder_of(large, RansUse::kNever), StreamCoder::kZstd);
-  EXPECT_EQ(coder_of(large, RansUse::kBeforeZstd), StreamCoder::kRans);
+  EXPECT_EQ(coder_of(large, RansUse::kFew), StreamCoder::kZstd);
   EXPECT_EQ(coder_of(large, RansUse::kFirst), StreamCoder::kRans);
+  // Few values are read faster from rANS at every level that has vectors.
+  const U8 few = Geometric(262144, 0.6, 1);
+  EXPECT_EQ(coder_of(few, RansUse::kNever), StreamCoder::kNibbles);
+  EXPECT_EQ(coder_of(few, RansUse::kFirst), StreamCoder::kRans);
   // The states of the lanes weigh on small streams.
   const U8 small = Geometric(6000, 0.85, 1);
   EXPECT_EQ(coder_of(small, RansUse::kFirst), StreamCoder::kZstd);
   EXPECT_EQ(coder_of(small, RansUse::kAlways), StreamCoder::kRans);
-  EXPECT_EQ(coder_of(U8(small.begin(), small.begin() + 500), RansUse::kAlways), StreamCoder::kZstd);
+  EXPECT_NE(coder_of(U8(small.begin(), small.begin() + 100), RansUse::kAlways), StreamCoder::kRans);
   EXPECT_EQ(RansUseAt(CpuLevel::kPortable, Entropy::kAuto), RansUse::kNever);
   EXPECT_EQ(RansUseAt(CpuLevel::kPortable, Entropy::kRans), RansUse::kAlways);
   EXPECT_EQ(RansUseAt(CpuLevel::kAvx512, Entropy::kZstd), RansUse::kNever);
