@@ -74,7 +74,7 @@ VARVE_AVX2 VARVE_INLINE inline void Put32Before(uint32_t mask, __m256i bytes, ui
   Put16Before(mask, _mm256_castsi256_si128(bytes), end);
 }
 
-VARVE_AVX2 VARVE_INLINE inline __m256i AtLeast(__m256i a, __m256i b) {
+VARVE_AVX2 VARVE_INLINE inline __m256i NotLess(__m256i a, __m256i b) {
   return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
 }
 
@@ -118,7 +118,7 @@ VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, size_t num_groups, cons
     const __m256i start = Look(starts, index);
     const __m256i old_low = Load256(states->low.data() + lane);
     const __m256i old_high = Load256(states->high.data() + lane);
-    const __m256i give = AtLeast(old_high, frequency);
+    const __m256i give = NotLess(old_high, frequency);
     Put32Before(static_cast<uint32_t>(_mm256_movemask_epi8(give)), old_low,
                 &at.streams[lane / kRansGroupLanes]);
     const __m256i low = _mm256_blendv_epi8(old_low, old_high, give);

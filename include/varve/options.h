@@ -24,7 +24,8 @@ enum class Compression {
 // Says which entropy coder stores the bytes that compress, such as the exponents of weights. Both
 // take about the same space. A reader needs no setting.
 enum class Entropy {
-  kAuto,  // rANS where this machine reads it faster than zstd, which is where it has AVX2 or AVX-512
+  kAuto,  // rANS where this machine reads it faster than zstd, which is where it has AVX2 or
+          // AVX-512
   kZstd,  // zstd frames, which other tools can read too. The choice for archives
   kRans,  // rANS, also where it is slow. Use it when faster machines will read the store
 };

@@ -257,8 +257,8 @@ void BindStore(nb::module_& module) {
   BindLooking(store);
   BindChanging(store);
   BindSpaceCalls(store);
-  module.def("open", OpenStore, nb::arg("path"), nb::arg("mode"), nb::arg("compression"), nb::arg("entropy"),
-             nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"));
+  module.def("open", OpenStore, nb::arg("path"), nb::arg("mode"), nb::arg("compression"),
+             nb::arg("entropy"), nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"));
   module.def("backup", MakeBackup, nb::arg("store"), nb::arg("destination"), nb::arg("read_data"),
              nb::arg("progress").none());
 }

@@ -116,7 +116,8 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     has it. FailedPreconditionError: the folder holds something else.
     """
     return Store(
-        _core.open(os.fspath(path), mode, compression, entropy, pipeline_budget_bytes, num_threads), mode
+        _core.open(os.fspath(path), mode, compression, entropy, pipeline_budget_bytes, num_threads),
+        mode,
     )
 
 
