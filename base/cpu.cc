@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cpu.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
 namespace varve::internal {
 
 namespace {
@@ -18,10 +22,18 @@ CpuLevel Detect() {
   return CpuLevel::kPortable;
 }
 
+// The highest level that the environment allows. A name that it does not know allows all.
+CpuLevel Allowed() {
+  const char* const value = std::getenv("VARVE_CPU");
+  const std::string_view name = value == nullptr ? "" : value;
+  if (name == "portable") return CpuLevel::kPortable;
+  return name == "avx2" ? CpuLevel::kAvx2 : CpuLevel::kAvx512;
+}
+
 }  // namespace
 
 CpuLevel DetectCpu() {
-  static const CpuLevel level = Detect();
+  static const CpuLevel level = std::min(Detect(), Allowed());
   return level;
 }
 

@@ -15,7 +15,8 @@ enum class CpuLevel {
   kAvx512 = 2,  // with BW, DQ, VL, VBMI and VBMI2
 };
 
-// Returns the best level of this processor.
+// Returns the best level of this processor. VARVE_CPU=portable or VARVE_CPU=avx2 in the environment
+// keeps it from using more, for tests and measurements.
 CpuLevel DetectCpu();
 
 }  // namespace varve::internal

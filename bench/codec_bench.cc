@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// codec_bench FOLDER: ratio and speed of the codec over a folder of safetensors files.
+// codec_bench FOLDER [auto|zstd|rans]: ratio and speed of the codec over a folder of safetensors
+// files, with the given entropy coder. VARVE_CPU=avx2 or portable measures the lower levels.
 //
 // Files are named SERIES+STEPS.safetensors. Every file of a series is encoded alone, and as a delta
 // to SERIES+000. Tensors are grouped by the part of their name before the first dot. Ratio is
@@ -29,6 +30,8 @@ namespace {
 
 constexpr int64_t kChunkElements = 262144;
 constexpr int kPasses = 25;
+
+Entropy g_entropy = Entropy::kAuto;  // set once, at the start
 
 [[noreturn]] void Fail(const std::string& message) {
   std::fprintf(stderr, "codec_bench: %s\n", message.c_str());
@@ -103,7 +106,7 @@ std::vector<Chunk> MakeChunks(const File& file, const File* base, const std::str
 
 // A delta may only lengthen the path of its base so far: the base counts as its own keyframe.
 void SetBasePaths(std::vector<Chunk>* chunks) {
-  const std::unique_ptr<Method> keyframe = MakeVarve(Compression::kFast);
+  const std::unique_ptr<Method> keyframe = MakeVarve(Compression::kFast, g_entropy);
   std::vector<std::byte> frame;
   for (Chunk& chunk : *chunks) {
     Chunk base;
@@ -170,7 +173,7 @@ using Results = std::map<Key, Measured>;
 
 std::string Predictors(Compression compression, const std::vector<Chunk>& chunks) {
   std::map<std::string, int> counts;
-  const std::unique_ptr<Method> method = MakeVarve(compression);
+  const std::unique_ptr<Method> method = MakeVarve(compression, g_entropy);
   std::vector<std::byte> frame;
   for (const Chunk& chunk : chunks) {
     method->Encode(chunk, &frame);
@@ -193,7 +196,7 @@ void BenchGroup(const Key& key, std::vector<Chunk> chunks, Results* results) {
   if (has_base) SetBasePaths(&chunks);
   std::printf("%s  %s  %s\n", key.series.c_str(), key.kind.c_str(), key.distance.c_str());
   const Compression compression = has_base ? Compression::kAuto : Compression::kFast;
-  const Measured varve = Measure(MakeVarve(compression).get(), chunks);
+  const Measured varve = Measure(MakeVarve(compression, g_entropy).get(), chunks);
   PrintRow("varve", varve, Predictors(compression, chunks));
   PrintRow("zstd 1", Measure(MakeZstd1().get(), chunks));
   PrintRow("planes + zstd 1", Measure(MakePlanesZstd1().get(), chunks));
@@ -242,7 +245,8 @@ double RawFallbackShare() {
       std::memcpy(&chunk.raw[i], &bits, 8);
     }
   }
-  const std::unique_ptr<Method> methods[2] = {MakeVarve(Compression::kAuto), MakeMemcpy()};
+  const std::unique_ptr<Method> methods[2] = {MakeVarve(Compression::kAuto, g_entropy),
+                                              MakeMemcpy()};
   double best[2] = {1e9, 1e9};
   std::vector<std::byte> out;
   for (int pass = 0; pass < 2 * kPasses; ++pass) {
@@ -362,7 +366,11 @@ void BenchSeries(const std::string& series, const std::map<std::string, File>& f
 }
 
 int Main(int argc, char** argv) {
-  if (argc != 2) Fail("usage: codec_bench FOLDER");
+  if (argc != 2 && argc != 3) Fail("usage: codec_bench FOLDER [auto|zstd|rans]");
+  const std::string entropy = argc == 3 ? argv[2] : "auto";
+  if (entropy == "zstd") g_entropy = Entropy::kZstd;
+  if (entropy == "rans") g_entropy = Entropy::kRans;
+  if (g_entropy == Entropy::kAuto && entropy != "auto") Fail(entropy + " is no entropy coder");
   std::map<std::string, std::map<std::string, File>> series;
   for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
     if (entry.path().extension() != ".safetensors") continue;

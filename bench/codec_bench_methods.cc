@@ -21,7 +21,7 @@ void Require(const Status& status) {
 
 class Varve final : public Method {
  public:
-  explicit Varve(Compression compression) : compression_(compression) {}
+  Varve(Compression compression, Entropy entropy) : compression_(compression), entropy_(entropy) {}
   void Encode(const Chunk& chunk, std::vector<std::byte>* out) override {
     const FrameBase base{.address = {.save_id = 1, .ordinal = 1},
                          .digest = chunk.base_digest,
@@ -34,6 +34,7 @@ class Varve final : public Method {
     input.digest = chunk.digest;
     input.base = chunk.base.empty() ? nullptr : &base;
     input.compression = compression_;
+    input.entropy = entropy_;
     Require(encoder_.Encode(input, out));
   }
   bool Decode(const Chunk& chunk, std::span<const std::byte> in,
@@ -43,6 +44,7 @@ class Varve final : public Method {
 
  private:
   Compression compression_;
+  Entropy entropy_;
   FrameEncoder encoder_;
   FrameDecoder decoder_;
 };
@@ -125,8 +127,8 @@ class Zstd1 final : public Method {
 
 }  // namespace
 
-std::unique_ptr<Method> MakeVarve(Compression compression) {
-  return std::make_unique<Varve>(compression);
+std::unique_ptr<Method> MakeVarve(Compression compression, Entropy entropy) {
+  return std::make_unique<Varve>(compression, entropy);
 }
 std::unique_ptr<Method> MakeMemcpy() { return std::make_unique<Memcpy>(); }
 std::unique_ptr<Method> MakeZstd1() { return std::make_unique<Zstd1>(false, false); }

@@ -30,7 +30,7 @@ class Method {
                       std::span<std::byte> out) = 0;
 };
 
-std::unique_ptr<Method> MakeVarve(Compression compression);
+std::unique_ptr<Method> MakeVarve(Compression compression, Entropy entropy);
 std::unique_ptr<Method> MakeMemcpy();
 std::unique_ptr<Method> MakeZstd1();           // zstd 1 on the raw bytes
 std::unique_ptr<Method> MakePlanesZstd1();     // byte planes, zstd 1 on each

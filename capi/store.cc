@@ -16,12 +16,18 @@ static_assert(static_cast<int>(Compression::kNone) == VARVE_COMPRESSION_NONE);
 static_assert(static_cast<int>(Compression::kFast) == VARVE_COMPRESSION_FAST);
 static_assert(static_cast<int>(Compression::kMax) == VARVE_COMPRESSION_MAX);
 
+static_assert(static_cast<int>(Entropy::kAuto) == VARVE_ENTROPY_AUTO);
+static_assert(static_cast<int>(Entropy::kZstd) == VARVE_ENTROPY_ZSTD);
+static_assert(static_cast<int>(Entropy::kRans) == VARVE_ENTROPY_RANS);
+
 Result<StoreOptions> ReadStoreOptions(const varve_store_options* options) {
   varve_store_options given;
   VARVE_RETURN_IF_ERROR(ReadOptions("varve_store_options", options, &given));
   VARVE_RETURN_IF_ERROR(CheckConstant("compression", given.compression, VARVE_COMPRESSION_MAX));
   VARVE_RETURN_IF_ERROR(CheckConstant("num_threads", given.num_threads, INT32_MAX));
+  VARVE_RETURN_IF_ERROR(CheckConstant("entropy", given.entropy, VARVE_ENTROPY_RANS));
   StoreOptions read;
+  read.entropy = static_cast<Entropy>(given.entropy);
   read.compression = static_cast<Compression>(given.compression);
   read.num_threads = static_cast<int>(given.num_threads);
   if (given.pipeline_budget_bytes > 0) read.pipeline_budget_bytes = given.pipeline_budget_bytes;

@@ -54,6 +54,8 @@ std::string_view PredictorName(Predictor predictor);  // "raw", "keyframe", ...
 inline constexpr uint32_t kMaxRawBytes = uint32_t{64} << 20;
 
 struct FrameInfo {
+  // 2 for frames that may hold rANS streams. Programs that do not know these refuse them.
+  uint8_t version = 1;
   Predictor predictor = Predictor::kRaw;
   DType dtype = DType::kU8;
   uint32_t raw_bytes = 0;
@@ -83,6 +85,7 @@ struct EncodeInput {
   Digest digest{};                  // digest of `raw`, which is stored and not computed
   const FrameBase* base = nullptr;  // a candidate: the encoder decides whether it pays
   Compression compression = Compression::kAuto;
+  Entropy entropy = Entropy::kAuto;
   // No delta is made whose chain would exceed these limits (StoreOptions explains them).
   int max_depth = 8;
   double max_path_ratio = 2.0;

@@ -52,11 +52,13 @@ FrameInfo InfoOf(const EncodeInput& input, Predictor predictor, size_t frame_byt
   return info;
 }
 
-void WriteFrame(const EncodeInput& input, Predictor predictor, std::span<const std::byte> payload,
-                std::vector<std::byte>* frame) {
+void WriteFrame(const EncodeInput& input, uint8_t version, Predictor predictor,
+                std::span<const std::byte> payload, std::vector<std::byte>* frame) {
   std::byte header[kBaseHeaderBytes];
   const size_t header_bytes = HeaderBytes(predictor);
-  WriteHeader(InfoOf(input, predictor, header_bytes + payload.size()), header);
+  FrameInfo info = InfoOf(input, predictor, header_bytes + payload.size());
+  info.version = version;
+  WriteHeader(info, header);
   frame->clear();
   frame->reserve(header_bytes + payload.size());
   frame->insert(frame->end(), header, header + header_bytes);
@@ -115,14 +117,19 @@ FrameEncoder::~FrameEncoder() = default;
 Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* frame) {
   VARVE_RETURN_IF_ERROR(CheckInput(input));
   Predictor predictor = Predictor::kRaw;
+  const uint64_t rans_before = scratch_->streams.num_rans();
   const bool plain_look = !MayUseBase(input) && input.compression != Compression::kMax;
   if (input.compression != Compression::kNone &&
       !(plain_look && LooksIncompressible(input.raw, input.dtype))) {
-    scratch_->planner.Look(input.raw, input.dtype);
+    const RansUse rans = RansUseAt(scratch_->level, input.entropy);
+    scratch_->planner.Look(input.raw, input.dtype, rans);
+    scratch_->streams.SetRans(rans);
     predictor = input.compression == Compression::kMax ? scratch_->EncodeSmallest(input)
                                                        : scratch_->EncodeEstimated(input);
   }
-  WriteFrame(input, predictor, predictor == Predictor::kRaw ? input.raw : scratch_->payload.bytes(),
+  const bool raw = predictor == Predictor::kRaw;
+  const bool has_rans = !raw && scratch_->streams.num_rans() > rans_before;
+  WriteFrame(input, has_rans ? 2 : 1, predictor, raw ? input.raw : scratch_->payload.bytes(),
              frame);
   return Status::Ok();
 }

@@ -12,7 +12,7 @@ namespace varve::internal {
 namespace {
 
 constexpr uint8_t kMagic = 0xF5;  // no ASCII, no UTF-8
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kMaxVersion = 2;
 constexpr size_t kChecksumBytes = 8;
 
 uint64_t HeaderChecksum(std::span<const std::byte> fields) {
@@ -59,8 +59,9 @@ Status CheckStart(std::span<const std::byte> frame) {
     return Bad("magic is " + std::to_string(magic) + ", expected " + std::to_string(kMagic));
   }
   const auto version = LoadLittle<uint8_t>(&frame[1]);
-  if (version != kVersion) {
-    return Bad("version is " + std::to_string(version) + ", expected " + std::to_string(kVersion));
+  if (version == 0 || version > kMaxVersion) {
+    return Bad("version is " + std::to_string(version) + ", expected 1 to " +
+               std::to_string(kMaxVersion) + "; a newer varve may have written it");
   }
   const auto predictor = LoadLittle<uint8_t>(&frame[2]);
   if (predictor > static_cast<uint8_t>(Predictor::kScaledDelta)) {
@@ -84,7 +85,7 @@ void WriteHeader(const FrameInfo& info, std::span<std::byte> out) {
     to += sizeof(value);
   };
   put(kMagic);
-  put(kVersion);
+  put(info.version);
   put(info.predictor);
   put(info.dtype);
   put(info.raw_bytes);
@@ -104,6 +105,7 @@ void WriteHeader(const FrameInfo& info, std::span<std::byte> out) {
 Result<FrameInfo> ParseFrame(std::span<const std::byte> frame) {
   VARVE_RETURN_IF_ERROR(CheckStart(frame));
   FrameInfo info;
+  info.version = static_cast<uint8_t>(frame[1]);
   info.predictor = static_cast<Predictor>(frame[2]);
   info.dtype = static_cast<DType>(frame[3]);
   const size_t header_bytes = HeaderBytes(info.predictor);

@@ -98,7 +98,8 @@ bool LooksIncompressible(std::span<const std::byte> raw, DType dtype) {
   return true;
 }
 
-void Planner::Look(std::span<const std::byte> raw, DType dtype) {
+void Planner::Look(std::span<const std::byte> raw, DType dtype, RansUse rans) {
+  rans_ = rans;
   dtype_ = dtype;
   unit_bytes_ = UnitBytes(dtype);
   num_units_ = raw.size() / unit_bytes_;
@@ -220,7 +221,7 @@ void Planner::Evaluate(Plan* plan, Trial* trial) {
     AddSample(planes[p], sample_units_, &stats);
     // When the whole sample looks random, no coder gains anything.
     const bool random = sample_units_ == kSampleUnits && LooksRandom(stats);
-    trial->estimates[p] = random ? Estimate{} : EstimateStream(stats, num_units_);
+    trial->estimates[p] = random ? Estimate{} : EstimateStream(stats, num_units_, rans_);
     plan->coders[p] = trial->estimates[p].coder;
     bits += trial->estimates[p].bits;
   }
@@ -255,9 +256,9 @@ void Planner::AddContext(Plan* plan) {
       stats[c].zero_groups = static_cast<uint32_t>(1000 * std::pow(p0, 8));
       // To an entropy, a sample of random bytes looks compressible when it is as small as that of a
       // class.
-      const Estimate estimate = LooksRandom(stats[c])
-                                    ? Estimate{}
-                                    : EstimateStream(stats[c], static_cast<size_t>(class_units));
+      const Estimate estimate =
+          LooksRandom(stats[c]) ? Estimate{}
+                                : EstimateStream(stats[c], static_cast<size_t>(class_units), rans_);
       plan->class_coders[p][c] = estimate.coder;
       bits += estimate.bits * class_units;
     }

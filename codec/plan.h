@@ -5,7 +5,7 @@
 //
 //   Planner planner(DetectCpu());
 //   if (LooksIncompressible(raw, dtype)) ...  // store it raw
-//   planner.Look(raw, dtype);
+//   planner.Look(raw, dtype, RansUse::kNever);
 //   Plan plan = planner.Keyframe();
 //   Plan delta = planner.Delta(base);
 //
@@ -44,8 +44,8 @@ class Planner {
  public:
   explicit Planner(CpuLevel level) : level_(level) {}
 
-  // Takes a sample of the chunk.
-  void Look(std::span<const std::byte> raw, DType dtype);
+  // Takes a sample of the chunk. `rans` says how much rANS streams are wanted.
+  void Look(std::span<const std::byte> raw, DType dtype, RansUse rans);
   Plan Keyframe();
   // Delta returns the best plan against a base of the same size and dtype. Deltas returns all
   // plans.
@@ -69,6 +69,7 @@ class Planner {
 
   CpuLevel level_;
   DType dtype_ = DType::kU8;
+  RansUse rans_ = RansUse::kNever;
   size_t unit_bytes_ = 1;
   size_t num_units_ = 0;     // of the chunk
   size_t sample_units_ = 0;  // of the sample

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
+#include "codec/entropy/rans.h"
 #include "codec/planes/byte_counts.h"
 
 namespace varve::internal {
@@ -17,6 +19,8 @@ namespace {
 constexpr double kZstdOverhead = 60;
 constexpr double kSparseOverhead = 130;
 constexpr double kNibblesOverhead = 90;
+constexpr double kRansOverhead = 40;
+constexpr double kFastNibbleBits = 2.0;
 // A smaller gain is not worth the time of a slower coder. Raw is by far the fastest.
 constexpr double kMinGain = 0.025;
 constexpr double kMinGainOverRaw = 0.05;
@@ -41,13 +45,13 @@ double BinaryEntropy(double p) {
 
 // Returns the entropy of counters, corrected for what a small sample underestimates (Miller and
 // Madow).
-struct Entropy {
+struct Information {
   double bits = 0;  // of all symbols together
   uint32_t total = 0;
   uint32_t largest = 0;
 };
-Entropy EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
-  Entropy entropy;
+Information EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
+  Information entropy;
   int symbols = 0;
   for (size_t i = begin; i < end; ++i) {
     symbols += counts[i] != 0;
@@ -69,10 +73,63 @@ Entropy EntropyOf(const uint32_t* counts, size_t begin, size_t end) {
 }
 
 // Huffman spends a whole bit on a symbol that needs less.
-double HuffmanBits(const Entropy& entropy) {
+double HuffmanBits(const Information& entropy) {
   if (2 * entropy.largest <= entropy.total) return entropy.bits;
   const double p = static_cast<double>(entropy.largest) / entropy.total;
   return entropy.bits + entropy.total * (1.0 - BinaryEntropy(p));
+}
+
+// Returns the bits of symbols without their lowest bits, which are stored apart. Neighbours make
+// the code, and others are escapes.
+double RansBitsWith(unsigned low_bits, size_t max_symbols, std::span<const uint32_t> symbols,
+                    uint32_t total) {
+  uint32_t covered = 0;
+  uint32_t best = 0;
+  size_t first = 0;
+  for (size_t v = 0; v < symbols.size(); ++v) {
+    covered += symbols[v];
+    if (v >= max_symbols) covered -= symbols[v - max_symbols];
+    if (covered <= best) continue;
+    best = covered;
+    first = v + 1 - std::min(v + 1, max_symbols);
+  }
+  const size_t end = std::min(first + max_symbols, symbols.size());
+  const Information code = EntropyOf(symbols.data(), first, end);
+  const double* const n_log2_n = NLog2N();
+  const double escapes = n_log2_n[total] - n_log2_n[best] - n_log2_n[total - best];
+  return code.bits + escapes + 8.0 * (total - best) + static_cast<double>(low_bits) * total;
+}
+
+// Frequencies are multiples of 1 / 256, and rare symbols are escapes. That was measured on planes
+// of weights, moments and their deltas.
+constexpr double kRansLoss = 1.004;
+constexpr double kRansLossBits = 0.01;
+
+double RansBits(const PlaneStats& stats) {
+  std::array<uint32_t, 256> symbols = stats.counts;
+  double best = RansBitsWith(0, kMaxRansSymbols, symbols, stats.total);
+  for (unsigned low_bits = 1; low_bits <= kMaxRansLowBits; ++low_bits) {
+    const size_t n = symbols.size() >> low_bits;
+    for (size_t v = 0; v < n; ++v) symbols[v] = symbols[2 * v] + symbols[2 * v + 1];
+    const double bits =
+        RansBitsWith(low_bits, kMaxRansSymbols, std::span(symbols).first(n), stats.total);
+    if (bits >= best) break;
+    best = bits;
+  }
+  return kRansLoss * best + kRansLossBits * stats.total;
+}
+
+// The same with a code of few symbols.
+double FewRansBits(const PlaneStats& stats) {
+  return kRansLoss * RansBitsWith(0, kFewRansSymbols, stats.counts, stats.total) +
+         kRansLossBits * stats.total;
+}
+
+// Besides a small front there are two bytes for each lane. They spare the codes of 64 bytes a
+// group.
+double RansOverhead(const Information& entropy, size_t num_bytes) {
+  const double bits = entropy.bits / entropy.total;
+  return kRansOverhead + static_cast<double>(RansGroupsFor(num_bytes)) * (132.0 - 8.0 * bits);
 }
 
 double SparseBits(const PlaneStats& stats) {
@@ -88,7 +145,7 @@ double SparseBits(const PlaneStats& stats) {
 }
 
 // Returns the bits of half bytes that are coded in pairs.
-double PairBits(const Entropy& halves) {
+double PairBits(const Information& halves) {
   const double p = static_cast<double>(halves.largest) / std::max(halves.total, 1u);
   const double pair = p * p;  // of the commonest pair, which costs a bit at least
   const double floor = pair > 0.5 ? halves.total / 2.0 * (1.0 - BinaryEntropy(pair)) : 0.0;
@@ -135,10 +192,17 @@ bool LooksRandom(const PlaneStats& stats) {
   return (pairs - total) * 256.0 < total * (total - 1.0) * 1.15;
 }
 
-Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
+RansUse RansUseAt(CpuLevel level, Entropy entropy) {
+  if (entropy == Entropy::kZstd) return RansUse::kNever;
+  if (entropy == Entropy::kRans) return RansUse::kAlways;
+  if (level == CpuLevel::kAvx512) return RansUse::kFirst;
+  return level == CpuLevel::kAvx2 ? RansUse::kFew : RansUse::kNever;
+}
+
+Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes, RansUse rans) {
   Estimate best;
   if (stats.total == 0 || num_bytes == 0) return best;
-  const Entropy entropy = EntropyOf(stats.counts.data(), 0, 256);
+  const Information entropy = EntropyOf(stats.counts.data(), 0, 256);
   if (entropy.largest == stats.total) return {.coder = StreamCoder::kConstant, .bits = 0.01};
   if (num_bytes < 64) return best;
   const auto consider = [&](StreamCoder coder, double sample_bits, double overhead_bytes) {
@@ -148,9 +212,23 @@ Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes) {
     if (bits < best.bits * (1.0 - gain)) best = {.coder = coder, .bits = bits};
   };
   // The faster coders come first. A later one must be smaller by more than kMinGain.
-  consider(StreamCoder::kNibbles, NibbleBits(stats), kNibblesOverhead);
-  consider(StreamCoder::kHalves, HalvesBits(stats), kNibblesOverhead);
-  consider(StreamCoder::kZstd, HuffmanBits(entropy), kZstdOverhead);
+  const double rans_overhead = RansOverhead(entropy, num_bytes);
+  if (rans == RansUse::kFirst || rans == RansUse::kAlways) {
+    consider(StreamCoder::kRans, RansBits(stats), rans_overhead);
+  }
+  if (rans != RansUse::kAlways || best.coder == StreamCoder::kRaw) {
+    consider(StreamCoder::kNibbles, NibbleBits(stats), kNibblesOverhead);
+    consider(StreamCoder::kHalves, HalvesBits(stats), kNibblesOverhead);
+    consider(StreamCoder::kZstd, HuffmanBits(entropy), kZstdOverhead);
+  }
+  // Nibbles of few bits are read as fast as rANS, because one look into a table gives six.
+  const bool slower = best.coder == StreamCoder::kZstd ||
+                      (best.coder == StreamCoder::kNibbles && best.bits > kFastNibbleBits);
+  if (rans == RansUse::kFew && slower) {
+    const double bits =
+        FewRansBits(stats) / stats.total + 8.0 * rans_overhead / static_cast<double>(num_bytes);
+    if (bits < best.bits * (1.0 + kMinGain)) best = {.coder = StreamCoder::kRans, .bits = bits};
+  }
   if (4 * stats.counts[0] > stats.total) {
     consider(StreamCoder::kSparse, SparseBits(stats), kSparseOverhead);
   }

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cpu.h"
 #include "codec/entropy/stream_format.h"
+#include "varve/options.h"
 
 namespace varve::internal {
 
@@ -20,6 +22,15 @@ struct PlaneStats {
   uint32_t zero_groups = 0;  // those of them that are all zero
 };
 
+// How much rANS streams are wanted.
+enum class RansUse {
+  kNever,
+  kFew,     // codes of few symbols, where these are read faster than zstd's
+  kFirst,   // where they are read faster than all others that compress
+  kAlways,  // even where zstd's would be smaller. Only sparse ones may replace them
+};
+RansUse RansUseAt(CpuLevel level, Entropy entropy);
+
 // Adds neighbouring bytes to the sample. The sum of all samples is at most kMaxSample.
 inline constexpr size_t kMaxSample = 8192;
 void AddSample(const uint8_t* bytes, size_t n, PlaneStats* stats);
@@ -30,7 +41,7 @@ struct Estimate {
   double bits = 8.0;
 };
 // `num_bytes` is the size of the whole plane. Tables and headers weigh more on a short one.
-Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes);
+Estimate EstimateStream(const PlaneStats& stats, size_t num_bytes, RansUse rans);
 
 // True when no coder can gain. EstimateStream would choose raw, but this costs a fifth of it.
 bool LooksRandom(const PlaneStats& stats);

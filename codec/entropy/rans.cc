@@ -15,13 +15,23 @@ namespace {
 
 // The sample that the code is made for: runs of neighbours, evenly spread.
 constexpr size_t kRunBytes = 64;
-constexpr size_t kNumRuns = 128;
+constexpr size_t kNumRuns = 64;
 
-// Rounds of symbols, which the lanes code. The states carry the last 1 to kRansLanes bytes.
-size_t NumRounds(size_t num_bytes) { return (num_bytes - 1) / kRansLanes; }
-size_t LowBytes(size_t num_rounds, unsigned low_bits) {
-  return num_rounds * kRansLanes / 8 * low_bits;
-}
+constexpr size_t kBytesForTwoGroups = size_t{24} << 10;
+constexpr size_t kBytesForFourGroups = size_t{128} << 10;
+
+// The lanes code rounds of symbols. The states carry the last bytes, one for each lane at most.
+struct Layout {
+  Layout(size_t groups, size_t num_bytes)
+      : num_groups(groups),
+        num_lanes(groups * kRansGroupLanes),
+        num_rounds((num_bytes - 1) / num_lanes),
+        num_coded(num_rounds * num_lanes) {}
+  size_t num_groups;
+  size_t num_lanes;
+  size_t num_rounds;
+  size_t num_coded;  // bytes that the lanes code
+};
 
 ByteCounts SampleCounts(std::span<const uint8_t> in) {
   if (in.size() <= 2 * kRunBytes * kNumRuns) return CountBytes(in);
@@ -38,7 +48,8 @@ const std::byte* AsBytes(const uint8_t* from) { return reinterpret_cast<const st
 // What the front of a body says.
 struct Front {
   RansCode code;
-  std::array<uint32_t, 1 + kRansGroups> sizes{};  // of the escapes and of the streams
+  size_t num_groups = 0;
+  std::array<uint32_t, 1 + kMaxRansGroups> sizes{};  // of the escapes and of the streams
   RansStates states;
 };
 
@@ -70,27 +81,52 @@ Status TakeCode(ByteReader* reader, RansCode* code) {
   return Status::Ok();
 }
 
+Status TakeFront(ByteReader* reader, Front* front) {
+  uint8_t num_groups = 0;
+  VARVE_RETURN_IF_ERROR(TakeCode(reader, &front->code));
+  if (!reader->Take(&num_groups)) return Status::Corruption("rANS states are cut short");
+  if (num_groups != 1 && num_groups != 2 && num_groups != 4) {
+    return Status::Corruption("rANS stream has " + std::to_string(num_groups) +
+                              " groups, expected 1, 2 or 4");
+  }
+  front->num_groups = num_groups;
+  std::span<const std::byte> low;
+  std::span<const std::byte> high;
+  bool fits = true;
+  for (size_t s = 0; s <= num_groups; ++s) fits = fits && reader->Take(&front->sizes[s]);
+  const size_t num_lanes = num_groups * kRansGroupLanes;
+  if (!fits || !reader->TakeSpan(num_lanes, &low) || !reader->TakeSpan(num_lanes, &high)) {
+    return Status::Corruption("rANS states are cut short");
+  }
+  std::memcpy(front->states.low.data(), low.data(), num_lanes);
+  std::memcpy(front->states.high.data(), high.data(), num_lanes);
+  return Status::Ok();
+}
+
 // Runs the lanes over the streams of a body. `limit` is the end of the bytes that may be read.
 class LaneReader {
  public:
-  LaneReader(CpuLevel level, const RansCode& code, const RansStates& states,
-             const RansDecodeEnds& begins, const uint8_t* limit)
-      : level_(level), table_(code), states_(states), ends_(begins), limit_(limit) {}
+  LaneReader(CpuLevel level, const Front& front, const Layout& layout, const RansDecodeEnds& begins,
+             const uint8_t* limit)
+      : level_(level),
+        layout_(layout),
+        table_(front.code),
+        states_(front.states),
+        ends_(begins),
+        limit_(limit) {}
 
-  // False when the streams are too short.
-  bool Decode(size_t num_rounds, uint8_t* out) {
-    while (num_rounds > 0) {
-      const size_t safe = std::min(SafeRounds(), num_rounds);
-      if (safe >= kTailRounds) {
-        DecodeRansRounds(level_, table_, safe, &states_, &ends_, out);
-        num_rounds -= safe;
-        out += safe * kRansLanes;
-        continue;
+  // Returns false when the streams are too short.
+  bool Decode(uint8_t* out) {
+    for (size_t left = layout_.num_rounds; left > 0;) {
+      size_t rounds = std::min(SafeRounds(), left);
+      if (rounds >= std::min(kTailRounds, left)) {
+        DecodeRansRounds(level_, table_, layout_.num_groups, rounds, &states_, &ends_, out);
+      } else {
+        rounds = std::min(kTailRounds, left);
+        if (!DecodeTail(rounds, out)) return false;
       }
-      const size_t rounds = std::min(kTailRounds, num_rounds);
-      if (!DecodeTail(rounds, out)) return false;
-      num_rounds -= rounds;
-      out += rounds * kRansLanes;
+      left -= rounds;
+      out += rounds * layout_.num_lanes;
     }
     return true;
   }
@@ -103,28 +139,29 @@ class LaneReader {
 
   size_t Left(const uint8_t* from) const { return static_cast<size_t>(limit_ - from); }
 
+  // Returns the rounds that read nothing behind the limit.
   size_t SafeRounds() const {
-    size_t rounds = Left(ends_.escapes) / kRansLanes;
-    for (const uint8_t* const stream : ends_.streams) {
-      rounds = std::min(rounds, Left(stream) / kRansGroupLanes);
+    size_t rounds = Left(ends_.escapes) / layout_.num_lanes;
+    for (size_t g = 0; g < layout_.num_groups; ++g) {
+      rounds = std::min(rounds, Left(ends_.streams[g]) / kRansGroupLanes);
     }
     return rounds;
   }
 
   bool DecodeTail(size_t rounds, uint8_t* out) {
-    std::array<std::array<uint8_t, kTailRounds * kRansGroupLanes>, kRansGroups> streams{};
-    std::array<uint8_t, kTailRounds * kRansLanes> escapes{};
-    RansDecodeEnds copies;
-    for (size_t g = 0; g < kRansGroups; ++g) {
+    std::array<std::array<uint8_t, kTailRounds * kRansGroupLanes>, kMaxRansGroups> streams{};
+    std::array<uint8_t, kTailRounds * kMaxRansLanes> escapes{};
+    RansDecodeEnds copies{};
+    for (size_t g = 0; g < layout_.num_groups; ++g) {
       std::memcpy(streams[g].data(), ends_.streams[g],
                   std::min(Left(ends_.streams[g]), streams[g].size()));
       copies.streams[g] = streams[g].data();
     }
     std::memcpy(escapes.data(), ends_.escapes, std::min(Left(ends_.escapes), escapes.size()));
     copies.escapes = escapes.data();
-    DecodeRansRounds(level_, table_, rounds, &states_, &copies, out);
+    DecodeRansRounds(level_, table_, layout_.num_groups, rounds, &states_, &copies, out);
     bool fits = Advance(static_cast<size_t>(copies.escapes - escapes.data()), &ends_.escapes);
-    for (size_t g = 0; g < kRansGroups; ++g) {
+    for (size_t g = 0; g < layout_.num_groups; ++g) {
       fits &=
           Advance(static_cast<size_t>(copies.streams[g] - streams[g].data()), &ends_.streams[g]);
     }
@@ -138,48 +175,56 @@ class LaneReader {
   }
 
   CpuLevel level_;
+  Layout layout_;
   RansDecodeTable table_;
   RansStates states_;
   RansDecodeEnds ends_;
   const uint8_t* limit_;
 };
 
-// After the last symbol each state is what the encoder began with: 256 and a byte of the tail.
-bool TakeTail(const RansStates& states, std::span<uint8_t> tail) {
+// After the last round each state is what the encoder began with: 256 and a byte of the tail.
+bool TakeTail(const RansStates& states, size_t num_lanes, std::span<uint8_t> tail) {
   std::memcpy(tail.data(), states.low.data(), tail.size());
-  return std::all_of(states.high.begin(), states.high.end(),
-                     [](uint8_t high) { return high == 1; }) &&
-         std::all_of(states.low.begin() + static_cast<ptrdiff_t>(tail.size()), states.low.end(),
-                     [](uint8_t low) { return low == 0; });
+  bool good = true;
+  for (size_t lane = 0; lane < num_lanes; ++lane) {
+    good &= states.high[lane] == 1 && (lane < tail.size() || states.low[lane] == 0);
+  }
+  return good;
 }
 
 }  // namespace
 
-size_t RansEncoder::Encode(std::span<const uint8_t> in, std::span<std::byte> out) {
-  if (in.empty()) return 0;
-  return EncodeWith(BestRansCode(SampleCounts(in)).code, in, out);
+size_t RansGroupsFor(size_t num_bytes) {
+  if (num_bytes >= kBytesForFourGroups) return 4;
+  return num_bytes >= kBytesForTwoGroups ? 2 : 1;
 }
 
-size_t RansEncoder::EncodeWith(const RansCode& code, std::span<const uint8_t> in,
+size_t RansEncoder::Encode(std::span<const uint8_t> in, std::span<std::byte> out) {
+  if (in.empty()) return 0;
+  return EncodeWith(BestRansCode(SampleCounts(in)).code, RansGroupsFor(in.size()), in, out);
+}
+
+size_t RansEncoder::EncodeWith(const RansCode& code, size_t num_groups, std::span<const uint8_t> in,
                                std::span<std::byte> out) {
   if (in.empty()) return 0;
-  const size_t num_rounds = NumRounds(in.size());
-  const std::span<const uint8_t> tail = in.subspan(num_rounds * kRansLanes);
+  const Layout layout(num_groups, in.size());
+  const std::span<const uint8_t> tail = in.subspan(layout.num_coded);
   RansStates states;
   states.low.fill(0);
   states.high.fill(1);
   std::copy(tail.begin(), tail.end(), states.low.begin());
   // Each stream is written to the end of its part of the room. The kernels may overwrite bytes
   // before it.
-  const size_t stream_room = kRansEncodeSlack + num_rounds * kRansGroupLanes;
-  const size_t escape_room = kRansEncodeSlack + num_rounds * kRansLanes;
+  const size_t stream_room = kRansEncodeSlack + layout.num_rounds * kRansGroupLanes;
+  const size_t escape_room = kRansEncodeSlack + layout.num_coded;
   room_.Truncate(0);
-  uint8_t* const room = room_.Room(kRansGroups * stream_room + escape_room);
-  RansEncodeEnds ends;
-  for (size_t g = 0; g < kRansGroups; ++g) ends.streams[g] = room + (g + 1) * stream_room;
-  ends.escapes = room + kRansGroups * stream_room + escape_room;
+  uint8_t* const room = room_.Room(num_groups * stream_room + escape_room);
+  RansEncodeEnds ends{};
+  for (size_t g = 0; g < num_groups; ++g) ends.streams[g] = room + (g + 1) * stream_room;
+  ends.escapes = room + num_groups * stream_room + escape_room;
   const RansEncodeEnds behind = ends;
-  EncodeRansRounds(level_, RansEncodeTable(code), in.data(), num_rounds, &states, &ends);
+  EncodeRansRounds(level_, RansEncodeTable(code), num_groups, in.data(), layout.num_rounds, &states,
+                   &ends);
 
   ByteWriter writer(out);
   const auto put_size = [&](const uint8_t* from, const uint8_t* end) {
@@ -192,17 +237,17 @@ size_t RansEncoder::EncodeWith(const RansCode& code, std::span<const uint8_t> in
   writer.Put(code.first, 1);
   writer.Put(code.num_symbols, 1);
   put(code.frequency.data(), code.frequency.data() + code.num_symbols);
+  writer.Put(num_groups, 1);
   put_size(ends.escapes, behind.escapes);
-  for (size_t g = 0; g < kRansGroups; ++g) put_size(ends.streams[g], behind.streams[g]);
-  put(states.low.data(), states.low.data() + states.low.size());
-  put(states.high.data(), states.high.data() + states.high.size());
+  for (size_t g = 0; g < num_groups; ++g) put_size(ends.streams[g], behind.streams[g]);
+  put(states.low.data(), states.low.data() + layout.num_lanes);
+  put(states.high.data(), states.high.data() + layout.num_lanes);
   put(ends.escapes, behind.escapes);
-  for (size_t g = 0; g < kRansGroups; ++g) put(ends.streams[g], behind.streams[g]);
-  const size_t low_bytes = LowBytes(num_rounds, code.low_bits);
-  if (low_bytes > 0) {
-    uint8_t* const low = room;  // the streams have been copied out of it
-    PackLowBits(code.low_bits, in.data(), num_rounds * kRansLanes, low);
-    put(low, low + low_bytes);
+  for (size_t g = 0; g < num_groups; ++g) put(ends.streams[g], behind.streams[g]);
+  if (code.low_bits > 0) {
+    // The streams have been copied out of the room. It has space for half of all bytes and more.
+    PackLowBits(level_, code.low_bits, in.data(), layout.num_coded, room);
+    put(room, room + layout.num_coded / 8 * code.low_bits);
   }
   return writer.Finish();
 }
@@ -211,13 +256,9 @@ Status RansDecoder::Decode(std::span<const std::byte> body, std::span<uint8_t> o
   if (out.empty()) return Status::Corruption("rANS stream of no bytes");
   ByteReader reader(body);
   Front front;
-  VARVE_RETURN_IF_ERROR(TakeCode(&reader, &front.code));
-  if (!reader.Take(&front.sizes) || !reader.Take(&front.states.low) ||
-      !reader.Take(&front.states.high)) {
-    return Status::Corruption("rANS states are cut short");
-  }
-  const size_t num_rounds = NumRounds(out.size());
-  const size_t low_bytes = LowBytes(num_rounds, front.code.low_bits);
+  VARVE_RETURN_IF_ERROR(TakeFront(&reader, &front));
+  const Layout layout(front.num_groups, out.size());
+  const size_t low_bytes = layout.num_coded / 8 * front.code.low_bits;
   uint64_t expected = low_bytes;
   for (const uint32_t size : front.sizes) expected += size;
   if (reader.rest().size() != expected) {
@@ -226,24 +267,22 @@ Status RansDecoder::Decode(std::span<const std::byte> body, std::span<uint8_t> o
   }
   const auto* at = reinterpret_cast<const uint8_t*>(reader.rest().data());
   const uint8_t* const limit = at + expected;
-  RansDecodeEnds begins;
-  RansDecodeEnds ends;
+  RansDecodeEnds begins{};
+  RansDecodeEnds ends{};
   begins.escapes = at;
-  at += front.sizes[0];
-  ends.escapes = at;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  ends.escapes = at += front.sizes[0];
+  for (size_t g = 0; g < front.num_groups; ++g) {
     begins.streams[g] = at;
-    at += front.sizes[1 + g];
-    ends.streams[g] = at;
+    ends.streams[g] = at += front.sizes[1 + g];
   }
-  LaneReader lanes(level_, front.code, front.states, begins, limit);
-  if (!lanes.Decode(num_rounds, out.data()) ||
-      !TakeTail(lanes.states(), out.subspan(num_rounds * kRansLanes)) ||
+  LaneReader lanes(level_, front, layout, begins, limit);
+  if (!lanes.Decode(out.data()) ||
+      !TakeTail(lanes.states(), layout.num_lanes, out.subspan(layout.num_coded)) ||
       lanes.ends().escapes != ends.escapes || lanes.ends().streams != ends.streams) {
     return Status::Corruption("rANS streams do not end where their symbols do");
   }
   if (low_bytes > 0) {
-    AddLowBits(level_, front.code.low_bits, at, num_rounds * kRansLanes, out.data());
+    AddLowBits(level_, front.code.low_bits, at, layout.num_coded, out.data());
   }
   return Status::Ok();
 }

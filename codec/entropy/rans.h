@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An entropy coder for bytes of few different values, such as the exponents of weights. It is made
-// for wide registers: 256 rANS coders run side by side. docs/frame.md describes its bytes, which do
-// not depend on the processor. It decodes hostile bytes.
+// for wide registers: up to 256 rANS coders run side by side. docs/frame.md describes its bytes,
+// which do not depend on the processor. It decodes hostile bytes.
 //
 //   RansEncoder encoder(DetectCpu());
 //   size_t bytes = encoder.Encode(in, out);  // 0: does not fit, so it would not be smaller
@@ -23,16 +23,21 @@
 
 namespace varve::internal {
 
-// The fixed bytes of a body, without the frequencies.
-inline constexpr size_t kRansFixedBytes = 3 + 5 * 4 + 512;
+// The bytes of a body besides its streams and frequencies, at most.
+inline constexpr size_t kRansFixedBytes = 3 + 1 + 5 * 4 + 512;
+
+// Groups of 64 lanes for a stream of so many bytes. More groups are faster, because the processor
+// works on all of them at once. But their states take 128 bytes each.
+size_t RansGroupsFor(size_t num_bytes);
 
 class RansEncoder {
  public:
   explicit RansEncoder(CpuLevel level) : level_(level) {}
   // Returns the bytes written to `out`, or 0 when they do not fit there.
   size_t Encode(std::span<const uint8_t> in, std::span<std::byte> out);
-  // The same with a given code, whose frequencies are 0 or can be encoded.
-  size_t EncodeWith(const RansCode& code, std::span<const uint8_t> in, std::span<std::byte> out);
+  // The same with a given code, and 1, 2 or 4 groups.
+  size_t EncodeWith(const RansCode& code, size_t num_groups, std::span<const uint8_t> in,
+                    std::span<std::byte> out);
 
  private:
   CpuLevel level_;

@@ -16,12 +16,12 @@ namespace {
 
 // A state x = 256 * high + low becomes frequency * high + low - start. If that is below 256, the
 // next byte of the stream is appended to it.
-void DecodePortable(const RansDecodeTable& table, size_t num_rounds, RansStates* states,
-                    RansDecodeEnds* ends, uint8_t* to) {
+void DecodePortable(const RansDecodeTable& table, size_t num_groups, size_t num_rounds,
+                    RansStates* states, RansDecodeEnds* ends, uint8_t* to) {
   RansStates lanes = *states;  // a store of symbols might change the others
   const uint8_t* escapes = ends->escapes;
-  for (size_t group = 0; group < num_rounds * kRansGroups; ++group, to += kRansGroupLanes) {
-    const size_t g = group % kRansGroups;
+  for (size_t group = 0; group < num_rounds * num_groups; ++group, to += kRansGroupLanes) {
+    const size_t g = group % num_groups;
     const uint8_t* stream = ends->streams[g];
     for (size_t i = 0; i < kRansGroupLanes; ++i) {
       uint8_t& low = lanes.low[g * kRansGroupLanes + i];
@@ -67,8 +67,8 @@ VARVE_AVX2 VARVE_INLINE inline __m256i FindIndex(const uint8_t* tree, __m256i sl
 
 // For codes of at most 2^kDepth indices.
 template <unsigned kDepth>
-VARVE_AVX2 void DecodeAvx2(const RansDecodeTable& table, size_t num_rounds, RansStates* states,
-                           RansDecodeEnds* ends, uint8_t* to) {
+VARVE_AVX2 void DecodeAvx2(const RansDecodeTable& table, size_t num_groups, size_t num_rounds,
+                           RansStates* states, RansDecodeEnds* ends, uint8_t* to) {
   constexpr size_t kVectors = (size_t{1} << kDepth) / 16;
   constexpr size_t kWidth = 32;
   const auto frequencies = LoadTable<kVectors>(table.frequency.data());
@@ -79,9 +79,8 @@ VARVE_AVX2 void DecodeAvx2(const RansDecodeTable& table, size_t num_rounds, Rans
   const uint8_t* const tree = kDepth == 4 ? table.small_tree.data() : table.tree.data();
   const uint8_t* escapes = ends->escapes;
   RansDecodeEnds at = *ends;
-  for (; num_rounds > 0; --num_rounds, to += kRansLanes) {
-#pragma GCC unroll 4
-    for (size_t g = 0; g < kRansGroups; ++g) {
+  for (; num_rounds > 0; --num_rounds, to += num_groups * kRansGroupLanes) {
+    for (size_t g = 0; g < num_groups; ++g) {
       const uint8_t* stream = at.streams[g];
 #pragma GCC unroll 2
       for (size_t i = g * kRansGroupLanes; i < (g + 1) * kRansGroupLanes; i += kWidth) {
@@ -141,6 +140,7 @@ VARVE_AVX512 VARVE_INLINE inline __m512i Load512(const uint8_t* from) {
   return bytes;
 }
 
+template <size_t kGroups>
 VARVE_AVX512 void DecodeAvx512(const RansDecodeTable& table, size_t num_rounds, RansStates* states,
                                RansDecodeEnds* ends, uint8_t* to) {
   const __m512i slots0 = _mm512_load_si512(table.index_of.data());
@@ -154,18 +154,18 @@ VARVE_AVX512 void DecodeAvx512(const RansDecodeTable& table, size_t num_rounds, 
   const __m512i merge_high = _mm512_load_si512(kMerge.high);
   const __m512i even = _mm512_set1_epi16(0xFF);
   const __m512i escape = _mm512_set1_epi8(static_cast<char>(table.escape));
-  __m512i low[kRansGroups];
-  __m512i high[kRansGroups];
-  const uint8_t* streams[kRansGroups];
+  __m512i low[kGroups];
+  __m512i high[kGroups];
+  const uint8_t* streams[kGroups];
   const uint8_t* escapes = ends->escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     low[g] = _mm512_load_si512(states->low.data() + 64 * g);
     high[g] = _mm512_load_si512(states->high.data() + 64 * g);
     streams[g] = ends->streams[g];
   }
-  for (; num_rounds > 0; --num_rounds, to += kRansLanes) {
+  for (; num_rounds > 0; --num_rounds, to += kGroups * kRansGroupLanes) {
 #pragma GCC unroll 4
-    for (size_t g = 0; g < kRansGroups; ++g) {
+    for (size_t g = 0; g < kGroups; ++g) {
       const __m512i slot = low[g];
       const __m512i index = _mm512_mask_blend_epi8(_mm512_movepi8_mask(slot),
                                                    _mm512_permutex2var_epi8(slots0, slot, slots1),
@@ -194,7 +194,7 @@ VARVE_AVX512 void DecodeAvx512(const RansDecodeTable& table, size_t num_rounds, 
     }
   }
   ends->escapes = escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     _mm512_store_si512(states->low.data() + 64 * g, low[g]);
     _mm512_store_si512(states->high.data() + 64 * g, high[g]);
     ends->streams[g] = streams[g];
@@ -206,16 +206,20 @@ VARVE_AVX512 void DecodeAvx512(const RansDecodeTable& table, size_t num_rounds, 
 }  // namespace
 
 void DecodeRansRounds([[maybe_unused]] CpuLevel level, const RansDecodeTable& table,
-                      size_t num_rounds, RansStates* states, RansDecodeEnds* ends,
-                      uint8_t* symbols) {
+                      size_t num_groups, size_t num_rounds, RansStates* states,
+                      RansDecodeEnds* ends, uint8_t* symbols) {
 #if VARVE_X86
-  if (level == CpuLevel::kAvx512) return DecodeAvx512(table, num_rounds, states, ends, symbols);
+  if (level == CpuLevel::kAvx512) {
+    if (num_groups == 4) return DecodeAvx512<4>(table, num_rounds, states, ends, symbols);
+    if (num_groups == 2) return DecodeAvx512<2>(table, num_rounds, states, ends, symbols);
+    return DecodeAvx512<1>(table, num_rounds, states, ends, symbols);
+  }
   if (level == CpuLevel::kAvx2) {
-    return table.escape < 16 ? DecodeAvx2<4>(table, num_rounds, states, ends, symbols)
-                             : DecodeAvx2<6>(table, num_rounds, states, ends, symbols);
+    return table.escape < 16 ? DecodeAvx2<4>(table, num_groups, num_rounds, states, ends, symbols)
+                             : DecodeAvx2<6>(table, num_groups, num_rounds, states, ends, symbols);
   }
 #endif
-  DecodePortable(table, num_rounds, states, ends, symbols);
+  DecodePortable(table, num_groups, num_rounds, states, ends, symbols);
 }
 
 }  // namespace varve::internal

@@ -14,15 +14,15 @@ namespace {
 
 // A state x gives its low byte to the stream when it is 256 * frequency or more. Then it becomes
 // 256 * (x / frequency) + x % frequency + start.
-void EncodePortable(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
-                    RansStates* states, RansEncodeEnds* ends) {
+void EncodePortable(const RansEncodeTable& table, size_t num_groups, const uint8_t* symbols,
+                    size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   RansStates lanes = *states;  // a store to a stream might change the others
   uint8_t* escapes = ends->escapes;
   const uint8_t escape_start = table.start[table.escape];
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
-  for (size_t group = num_rounds * kRansGroups; group-- > 0;) {
+  const uint8_t* from = symbols + num_rounds * num_groups * kRansGroupLanes;
+  for (size_t group = num_rounds * num_groups; group-- > 0;) {
     from -= kRansGroupLanes;
-    const size_t g = group % kRansGroups;
+    const size_t g = group % num_groups;
     uint8_t* stream = ends->streams[g];
     for (size_t i = kRansGroupLanes; i-- > 0;) {
       uint8_t& low = lanes.low[g * kRansGroupLanes + i];
@@ -74,58 +74,67 @@ VARVE_AVX2 VARVE_INLINE inline void Put32Before(uint32_t mask, __m256i bytes, ui
   Put16Before(mask, _mm256_castsi256_si128(bytes), end);
 }
 
-VARVE_AVX2 VARVE_INLINE inline __m256i AtLeast(__m256i a, __m256i b) {
+VARVE_AVX2 VARVE_INLINE inline __m256i NotLess(__m256i a, __m256i b) {
   return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
+}
+
+struct Divided256 {
+  __m256i quotient;
+  __m256i rest;
+};
+// As Divide512.
+VARVE_AVX2 VARVE_INLINE inline Divided256 Divide256(__m256i x, __m256i reciprocal,
+                                                    __m256i frequency) {
+  const __m256i quotient = _mm256_mulhi_epu16(x, reciprocal);
+  const __m256i rest = _mm256_sub_epi16(x, _mm256_mullo_epi16(quotient, frequency));
+  const __m256i enough = _mm256_cmpgt_epi16(frequency, rest);  // the quotient is not one less
+  return {_mm256_add_epi16(_mm256_add_epi16(quotient, _mm256_set1_epi16(1)), enough),
+          _mm256_sub_epi16(rest, _mm256_andnot_si256(enough, frequency))};
 }
 
 // For codes of at most kVectors * 16 indices.
 template <size_t kVectors>
-VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
-                           RansStates* states, RansEncodeEnds* ends) {
+VARVE_AVX2 void EncodeAvx2(const RansEncodeTable& table, size_t num_groups, const uint8_t* symbols,
+                           size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   constexpr size_t kWidth = 32;
   const auto frequencies = LoadTable<kVectors>(table.frequency.data());
   const auto starts = LoadTable<kVectors>(table.start.data());
   const auto reciprocals_low = LoadTable<kVectors>(table.reciprocal_low.data());
   const auto reciprocals_high = LoadTable<kVectors>(table.reciprocal_high.data());
-  const __m256i even = _mm256_set1_epi16(0xFF);
   const __m256i escape = _mm256_set1_epi8(static_cast<char>(table.escape));
   const __m256i escape_start = _mm256_set1_epi8(static_cast<char>(table.start[table.escape]));
   const __m256i first = _mm256_set1_epi8(static_cast<char>(table.first));
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(table.low_bits));
   const __m256i kept = _mm256_set1_epi8(static_cast<char>(0xFF >> table.low_bits));
   RansEncodeEnds at = *ends;
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
-  for (size_t step = num_rounds * (kRansLanes / kWidth); step-- > 0;) {
+  const size_t num_lanes = num_groups * kRansGroupLanes;
+  const uint8_t* from = symbols + num_rounds * num_lanes;
+  for (size_t step = num_rounds * (num_lanes / kWidth), lane = 0; step > 0; --step) {
+    lane = (lane == 0 ? num_lanes : lane) - kWidth;
     from -= kWidth;
-    const size_t i = step * kWidth % kRansLanes;
     const __m256i symbol = _mm256_and_si256(_mm256_srl_epi16(Load256(from), shift), kept);
     const __m256i index = _mm256_min_epu8(_mm256_sub_epi8(symbol, first), escape);
     const __m256i frequency = Look(frequencies, index);
     const __m256i start = Look(starts, index);
-    const __m256i old_low = Load256(states->low.data() + i);
-    const __m256i old_high = Load256(states->high.data() + i);
-    const __m256i give = AtLeast(old_high, frequency);
+    const __m256i old_low = Load256(states->low.data() + lane);
+    const __m256i old_high = Load256(states->high.data() + lane);
+    const __m256i give = NotLess(old_high, frequency);
     Put32Before(static_cast<uint32_t>(_mm256_movemask_epi8(give)), old_low,
-                &at.streams[i / kRansGroupLanes]);
+                &at.streams[lane / kRansGroupLanes]);
     const __m256i low = _mm256_blendv_epi8(old_low, old_high, give);
     const __m256i high = _mm256_andnot_si256(give, old_high);
-    // x / frequency, or one less.
     const __m256i reciprocal_low = Look(reciprocals_low, index);
     const __m256i reciprocal_high = Look(reciprocals_high, index);
-    const __m256i few = _mm256_packus_epi16(
-        _mm256_mulhi_epu16(_mm256_unpacklo_epi8(low, high),
-                           _mm256_unpacklo_epi8(reciprocal_low, reciprocal_high)),
-        _mm256_mulhi_epu16(_mm256_unpackhi_epi8(low, high),
-                           _mm256_unpackhi_epi8(reciprocal_low, reciprocal_high)));
-    // The low byte of a product, in place.
-    const __m256i product = _mm256_or_si256(
-        _mm256_and_si256(even, _mm256_mullo_epi16(few, frequency)),
-        _mm256_mullo_epi16(_mm256_andnot_si256(even, few), _mm256_srli_epi16(frequency, 8)));
-    const __m256i rest = _mm256_sub_epi8(low, product);
-    const __m256i one_less = AtLeast(rest, frequency);
-    Store256(states->high.data() + i, _mm256_sub_epi8(few, one_less));
-    Store256(states->low.data() + i,
-             _mm256_add_epi8(_mm256_sub_epi8(rest, _mm256_and_si256(one_less, frequency)), start));
+    const Divided256 first_half = Divide256(
+        _mm256_unpacklo_epi8(low, high), _mm256_unpacklo_epi8(reciprocal_low, reciprocal_high),
+        _mm256_unpacklo_epi8(frequency, _mm256_setzero_si256()));
+    const Divided256 second_half = Divide256(
+        _mm256_unpackhi_epi8(low, high), _mm256_unpackhi_epi8(reciprocal_low, reciprocal_high),
+        _mm256_unpackhi_epi8(frequency, _mm256_setzero_si256()));
+    Store256(states->high.data() + lane,
+             _mm256_packus_epi16(first_half.quotient, second_half.quotient));
+    Store256(states->low.data() + lane,
+             _mm256_add_epi8(_mm256_packus_epi16(first_half.rest, second_half.rest), start));
     const auto escaped =
         static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(start, escape_start)));
     if (escaped != 0) [[unlikely]] {
@@ -158,7 +167,22 @@ VARVE_AVX512 VARVE_INLINE inline void PutBefore(__mmask64 mask, __m512i bytes, u
                           _mm512_maskz_compress_epi8(mask, bytes));
 }
 
-template <bool kHasLowBits>
+struct Divided512 {
+  __m512i quotient;
+  __m512i rest;
+};
+// Divides 16-bit numbers. The product with the reciprocal gives the quotient or one less, because
+// x < 256 * frequency.
+VARVE_AVX512 VARVE_INLINE inline Divided512 Divide512(__m512i x, __m512i reciprocal,
+                                                      __m512i frequency) {
+  const __m512i quotient = _mm512_mulhi_epu16(x, reciprocal);
+  const __m512i rest = _mm512_sub_epi16(x, _mm512_mullo_epi16(quotient, frequency));
+  const __mmask32 one_less = _mm512_cmpge_epu16_mask(rest, frequency);
+  return {_mm512_mask_sub_epi16(quotient, one_less, quotient, _mm512_set1_epi16(-1)),
+          _mm512_mask_sub_epi16(rest, one_less, rest, frequency)};
+}
+
+template <size_t kGroups, bool kHasLowBits>
 VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symbols,
                                size_t num_rounds, RansStates* states, RansEncodeEnds* ends) {
   const __m512i frequencies = _mm512_load_si512(table.frequency.data());
@@ -168,27 +192,26 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
   const __m512i pair_even = _mm512_load_si512(kPairs.even);
   const __m512i pair_odd = _mm512_load_si512(kPairs.odd);
   const __m512i even = _mm512_set1_epi16(0xFF);
-  const __m512i ones = _mm512_set1_epi8(-1);
   const __m512i escape = _mm512_set1_epi8(static_cast<char>(table.escape));
   const __m512i escape_start = _mm512_set1_epi8(static_cast<char>(table.start[table.escape]));
   const __m512i first = _mm512_set1_epi8(static_cast<char>(table.first));
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(table.low_bits));
   const __m512i kept = _mm512_set1_epi8(static_cast<char>(0xFF >> table.low_bits));
-  __m512i low[kRansGroups];
-  __m512i high[kRansGroups];
-  uint8_t* streams[kRansGroups];
+  __m512i low[kGroups];
+  __m512i high[kGroups];
+  uint8_t* streams[kGroups];
   uint8_t* escapes = ends->escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     low[g] = _mm512_load_si512(states->low.data() + 64 * g);
     high[g] = _mm512_load_si512(states->high.data() + 64 * g);
     streams[g] = ends->streams[g];
   }
-  const uint8_t* from = symbols + num_rounds * kRansLanes;
+  const uint8_t* from = symbols + num_rounds * kGroups * kRansGroupLanes;
   for (; num_rounds > 0; --num_rounds) {
-    from -= kRansLanes;
+    from -= kGroups * kRansGroupLanes;
 #pragma GCC unroll 4
-    for (size_t before = 0; before < kRansGroups; ++before) {
-      const size_t g = kRansGroups - 1 - before;
+    for (size_t before = 0; before < kGroups; ++before) {
+      const size_t g = kGroups - 1 - before;
       __m512i symbol = _mm512_loadu_si512(from + 64 * g);
       if (kHasLowBits) symbol = _mm512_and_si512(_mm512_srl_epi16(symbol, shift), kept);
       const __m512i index = _mm512_min_epu8(_mm512_sub_epi8(symbol, first), escape);
@@ -198,34 +221,38 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
       PutBefore(give, low[g], &streams[g]);
       const __m512i x_low = _mm512_mask_mov_epi8(low[g], give, high[g]);
       const __m512i x_high = _mm512_maskz_mov_epi8(_knot_mask64(give), high[g]);
-      // x / frequency, or one less.
-      const __m512i even_quotient =
-          _mm512_mulhi_epu16(_mm512_permutex2var_epi8(x_low, pair_even, x_high),
-                             _mm512_permutex2var_epi16(reciprocals0, index, reciprocals1));
-      const __m512i odd_quotient = _mm512_mulhi_epu16(
+      const Divided512 even_lanes =
+          Divide512(_mm512_permutex2var_epi8(x_low, pair_even, x_high),
+                    _mm512_permutex2var_epi16(reciprocals0, index, reciprocals1),
+                    _mm512_and_si512(even, frequency));
+      const Divided512 odd_lanes = Divide512(
           _mm512_permutex2var_epi8(x_low, pair_odd, x_high),
-          _mm512_permutex2var_epi16(reciprocals0, _mm512_srli_epi16(index, 8), reciprocals1));
-      const __m512i quotient = _mm512_or_si512(even_quotient, _mm512_slli_epi16(odd_quotient, 8));
-      // The low byte of a product, in place.
-      const __m512i product = _mm512_mask_blend_epi8(
-          0xAAAAAAAAAAAAAAAAull, _mm512_mullo_epi16(even_quotient, frequency),
-          _mm512_mullo_epi16(odd_quotient, _mm512_andnot_si512(even, frequency)));
-      const __m512i rest = _mm512_sub_epi8(x_low, product);
-      const __mmask64 one_less = _mm512_cmpge_epu8_mask(rest, frequency);
-      high[g] = _mm512_mask_sub_epi8(quotient, one_less, quotient, ones);
-      low[g] = _mm512_add_epi8(_mm512_mask_sub_epi8(rest, one_less, rest, frequency), start);
-      if (kHasLowBits) symbol = _mm512_sll_epi16(symbol, shift);
+          _mm512_permutex2var_epi16(reciprocals0, _mm512_srli_epi16(index, 8), reciprocals1),
+          _mm512_srli_epi16(frequency, 8));
+      high[g] = _mm512_or_si512(even_lanes.quotient, _mm512_slli_epi16(odd_lanes.quotient, 8));
+      low[g] = _mm512_add_epi8(
+          _mm512_or_si512(even_lanes.rest, _mm512_slli_epi16(odd_lanes.rest, 8)), start);
       const __mmask64 escaped = _mm512_cmpeq_epi8_mask(start, escape_start);
-      if (escaped != 0) [[unlikely]]
+      if (escaped != 0) [[unlikely]] {
+        if (kHasLowBits) symbol = _mm512_sll_epi16(symbol, shift);
         PutBefore(escaped, symbol, &escapes);
+      }
     }
   }
   ends->escapes = escapes;
-  for (size_t g = 0; g < kRansGroups; ++g) {
+  for (size_t g = 0; g < kGroups; ++g) {
     _mm512_store_si512(states->low.data() + 64 * g, low[g]);
     _mm512_store_si512(states->high.data() + 64 * g, high[g]);
     ends->streams[g] = streams[g];
   }
+}
+
+template <size_t kGroups>
+void EncodeGroups(const RansEncodeTable& table, const uint8_t* symbols, size_t num_rounds,
+                  RansStates* states, RansEncodeEnds* ends) {
+  return table.low_bits > 0
+             ? EncodeAvx512<kGroups, true>(table, symbols, num_rounds, states, ends)
+             : EncodeAvx512<kGroups, false>(table, symbols, num_rounds, states, ends);
 }
 
 #endif  // VARVE_X86
@@ -233,19 +260,20 @@ VARVE_AVX512 void EncodeAvx512(const RansEncodeTable& table, const uint8_t* symb
 }  // namespace
 
 void EncodeRansRounds([[maybe_unused]] CpuLevel level, const RansEncodeTable& table,
-                      const uint8_t* symbols, size_t num_rounds, RansStates* states,
-                      RansEncodeEnds* ends) {
+                      size_t num_groups, const uint8_t* symbols, size_t num_rounds,
+                      RansStates* states, RansEncodeEnds* ends) {
 #if VARVE_X86
-  if (level == CpuLevel::kAvx2) {
-    return table.escape < 16 ? EncodeAvx2<1>(table, symbols, num_rounds, states, ends)
-                             : EncodeAvx2<4>(table, symbols, num_rounds, states, ends);
-  }
   if (level == CpuLevel::kAvx512) {
-    return table.low_bits > 0 ? EncodeAvx512<true>(table, symbols, num_rounds, states, ends)
-                              : EncodeAvx512<false>(table, symbols, num_rounds, states, ends);
+    if (num_groups == 4) return EncodeGroups<4>(table, symbols, num_rounds, states, ends);
+    if (num_groups == 2) return EncodeGroups<2>(table, symbols, num_rounds, states, ends);
+    return EncodeGroups<1>(table, symbols, num_rounds, states, ends);
+  }
+  if (level == CpuLevel::kAvx2) {
+    return table.escape < 16 ? EncodeAvx2<1>(table, num_groups, symbols, num_rounds, states, ends)
+                             : EncodeAvx2<4>(table, num_groups, symbols, num_rounds, states, ends);
   }
 #endif
-  EncodePortable(table, symbols, num_rounds, states, ends);
+  EncodePortable(table, num_groups, symbols, num_rounds, states, ends);
 }
 
 }  // namespace varve::internal

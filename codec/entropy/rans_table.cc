@@ -15,6 +15,9 @@ namespace {
 // other symbols more.
 constexpr double kMinShare = 1.0 / 1200;
 
+// How many more bits a code of few symbols may take.
+constexpr double kFewLoss = 1.004;
+
 const std::array<double, kRansTotal + 1>& Log2() {
   static const std::array<double, kRansTotal + 1> table = [] {
     std::array<double, kRansTotal + 1> values{};
@@ -28,8 +31,8 @@ using Counts = std::array<uint32_t, kMaxRansSymbols + 1>;
 using Shares = std::array<uint16_t, kMaxRansSymbols + 1>;
 
 // Changes the shares by as little cost as possible until they sum up to kRansTotal. Only those from
-// 1 up change, none gets smaller than 1, and that of `fixed` stays.
-void Balance(const Counts& counts, size_t n, size_t fixed, Shares* shares) {
+// 1 up change, and none gets smaller than 1.
+void Balance(const Counts& counts, size_t n, Shares* shares) {
   const auto& log2 = Log2();
   size_t sum =
       std::accumulate(shares->begin(), shares->begin() + static_cast<ptrdiff_t>(n), size_t{0});
@@ -39,7 +42,7 @@ void Balance(const Counts& counts, size_t n, size_t fixed, Shares* shares) {
     double best_gain = -INFINITY;
     for (size_t i = 0; i < n; ++i) {
       const size_t share = (*shares)[i];
-      if (i == fixed || share == 0 || share + step == 0) continue;
+      if (share == 0 || share + step == 0) continue;
       const double gain = counts[i] * (log2[share + step] - log2[share]);
       if (gain > best_gain) best = i;
       best_gain = std::max(best_gain, gain);
@@ -57,32 +60,6 @@ double CostOf(const Counts& counts, size_t n, const Shares& shares) {
   return bits;
 }
 
-// At most one share is so large that the encoder might not be able to divide by it.
-void AvoidBadShare(const Counts& counts, size_t n, Shares* shares) {
-  const auto largest = static_cast<size_t>(
-      std::max_element(shares->begin(), shares->begin() + static_cast<ptrdiff_t>(n)) -
-      shares->begin());
-  const size_t share = (*shares)[largest];
-  if (CanEncodeFrequency(share)) return;
-  const auto others = static_cast<size_t>(std::count_if(shares->begin(),
-                                                        shares->begin() + static_cast<ptrdiff_t>(n),
-                                                        [](uint16_t s) { return s > 0; })) -
-                      1;
-  size_t below = share;
-  while (!CanEncodeFrequency(below)) --below;
-  size_t above = share;
-  while (!CanEncodeFrequency(above)) ++above;  // 255 is good
-  Shares lower = *shares;
-  lower[largest] = static_cast<uint16_t>(below);
-  Balance(counts, n, largest, &lower);
-  if (above + others <= kRansTotal) {
-    (*shares)[largest] = static_cast<uint16_t>(above);
-    Balance(counts, n, largest, shares);
-    if (CostOf(counts, n, *shares) < CostOf(counts, n, lower)) return;
-  }
-  *shares = lower;
-}
-
 // Fills a search tree for as many indices as it has entries. Entry 0 stays unused.
 void FillTree(const RansDecodeTable& table, std::span<uint8_t> tree) {
   tree[0] = 0;
@@ -98,7 +75,7 @@ void FillTree(const RansDecodeTable& table, std::span<uint8_t> tree) {
 
 }  // namespace
 
-RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
+RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits, size_t max_symbols) {
   std::array<uint32_t, 256> symbols{};
   for (size_t v = 0; v < counts.size(); ++v) symbols[v >> low_bits] += counts[v];
   const size_t num_values = counts.size() >> low_bits;
@@ -110,11 +87,11 @@ RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
   size_t first = 0;
   for (size_t v = 0; v < num_values; ++v) {
     covered += symbols[v];
-    if (v >= kMaxRansSymbols) covered -= symbols[v - kMaxRansSymbols];
-    if (covered > best) first = v + 1 - std::min(v + 1, kMaxRansSymbols);
+    if (v >= max_symbols) covered -= symbols[v - max_symbols];
+    if (covered > best) first = v + 1 - std::min(v + 1, max_symbols);
     best = std::max(best, covered);
   }
-  size_t end = std::min(first + kMaxRansSymbols, num_values);
+  size_t end = std::min(first + max_symbols, num_values);
   while (first + 1 < end && symbols[first] < min_count) ++first;
   while (first + 1 < end && symbols[end - 1] < min_count) --end;
 
@@ -140,21 +117,22 @@ RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits) {
   }
   own[escape] = static_cast<uint32_t>(escaped);
   shares[escape] = share_of(escaped);
-  Balance(own, escape + 1, escape + 1, &shares);
-  AvoidBadShare(own, escape + 1, &shares);
+  Balance(own, escape + 1, &shares);
   for (size_t i = 0; i <= escape; ++i) code.frequency[i] = static_cast<uint8_t>(shares[i]);
   const double sum = CostOf(own, escape + 1, shares) + 8.0 * static_cast<double>(escaped);
   return {.code = code, .bits = sum / static_cast<double>(std::max<uint64_t>(total, 1)) + low_bits};
 }
 
 RansChoice BestRansCode(const ByteCounts& counts) {
-  RansChoice best = MakeRansCode(counts, 0);
+  RansChoice best = MakeRansCode(counts, 0, kMaxRansSymbols);
   for (unsigned low_bits = 1; low_bits <= kMaxRansLowBits; ++low_bits) {
-    const RansChoice choice = MakeRansCode(counts, low_bits);
+    const RansChoice choice = MakeRansCode(counts, low_bits, kMaxRansSymbols);
     if (choice.bits >= best.bits) break;
     best = choice;
   }
-  return best;
+  if (best.code.num_symbols <= kFewRansSymbols) return best;
+  const RansChoice few = MakeRansCode(counts, best.code.low_bits, kFewRansSymbols);
+  return few.bits <= kFewLoss * best.bits ? few : best;
 }
 
 RansEncodeTable::RansEncodeTable(const RansCode& code)

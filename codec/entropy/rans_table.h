@@ -19,6 +19,7 @@
 namespace varve::internal {
 
 inline constexpr size_t kMaxRansSymbols = 63;  // without the escape
+inline constexpr size_t kFewRansSymbols = 15;  // with the escape they fit 16 lanes of a table
 inline constexpr unsigned kMaxRansLowBits = 4;
 inline constexpr size_t kRansTotal = 256;
 
@@ -30,22 +31,16 @@ struct RansCode {
   std::array<uint8_t, kMaxRansSymbols + 1> frequency{};
 };
 
-// The encoder divides by a frequency with 16 bits of precision. With that it finds the remainder
-// only when this holds. It holds for all frequencies up to 168 and for most up to 187. Decoders
-// take all frequencies.
-inline constexpr bool CanEncodeFrequency(size_t frequency) {
-  const size_t error = 65536 % frequency;
-  return frequency <= 128 || frequency * (256 + error) <= 65536;
-}
-
 // Makes the best code for bytes that occur `counts` times. These may be the counts of a sample,
 // because every code has an escape.
 struct RansChoice {
   RansCode code;
   double bits = 0;  // about what a byte takes, without headers
 };
-RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits);
-RansChoice BestRansCode(const ByteCounts& counts);  // tries all numbers of low bits
+RansChoice MakeRansCode(const ByteCounts& counts, unsigned low_bits, size_t max_symbols);
+// Tries all numbers of low bits. A code of few symbols is taken when it is nearly as good, because
+// AVX2 decodes it a third faster.
+RansChoice BestRansCode(const ByteCounts& counts);
 
 // By symbol, counted from the first. Symbols without a share have the entries of the escape.
 struct alignas(64) RansEncodeTable {

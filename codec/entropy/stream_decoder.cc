@@ -67,6 +67,8 @@ Status StreamDecoder::DecodeBodyAt(int depth, StreamCoder coder, std::span<const
       return Status::Ok();
     case StreamCoder::kZstd:
       return zstd_.Decompress(body, std::as_writable_bytes(out));
+    case StreamCoder::kRans:
+      return rans_.Decode(body, out);
     case StreamCoder::kSparse:
     case StreamCoder::kNibbles:
     case StreamCoder::kHalves:

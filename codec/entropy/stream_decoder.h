@@ -17,6 +17,7 @@
 #include "base/byte_buffer.h"
 #include "base/coding.h"
 #include "base/cpu.h"
+#include "codec/entropy/rans.h"
 #include "codec/entropy/stream_format.h"
 #include "codec/entropy/zstd_coder.h"
 #include "varve/status.h"
@@ -25,7 +26,7 @@ namespace varve::internal {
 
 class StreamDecoder {
  public:
-  explicit StreamDecoder(CpuLevel level) : level_(level) {}
+  explicit StreamDecoder(CpuLevel level) : level_(level), rans_(level) {}
   // Takes one stream of exactly out.size() bytes off the reader. kCorruption otherwise.
   Status Decode(ByteReader* reader, std::span<uint8_t> out);
   // Takes the header of a stream off the reader, which gives `coder`, and then its body.
@@ -53,6 +54,7 @@ class StreamDecoder {
 
   CpuLevel level_;
   ZstdDecompressor zstd_;
+  RansDecoder rans_;
   std::array<Parts, kMaxStreamDepth> parts_;
 };
 

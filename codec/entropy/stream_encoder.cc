@@ -82,7 +82,7 @@ void StreamEncoder::AppendBest(const uint8_t* data, size_t n, ByteBuffer* out) {
 }
 
 void StreamEncoder::AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out) {
-  AppendAs(depth, EstimateStream(SampleStream(data, n), n).coder, data, n, out);
+  AppendAs(depth, EstimateStream(SampleStream(data, n), n, rans_).coder, data, n, out);
 }
 
 void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, size_t n,
@@ -101,6 +101,7 @@ void StreamEncoder::AppendAs(int depth, StreamCoder coder, const uint8_t* data, 
   if (!done && coder == StreamCoder::kSparse) done = AppendSparse(depth, data, n, out);
   if (!done && coder == StreamCoder::kNibbles) done = AppendNibbles(depth, data, n, out);
   if (!done && coder == StreamCoder::kHalves) done = AppendHalves(depth, data, n, out);
+  if (!done && coder == StreamCoder::kRans) done = AppendRans(data, n, out);
   if (!done && coder == StreamCoder::kZstd) done = AppendZstd(data, n, out, /*matches=*/false);
   if (!done) AppendRaw(data, n, out);
 }
@@ -124,6 +125,20 @@ bool StreamEncoder::AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, b
     out->Truncate(start);
     return false;
   }
+  out->Advance(bytes);
+  return FinishNested(start, n, out);
+}
+
+bool StreamEncoder::AppendRans(const uint8_t* data, size_t n, ByteBuffer* out) {
+  const size_t start = out->size();
+  AppendHeader(StreamCoder::kRans, 0, out);
+  const size_t bytes =
+      rans_coder_.Encode(std::span(data, n), std::as_writable_bytes(std::span(out->Room(n), n)));
+  if (bytes == 0) {
+    out->Truncate(start);
+    return false;
+  }
+  ++num_rans_;
   out->Advance(bytes);
   return FinishNested(start, n, out);
 }

@@ -15,6 +15,8 @@
 
 #include "base/byte_buffer.h"
 #include "base/cpu.h"
+#include "codec/entropy/estimate.h"
+#include "codec/entropy/rans.h"
 #include "codec/entropy/stream_format.h"
 #include "codec/entropy/zstd_coder.h"
 
@@ -22,7 +24,11 @@ namespace varve::internal {
 
 class StreamEncoder {
  public:
-  explicit StreamEncoder(CpuLevel level) : level_(level) {}
+  explicit StreamEncoder(CpuLevel level) : level_(level), rans_coder_(level) {}
+  // Says how much rANS streams are wanted. They are not wanted until it is called.
+  void SetRans(RansUse rans) { rans_ = rans; }
+  // The rANS streams that were written so far.
+  uint64_t num_rans() const { return num_rans_; }
   // Appends the stream of n bytes to *out, at most n + kStreamHeaderBytes.
   void Append(const uint8_t* data, size_t n, ByteBuffer* out);
   // The same with the given coder, which a sample of the data has suggested.
@@ -38,6 +44,7 @@ class StreamEncoder {
   void AppendAt(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   void AppendAs(int depth, StreamCoder coder, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendZstd(const uint8_t* data, size_t n, ByteBuffer* out, bool matches);
+  bool AppendRans(const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendSparse(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendNibbles(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
   bool AppendHalves(int depth, const uint8_t* data, size_t n, ByteBuffer* out);
@@ -49,7 +56,10 @@ class StreamEncoder {
   };
 
   CpuLevel level_;
+  RansUse rans_ = RansUse::kNever;
+  uint64_t num_rans_ = 0;
   ZstdCompressor zstd_;
+  RansEncoder rans_coder_;
   std::array<Parts, kMaxStreamDepth> parts_;
 };
 

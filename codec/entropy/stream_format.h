@@ -18,11 +18,12 @@ enum class StreamCoder : uint8_t {
   kNibbles = 4,   // stream of pairs of half bytes, stream of the bytes of 15 and above
   kClasses = 5,   // a plane of a delta: one stream for each class of the base's exponents
   kHalves = 6,    // stream of pairs of low half bytes, stream of pairs of high half bytes
-  // 7 is kept for the rANS coder.
+  kRans = 7,      // rANS (rans.h). Frames of version 1 have none
 };
-inline constexpr int kNumStreamCoders = 7;
+inline constexpr int kNumStreamCoders = 8;
+inline constexpr int kFirstCoders = 7;  // that all programs know
 inline constexpr std::string_view kStreamCoderNames[kNumStreamCoders] = {
-    "raw", "constant", "zstd", "sparse", "nibbles", "classes", "halves"};
+    "raw", "constant", "zstd", "sparse", "nibbles", "classes", "halves", "rans"};
 
 // coder 1, body bytes 4.
 inline constexpr size_t kStreamHeaderBytes = 5;

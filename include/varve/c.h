@@ -160,11 +160,16 @@ enum {
   VARVE_COMPRESSION_MAX = 3
 };
 
+// Which entropy coder stores the bytes that compress. It counts when the store is created
+// (varve/options.h). AUTO is rANS where this machine reads it faster than zstd.
+enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
+
 typedef struct varve_store_options {
   size_t struct_size;
   uint32_t compression;  // VARVE_COMPRESSION_AUTO ...
   uint32_t num_threads;  // worker threads of a save, a read and a check. 0: one for each core
   uint64_t pipeline_budget_bytes;  // memory for chunks that are encoded. 0: 256 MiB
+  uint32_t entropy;                // VARVE_ENTROPY_AUTO ...
 } varve_store_options;
 
 // Opens the store in a folder. `options` may be NULL.

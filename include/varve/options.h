@@ -21,8 +21,20 @@ enum class Compression {
   kMax,   // tries every predictor on every chunk
 };
 
+// Says which entropy coder stores the bytes that compress, such as the exponents of weights. Both
+// take about the same space. A reader needs no setting.
+enum class Entropy {
+  kAuto,  // rANS where this machine reads it faster than zstd, which is where it has AVX2 or
+          // AVX-512
+  kZstd,  // zstd frames, which other tools can read too. The choice for archives
+  kRans,  // rANS, also where it is slow. Use it when faster machines will read the store
+};
+
 struct StoreOptions {
   Compression compression = Compression::kAuto;
+  // A store that was created with kZstd or by an older version never has rANS, so programs that do
+  // not know it can read the store.
+  Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding, with the encoded chunks and their
   // copies in the buffers of RocksDB. At least two chunks are encoded at a time. In addition, a
   // save takes memory for each thread and each tensor (docs/architecture.md, "Memory").

@@ -33,6 +33,7 @@ void BindForeign(nanobind::module_& module);  // files of other formats
 // "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
 // word.
 Compression ParseCompression(std::string_view name);
+Entropy ParseEntropy(std::string_view name);
 OnExisting ParseOnExisting(std::string_view name);
 // The same for names of dtypes and roles.
 DType RequireDType(std::string_view name);

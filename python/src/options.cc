@@ -19,6 +19,14 @@ Compression ParseCompression(std::string_view name) {
                                             "\" is not auto, none, fast or max"));
 }
 
+Entropy ParseEntropy(std::string_view name) {
+  if (name == "auto") return Entropy::kAuto;
+  if (name == "zstd") return Entropy::kZstd;
+  if (name == "rans") return Entropy::kRans;
+  throw StatusError(
+      Status::InvalidArgument("entropy \"" + std::string(name) + "\" is not auto, zstd or rans"));
+}
+
 OnExisting ParseOnExisting(std::string_view name) {
   if (name == "error") return OnExisting::kError;
   if (name == "replace") return OnExisting::kReplace;

@@ -35,10 +35,11 @@ std::vector<CheckpointId> ToIds(const std::vector<IdTuple>& tuples) {
 }
 
 Handle OpenStore(const std::string& path, std::string_view mode, std::string_view compression,
-                 uint64_t pipeline_budget_bytes, int num_threads) {
+                 std::string_view entropy, uint64_t pipeline_budget_bytes, int num_threads) {
   NoteOpen();
   if (mode != "r") CheckMayWrite();
   const StoreOptions options{.compression = ParseCompression(compression),
+                             .entropy = ParseEntropy(entropy),
                              .pipeline_budget_bytes = pipeline_budget_bytes,
                              .num_threads = num_threads};
   const nb::gil_scoped_release release;
@@ -257,7 +258,7 @@ void BindStore(nb::module_& module) {
   BindChanging(store);
   BindSpaceCalls(store);
   module.def("open", OpenStore, nb::arg("path"), nb::arg("mode"), nb::arg("compression"),
-             nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"));
+             nb::arg("entropy"), nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"));
   module.def("backup", MakeBackup, nb::arg("store"), nb::arg("destination"), nb::arg("read_data"),
              nb::arg("progress").none());
 }

@@ -375,6 +375,8 @@ class ErrorTest(StoreTest):
             varve.open(self.path, "x")
         with self.assertRaises(varve.InvalidArgumentError):
             varve.open(self.path, "a", compression="best")
+        with self.assertRaises(varve.InvalidArgumentError):
+            varve.open(self.path, "a", entropy="huffman")
         store = self.open("w")
         with self.assertRaises(varve.LockedError):
             varve.open(self.path, "a")

@@ -101,6 +101,7 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     mode: str = "r",
     *,
     compression: str = "auto",
+    entropy: str = "auto",
     pipeline_budget_bytes: int = 256 << 20,
     num_threads: int = 0,
 ) -> Store:
@@ -108,14 +109,16 @@ def open(  # noqa: A001  (as h5py and zarr call it)
 
     `mode` "r" reads, also while a writer is at work in another process. It takes no lock and writes
     nothing. "a" reads and writes, and makes the store when there is none. "w" makes a store where none is.
-    It never replaces one. `compression` is "auto", "none", "fast" or "max". `pipeline_budget_bytes` is what
-    a save may hold besides the state. `num_threads` 0 is one for each core.
+    It never replaces one. `compression` is "auto", "none", "fast" or "max". `entropy` is "auto", "zstd" or
+    "rans", and a store that is made with "zstd" can be read by older versions. `pipeline_budget_bytes` is
+    what a save may hold besides the state. `num_threads` 0 is one for each core.
 
     NotFoundError: no store there. AlreadyExistsError: "w", and there is one. LockedError: another writer
     has it. FailedPreconditionError: the folder holds something else.
     """
     return Store(
-        _core.open(os.fspath(path), mode, compression, pipeline_budget_bytes, num_threads), mode
+        _core.open(os.fspath(path), mode, compression, entropy, pipeline_budget_bytes, num_threads),
+        mode,
     )
 
 

@@ -92,6 +92,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
   FormatFile format;
   format.store_id = {RandomNumber(), RandomNumber()};
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
+  if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
   VARVE_ASSIGN_OR_RETURN(auto store, Start(path, options.store, format, std::move(database)));

@@ -101,6 +101,8 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::Start(const fs::path& path,
   store->path_ = path;
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
+  // Programs that do not know rANS may use the store, too.
+  if ((format.incompatible & kRansFeature) == 0) store->options_.entropy = Entropy::kZstd;
   store->format_ = format;
   store->database_ = std::move(database);
   store->chunk_reader_ = std::make_unique<ChunkReader>(store->database_.get(), format.digest_seed);

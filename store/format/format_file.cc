@@ -21,7 +21,7 @@ Status CheckFeatures(const FormatFile& format, const std::string& where, bool fo
                                       ", this varve knows versions up to " +
                                       std::to_string(kFormatVersion) + "; use a newer varve");
   }
-  if (format.incompatible != 0) {
+  if ((format.incompatible & ~kIncompatibleFeatures) != 0) {
     return Status::FailedPrecondition(where +
                                       ": the store uses features that this varve does not "
                                       "know; use a newer varve");

@@ -15,6 +15,10 @@ namespace varve::internal {
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr std::string_view kFormatFileName = "FORMAT";
 
+// Features that a program must know to use the store.
+inline constexpr uint64_t kRansFeature = 1;  // frames may have version 2 and hold rANS streams
+inline constexpr uint64_t kIncompatibleFeatures = kRansFeature;
+
 struct FormatFile {
   uint32_t version = kFormatVersion;
   Digest store_id;  // random

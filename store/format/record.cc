@@ -383,7 +383,12 @@ std::string EncodeSaveRecord(const SaveRecord& record) {
   };
   const auto live = add(record.live);
   decltype(add(record.live)) live_coders;
-  if (record.live_coders.has_value()) live_coders = add(*record.live_coders);
+  if (record.live_coders.has_value()) {
+    // Programs that know only the first coders refuse more, even when nothing uses them.
+    const bool any_rans = record.live_coders->back() != CodecTotals{};
+    live_coders =
+        add(std::span(*record.live_coders).first(any_rans ? kNumStreamCoders : kFirstCoders));
+  }
   return Finish(&builder,
                 fb::CreateBirthRecord(builder, record.chunks, record.lists, record.stored_bytes,
                                       record.raw_bytes, record.live_chunks, record.live_lists, live,

@@ -462,6 +462,7 @@ void SavePipeline::Encode(Piece* piece, Worker* worker) {
                     .dtype = piece->tensor->dtype,
                     .digest = piece->ref().digest,
                     .compression = compression_,
+                    .entropy = options.entropy,
                     .max_depth = options.max_delta_depth,
                     .max_path_ratio = options.max_path_ratio};
   std::vector<StoredChunk> chain;

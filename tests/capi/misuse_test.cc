@@ -245,6 +245,10 @@ TEST_F(CMisuseTest, ConstantsOutOfRange) {
   options.compression = 4;
   EXPECT_FAILS(varve_store_open(path().c_str(), VARVE_OPEN_CREATE, &options, &store_),
                VARVE_INVALID_ARGUMENT, "compression is 4");
+  options.compression = VARVE_COMPRESSION_AUTO;
+  options.entropy = 3;
+  EXPECT_FAILS(varve_store_open(path().c_str(), VARVE_OPEN_CREATE, &options, &store_),
+               VARVE_INVALID_ARGUMENT, "entropy is 3");
   Open();
   auto save = Struct<varve_save_options>();
   save.on_existing = 3;

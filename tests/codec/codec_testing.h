@@ -87,13 +87,15 @@ inline void ExpectPlanesAddUp(const Bytes& frame, const FrameInfo& info) {
 
 // Encodes, parses, decodes and compares.
 inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base = nullptr,
-                                Compression compression = Compression::kAuto) {
+                                Compression compression = Compression::kAuto,
+                                Entropy entropy = Entropy::kZstd) {
   FrameBase frame_base;
   EncodeInput input;
   input.raw = raw;
   input.dtype = dtype;
   input.digest = ComputeDigest(1, raw);
   input.compression = compression;
+  input.entropy = entropy;
   if (base != nullptr) {
     frame_base.address = {.save_id = 3, .ordinal = 4};
     frame_base.digest = ComputeDigest(1, *base);

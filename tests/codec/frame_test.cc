@@ -336,14 +336,64 @@ TEST(FrameTest, PlanesAreCountedByCoder) {
   EXPECT_EQ(PlanesText(EncodeAndCheck(lone, DType::kF32).frame), "3 constant 1 sparse");
 }
 
+testing::RoundTrip EncodeRans(const Bytes& raw, DType dtype, const Bytes* base = nullptr) {
+  return EncodeAndCheck(raw, dtype, base, Compression::kAuto, Entropy::kRans);
+}
+
+TEST(FrameTest, RansFramesHaveVersion2) {
+  const std::vector<float> weights = Weights(kChunk, 1);
+  const std::vector<float> next = Trained(weights, 1e-5f, 2);
+  const Bytes bf16 = ToBf16(weights);
+  const Bytes f32 = ToBytes(weights);
+  const testing::RoundTrip keyframe = EncodeRans(bf16, DType::kBF16);
+  EXPECT_EQ(PlanesText(keyframe.frame), "1 raw 1 rans");
+  EXPECT_EQ(keyframe.info.version, 2);
+  EXPECT_EQ(PlanesText(EncodeRans(f32, DType::kF32).frame), "3 raw 1 rans");
+  // About as small as with zstd.
+  const size_t zstd_bytes = EncodeAndCheck(bf16, DType::kBF16).frame.size();
+  EXPECT_LT(keyframe.frame.size(), zstd_bytes + bf16.size() / 500);
+  EXPECT_EQ(EncodeAndCheck(bf16, DType::kBF16).info.version, 1);
+  const testing::RoundTrip delta = EncodeRans(ToBytes(next), DType::kF32, &f32);
+  EXPECT_EQ(delta.info.predictor, Predictor::kDelta);
+  EXPECT_EQ(delta.info.version, 2);
+  // Frames without rANS are for all programs.
+  EXPECT_EQ(EncodeRans(RandomBytes(1 << 20, 1), DType::kF32).info.version, 1);
+  EXPECT_EQ(EncodeRans(Bytes(4096, std::byte{1}), DType::kF32).info.version, 1);
+}
+
+TEST(FrameTest, RansFramesOfAllDTypesAndSizes) {
+  for (int d = 0; d < kNumDTypes; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    for (const size_t elements : {1, 256, 257, 1000, 5000}) {
+      Bytes raw(elements * ElementBytes(dtype));
+      std::mt19937_64 random(elements);
+      for (std::byte& byte : raw) byte = static_cast<std::byte>(std::countl_zero(random()));
+      Bytes next = raw;
+      for (size_t i = 0; i < next.size(); i += 9) next[i] ^= std::byte{1};
+      EncodeRans(raw, dtype);
+      EncodeRans(next, dtype, &raw);
+    }
+  }
+}
+
+TEST(FrameTest, NewerVersionsAreRefused) {
+  Bytes frame = EncodeAndCheck(Bytes(64, std::byte{1}), DType::kU8).frame;
+  for (const int version : {0, 3, 255}) {
+    frame[1] = static_cast<std::byte>(version);
+    EXPECT_EQ(ParseFrame(frame).status().message(),
+              "frame header: version is " + std::to_string(version) +
+                  ", expected 1 to 2; a newer varve may have written it");
+  }
+}
+
 TEST(FrameTest, PlanesOfADamagedFrameAreRefused) {
   const Bytes good = EncodeAndCheck(ToBf16(Weights(5000, 1)), DType::kBF16).frame;
   for (size_t n = 0; n < good.size(); ++n) {
     EXPECT_EQ(ParsePlanes(std::span(good).first(n)).status().code(), StatusCode::kCorruption);
   }
   Bytes bad = good;
-  bad[33] = std::byte{7};
-  EXPECT_EQ(ParsePlanes(bad).status().message(), "plane 0: stream coder is 7, expected 0 to 6");
+  bad[33] = std::byte{8};
+  EXPECT_EQ(ParsePlanes(bad).status().message(), "plane 0: stream coder is 8, expected 0 to 7");
   bad = good;
   bad.push_back(std::byte{0});
   EXPECT_EQ(ParsePlanes(bad).status().message(), "rest of the payload has 1 bytes, expected 0");

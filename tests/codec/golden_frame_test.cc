@@ -26,6 +26,7 @@ struct Golden {
   Bytes base;  // empty: none
   Compression compression = Compression::kAuto;
   Predictor predictor;
+  Entropy entropy = Entropy::kZstd;
 };
 
 // Integer arithmetic only, so that every machine makes the same inputs.
@@ -80,6 +81,11 @@ std::vector<Golden> Goldens() {
   }
   Bytes flat(17000);  // five bits of noise
   for (std::byte& value : flat) value = static_cast<std::byte>(Next(&state) >> 27 << 2);
+  Bytes wide(12000);  // many values, the small ones more often
+  for (std::byte& value : wide) {
+    const uint32_t width = Next(&state) >> 29;
+    value = static_cast<std::byte>((Next(&state) >> 24) >> (width / 2));
+  }
   std::vector<int32_t> counter(3000);
   for (size_t i = 0; i < counter.size(); ++i) counter[i] = static_cast<int32_t>(i % 300);
   return {
@@ -114,6 +120,23 @@ std::vector<Golden> Goldens() {
        Predictor::kDelta},
       {"scaled_delta_f32", DType::kF32, ToBytes(Halved(weights)), ToBytes(weights),
        Compression::kAuto, Predictor::kScaledDelta},
+      // Version 2: rANS streams of few symbols, of symbols with low bits, and of classes.
+      {"keyframe_bf16_rans",
+       DType::kBF16,
+       ToBytes(HighHalves(weights)),
+       {},
+       Compression::kAuto,
+       Predictor::kKeyframe,
+       Entropy::kRans},
+      {"keyframe_f8_rans_low_bits",
+       DType::kF8E4M3,
+       wide,
+       {},
+       Compression::kAuto,
+       Predictor::kKeyframe,
+       Entropy::kRans},
+      {"delta_f32_rans", DType::kF32, ToBytes(next), ToBytes(weights), Compression::kAuto,
+       Predictor::kDelta, Entropy::kRans},
   };
 }
 
@@ -123,11 +146,19 @@ std::filesystem::path PathOf(const Golden& golden) {
 
 void WriteMissing(const Golden& golden) {
   if (std::filesystem::exists(PathOf(golden))) return;
-  const auto trip = testing::EncodeAndCheck(
-      golden.raw, golden.dtype, golden.base.empty() ? nullptr : &golden.base, golden.compression);
+  const auto trip = testing::EncodeAndCheck(golden.raw, golden.dtype,
+                                            golden.base.empty() ? nullptr : &golden.base,
+                                            golden.compression, golden.entropy);
   std::ofstream(PathOf(golden), std::ios::binary)
       .write(reinterpret_cast<const char*>(trip.frame.data()),
              static_cast<std::streamsize>(trip.frame.size()));
+}
+
+// True for a frame that has a plane of rANS, or one of classes, which may be rANS.
+bool HasRans(std::span<const std::byte> frame) {
+  const PlaneUses uses = ParsePlanes(frame).value();
+  return uses[static_cast<size_t>(StreamCoder::kRans)].num_planes > 0 ||
+         uses[static_cast<size_t>(StreamCoder::kClasses)].num_planes > 0;
 }
 
 TEST(GoldenFrameTest, OldFramesDecode) {
@@ -144,6 +175,9 @@ TEST(GoldenFrameTest, OldFramesDecode) {
     if (golden.name == "delta_bf16" || golden.name == "delta_f32") {
       EXPECT_NE(text[73], '\0') << golden.name;
     }
+    const bool rans = golden.entropy == Entropy::kRans;
+    EXPECT_EQ(info->version, rans ? 2 : 1) << golden.name;
+    EXPECT_TRUE(!rans || HasRans(frame)) << golden.name;
     EXPECT_EQ(info->digest, ComputeDigest(1, golden.raw)) << golden.name;
     Bytes out(info->raw_bytes);
     FrameDecoder decoder;

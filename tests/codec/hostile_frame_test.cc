@@ -41,7 +41,13 @@ std::vector<Bytes> Corpus() {
   const Bytes f32 = ToBytes(weights);
   Bytes sparse(kElements * 2);
   for (size_t i = 0; i < sparse.size(); i += 300) sparse[i] = std::byte{1};
-  return {FuzzInput(EncodeAndCheck(bf16, DType::kBF16)),
+  const auto rans = [](const Bytes& raw, DType dtype, const Bytes* base) {
+    return FuzzInput(EncodeAndCheck(raw, dtype, base, Compression::kAuto, Entropy::kRans));
+  };
+  return {rans(bf16, DType::kBF16, nullptr),
+          rans(ToBytes(next), DType::kF32, &f32),
+          rans(sparse, DType::kU8, nullptr),
+          FuzzInput(EncodeAndCheck(bf16, DType::kBF16)),
           FuzzInput(EncodeAndCheck(f32, DType::kF32)),
           FuzzInput(EncodeAndCheck(ToBf16(next), DType::kBF16, &bf16)),
           FuzzInput(EncodeAndCheck(ToBytes(next), DType::kF32, &f32)),

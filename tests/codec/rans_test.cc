@@ -46,22 +46,22 @@ Status Decode(CpuLevel level, const Body& body, U8* out) {
 }
 
 // Encodes with the given code, or with the one that the encoder makes.
-Body EncodeAt(CpuLevel level, const U8& in, const RansCode* code) {
+Body EncodeAt(CpuLevel level, const U8& in, const RansCode* code, size_t num_groups = 4) {
   Body body(3 * in.size() + kRansFixedBytes + kMaxRansSymbols);
   RansEncoder encoder(level);
   const size_t bytes =
-      code == nullptr ? encoder.Encode(in, body) : encoder.EncodeWith(*code, in, body);
+      code == nullptr ? encoder.Encode(in, body) : encoder.EncodeWith(*code, num_groups, in, body);
   EXPECT_GT(bytes, 0u);
   body.resize(bytes);
   return body;
 }
 
 // Encodes and decodes at all levels, and returns the body.
-Body EncodeAndCheck(const U8& in, const RansCode* code = nullptr) {
-  const Body body = EncodeAt(CpuLevel::kPortable, in, code);
+Body EncodeAndCheck(const U8& in, const RansCode* code = nullptr, size_t num_groups = 4) {
+  const Body body = EncodeAt(CpuLevel::kPortable, in, code, num_groups);
   for (const CpuLevel level : Levels()) {
     const auto number = static_cast<int>(level);
-    EXPECT_TRUE(EncodeAt(level, in, code) == body) << "level " << number << " differs";
+    EXPECT_TRUE(EncodeAt(level, in, code, num_groups) == body) << "level " << number << " differs";
     U8 out(in.size());
     const Status status = Decode(level, body, &out);
     EXPECT_TRUE(status.ok()) << "level " << number << ": " << status.ToString();
@@ -92,7 +92,8 @@ double Entropy(const U8& bytes) {
 TEST(RansTest, AllLevelsAgreeAtAllSkewsAndLengths) {
   for (const double p : {0.0, 0.01, 0.3, 0.5, 0.8, 0.95, 0.99, 0.999}) {
     for (const unsigned shift : {0u, 100u, 250u}) {
-      for (const size_t n : {1, 2, 255, 256, 257, 511, 512, 513, 2304, 2305, 4097, 70000}) {
+      for (const size_t n :
+           {1, 2, 63, 64, 65, 255, 256, 257, 511, 512, 513, 2304, 4097, 24575, 24576, 70000}) {
         SCOPED_TRACE("p " + std::to_string(p) + ", shift " + std::to_string(shift) + ", " +
                      std::to_string(n) + " bytes");
         EncodeAndCheck(Geometric(n, p, shift, n));
@@ -119,10 +120,9 @@ TEST(RansTest, AllAlphabetSizesAndLowBits) {
     size_t left = 255;
     for (size_t i = 0; i < symbols; ++i) {
       const size_t share = i == 0 ? 1 + random() % 100 : random() % (512 / symbols + 1);
-      code.frequency[i] = static_cast<uint8_t>(std::min({left, share, size_t{168}}));
+      code.frequency[i] = static_cast<uint8_t>(std::min(left, share));
       left -= code.frequency[i];
     }
-    if (left + 1 > 168) continue;
     code.frequency[symbols] = static_cast<uint8_t>(left + 1);
     U8 in(3000);
     for (uint8_t& byte : in) {
@@ -130,25 +130,18 @@ TEST(RansTest, AllAlphabetSizesAndLowBits) {
                                   random() % 16);
     }
     SCOPED_TRACE(std::to_string(symbols) + " symbols");
-    EncodeAndCheck(in, &code);
+    for (const size_t num_groups : {1, 2, 4}) EncodeAndCheck(in, &code, num_groups);
   }
 }
 
-TEST(RansTest, AllFrequenciesThatCanBeEncoded) {
+TEST(RansTest, AllFrequencies) {
   for (size_t frequency = 1; frequency < kRansTotal; ++frequency) {
-    if (!CanEncodeFrequency(frequency)) continue;
-    RansCode code{.first = 5, .num_symbols = 3};
-    const size_t half = (kRansTotal - frequency) / 2;
+    RansCode code{.first = 5, .num_symbols = 1};
     code.frequency = {static_cast<uint8_t>(frequency),
-                      static_cast<uint8_t>(std::min<size_t>(half, 100)), 0};
-    const size_t rest = kRansTotal - frequency - code.frequency[1];
-    code.frequency[3] = static_cast<uint8_t>(rest);
-    if (!CanEncodeFrequency(rest)) continue;
+                      static_cast<uint8_t>(kRansTotal - frequency)};
     SCOPED_TRACE("frequency " + std::to_string(frequency));
-    if (code.frequency[1] == 0) code.num_symbols = 1;
-    code.frequency[code.num_symbols] = static_cast<uint8_t>(rest);
-    EncodeAndCheck(Geometric(20000, 1.0 - static_cast<double>(frequency) / 256.0, 5, frequency),
-                   &code);
+    const double p = static_cast<double>(frequency) / 256.0;
+    EncodeAndCheck(Geometric(20000, 1.0 - p, 5, frequency), &code);
   }
 }
 
@@ -160,15 +153,15 @@ TEST(RansTest, CodesAreValidForAllCounts) {
     for (size_t i = 0; i < different; ++i) {
       counts[random() % 256] = static_cast<uint32_t>(random() >> (32 + random() % 32));
     }
+    const size_t max_symbols = 1 + random() % kMaxRansSymbols;
     for (unsigned low_bits = 0; low_bits <= kMaxRansLowBits; ++low_bits) {
-      const RansCode code = MakeRansCode(counts, low_bits).code;
+      const RansCode code = MakeRansCode(counts, low_bits, max_symbols).code;
       ASSERT_GE(code.num_symbols, 1u);
-      ASSERT_LE(code.num_symbols, kMaxRansSymbols);
+      ASSERT_LE(code.num_symbols, max_symbols);
       ASSERT_GT(code.frequency[0], 0);
       size_t sum = 0;
       for (size_t i = 0; i <= code.num_symbols; ++i) {
         sum += code.frequency[i];
-        ASSERT_TRUE(code.frequency[i] == 0 || CanEncodeFrequency(code.frequency[i]));
       }
       ASSERT_EQ(sum, kRansTotal);
       ASSERT_GT(code.frequency[code.num_symbols], 0);
@@ -186,6 +179,7 @@ std::string DecodeError(const Body& body, size_t n) {
 TEST(RansTest, SaysWhatIsWrong) {
   const U8 in = Geometric(5000, 0.5, 0, 1);
   const Body good = EncodeAndCheck(in);
+  const auto num_symbols = std::to_integer<size_t>(good[2]);
   const auto with = [&](size_t at, int value) {
     Body body = good;
     body[at] = static_cast<std::byte>(value);
@@ -193,21 +187,21 @@ TEST(RansTest, SaysWhatIsWrong) {
   };
   EXPECT_EQ(DecodeError({}, 5), "rANS code is cut short");
   EXPECT_EQ(DecodeError(good, 0), "rANS stream of no bytes");
-  EXPECT_EQ(with(0, 5), "rANS code has " + std::to_string(std::to_integer<int>(good[2])) +
+  EXPECT_EQ(with(0, 5), "rANS code has " + std::to_string(num_symbols) +
                             " symbols and 5 low bits, expected 1 to 63 and at most 4");
   EXPECT_EQ(with(2, 64), "rANS code has 64 symbols and 0 low bits, expected 1 to 63 and at most 4");
   EXPECT_EQ(with(2, 0), "rANS code has 0 symbols and 0 low bits, expected 1 to 63 and at most 4");
   EXPECT_EQ(DecodeError(Body(good.begin(), good.begin() + 40), in.size()),
             "rANS states are cut short");
+  // The code, one group, two sizes, 64 states.
+  const size_t rest = good.size() - (3 + num_symbols + 1 + 2 * 4 + 128);
   EXPECT_EQ(
       DecodeError(Body(good.begin(), good.end() - 1), in.size()),
-      "rANS streams have " +
-          std::to_string(good.size() - 1 - kRansFixedBytes - std::to_integer<size_t>(good[2])) +
-          " bytes, expected " +
-          std::to_string(good.size() - kRansFixedBytes - std::to_integer<size_t>(good[2])));
+      "rANS streams have " + std::to_string(rest - 1) + " bytes, expected " + std::to_string(rest));
   // One round more or fewer than was encoded.
-  EXPECT_EQ(DecodeError(good, in.size() + 256), "rANS streams do not end where their symbols do");
-  EXPECT_EQ(DecodeError(good, in.size() - 256), "rANS streams do not end where their symbols do");
+  EXPECT_EQ(DecodeError(good, in.size() + 64), "rANS streams do not end where their symbols do");
+  EXPECT_EQ(DecodeError(good, in.size() - 64), "rANS streams do not end where their symbols do");
+  EXPECT_EQ(with(3 + num_symbols, 3), "rANS stream has 3 groups, expected 1, 2 or 4");
   EXPECT_NE(with(3, 0).find("rANS frequencies start with 0"), std::string::npos);
   EXPECT_NE(with(4, 255).find("expected 1 or more and at most 255"), std::string::npos);
 }
@@ -244,15 +238,18 @@ TEST(RansTest, RandomStreamsDoNoHarm) {
     Body body = {static_cast<std::byte>(random() % 5), static_cast<std::byte>(random()),
                  std::byte{2}, static_cast<std::byte>(1 + random() % 120),
                  static_cast<std::byte>(random() % 120)};
+    const size_t num_groups = size_t{1} << random() % 3;
+    body.push_back(static_cast<std::byte>(num_groups));
     size_t rest = 0;
-    for (int s = 0; s < 5; ++s) {
+    for (size_t s = 0; s <= num_groups; ++s) {
       const auto size = static_cast<uint32_t>(random() % 3 == 0 ? 0 : random() % 300);
       for (int k = 0; k < 4; ++k) body.push_back(static_cast<std::byte>(size >> (8 * k)));
       rest += size;
     }
-    rest += (n - 1) / 256 * 32 * std::to_integer<size_t>(body[0]);
-    for (size_t i = 0; i < 512 + rest; ++i)
+    rest += (n - 1) / (64 * num_groups) * 8 * num_groups * std::to_integer<size_t>(body[0]);
+    for (size_t i = 0; i < 128 * num_groups + rest; ++i) {
       body.push_back(static_cast<std::byte>(random() % 3 == 0 ? 0 : random()));
+    }
     for (const CpuLevel level : Levels()) {
       U8 out(n);
       const Status status = Decode(level, body, &out);

@@ -23,9 +23,9 @@ class FormatFileTest : public ::testing::Test {
     return ReadFormatFile(folder_.path(), for_writing);
   }
   // Sets a feature word and makes the checksum right again.
-  std::string WithFeature(size_t offset) {
+  std::string WithFeature(size_t offset, int bits = 1) {
     std::string bytes = bytes_;
-    bytes[offset] = 1;
+    bytes[offset] = static_cast<char>(bits);
     const uint64_t sum = ComputeDigest(0, AsBytes(std::string_view(bytes).substr(0, 72))).lo;
     for (int i = 0; i < 8; ++i) bytes[72 + i] = static_cast<char>(sum >> (8 * i));
     return bytes;
@@ -76,7 +76,8 @@ TEST_F(FormatFileTest, FeatureBits) {
   EXPECT_THAT(ReadWith(WithFeature(48)),
               FailsWith(StatusCode::kFailedPrecondition, "too old to write"));
   EXPECT_TRUE(ReadWith(WithFeature(48), /*for_writing=*/false).ok());
-  EXPECT_THAT(ReadWith(WithFeature(56), false),
+  EXPECT_TRUE(ReadWith(WithFeature(56)).ok());  // rANS
+  EXPECT_THAT(ReadWith(WithFeature(56, 2), false),
               FailsWith(StatusCode::kFailedPrecondition, "does not know"));
 }
 

@@ -6,6 +6,7 @@
 //   store_planes  saves know the planes of their frames
 //   store_roles   tensors know their role, and whose storage they shared
 //   store_shards  "zeros" lies in three shards: two pieces with padding, and a flat one
+//   store_rans    planes are stored with rANS, which FORMAT says
 #include <cstdlib>
 
 #include "tests/store/store_fixture.h"
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kGolden = VARVE_GOLDEN_STORES;
-constexpr const char* kNewest = "store_shards";
+constexpr const char* kNewest = "store_rans";
 
 // Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
 std::vector<TestTensor> GoldenStep(int step) {
@@ -71,7 +72,9 @@ void PutGolden(CheckpointWriter* writer, const TestTensor& tensor) {
 void WriteGolden(const fs::path& path) {
   fs::remove_all(path);
   {
-    auto store = Store::Create(path, {.digest_seed = 0x1234567890abcdef}).value();
+    auto store = Store::Create(path, {.digest_seed = 0x1234567890abcdef,
+                                      .store = {.entropy = Entropy::kRans}})
+                     .value();
     for (const int step : {1, 2, 3}) {
       auto writer = store->Begin(static_cast<uint64_t>(step)).value();
       const auto tensors = GoldenStep(step);
@@ -100,7 +103,10 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
  protected:
   static bool knows_planes() { return GetParam() != std::string_view("store"); }
   static bool is_newest() { return GetParam() == std::string_view(kNewest); }
-  static bool knows_roles() { return is_newest() || GetParam() == std::string_view("store_roles"); }
+  static bool has_shards() { return is_newest() || GetParam() == std::string_view("store_shards"); }
+  static bool knows_roles() {
+    return has_shards() || GetParam() == std::string_view("store_roles");
+  }
   void SetUp() override {
     if (is_newest() && std::getenv("VARVE_WRITE_GOLDEN") != nullptr) {
       WriteGolden(kGolden / GetParam());
@@ -117,7 +123,7 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
     const TensorInfo noise = reader->Find("noise").value();
     EXPECT_EQ(noise.role, knows_roles() ? TensorRole::kParameter : TensorRole::kOther);
     EXPECT_EQ(noise.alias_of, knows_roles() ? "zeros" : "");
-    if (is_newest()) {
+    if (has_shards()) {
       for (uint32_t i = 0; i < 3; ++i) {
         EXPECT_EQ(reader->Find("zeros", i)->layout, GoldenShards()[i]);
       }
@@ -127,22 +133,26 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
     EXPECT_EQ(reader->ReadBytes("item").value().size(), 5u);
     EXPECT_THAT(store.Check({.read_data = true}).value().errors, ::testing::IsEmpty());
   }
-  // Stored bytes of frames whose planes are not known.
-  uint64_t UnknownBytes() {
+  uint64_t BytesOf(std::string_view coder) {
     for (const CoderUse& use : GetStats().by_coder) {
-      if (use.coder == "unknown") return use.stored_bytes;
+      if (use.coder == coder) return use.stored_bytes;
     }
     return 0;
   }
+  // Stored bytes of frames whose planes are not known.
+  uint64_t UnknownBytes() { return BytesOf("unknown"); }
 };
 
 TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
   ExpectGolden(*Store::OpenForReading(path()).value());
-  Reopen();
+  Reopen({.entropy = Entropy::kRans});
   ExpectGolden(*store_);
+  EXPECT_EQ(BytesOf("rans") > 0, is_newest());
   const uint64_t unknown = knows_planes() ? 0 : GetStats().stored_bytes;
   EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(Save(4, GoldenStep(4)).status());
+  // A store without the feature gets no rANS.
+  EXPECT_EQ(BytesOf("rans") > 0, is_newest());
   ExpectHolds(4, GoldenStep(4));
   EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(DropSteps({2, 3}));
@@ -150,7 +160,8 @@ TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest,
-                         ::testing::Values("store", "store_planes", "store_roles", kNewest),
+                         ::testing::Values("store", "store_planes", "store_roles", "store_shards",
+                                           kNewest),
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace
