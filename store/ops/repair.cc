@@ -248,9 +248,10 @@ Result<SalvageSource> Repair::OpenBackup() {
 Status Repair::MakeNewStore(Salvage* salvage) {
   const fs::path folder = work_ / "store";
   {
-    VARVE_ASSIGN_OR_RETURN(
-        const auto store,
-        StoreImpl::CreatePath(folder, {.digest_seed = format_.digest_seed, .store = {}}));
+    CreateOptions options{.digest_seed = format_.digest_seed, .store = {}};
+    // Whatever could open the damaged store can open the new one.
+    if ((format_.incompatible & kRansFeature) == 0) options.store.entropy = Entropy::kZstd;
+    VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::CreatePath(folder, options));
     VARVE_RETURN_IF_ERROR(salvage->SaveAll(store.get()));
   }
   VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(folder, {}, /*for_writing=*/false));
