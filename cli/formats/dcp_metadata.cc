@@ -21,6 +21,7 @@ constexpr std::string_view kTorch = "torch.";
 
 // Classes of DCP. What is not read of them is ignored.
 constexpr std::string_view kClasses[] = {
+    "builtins.getattr",  // CheckGetattr says of what
     "pathlib.PosixPath",
     "pathlib._local.PosixPath",
     "torch.distributed.checkpoint.filesystem._StorageInfo",
@@ -34,6 +35,9 @@ constexpr std::string_view kClasses[] = {
     "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
     "torch.serialization._get_layout",
 };
+constexpr std::string_view kGetattr = "builtins.getattr";
+constexpr std::string_view kMemoryFormat =
+    "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING";
 
 bool IsDcpGlobal(std::string_view name) {
   return std::binary_search(std::begin(kClasses), std::end(kClasses), name) || IsTorchGlobal(name);
@@ -46,6 +50,7 @@ class Reader {
   explicit Reader(const Pickle& pickle) : pickle_(pickle) {}
 
   Result<DcpMetadata> Read() {
+    VARVE_RETURN_IF_ERROR(CheckGetattr());
     VARVE_RETURN_IF_ERROR(ExpectClass(pickle_.root, "Metadata"));
     VARVE_ASSIGN_OR_RETURN(const PickleId places, Field(pickle_.root, "storage_data"));
     VARVE_RETURN_IF_ERROR(ReadPlaces(places));
@@ -62,6 +67,23 @@ class Reader {
   }
 
  private:
+  // The first releases of Python 3.11 pickle a member of an enum as a getattr of the enum. DCP has
+  // one enum.
+  Status CheckGetattr() const {
+    for (PickleId id = 0; id < pickle_.values.size(); ++id) {
+      const PickleCall call = AsCall(pickle_, id);
+      if (call.function != kGetattr) continue;
+      const bool is_member = call.args.size() == 2 &&
+                             pickle_[call.args[0]].kind == PickleKind::kGlobal &&
+                             pickle_[call.args[0]].text == kMemoryFormat &&
+                             pickle_[call.args[1]].kind == PickleKind::kString;
+      if (is_member) continue;
+      return PickleError(pickle_[id], "the pickle uses builtins.getattr, expected that of " +
+                                          std::string(kMemoryFormat) + " only");
+    }
+    return Status::Ok();
+  }
+
   std::string_view ClassOf(PickleId id) const {
     const std::string_view function = AsCall(pickle_, id).function;
     return function.starts_with(kModule) ? function.substr(kModule.size()) : std::string_view();

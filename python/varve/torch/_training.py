@@ -305,7 +305,7 @@ def capture_rng() -> _Rng:
     """Python's, NumPy's and torch's generators, those of GPUs when they are in use."""
     states = [(0, "python", json.dumps(random.getstate()).encode())]
     name, keys, position, has_gauss, gauss = np.random.get_state()
-    numpy = [str(name), keys.tolist(), int(position), int(has_gauss), float(gauss)]
+    numpy = [str(name), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)]
     states.append((0, "numpy", json.dumps(numpy).encode()))
     states.append((0, "torch", torch.get_rng_state().numpy().tobytes()))
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -28,9 +28,9 @@ std::string Chunk(const std::string& offsets, const std::string& sizes) {
                 Dict(Text("offsets"), Size(offsets), Text("sizes"), Size(sizes)));
 }
 std::string Entry(const std::string& shape, const std::string& chunks,
-                  std::string_view dtype = "float32") {
-  const std::string properties =
-      Object("TensorProperties", Tuple(Global("torch", dtype), "N", "\x89", "N", "\x89", "N"));
+                  std::string_view dtype = "float32", const std::string& memory_format = "N") {
+  const std::string properties = Object(
+      "TensorProperties", Tuple(Global("torch", dtype), "N", "\x89", memory_format, "\x89", "N"));
   return Object("TensorStorageMetadata", Dict(Text("properties"), properties, Text("size"),
                                               Size(shape), Text("chunks"), chunks));
 }
@@ -129,6 +129,24 @@ TEST(DcpMetadataTest, RefusesPlacesOutsideOfTheFolder) {
       Dict(Text("relative_path"), Text("a"), Text("transform_descriptors"), List(Text("zstd"))),
       "torch.distributed.checkpoint.filesystem");
   EXPECT_THAT(with_place(transformed), HasSubstr("save without _extensions"));
+}
+
+// As Python 3.11.0 to 3.11.3 write it.
+TEST(DcpMetadataTest, AMemberOfAnEnumMayBeAGetattr) {
+  const auto with = [](const std::string& arguments) {
+    const std::string got = Call("builtins", "getattr", arguments);
+    return Metadata(Dict(Text("w"), Entry(Tuple(Int(3), Int(3)), kRows, "float32", got),
+                         Text("step"), Object("BytesStorageMetadata", Dict())),
+                    kPlaces);
+  };
+  const std::string member = Text("TORCH_CONTIGUOUS_FORMAT");
+  const auto metadata =
+      ParseDcpMetadata(AsBytes(with(Tuple(Global(kModule, "_MEM_FORMAT_ENCODING"), member))));
+  ASSERT_TRUE(metadata.ok()) << metadata.status();
+  EXPECT_EQ(metadata->tensors.size(), 1u);
+  EXPECT_THAT(ErrorOf(with(Tuple(Global(kModule, "Metadata"), member))),
+              HasSubstr("uses builtins.getattr"));
+  EXPECT_THAT(ErrorOf(with(Tuple(Text("x"), Text("upper")))), HasSubstr("uses builtins.getattr"));
 }
 
 TEST(DcpMetadataTest, RefusesOtherClasses) {
