@@ -30,6 +30,8 @@ NEEDS = {
 
 PRELUDE = """
 #include <cstdio>
+#include "varve/rados.h"
+#include "varve/s3.h"
 #include "varve/varve.h"
 [[maybe_unused]] static std::unique_ptr<varve::Store> store;
 [[maybe_unused]] static std::unique_ptr<varve::CheckpointWriter> writer;

@@ -5,7 +5,9 @@
 //
 //   varve::UseS3();  // varve/s3.h, once, for s3:// only. For rados:// see varve/rados.h
 //   const auto pushed = varve::Push("ckpt", "s3://bucket/gpt");  // again later: sends what is new
+//   if (!pushed.ok()) return pushed.status();
 //   const auto pulled = varve::Pull("s3://bucket/gpt", "elsewhere");
+//   if (!pulled.ok()) return pulled.status();
 //
 // What a push has sent is a snapshot: the whole store at one moment. Snapshots share what did not
 // change, and stay until ReclaimRemote removes them.

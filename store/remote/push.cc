@@ -140,6 +140,11 @@ Status PushRun::CheckStore(const RemoteState& remote) const {
 Result<bool> PushRun::IsThere(const RemoteState& remote) {
   base_.reset();
   base_body_ = SnapshotBody();
+  tables_.clear();
+  large_.clear();
+  small_.clear();
+  adopted_.clear();
+  uses_base_ = false;
   if (remote.snapshots.empty()) return false;
   base_ = remote.snapshots.back();
   VARVE_ASSIGN_OR_RETURN(base_body_, log_.ReadBody(*base_));
@@ -149,11 +154,6 @@ Result<bool> PushRun::IsThere(const RemoteState& remote) {
 }
 
 Status PushRun::Plan(const RemoteState& remote) {
-  tables_.clear();
-  large_.clear();
-  small_.clear();
-  adopted_.clear();
-  uses_base_ = false;
   std::map<std::string, BlobRange> known;
   for (const BodyTable& table : base_body_.tables) known.emplace(table.identity, table.where);
   for (const auto& table : local_.tables) {
