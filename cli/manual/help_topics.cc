@@ -57,9 +57,10 @@ strings "NaN", "Infinity" and "-Infinity".
                  keyframe, delta, scaled delta), of chunks raw_bytes
                  stored_bytes
   by_coder       the same bytes by the coder of each byte plane (raw, constant,
-                 zstd, sparse, nibbles, classes, halves), of planes raw_bytes
-                 stored_bytes; header is what frames hold beside planes, unknown
-                 are frames of a varve that did not count planes
+                 zstd, sparse, nibbles, classes, halves, rans), of planes
+                 raw_bytes stored_bytes; header is what frames hold beside
+                 planes, unknown are frames of a varve that did not count
+                 planes
   applied_by     caller (this command), writer (a live one), or nobody: it was
                  not waited for, or there was nothing to do)";
 
