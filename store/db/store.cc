@@ -108,6 +108,11 @@ Status StoreImpl::StartThreads() {
   return Status::Ok();
 }
 
+void StoreImpl::StopThreads() {
+  inbox_loop_ = {};
+  background_ = {};
+}
+
 StoreImpl::~StoreImpl() = default;
 
 int StoreImpl::num_threads() const {

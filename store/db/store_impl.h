@@ -196,6 +196,9 @@ class StoreImpl : public Store {
  protected:
   StoreImpl() = default;  // callers get a GuardedStore
 
+  // Ends its threads. They call virtual functions, so GuardedStore calls it while it is whole.
+  void StopThreads();
+
  private:
   Status StartThreads();
   Status PrepareForWriting();
