@@ -94,6 +94,9 @@ template <typename Base>
 class GuardedStore final : public Base {
  public:
   using Base::Base;
+  ~GuardedStore() override {
+    if constexpr (requires { this->StopThreads(); }) this->StopThreads();
+  }
   Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
                                                            uint64_t step) const override {
     return Guarded("opening a checkpoint", [&] { return Base::OpenCheckpoint(run, step); });

@@ -136,6 +136,11 @@ Status StoreImpl::StartThreads() {
   return Status::Ok();
 }
 
+void StoreImpl::StopThreads() {
+  inbox_loop_ = {};
+  background_ = {};
+}
+
 StoreImpl::~StoreImpl() = default;
 
 int StoreImpl::num_threads() const {

@@ -204,6 +204,9 @@ class StoreImpl : public Store {
  protected:
   StoreImpl() = default;  // callers get a GuardedStore
 
+  // Ends its threads. They call virtual functions, so GuardedStore calls it while it is whole.
+  void StopThreads();
+
  private:
   // What opening and making have in common.
   static Result<std::unique_ptr<StoreImpl>> Start(const std::filesystem::path& path,
