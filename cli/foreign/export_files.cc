@@ -96,7 +96,7 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportFilesRequest
   if (given.max_shard_bytes) {
     if (given.format != "safetensors") {
       return Status::InvalidArgument(
-          "a size of shards goes with the format safetensors only, not " + given.format);
+          "--max-shard-size goes with the format safetensors only, not " + given.format);
     }
     request.max_shard_bytes = *given.max_shard_bytes;
   }
