@@ -96,18 +96,18 @@ Result<ExportPlan> Plan(const CheckpointReader& reader, const ExportFilesRequest
   if (given.max_shard_bytes) {
     if (given.format != "safetensors") {
       return Status::InvalidArgument(
-          "a size of shards goes with the format safetensors only, not " + given.format);
+          "--max-shard-size goes with the format safetensors only, not " + given.format);
     }
     request.max_shard_bytes = *given.max_shard_bytes;
   }
   VARVE_ASSIGN_OR_RETURN(request.tensors, ChooseTensors(reader, given));
   std::vector<std::string> notes;
-  if (!given.names.empty()) {
+  if (given.names) {
     if (given.format == "llmc") {
       return Status::InvalidArgument("--map does not go with --format llmc, which has no names");
     }
-    VARVE_RETURN_IF_ERROR(NotePairsWithoutUse(reader, given.names, &notes));
-    VARVE_RETURN_IF_ERROR(Rename(given.names, &request));
+    VARVE_RETURN_IF_ERROR(NotePairsWithoutUse(reader, *given.names, &notes));
+    VARVE_RETURN_IF_ERROR(Rename(*given.names, &request));
   }
   const auto stored_names = request.stored_names;
   VARVE_ASSIGN_OR_RETURN(ExportPlan plan, PlanFormat(given.format, std::move(request)));

@@ -25,7 +25,7 @@ struct ExportFilesRequest {
   std::string format = kExportFormats[0];
   std::vector<std::string> include;  // globs of names in the store; none: all tensors
   std::vector<std::string> exclude;
-  NameMap names;                            // new names of tensors
+  std::optional<NameMap> names;             // new names of tensors
   std::optional<uint64_t> max_shard_bytes;  // safetensors only
   bool overwrite = false;                   // also removes what an earlier export has left
   std::function<void(uint64_t done, uint64_t total)> progress;

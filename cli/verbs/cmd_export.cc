@@ -52,7 +52,7 @@ Result<ExportFilesRequest> MakeRequest(const ExportOptions& options) {
     VARVE_ASSIGN_OR_RETURN(request.max_shard_bytes, ParseByteSize(options.max_shard_size));
   }
   if (!options.map.empty()) {
-    VARVE_RETURN_IF_ERROR(request.names.AddFile(options.map).WithContext("--map"));
+    VARVE_RETURN_IF_ERROR(request.names.emplace().AddFile(options.map).WithContext("--map"));
   }
   return request;
 }

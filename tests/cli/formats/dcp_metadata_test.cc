@@ -142,7 +142,7 @@ TEST(DcpMetadataTest, AMemberOfAnEnumMayBeAGetattr) {
   const std::string member = Text("TORCH_CONTIGUOUS_FORMAT");
   const auto metadata =
       ParseDcpMetadata(AsBytes(with(Tuple(Global(kModule, "_MEM_FORMAT_ENCODING"), member))));
-  ASSERT_TRUE(metadata.ok()) << metadata.status();
+  ASSERT_TRUE(metadata.ok()) << metadata.status().ToString();
   EXPECT_EQ(metadata->tensors.size(), 1u);
   EXPECT_THAT(ErrorOf(with(Tuple(Global(kModule, "Metadata"), member))),
               HasSubstr("uses builtins.getattr"));
