@@ -5,8 +5,7 @@ A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flip
 
 - readers: an answer is that of the whole store, or an error with exit code 3. Steps that are older
   than the file are read as before.
-- `check --read-data`: it finds the damage, unless every answer is whole. It names each step that cannot
-  be read.
+- `check --read-data`: it finds the damage, unless every answer is whole. It names the steps that are lost.
 - a writer: it saves a step, or refuses with exit code 3.
 - `repair`: every step that a reader could read is kept, the store checks clean and can be written.
 

@@ -105,6 +105,22 @@ class FullDiskTest(unittest.TestCase):
             self.assert_whole(tool, [4, 5])
         harness.check(self.store)
 
+    def test_forget_frees_space_and_the_next_save_succeeds(self):
+        with harness.StoreTool(self.store, TENSOR_BYTES) as tool:
+            saved, _ = self.save_until_full(tool)
+        harness.fill_disk(self.folder)
+        report = harness.varve_json(self.store, "forget", "--keep-last", 2)
+        self.assertEqual(len(report["dropped"]), saved - 2)
+        self.assertGreater(report["freed_bytes"], 0)
+        with harness.StoreTool(self.store, TENSOR_BYTES) as tool:
+            tool.must(f"save {saved} {saved}")
+            self.assert_whole(tool, range(saved - 2, saved + 1))
+        print(
+            f"{saved} steps fit; forget freed {report['freed_bytes']} bytes; the next save succeeds",
+            file=sys.stderr,
+        )
+        self.assertEqual(harness.check(self.store)["steps"], 3)
+
     def test_a_kill_on_a_full_disk_loses_nothing(self):
         tool = harness.StoreTool(self.store, TENSOR_BYTES)
         saved, _ = self.save_until_full(tool)
