@@ -77,8 +77,6 @@ class CheckpointerHandle {
 
   const std::shared_ptr<StoreHandle>& store() const { return store_; }
 
-  std::vector<StateTensor> lent;  // of the last save. Guarded by the GIL
-
  private:
   // Without the GIL.
   Status CloseBoth() {
@@ -130,12 +128,16 @@ using TensorTuple = nb::typed<nb::tuple, std::string, std::string, std::vector<i
                               std::vector<int64_t>, uintptr_t, std::string>;
 using TensorTuples = nb::typed<nb::sequence, TensorTuple>;
 
-std::vector<StateTensor> MakeTensors(const TensorTuples& tensors) {
-  std::vector<StateTensor> made;
-  made.reserve(nb::len(tensors));
+TrainingState MakeState(const TensorTuples& tensors,
+                        const std::vector<std::pair<std::string, nb::bytes>>& items,
+                        const TrainerProgress& progress,
+                        const std::map<std::string, double>& metrics,
+                        const std::vector<std::string>& tags) {
+  TrainingState state;
+  state.tensors.reserve(nb::len(tensors));
   for (const nb::handle each : tensors) {
     const auto values = nb::cast<nb::tuple>(each);
-    StateTensor& tensor = made.emplace_back();
+    StateTensor& tensor = state.tensors.emplace_back();
     tensor.name = nb::cast<std::string>(values[0]);
     tensor.dtype = RequireDType(nb::cast<std::string_view>(values[1]));
     tensor.shape = nb::cast<std::vector<int64_t>>(values[2]);
@@ -143,16 +145,6 @@ std::vector<StateTensor> MakeTensors(const TensorTuples& tensors) {
     tensor.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(values[4]));
     tensor.role = RequireRole(nb::cast<std::string_view>(values[5]));
   }
-  return made;
-}
-
-TrainingState MakeState(std::vector<StateTensor> tensors,
-                        const std::vector<std::pair<std::string, nb::bytes>>& items,
-                        const TrainerProgress& progress,
-                        const std::map<std::string, double>& metrics,
-                        const std::vector<std::string>& tags) {
-  TrainingState state;
-  state.tensors = std::move(tensors);
   for (const auto& [name, value] : items) {
     const auto* const begin = static_cast<const std::byte*>(value.data());
     state.items.push_back({name, std::nullopt, {begin, begin + value.size()}});
@@ -165,7 +157,7 @@ TrainingState MakeState(std::vector<StateTensor> tensors,
 
 // Fills the memory of tensors. What else the step has stays there.
 uint64_t Restore(CheckpointerHandle* handle, std::string_view step, const TensorTuples& tensors) {
-  TrainingState into = MakeState(MakeTensors(tensors), {}, {}, {}, {});
+  TrainingState into = MakeState(tensors, {}, {}, {}, {});
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;
   return handle->With(
@@ -182,23 +174,17 @@ void BindCheckpointer(nb::module_& module) {
       .def_prop_ro("store", [](const CheckpointerHandle& handle) { return handle.store(); })
       .def(
           "begin_save",
-          [](CheckpointerHandle* handle, uint64_t step, const std::optional<TensorTuples>& lent,
-             const TensorTuples& copied,
+          [](CheckpointerHandle* handle, uint64_t step, const TensorTuples& tensors,
              const std::vector<std::pair<std::string, nb::bytes>>& items,
              const TrainerProgress& progress, const std::map<std::string, double>& metrics,
              const std::vector<std::string>& tags, std::vector<nb::object> owners) {
-            if (lent) handle->lent = MakeTensors(*lent);
-            std::vector<StateTensor> tensors = handle->lent;
-            for (StateTensor& tensor : MakeTensors(copied)) tensors.push_back(std::move(tensor));
-            return handle->BeginSave(step,
-                                     MakeState(std::move(tensors), items, progress, metrics, tags),
+            return handle->BeginSave(step, MakeState(tensors, items, progress, metrics, tags),
                                      std::move(owners));
           },
-          nb::arg("step"), nb::arg("lent").none(), nb::arg("copied"), nb::arg("items"),
-          nb::arg("progress"), nb::arg("metrics"), nb::arg("tags"), nb::arg("owners"),
-          "Starts a save of tensors: (name, dtype, shape, strides, address, role). `lent` is None\n"
-          "when it is as in the call before. `owners` live until the save reads them no more.\n"
-          "False: the step is skipped.")
+          nb::arg("step"), nb::arg("tensors"), nb::arg("items"), nb::arg("progress"),
+          nb::arg("metrics"), nb::arg("tags"), nb::arg("owners"),
+          "Starts a save of tensors: (name, dtype, shape, strides, address, role). `owners` live\n"
+          "until the save reads them no more. False: the step is skipped.")
       .def("await_staged",
            [](CheckpointerHandle* handle) {
              handle->Settle([](AsyncCheckpointer& c) { return c.AwaitStaged(); });

@@ -649,11 +649,10 @@ class Checkpointer:
     @property
     def store(self) -> Store: ...
 
-    def begin_save(self, step: int, lent: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]] | None, copied: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]], items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str], owners: Sequence[object]) -> bool:
+    def begin_save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]], items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str], owners: Sequence[object]) -> bool:
         """
-        Starts a save of tensors: (name, dtype, shape, strides, address, role). `lent` is None
-        when it is as in the call before. `owners` live until the save reads them no more.
-        False: the step is skipped.
+        Starts a save of tensors: (name, dtype, shape, strides, address, role). `owners` live
+        until the save reads them no more. False: the step is skipped.
         """
 
     def await_staged(self) -> None: ...

@@ -91,7 +91,6 @@ class Checkpointer:
         self._hooks: list[Any] = []
         self._lent: Optional[list[tuple[str, Any, int]]] = None  # of a save that is not awaited
         self._lent_step = 0
-        self._described: list[_Tensor] = []  # the tensors that the last save was lent
         self._signal: Optional[int] = None
         self._old_handlers: dict[int, Any] = {}
         try:
@@ -265,25 +264,21 @@ class Checkpointer:
     ) -> None:
         assert self._training is not None
         state = _training.capture(self._training)
-        lent, owners = _describe(state.lent)
-        copied, owners_of_copies = _describe(state.copied)
+        tensors, owners = _describe(state.all())
         progress = _core.TrainerProgress()
         progress.global_step = step
         if "loss" in metrics:
             progress.last_loss = float(metrics["loss"])
         progress.rng = _training.capture_rng()
-        is_known, self._described = lent == self._described, []
         is_saving = self._handle.begin_save(
             step,
-            None if is_known else lent,
-            copied,
+            tensors,
             [(_training.ITEM, _trees.dumps(state.tree))],
             progress,
             {name: float(value) for name, value in metrics.items()},
             [tags] if isinstance(tags, str) else list(tags),
-            owners + owners_of_copies,
+            owners,
         )
-        self._described = lent
         if is_saving:
             self._lent = [(name, tensor, _version(tensor)) for name, tensor, _ in state.lent]
             self._lent_step = step

@@ -68,6 +68,9 @@ class State:
     copied: list[tuple[str, Any, str]]
     tree: _trees.Json
 
+    def all(self) -> list[tuple[str, Any, str]]:
+        return [*self.lent, *self.copied]
+
 
 def capture(training: Training) -> State:
     """The state now. InvalidArgumentError names what cannot be saved."""
