@@ -44,7 +44,9 @@ def make_certificate(folder):
 
 
 def main():
-    os.environ.update(AWS_ACCESS_KEY_ID="mine", AWS_SECRET_ACCESS_KEY="hidden", no_proxy="localhost")
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="mine", AWS_SECRET_ACCESS_KEY="hidden", no_proxy="localhost"
+    )
     with harness.clean_folder() as folder:
         key, certificate = make_certificate(folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
