@@ -11,6 +11,7 @@
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/db/save_ids.h"
+#include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/format_file.h"
 #include "store/format/group_file.h"
@@ -61,7 +62,8 @@ Status PrepareFolder(const fs::path& path) {
   if (format.code() == StatusCode::kCorruption) return format;  // it has lost the file
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    const bool debris = name == "db" || name == "incoming" || name == "FORMAT.tmp";
+    const bool debris =
+        name == "db" || name == "incoming" || name == "spare" || name == "FORMAT.tmp";
     if (!debris) {
       return Status::FailedPrecondition("folder " + path.string() + " is not empty (it holds " +
                                         name + ") and not a store");
@@ -69,6 +71,7 @@ Status PrepareFolder(const fs::path& path) {
   }
   if (error) return Status::IOError("cannot list " + path.string() + ": " + error.message());
   fs::remove_all(path / "db", error);  // without FORMAT nothing in it was ever committed
+  if (!error) fs::remove_all(SpareFolder(path), error);
   if (!error) fs::create_directory(path / "incoming", error);
   if (error) return Status::IOError("cannot prepare " + path.string() + ": " + error.message());
   return Status::Ok();

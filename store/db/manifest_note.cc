@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "store/format/fixed_file.h"
+#include "store/format/format_file.h"
 
 namespace varve::internal {
 
@@ -71,6 +72,9 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   if (!number.has_value()) return;
   const std::string note = EncodeFixedFile(kMagic, {kVersion, {*number, bytes}});
   const std::lock_guard lock(mutex_);
+  // Without FORMAT the store is still being made. A note would say that it was used.
+  std::error_code ignored;
+  if (fd_ < 0 && !fs::exists(path_.parent_path() / kFormatFileName, ignored)) return;
   if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ >= 0 && ::pwrite(fd_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size())) {
     return;

@@ -134,7 +134,7 @@ TEST(DcpMetadataTest, RefusesPlacesOutsideOfTheFolder) {
 // As Python 3.11.0 to 3.11.3 write it.
 TEST(DcpMetadataTest, AMemberOfAnEnumMayBeAGetattr) {
   const auto with = [](const std::string& arguments) {
-    const std::string got = Call("builtins", "getattr", arguments);
+    const std::string got = Global("builtins", "getattr") + arguments + "R";
     return Metadata(Dict(Text("w"), Entry(Tuple(Int(3), Int(3)), kRows, "float32", got),
                          Text("step"), Object("BytesStorageMetadata", Dict())),
                     kPlaces);

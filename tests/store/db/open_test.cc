@@ -41,9 +41,19 @@ TEST_F(OpenTest, CreateThatWasCutShortIsMadeAnew) {
   fs::remove(path() / "FORMAT");           // written last
   fs::remove(path() / "RESERVE");          // made by the first open
   fs::remove(path() / kManifestNoteName);  // as well
+  fs::remove(path() / "spare" / "FORMAT");
   EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kNotFound, "FORMAT"));
   auto again = Store::Create(path());
   ASSERT_TRUE(again.ok()) << again.status().ToString();
+}
+
+// Whatever Create makes before FORMAT does not look like a store that was used.
+TEST_F(OpenTest, ADatabaseWithoutFormatIsMadeAnew) {
+  const fs::path other = folder_.path() / "other";
+  fs::create_directory(other);
+  VARVE_ASSERT_OK(Database::Create(other).status());
+  EXPECT_THAT(Store::Open(other), FailsWith(StatusCode::kNotFound, "FORMAT"));
+  VARVE_EXPECT_OK(Store::Create(other).status());
 }
 
 // It is damage, not a folder in which there is no store, and nobody makes a store there.

@@ -181,8 +181,8 @@ TEST(SaveBlockTest, RefusesWhatCannotBe) {
   block.planes[0].num_planes = 0;
   refused(block, "0 planes of coder 0");
   block = SomeBlock();
-  block.planes[0].coder = static_cast<StreamCoder>(7);
-  refused(block, "1 planes of coder 7");
+  block.planes[0].coder = static_cast<StreamCoder>(kNumStreamCoders);
+  refused(block, "1 planes of coder 8");
   EXPECT_THAT(DecodeSaveBlock("x"), FailsWith(StatusCode::kCorruption, "flatbuffer"));
 }
 
