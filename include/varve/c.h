@@ -160,8 +160,9 @@ enum {
   VARVE_COMPRESSION_MAX = 3
 };
 
-// Which entropy coder stores the bytes that compress. It counts when the store is created
-// (varve/options.h). AUTO is rANS where this machine reads it faster than zstd.
+// Which entropy coder stores the bytes that compress. It is a choice for new stores. A
+// store that was created without rANS never gets it (varve/options.h). AUTO is rANS where this
+// machine reads it faster than zstd.
 enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
 
 typedef struct varve_store_options {

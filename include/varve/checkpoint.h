@@ -165,8 +165,9 @@ class ReadRequest {
                            std::span<const Range> slice = {}) {
     return {name, number, out, slice, nullptr, {}};
   }
-  // Reads the part of a region that one shard holds. `out` is the buffer of the whole region. All
-  // other bytes of `out` stay as they are. kInvalidArgument: the shard has another global shape.
+  // `region` describes a part of the global tensor. Reads what one shard holds of it. `out` is the
+  // buffer of the whole region. All other bytes of `out` stay as they are. kInvalidArgument: the
+  // global shapes of the shard and of the region differ.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
     return {name, number, out, {}, &region, {}};

@@ -55,14 +55,15 @@ struct CudaOptions {
   // Bytes of staging memory on each device, for chunks that are copied while the trainer waits. 0 =
   // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
-  // While the trainer computes (BeginSave), a digest kernel runs so many blocks of 256 threads on
-  // each SM of the device. One block has 128 registers a thread, so it leaves half of the SM's
+  // How many blocks of 256 threads a digest kernel runs on each SM of the device, while the trainer
+  // computes (BeginSave). One block has 128 registers a thread, so it leaves half of the SM's
   // registers to the trainer's kernels. 0 = as many blocks as there is room for. The digests are
   // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
   // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
-  // While the trainer computes, the tensors are digested in up to eight parts, each of at least so
-  // many bytes of tensors. When a part is digested, its changed chunks start to be copied.
+  // While the trainer computes, the tensors are digested in up to eight parts. This is the least
+  // number of bytes of tensors in a part. When a part is digested, its changed chunks start to be
+  // copied.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;

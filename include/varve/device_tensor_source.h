@@ -88,10 +88,10 @@ class DeviceTensorSource {
   // source owns the digests, until the next BeginDigests. Precondition: there are more than `have`
   // chunks.
   virtual Result<std::span<const Digest>> TakeDigests(size_t have) = 0;
-  // Starts to copy chunks whose digests have been taken to memory of the host. A save may call it
-  // several times, with each chunk at most once. It returns when all work that reads these chunks
-  // is enqueued. The result counts the bytes that did not fit in staging memory of a device while
-  // the trainer waited. The trainer had to wait for their copy to the host.
+  // Starts to copy chunks to memory of the host. TakeDigests has returned their digests. A save may
+  // call it several times, with each chunk at most once. It returns when all work that reads these
+  // chunks is enqueued. The result counts the bytes that did not fit in staging memory of a device
+  // while the trainer waited. The trainer had to wait for their copy to the host.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // After this call, work that is added to the trainer's streams runs only after all reads of the
   // trainer's tensors. The checkpointer also calls it after an error of the calls above.
@@ -122,8 +122,8 @@ class DeviceTensorSource {
   // will be written.
   virtual Status AwaitWrites(int half) = 0;
 
-  // Runs of `bytes` bytes each. A step is the distance between two runs. It has no meaning if there
-  // is one run.
+  // `count` pieces of `bytes` bytes each. A step is the number of bytes from the start of a piece
+  // to the start of the next one. It has no meaning if there is one piece.
   struct Block {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;

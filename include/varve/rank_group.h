@@ -70,7 +70,7 @@ class RankGroup {
     std::span<const std::byte> head;
     std::span<const std::byte> body;
   };
-  // What of such a message arrives. The group owns the body, until the next AllToAllToDevice.
+  // Such a message as it arrives. The group owns the body, until the next AllToAllToDevice.
   struct BodyOnDevice {
     std::vector<std::byte> head;
     std::span<const std::byte> body;  // in memory of device()

@@ -57,9 +57,9 @@ struct PushReport {
 };
 
 // Makes a snapshot of the store as it is at some moment during the call. Takes no lock on the store
-// and writes nothing to it, and a writer may go on. The snapshot is there when this returns, whole
-// and durable, or after an error not at all, unless the outcome is unknown. What an interrupted
-// push has sent is used by the next one.
+// and writes nothing to it, and a writer may go on. When it returns without an error, the
+// snapshot is whole and durable. After an error there is no snapshot. Only after kUnavailable there
+// may be one, and it is whole then. What an interrupted push has sent is used by the next one.
 //
 // kNotFound: there is no store. kFailedPrecondition: the URL holds another store, or `store` is the
 // root of a group.
@@ -123,9 +123,10 @@ Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 struct RemoteReclaimOptions {
   std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
   bool dry_run = false;
-  // A push whose process may be alive on another host keeps what it has sent. If a push shows no
-  // progress for this long, it counts as dead. If it was only slow, it starts again. 0 = waits for
-  // none.
+  // How long the call watches the pushes whose processes may be alive on other hosts. What such a
+  // push has sent is kept. But a push that shows no progress in all that time counts as dead, and
+  // what it has sent is removed. If it was only slow, it starts again. 0 = no push is watched, and
+  // what they have sent is kept.
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

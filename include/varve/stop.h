@@ -12,10 +12,10 @@
 // Store::CopyTo, BackUp and RepairStore. If the flag is set, they return kAborted. Nothing that
 // they began is visible then, as after any other error. The checkpoints that CopyTo has copied by
 // then stay. When all chunks of a Commit are encoded, it no longer looks at the flag, and goes on
-// to its end. Store::Reclaim, and Store::Drop when all its steps are dropped, look at the flag from
-// file to file. The space that is free by then stays free, and the next reclaim frees the rest.
-// Other calls do not look at the flag, and neither do saves in the background
-// (varve/async_checkpointer.h).
+// to its end. Store::Reclaim looks at the flag from file to file. Store::Drop does so
+// when it frees space, after it has dropped all steps of the call. The space that is free by then
+// stays free, and the next reclaim frees the rest. Other calls do not look at the flag, and neither
+// do saves in the background (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>
