@@ -160,9 +160,9 @@ enum {
   VARVE_COMPRESSION_MAX = 3
 };
 
-// Which entropy coder stores the bytes that compress. It is a choice for new stores. A
-// store that was created without rANS never gets it (varve/options.h). AUTO is rANS where this
-// machine reads it faster than zstd.
+// Which entropy coder stores the bytes that compress. Each writer chooses it anew when
+// it opens the store. But a store that was created with ZSTD never gets rANS (varve/options.h).
+// AUTO is rANS where this machine reads it faster than zstd.
 enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
 
 typedef struct varve_store_options {

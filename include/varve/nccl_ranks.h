@@ -41,10 +41,10 @@ struct NcclOptions {
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
 // returns. The caller may then go on using `host`. Each rank has the same number
 // in the new group as in `host`. Errors about NCCL give this number. Before the
-// ranks call NCCL, they agree on the call over a group that was made from `host`. Errors of this
-// agreement give the rank's number in the group that was there before any Split. If a rank fails
-// inside a call, for example because of its device, it leaves the group. Other ranks in the same
-// call fail by the timeout, and their next call fails, too.
+// ranks call NCCL, they agree on the call over a group that was made from `host`. If the
+// caller made `host` by Split, errors of this agreement give the rank's number in the group that
+// the caller has split. If a rank fails inside a call, for example because of its device, it leaves
+// the group. Other ranks in the same call fail by the timeout, and their next call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

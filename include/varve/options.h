@@ -32,8 +32,8 @@ enum class Entropy {
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // A store that was created with kZstd or by an older version never has rANS, so programs that do
-  // not know it can read the store.
+  // Each writer chooses it anew when it opens the store. But a store that was created with kZstd,
+  // or by an older version, never gets rANS, so programs that do not know rANS can read it.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding, with the encoded chunks and their
   // copies in the buffers of RocksDB. At least two chunks are encoded at a time. In addition, a

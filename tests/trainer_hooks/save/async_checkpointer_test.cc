@@ -256,7 +256,7 @@ TEST_F(AsyncCheckpointerTest, TheMetricsSayWhatASaveCost) {
 TEST_F(AsyncCheckpointerTest, SmallStagingMakesTheCallWaitAndSaysSo) {
   Open({.staging_budget_bytes = kMiB});
   TestState state;
-  TestTensor* const t = state.Add(NormalTensor("t", {1'250'000}, 1));
+  TestTensor* const t = state.Add(NormalTensor("t", {5'000'000}, 1));
   VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
   const auto snapshot = state.Snapshot();
   std::fill(t->bytes.begin(), t->bytes.end(), std::byte{7});
@@ -264,7 +264,7 @@ TEST_F(AsyncCheckpointerTest, SmallStagingMakesTheCallWaitAndSaysSo) {
   const SaveStats m = ckpt_->last_stats().value();
   EXPECT_GT(m.staged_bytes, 0u);
   EXPECT_LE(m.staged_bytes, kMiB);
-  EXPECT_EQ(m.changed_bytes, 5'000'000u);
+  EXPECT_EQ(m.changed_bytes, 20'000'000u);
   EXPECT_GT(m.staging_wait_seconds, 0);
   EXPECT_THAT(ToString(m), HasSubstr("bytes fit the staging budget"));
 }
