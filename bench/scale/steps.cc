@@ -112,7 +112,7 @@ class Steps {
   void Writing() {
     const fs::path path = Copy();
     auto store = Must(Store::Open(path));
-    const CheckpointId middle{"main", num_steps_ / 2}, another{"main", num_steps_ / 3};
+    const CheckpointId middle{"main", num_steps_ / 2}, another{"main", num_steps_ / 2 + 1};
     Add("Drop, the first after opening", kFirstDrop, MeasureCost([&] {
           Must(store->Drop({&middle, 1}));
         }));
