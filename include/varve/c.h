@@ -161,7 +161,8 @@ enum {
 };
 
 // Which entropy coder stores the bytes that compress. Each writer chooses it anew when
-// it opens the store. But a store that was created with ZSTD never gets rANS (varve/options.h).
+// it opens the store. In a store that was created with exactly ZSTD, all writers write zstd
+// (varve/options.h).
 // AUTO is rANS where this machine reads it faster than zstd.
 enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
 
