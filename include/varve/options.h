@@ -32,8 +32,9 @@ enum class Entropy {
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // Each writer chooses it anew when it opens the store. But a store that was created with kZstd,
-  // or by an older version, never gets rANS, so programs that do not know rANS can read it.
+  // Each writer chooses it anew when it opens the store. There is one exception: a store that was
+  // created with exactly kZstd, or by an older version, never gets rANS. All writers write zstd
+  // there, whatever they chose, so that programs that do not know rANS can read it.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding, with the encoded chunks and their
   // copies in the buffers of RocksDB. At least two chunks are encoded at a time. In addition, a
