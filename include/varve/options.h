@@ -36,9 +36,10 @@ struct StoreOptions {
   // created with exactly kZstd, or by an older version, never gets rANS. All writers write zstd
   // there, whatever they chose, so that programs that do not know rANS can read it.
   Entropy entropy = Entropy::kAuto;
-  // Bytes of memory for the chunks that a save is encoding, with the encoded chunks and their
-  // copies in the buffers of RocksDB. At least two chunks are encoded at a time. In addition, a
-  // save takes memory for each thread and each tensor (docs/architecture.md, "Memory").
+  // Bytes of memory for the chunks that a save is encoding. The encoded chunks, and their copies in
+  // the buffers of RocksDB, count too. Two chunks are encoded at a time even if they need more than
+  // this. In addition, a save takes memory for each thread and each tensor (docs/architecture.md,
+  // "Memory").
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
