@@ -219,27 +219,20 @@ int WaitsRow(const Flags& flags) {
   const std::vector<SaveTime> undisturbed = measure(Beside::kNothing);
   const std::vector<double> alone = all_of(undisturbed, &SaveTime::seconds);
   const double median = Quantile(alone, 0.5);
-  const double disk_median = Quantile(all_of(undisturbed, &SaveTime::disk), 0.5);
   std::printf("a save each %.2f s, a store of %llu MiB; alone %s, the slowest %s\n", interval,
               static_cast<unsigned long long>(mib), Milliseconds(median).c_str(),
               Milliseconds(Quantile(alone, 1)).c_str());
   for (const Beside beside : {Beside::kForget, Beside::kReclaim, Beside::kCheck, Beside::kOwnForget,
                               Beside::kOwnReclaim, Beside::kOwnCheck}) {
     const std::vector<SaveTime> times = measure(beside);
-    // What a commit takes longer than alone, less what the disk takes longer than alone.
-    double longest = 0;
-    for (const SaveTime& time : times) {
-      const double of_disk = std::max(0.0, time.disk - disk_median);
-      longest = std::max(longest, time.seconds - median - of_disk);
-    }
     const auto most = [&](double SaveTime::*field) {
       return Milliseconds(Quantile(all_of(times, field), 1));
     };
-    rows.Print(std::string("longest wait of a commit, ms; beside ") + NameOf(beside), 1e3 * longest,
-               20,
-               std::to_string(times.size()) + " saves of at most " + most(&SaveTime::seconds) +
-                   ", of which at most " + most(&SaveTime::waited) +
-                   " for a commit of another; the disk alone at most " + most(&SaveTime::disk));
+    rows.Print(std::string("longest wait of a commit, ms; beside ") + NameOf(beside),
+               1e3 * std::max(0.0, Quantile(all_of(times, &SaveTime::seconds), 1) - median), 20,
+               std::to_string(times.size()) + " saves, of which at most " +
+                   most(&SaveTime::waited) + " for a commit of another; the disk alone at most " +
+                   most(&SaveTime::disk));
   }
   return rows.Finish();
 }

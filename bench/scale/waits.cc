@@ -2,8 +2,8 @@
 //
 // How long a trainer's commit takes during a reclaim of its store. The trainer saves next to
 // nothing, so a commit is short unless it waits. Half of the bytes of its store are dead, in files
-// whose other half lives, so that there is work. Beside each commit the disk is timed: it is as
-// busy for any other program, and nothing that varve locks can change that.
+// whose other half lives, so that there is work. The syncs of a commit are timed beside
+// each commit, for information: they say how busy the disk was for any program.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/util.h"
+#include "store/db/manifest_log.h"
 #include "tests/store/store_fixture.h"
 #include "varve/backup.h"
 
@@ -54,6 +55,15 @@ TEST_F(ManifestNoteTest, ALostEndIsDamage) {
 }
 
 // RocksDB takes zeros, unknown types and lengths beyond the end for the place where a writer died.
+TEST_F(ManifestNoteTest, TheRecordsEndBeforeEachFlippedBit) {
+  ASSERT_EQ(EndOfLogRecords(bytes_, LogChecksums::kCompare), bytes_.size());
+  for (size_t at = 0; at < bytes_.size(); ++at) {
+    std::string damaged = bytes_;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    EXPECT_LE(EndOfLogRecords(damaged, LogChecksums::kCompare), at) << at;
+  }
+}
+
 TEST_F(ManifestNoteTest, NoDamageOfTheManifestHidesAStepWithoutAWord) {
   // Few, because opening is tried for 2 s before an error is believed.
   std::vector<std::string> damaged;
