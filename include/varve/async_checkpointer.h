@@ -80,8 +80,8 @@ struct SaveStats {
   uint64_t logical_bytes = 0;
   uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the step before
   uint64_t staged_bytes = 0;   // the part of changed_bytes that fit in the staging budget
-  // The part of staged_bytes that had no room in the staging memory of its device. AwaitStaged held
-  // the trainer until these bytes were copied to the host.
+  // The part of staged_bytes that went from a device straight to the host while the trainer waited,
+  // because the staging memory of the device was full.
   uint64_t waited_bytes = 0;
   uint64_t new_bytes = 0;           // raw bytes of chunks that the store did not have
   uint64_t stored_bytes = 0;        // encoded bytes of these chunks
@@ -194,8 +194,9 @@ class AsyncCheckpointer {
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // Other calls that wait for a save, except BeginSave, call AwaitStaged first. A save commits only
-  // after AwaitStaged. An error is that of the save, or of an earlier save (failure_is_fatal).
+  // Every other call that waits for a save calls AwaitStaged first. Only BeginSave does not: it
+  // returns the error of RequireAwaited. A save commits only after AwaitStaged. An error is that of
+  // the save, or of an earlier save (failure_is_fatal).
   virtual Status AwaitStaged() = 0;
   // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
   // has started, and AwaitStaged has not been called for it. The chunks that were copied may then

@@ -160,7 +160,7 @@ enum {
   VARVE_COMPRESSION_MAX = 3
 };
 
-// Which entropy coder stores the bytes that compress. Each writer chooses it anew when
+// Which entropy coder encodes the bytes that can be compressed. Each writer chooses it anew when
 // it opens the store. In a store that was created with exactly ZSTD, all writers write zstd
 // (varve/options.h).
 // AUTO is rANS where this machine reads it faster than zstd.
@@ -245,7 +245,8 @@ VARVE_CHECKED varve_status varve_store_get_stats(varve_store* store, varve_store
 // A list of the runs of a store, or of the steps of a run, as they were when it was made.
 typedef struct varve_list varve_list;
 
-// This struct has no struct_size, because arrays of it are read. It is never changed.
+// This struct has no struct_size, because varve_step_info gives arrays of it. Its fields never
+// change.
 typedef struct varve_metric {
   const char* name;
   double value;

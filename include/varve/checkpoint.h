@@ -45,7 +45,7 @@ struct CheckpointId {
 struct CheckpointInfo {
   CheckpointId id;
   std::chrono::system_clock::time_point created;  // microseconds, UTC
-  std::optional<CheckpointId> parent;             // the step it was saved against
+  std::optional<CheckpointId> parent;             // compared with, or forked from
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;  // raw bytes of all tensors as the trainer sees them
   uint64_t new_bytes = 0;      // raw bytes of chunks that were not in the store before
@@ -152,8 +152,9 @@ Status ValidateRun(std::string_view run);
 // of a wrong request.
 class ReadRequest {
  public:
-  // Reads the global tensor. `slice` has one range for each axis. Empty = the whole tensor. For a
-  // tensor that was saved without layouts, the global tensor is shard 0.
+  // Reads the global tensor. `slice` has one range for each axis. Empty = the whole tensor. A
+  // tensor that was saved without layouts has no global tensor. Its shard 0 is read instead, also
+  // if there are others.
   static ReadRequest Tensor(std::string_view name, std::span<std::byte> out,
                             std::span<const Range> slice = {}) {
     return {name, kAllShards, out, slice, nullptr, {}};
@@ -208,7 +209,8 @@ class ReadRequest {
 };
 
 // Reads one checkpoint. Store::OpenCheckpoint makes it. If the step is dropped while it is read,
-// calls return kNotFound, never wrong bytes.
+// calls return kNotFound, never wrong bytes. But a reader of a group that was opened for writing
+// goes on reading.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {
@@ -224,8 +226,8 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // The global tensor of a name, or one of its shards. For a tensor that was saved without layouts,
-  // the global tensor is shard 0. kNotFound names the tensor and the step.
+  // The global tensor of a name, or one of its shards. For a tensor that was saved without layouts
+  // this is shard 0, also if there are others. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor, row-major. `out` must be exactly logical_bytes long (kInvalidArgument

@@ -15,10 +15,11 @@
 //
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
-// in the given stream already, or the given stream must already wait for it. Some work changes or
-// frees the tensors. The trainer adds such work to the given stream only after AwaitStaged has
-// returned. Such work in another stream must wait for released(). No call waits for work in streams
-// other than the given ones and varve's own. No call synchronizes a device.
+// in the given stream already, or the given stream must already wait for it. The trainer adds work
+// that changes or frees the tensors to the given stream only after AwaitStaged has returned. Such
+// work in another stream must first wait (cudaStreamWaitEvent) for the event that released()
+// returns. No call waits for work in streams other than the given ones and varve's own. No call
+// synchronizes a device.
 //
 // The device digests its tensors. Only chunks that differ from the step before are copied to the
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits
@@ -61,9 +62,8 @@ struct CudaOptions {
   // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
   // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
-  // While the trainer computes, the tensors are digested in up to eight parts. This is the least
-  // number of bytes of tensors in a part. When a part is digested, its changed chunks start to be
-  // copied.
+  // While the trainer computes, a device digests its tensors in bytes / digest_part_bytes parts, at
+  // least one and at most eight. When a part is digested, the copies of its changed chunks start.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;

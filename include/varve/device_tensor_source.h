@@ -57,11 +57,10 @@ class DeviceTensorSource {
   // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Says which chunks the next saves digest. These can be many saves, because it is called again
-  // only when the tensors, or their places, have changed. Allocates the memory that this needs.
-  // Pins `host`, to which CopyToHost will copy, and unpins the range that was pinned before. The
-  // caller frees that range only after this call. `host` may be empty. kUnavailable: not enough
-  // memory.
+  // Says which chunks each save digests, until the next Prepare. Prepare is called again only when
+  // the tensors, or their places, have changed. Allocates the memory that this needs. Pins `host`,
+  // to which CopyToHost will copy, and unpins the range that was pinned before. The caller frees
+  // that range only after this call. `host` may be empty. kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.

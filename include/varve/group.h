@@ -59,7 +59,7 @@ struct GroupStatus {
   uint64_t epoch = 0;      // the newest one
   uint32_t num_ranks = 0;  // ranks of that epoch
   uint64_t num_members = 0;
-  uint64_t num_log_files = 0;
+  uint64_t num_log_files = 0;  // in log/ of the root, where the ranks record what they do
   std::vector<OpenSave> open_saves;
 };
 

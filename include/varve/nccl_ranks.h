@@ -13,8 +13,8 @@
 // gone. Only the bytes of Broadcast, AllToAll and AllToAllToDevice go over NCCL. All ranks must run
 // the same program.
 //
-// Ranks that load together (LoadOptions::exchange) into tensors on these devices send them from
-// device to device. What is sent comes to no host but that of the rank that reads it.
+// When ranks load together (LoadOptions::exchange) into tensors on these devices, the chunks go
+// from device to device. What is sent comes to no host but that of the rank that reads it.
 #pragma once
 
 #include <chrono>
@@ -39,12 +39,12 @@ struct NcclOptions {
 };
 
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
-// returns. The caller may then go on using `host`. Each rank has the same number
-// in the new group as in `host`. Errors about NCCL give this number. Before the
-// ranks call NCCL, they agree on the call over a group that was made from `host`. If the
-// caller made `host` by Split, errors of this agreement give the rank's number in the group that
-// the caller has split. If a rank fails inside a call, for example because of its device, it leaves
-// the group. Other ranks in the same call fail by the timeout, and their next call fails, too.
+// returns. The caller may then go on using `host`. Each rank has the same number in the new group
+// as in `host`, and errors about NCCL give this number. There is one exception. If `host` was made
+// by Split, an error from before the NCCL transfer (another call, a rank that is gone) gives the
+// number in the group that was split. If a rank fails inside a call, for example because of its
+// device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
+// call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

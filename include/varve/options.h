@@ -18,11 +18,11 @@ enum class Compression {
   kAuto,  // stores the smaller of keyframe and delta
   kNone,  // stores raw bytes, for incompressible data or the fastest possible save
   kFast,  // stores keyframes only, so no earlier chunk is read
-  kMax,   // tries every predictor on every chunk
+  kMax,   // encodes every chunk in every way (docs/frame.md), and stores the smallest
 };
 
-// Says which entropy coder stores the bytes that compress, such as the exponents of weights. Both
-// take about the same space. A reader needs no setting.
+// Says which entropy coder encodes the bytes that can be compressed, such as the exponents of
+// weights. Both take about the same space. A reader needs no setting.
 enum class Entropy {
   kAuto,  // rANS where this machine reads it faster than zstd, which is where it has AVX2 or
           // AVX-512

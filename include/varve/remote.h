@@ -46,8 +46,8 @@ struct PushOptions {
 };
 
 struct PushReport {
-  uint64_t snapshot = 0;  // its number. 0 = none was made, as in a dry run into an empty place
-  bool is_new = false;    // false: the newest snapshot holds all that the store holds
+  uint64_t snapshot = 0;  // that was made, or the newest one if none was made. 0 = there is none
+  bool is_new = false;    // true: this push made the snapshot. A dry run makes none
   uint64_t total_files = 0;
   uint64_t total_bytes = 0;
   uint64_t sent_files = 0;  // or would be sent
@@ -125,14 +125,15 @@ struct RemoteReclaimOptions {
   bool dry_run = false;
   // How long the call watches the pushes whose processes may be alive on other hosts. What such a
   // push has sent is kept. But a push that shows no progress in all that time counts as dead, and
-  // what it has sent is removed. If it was only slow, it starts again. 0 = no push is watched, and
-  // what they have sent is kept.
+  // what it has sent is removed. If the push was only slow, it finds that out and sends all of this
+  // again. 0 = no push is watched, and what they have sent is kept.
   std::chrono::milliseconds wait_for_pushes{0};
 };
 
 struct RemoteReclaimReport {
   std::vector<uint64_t> dropped;  // snapshots
   uint64_t kept = 0;              // snapshots
+  // A blob is an object that holds files of a push.
   uint64_t removed_blobs = 0;
   uint64_t removed_bytes = 0;
   uint64_t pending_blobs = 0;  // of pushes that are under way, or may be

@@ -14,8 +14,9 @@
 // then stay. When all chunks of a Commit are encoded, it no longer looks at the flag, and goes on
 // to its end. Store::Reclaim looks at the flag from file to file. Store::Drop does so
 // when it frees space, after it has dropped all steps of the call. The space that is free by then
-// stays free, and the next reclaim frees the rest. Other calls do not look at the flag, and neither
-// do saves in the background (varve/async_checkpointer.h).
+// stays free, and the next reclaim frees the rest. The functions of varve/remote.h look at the
+// flag, too. Other calls do not, and neither do saves in the background
+// (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>

@@ -9,9 +9,9 @@
 //   const varve::CheckpointId old[] = {{"main", 10}, {"main", 20}};
 //   VARVE_RETURN_IF_ERROR(store->Drop(old).status());
 //
-// This header includes all that a user of a store needs, and nothing of the hooks (varve/hooks.h).
-// It includes neither varve/group.h, for stores of many ranks, nor varve/request.h, for changes
-// from another process.
+// This header includes what a program needs to read and write a store, and nothing of the hooks
+// (varve/hooks.h). Not included are varve/group.h (stores of many ranks), varve/request.h (changes
+// from another process), varve/remote.h (object stores) and varve/repair.h.
 //
 // Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
 // mutex orders their commits. If two of them save the same step, SaveOptions::on_existing says what

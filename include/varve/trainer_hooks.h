@@ -63,7 +63,7 @@ class TrainerHooks {
  public:
   // Checks the flags, and loads if --load is given. With --save, it also checks the free space,
   // takes the memory for staging, and catches SIGTERM and SIGUSR1 until Finish. Such a signal
-  // causes a save and a stop at the next step boundary. Every mistake that can be found before the
+  // causes a save and a stop in the next AfterStep. Every mistake that can be found before the
   // first step is an error here, which says what to do. A load fills the tensors of `state` and the
   // variables of its items. Their memory must stay where it is while the hooks live. The state of
   // the optimizer must exist before this call: a load fills only what `state` lists. A trainer

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Includes everything that a user of varve needs: the store, and the hooks of a trainer.
+// Includes the store, the hooks of a trainer, groups, requests, repair and object stores. The
+// headers that need other libraries are not included: varve/cuda.h, mpi_ranks.h, nccl_ranks.h, s3.h
+// and rados.h. varve/c.h is for C.
 #pragma once
 
 #include "varve/group.h"
