@@ -33,8 +33,9 @@ Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
 
 namespace {
 
-// Reads the number and bytes of the frames in a file, as the file itself says.
-Status ReadTotals(const Database& database, ChunkFile* file) {
+// Reads the number and bytes of the frames in a file, as the file itself says. Returns false if the
+// file is not there any more.
+Result<bool> ReadTotals(const Database& database, ChunkFile* file) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   const std::string first = keys::Chunk(file->first), last = keys::Chunk(file->last);
   const rocksdb::Range range(first, last);
@@ -46,9 +47,9 @@ Status ReadTotals(const Database& database, ChunkFile* file) {
     if (!path.ends_with(file->name)) continue;
     file->frames = totals->num_entries;
     file->frame_bytes = totals->raw_value_size;
-    return Status::Ok();
+    return true;
   }
-  return Status::Corruption("chunk file " + file->name + " does not tell how many frames it holds");
+  return false;
 }
 
 }  // namespace
@@ -135,9 +136,24 @@ Status DeadSpace::Load(const Database& database) {
   return status;
 }
 
-// Facts about a file stay valid, because a file never changes.
+// Facts about a file stay valid, because a file never changes. But another thread may merge a file
+// between the listing and the look at its totals. The files are then listed anew.
 Status DeadSpace::FindFiles(const Database& database) {
-  VARVE_ASSIGN_OR_RETURN(std::vector<ChunkFile> listed, ListChunkFiles(database));
+  std::string lost;  // a file that the last listing named and that was not there
+  do {
+    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkFile> listed, ListChunkFiles(database));
+    const bool is_listed_again = std::any_of(
+        listed.begin(), listed.end(), [&](const ChunkFile& file) { return file.name == lost; });
+    if (is_listed_again) {
+      return Status::Corruption("chunk file " + lost + " does not tell how many frames it holds");
+    }
+    VARVE_ASSIGN_OR_RETURN(lost, TakeFiles(database, std::move(listed)));
+  } while (!lost.empty());
+  return Status::Ok();
+}
+
+Result<std::string> DeadSpace::TakeFiles(const Database& database, std::vector<ChunkFile> listed) {
+  std::string lost;
   FileMap files;
   for (ChunkFile& file : listed) {
     const auto known = files_.find(file.first);
@@ -145,12 +161,16 @@ Status DeadSpace::FindFiles(const Database& database) {
       files.insert(files_.extract(known));
       continue;
     }
-    VARVE_RETURN_IF_ERROR(ReadTotals(database, &file));
+    VARVE_ASSIGN_OR_RETURN(const bool is_there, ReadTotals(database, &file));
+    if (!is_there) {
+      lost = file.name;
+      continue;
+    }
     const ChunkAddress first = file.first;
     files.emplace(first, KnownFile{std::move(file), false});
   }
   files_ = std::move(files);
-  return Status::Ok();
+  return lost;
 }
 
 Status DeadSpace::Refresh(const Database& database, ReferenceCounts* counts) {

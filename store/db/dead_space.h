@@ -97,6 +97,8 @@ class DeadSpace {
     return saves_.contains(save_id) || ended_.contains(save_id) || listed_.contains(save_id);
   }
   Status FindFiles(const Database& database);
+  // Makes `files_` what is listed. Returns the name of a file that is not there any more, or "".
+  Result<std::string> TakeFiles(const Database& database, std::vector<ChunkFile> listed);
   Status Measure(FileMap::iterator it, ReferenceCounts* counts);
   void SetLive(uint64_t save_id, const Live& live);
   bool LiesInAFile(uint64_t save_id) const;

@@ -200,6 +200,31 @@ TEST_F(DeadSpaceTest, ASaveInSeveralFilesIsCountedByFile) {
   ExpectHolds(2, state);
 }
 
+// Merging does not hold the commit mutex, so files come and go while a reclaim lists them.
+TEST_F(DeadSpaceTest, FilesMayBeMergedWhileTheyAreListed) {
+  const auto in_progress = store_->Begin(1000).value();  // the store itself merges nothing
+  for (uint64_t step = 1; step <= 64; ++step) {
+    VARVE_ASSERT_OK(Save(step, {RandomTensor("t", DType::kU8, {100}, step)}).status());
+  }
+  std::atomic<bool> is_merging = true;
+  std::jthread merger([&] {
+    auto files = ListChunkFiles(*database()).value();
+    for (bool ok = true; ok && files.size() > 1; files = ListChunkFiles(*database()).value()) {
+      const rocksdb::Status merged = database()->rocksdb()->CompactFiles(
+          {}, database()->handle(Family::kChunks), {files[0].name, files[1].name}, 1);
+      EXPECT_TRUE(ok = merged.ok()) << merged.ToString();
+    }
+    is_merging = false;
+  });
+  ReferenceCounts counts(database());
+  do {
+    DeadSpace anew;
+    VARVE_EXPECT_OK(anew.Refresh(*database(), &counts));
+    EXPECT_EQ(anew.DeadBytes(), 0u);
+    VARVE_EXPECT_OK(impl()->DeadBytes().status());
+  } while (is_merging);
+}
+
 // A reclaim that was killed between its files and its counts.
 TEST_F(DeadSpaceTest, FramesThatHaveLeftAreMarkedByTheNextReclaim) {
   const TestTensor kept = RandomTensor("b", DType::kU8, {3000}, 2);
