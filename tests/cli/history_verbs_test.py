@@ -346,8 +346,8 @@ class ForgetTest(verb_case.VerbCase):
     def test_dry_run_as_text(self):
         text = self.varve("forget", "--keep-last", 1, "--dry-run").stdout
         self.assertIn(len(text.splitlines()), (10, 11))
-        self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ +drop\n")
-        self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ +keep +last 1\n")
+        self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ [-+][0-9]{4} +drop\n")
+        self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ [-+][0-9]{4} +keep +last 1\n")
         self.assertRegex(
             text, r"\nwould drop 6 of 7 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n"
         )
