@@ -109,6 +109,39 @@ class VerbsTest(verb_case.VerbCase):
         self.assertRegex(self.varve("runs").stdout, r"\nmain +2\n")
         self.assertIn("metrics           acc=nan loss=2.5\n", self.varve("show", 1).stdout)
 
+    def test_the_last_steps_and_the_best_first(self):
+        for step, loss in ((1, "3"), (2, "nan"), (3, "1"), (4, None), (5, "1"), (6, "-inf")):
+            self.save(step, *([] if loss is None else ["--metric", f"loss={loss}"]))
+        for step in (7, 8):
+            self.save(step, "--run", "exp", "--metric", f"acc={step}")
+        main = ["--run", "main"]
+        self.assertEqual(
+            self.steps("--last", 2), [("exp", 7), ("exp", 8), ("main", 5), ("main", 6)]
+        )
+        self.assertEqual(self.steps("-n", 99, *main), self.steps(*main))
+
+        def sorted_steps(*arguments):
+            return [step for _, step in self.steps(*arguments)]
+
+        self.assertEqual(sorted_steps("--sort", "loss", *main), [6, 5, 3, 1, 4, 2])
+        self.assertEqual(sorted_steps("--sort", "loss:min", *main), [6, 5, 3, 1, 4, 2])
+        self.assertEqual(sorted_steps("--sort", "loss:max", *main), [1, 5, 3, 6, 4, 2])
+        self.assertEqual(sorted_steps("--sort", "loss", "--last", 4, *main), [6, 5, 3, 4])
+        self.assertEqual(sorted_steps("--sort", "acc:max"), [8, 7, 6, 5, 4, 3, 2, 1])
+        for way in ("loss", "loss:max"):
+            first = sorted_steps("--sort", way, *main)[0]
+            self.assertEqual(first, self.json("show", f"best:{way}")["step"])
+        text = self.varve("steps", "--sort", "loss", *main).stdout
+        self.assertRegex(text, r"^ *step .*\n +6 .*loss=-inf\n +5 .*\n")
+        self.fails(harness.NO_STEP, "steps", "--sort", "lsos", says="lsos")
+        self.fails(harness.NO_STEP, "steps", "--run", "gone", "--last", 1, says="gone")
+        for wrong in (["--last", 0], ["--last", "x"], ["--sort", ":max"], ["--sort", "a@b"]):
+            self.fails(harness.USAGE, "steps", *wrong, says=wrong[0])
+
+    def test_steps_of_an_empty_store_may_be_sorted(self):
+        self.varve("init")
+        self.assertEqual(self.json("steps", "--sort", "loss", "--last", 3), [])
+
     def test_an_array_is_one_json_value_with_an_element_at_a_time(self):
         self.varve("init")
         self.assertEqual(self.varve("--json", "steps").stdout, "[]\n")
