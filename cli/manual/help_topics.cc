@@ -49,7 +49,8 @@ strings "NaN", "Infinity" and "-Infinity".
 
   logical_bytes  raw bytes of all tensors as the trainer sees them
   new_bytes      raw bytes of chunks that were not in the store before
-  stored_bytes   encoded bytes of those (in stats: of all distinct live chunks)
+  stored_bytes   encoded bytes of those (in stats: of all distinct live chunks;
+                 in ls: of all distinct chunks of the tensor)
   unique_bytes   raw bytes of all distinct live chunks
   pending_bytes  encoded bytes of dead chunks that are still on disk
   disk_bytes     bytes that the file system has allocated to the store

@@ -4,6 +4,7 @@
 import datetime
 import os
 import random
+import struct
 import subprocess
 import unittest
 
@@ -203,7 +204,54 @@ class VerbsTest(verb_case.VerbCase):
         )
         self.assertEqual([t["name"] for t in self.json("ls", 1, "a*")], ["a.b", "a.w"])
         self.assertEqual(self.json("ls", 1, "x*"), [])
-        self.assertRegex(self.varve("ls", 1, "a.w").stdout, r"a\.w +BF16 +\[2, 3\] +1 +12 B\n")
+        self.assertRegex(
+            self.varve("ls", 1, "a.w").stdout, r"a\.w +BF16 +\[2, 3\] +1 +12 B\n1 tensor, 12 B\n$"
+        )
+        text = self.varve("ls", 1).stdout
+        self.assertTrue(text.endswith("\n3 tensors, 16 B\n"), text)
+        self.assertEqual(self.varve("-q", "ls", 1).stdout, text[: text.index("3 tensors")])
+        self.assertTrue(self.varve("ls", 1, "x*").stdout.endswith("\n0 tensors, 0 B\n"))
+
+    def test_ls_shows_what_tensors_take_in_the_store(self):
+        w = files.random_tensor(self.rng, "F32", [300_000])
+        zeros = ("F32", [300_000], bytes(BYTES))
+        self.save(1, tensors={"a": w, "tied": w, "zeros": zeros})
+        self.save(2, tensors={"a": w, "b": files.random_tensor(self.rng, "U8", [5000])})
+
+        def stored(step, *glob):
+            return {t["name"]: t["stored_bytes"] for t in self.json("ls", step, *glob, "--stored")}
+
+        whole = self.json("stats")["stored_bytes"]
+        one = stored(1)
+        self.assertEqual((one["tied"], one["zeros"]), (one["a"], 0))
+        self.assertGreater(one["a"], BYTES)  # random bytes do not shrink
+        two = stored(2)
+        self.assertEqual(two["a"], one["a"])  # of a chunk that step 1 has saved
+        self.assertEqual(two["a"] + two["b"], whole)
+        self.assertEqual(stored(2, "b"), {"b": two["b"]})
+        self.assertEqual(stored(2, "x*"), {})
+        self.fails(harness.NO_STEP, "ls", 2, "--stored", "zeros", says="zeros")
+        text = self.varve("ls", 1, "--stored").stdout
+        self.assertRegex(text, r"^name .* bytes +stored\n(.*\n){3}3 tensors, 3\.4 MiB, stored in ")
+        self.assertRegex(text, r"\nzeros .* 0 B\n")
+        self.assertTrue(text.endswith("stored in 1.1 MiB\n"), text)  # once for both
+
+    def test_ls_counts_a_rounded_copy_with_its_master(self):
+        masters = [self.rng.uniform(-1, 1) for _ in range(5000)]
+        raw = b"".join(struct.pack("<f", value) for value in masters)
+        bf16 = []
+        for at in range(0, len(raw), 4):
+            bits = int.from_bytes(raw[at : at + 4], "little")
+            bf16.append(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).to_bytes(2, "little"))
+        self.save(
+            1,
+            "--derive",
+            "model.*=master.*",
+            tensors={"master.w": ("F32", [5000], raw), "model.w": ("BF16", [5000], b"".join(bf16))},
+        )
+        stored = {t["name"]: t["stored_bytes"] for t in self.json("ls", 1, "--stored")}
+        self.assertEqual(stored["model.w"], 0)
+        self.assertEqual(stored["master.w"], self.json("stats")["stored_bytes"])
 
     def test_get_as_text(self):
         tensors = {"w": ("I32", [2, 2], b"".join(v.to_bytes(4, "little") for v in (1, 2, 3, 4)))}
