@@ -264,6 +264,71 @@ class VerbsTest(verb_case.VerbCase):
         self.assertEqual(self.json("get", 1, "w", "--slice", "-1:")["values"], [3, 4])
         self.assertEqual(self.json("get", 1, "w", "--slice", "-1,-1")["shape"], [])
 
+    def test_get_prints_as_many_values_as_asked(self):
+        self.save(1, tensors={"w": ("U8", [3, 4], bytes(range(12))), "s": ("U8", [], b"\x05")})
+
+        def values(name, *arguments):
+            return self.varve("get", 1, name, *arguments).stdout.split("\nvalues")[1]
+
+        self.assertEqual(values("w"), "  0 1 2 3 4 5 6 7 ...\n")
+        self.assertEqual(values("w", "-n", 5), "\n0 1 2 3\n4 ...\n")
+        self.assertEqual(values("w", "--values", 12), "\n0 1 2 3\n4 5 6 7\n8 9 10 11\n")
+        self.assertEqual(values("w", "-n", 99, "--slice", "1:,2:"), "\n6 7\n10 11\n")
+        self.assertEqual(values("w", "-n", 99, "--slice", "1:,2"), "\n6 10\n")
+        self.assertEqual(values("s", "-n", 9), "\n5\n")
+        self.assertEqual(self.json("get", 1, "w", "-n", 11)["values"], list(range(11)))
+        self.assertEqual(len(self.json("get", 1, "w")["values"]), 8)
+        for wrong in ("x", "-1", "1000001"):
+            self.fails(harness.USAGE, "get", 1, "w", "--values", wrong, says="--values")
+        self.fails(harness.USAGE, "get", 1, "w", "-n", 9, "-o", self.folder / "x.bin")
+
+    def piped(self, *arguments, expect=0, **options):
+        done = subprocess.run(
+            [harness.program("varve"), "-s", self.store, "get", "1", "w", *arguments],
+            stderr=subprocess.PIPE,
+            **{"stdout": subprocess.PIPE} | options,
+        )
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done
+
+    def test_get_writes_to_standard_output(self):
+        tensor = files.random_tensor(self.rng, "F32", [300, 1000])
+        self.save(1, tensors={"w": tensor})
+        self.assertEqual(self.piped("-o", "-").stdout, tensor[2])
+        self.assertEqual(self.piped("-o", "-", "--slice", "1").stdout, tensor[2][4000:8000])
+        for form in ("npy", "safetensors", "bin"):
+            path = self.folder / f"x.{form}"
+            self.piped("-o", path)
+            done = self.piped("-o", "-", "--format", form)
+            self.assertEqual((done.stdout, done.stderr), (path.read_bytes(), b""), form)
+            self.piped("-o", self.folder / "unnamed", "--format", form, "--force")
+            self.assertEqual((self.folder / "unnamed").read_bytes(), done.stdout)
+        self.fails(harness.USAGE, "--json", "get", 1, "w", "-o", "-", says="--json")
+        self.fails(harness.USAGE, "get", 1, "w", "--format", "npy", says="--format")
+        self.fails(harness.USAGE, "get", 1, "w", "-o", "-", "--format", "zip")
+        self.fails(harness.NO_STEP, "get", 1, "none", "-o", "-", says="none")
+        self.assertFalse(os.path.exists("-"))
+
+    def test_get_says_when_standard_output_did_not_take_all(self):
+        self.save(1)
+        with open("/dev/full", "wb") as full:
+            done = self.piped("-o", "-", expect=harness.FAILED, stdout=full)
+        self.assertEqual(done.stderr, b"varve: cannot write to standard output\n")
+
+    def test_get_to_standard_output_says_that_it_is_damaged(self):
+        tensor = files.random_tensor(self.rng, "U8", [100 << 20])
+        self.save(1, tensors={"w": tensor})
+        largest = max(self.store.rglob("*.sst"), key=lambda file: file.stat().st_size)
+        kept = largest.read_bytes()
+        damaged = bytearray(kept)
+        damaged[len(kept) * 9 // 10] ^= 0xFF
+        largest.write_bytes(damaged)
+        done = self.piped("-o", "-", expect=harness.DAMAGED)
+        self.assertLess(len(done.stdout), len(tensor[2]))
+        self.assertTrue(tensor[2].startswith(done.stdout))
+        self.assertIn(b"w", done.stderr)
+        largest.write_bytes(kept)
+
     def test_drop_gives_space_back(self):
         for step in range(4):
             self.save(step)
