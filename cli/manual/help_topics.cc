@@ -26,7 +26,8 @@ does not, and whether the request could be applied is then not known. If the
 writer ends meanwhile, the command does it itself.
 
 Output files appear whole or not at all, and replace an existing file only with
---force. Long work shows a progress bar on a terminal, and nothing when piped.)";
+--force. Long work shows a progress bar on a terminal, and nothing when piped. A
+terminal with TERM=dumb gets a line every five seconds instead.)";
 
 // The contract with scripts. cli/outcome.h has the same numbers.
 constexpr char kExitCodes[] = R"(   0  done
