@@ -6,7 +6,8 @@ namespace {
 
 constexpr char kWords[] = R"(STEP names a checkpoint: a number, latest, best:METRIC (the lowest;
 best:METRIC:max the highest), or a tag; in another run than main as RUN@STEP. A
-NaN metric never wins, and of equal ones the newest wins.
+NaN metric never wins, and of equal ones the newest wins. drop and copy also
+take ranges: 10..90, exp@500.., first..latest.
 
 GLOB is a tensor name in which * stands for any run of characters, dots and
 slashes too.

@@ -437,6 +437,11 @@ class OtherStoresTest(verb_case.VerbCase):
             self.varve("copy", 3, self.other).stdout, r"^step 3: 1 tensor, 1\.1 MiB, of which .*\n$"
         )
 
+    def test_copy_takes_ranges(self):
+        self.json("copy", "2..", self.other, "--init")
+        self.assertEqual(self.other_steps(), [("main", 2), ("main", 3)])
+        self.fails(harness.NO_STEP, "copy", "7..9", self.other, says="7..9")
+
     def test_copy_into_another_run(self):
         self.json("copy", 1, 3, self.other, "--init", "--run", "kept")
         self.assertEqual(self.other_steps(), [("kept", 1), ("kept", 3)])

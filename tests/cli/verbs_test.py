@@ -364,6 +364,86 @@ class VerbsTest(verb_case.VerbCase):
         self.assertIn("6", done.stderr)
         self.assertEqual(self.steps(), [("main", 1), ("main", 2)])
 
+    def test_drop_takes_ranges(self):
+        for step in (10, 20, 30, 40, 50):
+            self.save(step, *(["--tag", "a..b"] if step == 50 else []))
+        for step in (20, 30, 40):
+            self.save(step, "--run", "exp", *(["--tag", "warm"] if step == 30 else []))
+
+        def would_drop(*words):
+            report = self.json("drop", "--dry-run", *words)
+            return [(step["run"], step["step"]) for step in report["dropped"]]
+
+        main, exp = [("main", step) for step in (10, 20, 30, 40, 50)], [("exp", 20), ("exp", 30)]
+        self.assertEqual(would_drop("15..40"), main[1:4])
+        self.assertEqual(would_drop("20..20"), main[1:2])
+        self.assertEqual(would_drop("20.."), main[1:])
+        self.assertEqual(would_drop("..20"), main[:2])
+        self.assertEqual(would_drop("30..latest"), main[2:])
+        self.assertEqual(would_drop("exp@..warm"), exp)
+        self.assertEqual(would_drop("exp@20..exp@30"), exp)
+        self.assertEqual(would_drop("--run", "exp", "20..warm"), exp)
+        self.assertEqual(would_drop("--run", "exp", "exp@..30"), exp)
+        self.assertEqual(would_drop("--run", "exp", 30, "warm"), exp[1:])
+        self.assertEqual(would_drop("50", "10..20", "20..30"), [main[4], *main[:3]])
+        self.assertEqual(would_drop("a..b"), main[4:])  # a tag
+        for words, says in (
+            (["40..10"], "step 40 comes after step 10"),
+            ([".."], "range without ends"),
+            (["exp@.."], "range without ends"),
+            (["exp@20..main@30"], "main@30"),
+            (["--run", "exp", "main@10..20"], "main"),
+            (["--run", "exp", "main@10"], "main"),
+            ([], "--run"),
+        ):
+            self.fails(harness.USAGE, "drop", *words, says=says)
+        for words, says in (
+            (["21..29"], "no step in 21..29"),
+            (["10..20", "60.."], "60.."),
+            (["10..gone"], "gone"),
+            (["10..20", "7"], "step 7"),
+            (["gone@1..2"], "gone"),
+            (["--run", "gone"], "gone"),
+        ):
+            self.fails(harness.NO_STEP, "drop", *words, says=says)
+        self.assertEqual(len(self.steps()), 8)
+        self.assertEqual(len(self.json("drop", "20..40", "exp@..20")["dropped"]), 4)
+        self.assertEqual(self.steps(), [("exp", 30), ("exp", 40), ("main", 10), ("main", 50)])
+
+    def test_drop_of_a_whole_run(self):
+        self.save(1)
+        for step in (2, 3):
+            self.save(step, "--run", "exp")
+        self.varve("fork", "exp", "kept")
+        self.assertRegex(self.varve("drop", "--run", "exp").stdout, "^2 steps dropped; ")
+        self.assertEqual(self.steps(), [("kept", 3), ("main", 1)])
+        self.json("drop", "--run", "kept")
+        runs = {run["run"]: run["steps"] for run in self.json("runs")}
+        self.assertEqual(runs, {"exp": 0, "main": 1})  # the fork is gone
+        self.fails(harness.NO_STEP, "drop", "--run", "exp", says="exp")
+
+    def test_dry_run_of_drop_says_what_drop_would_do(self):
+        for step in range(1, 5):
+            self.save(step, "--metric", f"loss={step}", *(["--tag", "t"] if step == 2 else []))
+        self.json("reclaim", "--all")
+        waits = self.json("drop", "1..3", "--dry-run", "--no-reclaim")
+        text = self.varve("drop", "1..3", "--dry-run").stdout
+        self.assertRegex(
+            text,
+            r"^step +saved +metrics +tags\n( +\d +[-0-9]+ [0-9:]+ [-+]\d{4} +loss=\d( +t)?\n){3}"
+            r"would drop 3 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n",
+        )
+        report = self.json("drop", "1..3", "--dry-run")
+        self.assertEqual((report["dry_run"], report["applied_by"]), (True, "nobody"))
+        self.assertEqual(report["disk_bytes_before"], report["disk_bytes_after"])
+        self.assertEqual(len(self.steps()), 4)
+        done = self.json("drop", "1..3")
+        self.assertFalse(done["dry_run"])
+        for key in ("dropped", "freed_bytes", "pending_bytes"):
+            self.assertEqual(done[key], report[key], key)
+        self.assertEqual(waits["freed_bytes"], 0)
+        self.assertEqual(waits["pending_bytes"], report["freed_bytes"] + report["pending_bytes"])
+
     def test_check(self):
         self.save(1)
         report = self.json("check")
