@@ -98,7 +98,8 @@ void AddCopy(CLI::App& app, Context& context) {
   // CLI11 gives a repeated argument all words, so DEST is here only for the help.
   verb->add_option("STEP", options->words, kStepOrRangeHelp)->required();
   verb->add_option("DEST", "Folder of the other store; the last word");
-  verb->add_option("--run", options->run, "The run to save in; without it that of the same name");
+  verb->add_option("--run", options->run, "The run to save in; without it that of the same name")
+      ->type_name("RUN");
   verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
       ->check(CLI::IsMember({"error", "replace", "fork"}))
       ->capture_default_str();
