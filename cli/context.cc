@@ -78,18 +78,18 @@ Outcome Context::Read(const std::function<Outcome(const Store&)>& look) const {
 Outcome Context::ReadAnywhere(const std::function<Outcome(const Store&)>& look) const {
   std::string path;
   if (Outcome outcome = StoreOrUrl(&path); !outcome.ok()) return outcome;
-  const Result<std::unique_ptr<Store>> store =
-      LooksLikeUrl(path) ? OpenUrl(path) : Store::OpenForReading(path);
+  const Result<std::unique_ptr<Store>> store = OpenForReading(path);
   return store.ok() ? look(**store) : OpenOutcome(store.status());
 }
 
-Result<std::unique_ptr<Store>> Context::OpenUrl(const std::string& url) const {
+Result<std::unique_ptr<Store>> Context::OpenForReading(const std::string& path) const {
+  if (!LooksLikeUrl(path)) return Store::OpenForReading(path);
   RemoteStoreOptions options;
   options.cache_folder = cache_folder_;
   if (!cache_bytes_.empty()) {
     VARVE_ASSIGN_OR_RETURN(options.cache_bytes, ParseByteSize(cache_bytes_));
   }
-  return OpenRemote(url, options);
+  return OpenRemote(path, options);
 }
 
 Outcome Context::StorePath(std::string* path) const {

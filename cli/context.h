@@ -54,6 +54,8 @@ class Context {
   Outcome Read(const std::function<Outcome(const Store&)>& look) const;
   // The same for verbs that only read. The store may be the URL of an object store.
   Outcome ReadAnywhere(const std::function<Outcome(const Store&)>& look) const;
+  // Opens any store for reading: a folder, or the URL of an object store.
+  Result<std::unique_ptr<Store>> OpenForReading(const std::string& path) const;
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.
@@ -82,8 +84,6 @@ class Context {
   void Note(std::string_view text) const;
 
  private:
-  Result<std::unique_ptr<Store>> OpenUrl(const std::string& url) const;
-
   std::string store_path_;
   std::string cache_folder_;
   std::string cache_bytes_;

@@ -3,7 +3,9 @@
 // How a verb ends: an exit code and, unless it is 0, one line for standard error. A plain value.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "varve/status.h"
@@ -31,6 +33,10 @@ class [[nodiscard]] Outcome {
 
   // Exit code 1, whatever the status says. It is for errors that are not about the store.
   static Outcome Failed(const Status& status) { return {ExitCode::kFailed, status.message()}; }
+  // Exit code 3, for an answer that was printed without what `errors` name. `lead` is such as "the
+  // list leaves out". Of many errors it says the first ten and how many more there are. Without an
+  // error it is done.
+  static Outcome Incomplete(std::string_view lead, std::span<const std::string> errors);
   static Outcome Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
   bool ok() const { return code_ == ExitCode::kDone; }

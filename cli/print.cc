@@ -113,7 +113,7 @@ std::string HumanTime(std::chrono::system_clock::time_point time) {
   std::tm parts{};
   ::localtime_r(&seconds, &parts);
   char text[64];
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &parts);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S %z", &parts);
   return text;
 }
 

@@ -24,7 +24,7 @@ std::string HumanBytes(uint64_t bytes);
 std::string HumanDuration(std::chrono::duration<double> duration);
 // "340 MiB/s", or "-" when nothing was measured.
 std::string HumanRate(uint64_t bytes, std::chrono::duration<double> duration);
-// "2026-11-20 20:11:14", local time.
+// "2026-11-20 20:11:14 +0100", local time and its zone, as git writes it.
 std::string HumanTime(std::chrono::system_clock::time_point time);
 // "12.3 %" of `whole`, or "-" when the whole is 0.
 std::string HumanShare(uint64_t part, uint64_t whole);

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/json.h"
 #include "cli/print.h"
+#include "cli/step_range.h"
 #include "varve/step.h"
 #include "varve/store.h"
 
@@ -52,6 +54,15 @@ Outcome FindSteps(const Context& context, std::span<const std::string> texts,
   });
 }
 
+Outcome FindStepsAndRanges(const Store& store, const std::string& run,
+                           std::span<const std::string> texts, std::vector<CheckpointId>* ids) {
+  std::vector<CheckpointId> unlisted;
+  auto found = ResolveStepsAndRanges(store, run, texts, &unlisted);
+  if (!found.ok()) return found.status();
+  *ids = *std::move(found);
+  return CheckAllThere(store, unlisted);
+}
+
 Outcome SubmitRequest(const Context& context, const Request& request, bool no_wait,
                       SubmitReport* report) {
   std::string path;
@@ -86,6 +97,47 @@ std::string AppliedByText(AppliedBy applied_by) {
       break;
   }
   return ": handed to the live writer, not waited for";
+}
+
+Result<DropReport> PreviewDrop(const Store& store, std::vector<CheckpointId> ids, bool no_reclaim) {
+  DropReport preview;
+  VARVE_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
+  preview.reclaim = {.pending_bytes = stats.pending_bytes,
+                     .disk_bytes_before = stats.disk_bytes,
+                     .disk_bytes_after = stats.disk_bytes};
+  if (ids.empty()) {
+    preview.warnings = stats.warnings;
+  } else {
+    VARVE_ASSIGN_OR_RETURN(DropForecast forecast, store.ForecastDrop(ids));
+    preview.reclaim.freed_bytes = no_reclaim ? 0 : forecast.freed_now;
+    preview.reclaim.pending_bytes = forecast.freed_later + (no_reclaim ? forecast.freed_now : 0);
+    preview.warnings = std::move(forecast.warnings);
+  }
+  preview.dropped = std::move(ids);
+  return preview;
+}
+
+std::string PreviewText(const DropReport& preview, bool no_reclaim) {
+  const auto bytes_text = [](uint64_t bytes) {
+    return HumanBytes(bytes) + " (" + Count(bytes, "byte") + ")";
+  };
+  const ReclaimReport& report = preview.reclaim;
+  if (no_reclaim) {
+    return bytes_text(report.pending_bytes) + " would wait for \"varve reclaim\", of which " +
+           "files that are mostly alive come back by \"varve reclaim --all\"\n" +
+           WarningsText(preview.warnings);
+  }
+  std::string text = bytes_text(report.freed_bytes) + " would come back at once\n";
+  if (report.pending_bytes > 0) {
+    text += bytes_text(report.pending_bytes) +
+            " lie in files that are mostly alive: they would come back with later drops, or by "
+            "\"varve reclaim --all\"\n";
+  }
+  return text + WarningsText(preview.warnings);
+}
+
+Outcome PreviewOutcome(const DropReport& preview) {
+  return Outcome::Incomplete("the bytes leave out", preview.warnings);
 }
 
 nlohmann::ordered_json ToJson(const SubmitReport& report) {

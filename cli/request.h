@@ -11,6 +11,7 @@
 
 #include "cli/context.h"
 #include "varve/request.h"
+#include "varve/store.h"
 
 namespace varve::internal::cli {
 
@@ -22,6 +23,10 @@ void AddNoWait(CLI::App* verb, bool* no_wait);
 Outcome FindSteps(const Context& context, std::span<const std::string> texts,
                   std::vector<CheckpointId>* ids);
 
+// The same for words that may also be ranges, as in ResolveStepsAndRanges.
+Outcome FindStepsAndRanges(const Store& store, const std::string& run,
+                           std::span<const std::string> texts, std::vector<CheckpointId>* ids);
+
 // Has the request applied. With `no_wait` it only hands the request to a live writer.
 Outcome SubmitRequest(const Context& context, const Request& request, bool no_wait,
                       SubmitReport* report);
@@ -31,6 +36,13 @@ std::string AppliedByName(AppliedBy applied_by);
 // Ends a sentence that says what was done: "", " by the live writer", or that it is still to be
 // done.
 std::string AppliedByText(AppliedBy applied_by);
+
+// Says what a drop of `ids` would do. Bytes that would not come back at once are pending.
+Result<DropReport> PreviewDrop(const Store& store, std::vector<CheckpointId> ids, bool no_reclaim);
+// Returns lines that say which space would come back at once, and how to get the rest.
+std::string PreviewText(const DropReport& preview, bool no_reclaim);
+// Exit code 3, if the preview leaves something out.
+Outcome PreviewOutcome(const DropReport& preview);
 
 // The report of `drop` and `forget`.
 nlohmann::ordered_json ToJson(const SubmitReport& report);

@@ -15,7 +15,6 @@ namespace {
 using Number = std::variant<int64_t, uint64_t, double>;
 using nlohmann::ordered_json;
 
-constexpr size_t kFirstElements = 8;
 // The size is divisible by every element size, including three bytes of 6-bit elements.
 constexpr size_t kBlockBytes = 48 << 10;
 
@@ -48,9 +47,8 @@ template <typename T>
 void TensorSummary::AddNumbers(const std::vector<T>& numbers) {
   const size_t per_element = dtype_ == DType::kC64 ? 2 : 1;
   num_elements_ += numbers.size() / per_element;
-  const size_t missing = kFirstElements * per_element - first_.size();
-  first_.insert(first_.end(), numbers.begin(),
-                numbers.begin() + static_cast<ptrdiff_t>(std::min(missing, numbers.size())));
+  const size_t missing = std::min(max_values_ * per_element - first_.size(), numbers.size());
+  first_.insert(first_.end(), numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(missing));
   if (dtype_ != DType::kC64) AddExtremes(numbers);
 }
 
@@ -78,19 +76,40 @@ std::optional<double> TensorSummary::Mean() const {
   return sum_ / static_cast<double>(num_numbers_);
 }
 
-std::string TensorSummary::ToText() const {
+uint64_t TensorSummary::NumKept() const {
+  return dtype_ == DType::kC64 ? first_.size() / 2 : first_.size();
+}
+
+std::string TensorSummary::ElementText(uint64_t i) const {
+  return dtype_ == DType::kC64 ? ComplexText(first_[2 * i], first_[2 * i + 1])
+                               : NumberText(first_[i]);
+}
+
+std::string TensorSummary::StatisticsText() const {
   std::string text;
   if (min_) text += "min     " + NumberText(*min_) + "\n";
   if (max_) text += "max     " + NumberText(*max_) + "\n";
   if (const auto mean = Mean()) text += "mean    " + HumanNumber(*mean) + "\n";
   if (num_nans_ > 0) text += "NaN     " + Count(num_nans_, "element") + "\n";
-  text += "values ";
-  const size_t step = dtype_ == DType::kC64 ? 2 : 1;
-  for (size_t i = 0; i + step <= first_.size(); i += step) {
-    text += " " + (step == 2 ? ComplexText(first_[i], first_[i + 1]) : NumberText(first_[i]));
-  }
-  if (num_elements_ * step > first_.size()) text += " ...";
+  return text;
+}
+
+std::string TensorSummary::ToText() const {
+  std::string text = StatisticsText() + "values ";
+  for (uint64_t i = 0; i < NumKept(); ++i) text += " " + ElementText(i);
+  if (num_elements_ > NumKept()) text += " ...";
   return text + "\n";
+}
+
+std::string TensorSummary::ToText(uint64_t row_elements) const {
+  std::string text = StatisticsText() + "values\n";
+  for (uint64_t i = 0; i < NumKept(); ++i) {
+    const bool ends_row = (i + 1) % row_elements == 0 || i + 1 == NumKept();
+    text += ElementText(i);
+    if (i + 1 == NumKept() && num_elements_ > NumKept()) text += " ...";
+    text += ends_row ? "\n" : " ";
+  }
+  return text;
 }
 
 ordered_json TensorSummary::ToJson() const {

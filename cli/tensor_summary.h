@@ -19,7 +19,11 @@ namespace varve::internal::cli {
 
 class TensorSummary {
  public:
-  explicit TensorSummary(DType dtype) : dtype_(dtype) {}
+  static constexpr uint64_t kDefaultValues = 8;
+
+  // Keeps the first `max_values` elements to show.
+  explicit TensorSummary(DType dtype, uint64_t max_values = kDefaultValues)
+      : dtype_(dtype), max_values_(max_values) {}
 
   // Takes the next elements, in order. They must be whole.
   void Add(std::span<const std::byte> bytes);
@@ -27,6 +31,8 @@ class TensorSummary {
   // Returns lines such as "min -1.5". NaNs are counted and otherwise left out. Complex tensors have
   // only values.
   std::string ToText() const;
+  // The same, with the values in lines of `row_elements` each.
+  std::string ToText(uint64_t row_elements) const;
   // Returns min, max, mean (null when there is none), nan, values.
   nlohmann::ordered_json ToJson() const;
 
@@ -38,8 +44,12 @@ class TensorSummary {
   template <typename T>
   void AddExtremes(const std::vector<T>& numbers);
   std::optional<double> Mean() const;
+  std::string StatisticsText() const;
+  std::string ElementText(uint64_t i) const;
+  uint64_t NumKept() const;
 
   DType dtype_;
+  uint64_t max_values_;
   std::optional<Number> min_;
   std::optional<Number> max_;
   double sum_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scripts that complete the command in a shell. They hold all verbs and options, so that a key
-// press starts a process only for the words that name a step.
+// press starts a process only for words that the store knows.
 #pragma once
 
 #include <string>
@@ -14,13 +14,18 @@ namespace varve::internal::cli {
 
 // Candidates for the value of an option or an argument.
 struct Candidates {
-  enum class Kind { kNothing, kWords, kSteps, kFiles, kFolders };
+  // kOfStore: words that the store knows, of the sort that `words` names: steps, runs, tags, or
+  // tensors, which are those of the step that is the verb's first argument, or else of the newest.
+  enum class Kind { kNothing, kWords, kOfStore, kFiles, kFolders };
   Kind kind = Kind::kNothing;
   std::vector<std::string> words;
 };
 
-// Follows the choices of the option, or the name of its value: STEP, FILE, OUT, PATH, DEST, VERB.
+// Follows the choices of the option, or the name of its value, such as STEP, RUN, TAG, NAME, FILE.
 Candidates CandidatesOf(const OptionManual& option, const CommandManual& command);
+
+// True if the first argument of the verb is a step, of which its tensors are completed.
+bool StartsWithStep(const CommandManual& verb);
 
 // Returns all names of the options, with or without those that take no value.
 std::vector<std::string> OptionNames(const CommandManual& command, bool with_flags);

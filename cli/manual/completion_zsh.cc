@@ -8,13 +8,14 @@ namespace {
 constexpr char kBegin[] = R"sh(#compdef varve
 # Completion of varve in zsh, written by `varve completion zsh`.
 
-_varve_steps() {
-  local -a steps
+# Asks the store: steps, runs, tags, or tensors --of STEP.
+_varve_ask() {
+  local -a found
   # The store is named after the verb, or before it; quoted by the user, and then by _arguments.
   local folder=${(Q)${(Q)${opt_args[-s]:-${opt_args[--store]:-$store}}}}
   folder=${folder/#\~/$HOME}
-  steps=(${(f)"$(varve ${folder:+-s} $folder __steps 2>/dev/null)"})
-  compadd -a steps
+  found=(${(f)"$(varve ${folder:+-s} $folder __words $@ -- "$PREFIX" 2>/dev/null)"})
+  compadd -a found
 }
 
 _varve_verbs() {
@@ -56,14 +57,18 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
-std::string Action(const Candidates& candidates) {
+// `verb` is null for the options of all verbs.
+std::string Action(const Candidates& candidates, const CommandManual* verb) {
   switch (candidates.kind) {
     case Candidates::Kind::kNothing:
       return " ";
     case Candidates::Kind::kWords:
       return "(" + Join(candidates.words, " ") + ")";
-    case Candidates::Kind::kSteps:
-      return "_varve_steps";
+    case Candidates::Kind::kOfStore:  // the space keeps _arguments from adding words
+      if (candidates.words[0] != "tensors") return " _varve_ask " + candidates.words[0];
+      return verb != nullptr && StartsWithStep(*verb)
+                 ? " _varve_ask tensors --of \"${line[1]:-latest}\""
+                 : " _varve_ask tensors --of \"${opt_args[--run]:+${opt_args[--run]}@}latest\"";
     case Candidates::Kind::kFiles:
       return "_files";
     case Candidates::Kind::kFolders:
@@ -73,10 +78,11 @@ std::string Action(const Candidates& candidates) {
 }
 
 // "(-o --output)'{-o,--output}'[The file]:OUT:_files".
-std::string OptionSpec(const OptionManual& option, const CommandManual& command) {
+std::string OptionSpec(const OptionManual& option, const CommandManual* verb,
+                       const CommandManual& command) {
   std::string rest = "[" + Escaped(option.description) + "]";
   if (!option.value.empty()) {
-    rest += ":" + Escaped(option.value) + ":" + Action(CandidatesOf(option, command));
+    rest += ":" + Escaped(option.value) + ":" + Action(CandidatesOf(option, command), verb);
   }
   const std::string prefix = option.repeats ? "*" : "(" + Join(option.names, " ") + ")";
   if (option.names.size() == 1) return ShellQuoted(prefix + option.names[0] + rest);
@@ -89,7 +95,7 @@ std::string ArgumentSpecs(const CommandManual& verb, const CommandManual& comman
   for (const OptionManual& argument : verb.arguments) {
     const std::string where = argument.repeats ? "*" : std::to_string(++number);
     text += " \\\n        " + ShellQuoted(where + ":" + Escaped(argument.value) + ":" +
-                                          Action(CandidatesOf(argument, command)));
+                                          Action(CandidatesOf(argument, command), &verb));
     if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
@@ -98,7 +104,7 @@ std::string ArgumentSpecs(const CommandManual& verb, const CommandManual& comman
 std::string VerbCase(const CommandManual& verb, const CommandManual& command) {
   std::string text = "    " + std::string(verb.Verb()) + ")\n      _arguments $options";
   for (const OptionManual& option : verb.options) {
-    text += " \\\n        " + OptionSpec(option, command);
+    text += " \\\n        " + OptionSpec(option, &verb, command);
   }
   return text + ArgumentSpecs(verb, command) + "\n      ;;\n";
 }
@@ -112,7 +118,7 @@ std::string ZshCompletion(const CommandManual& command) {
   }
   text += kMiddle;
   for (const OptionManual& option : command.options) {
-    text += "    " + OptionSpec(option, command) + "\n";
+    text += "    " + OptionSpec(option, nullptr, command) + "\n";
   }
   text += kArguments;
   for (const CommandManual& verb : command.verbs) text += VerbCase(verb, command);

@@ -6,7 +6,8 @@ namespace {
 
 constexpr char kWords[] = R"(STEP names a checkpoint: a number, latest, best:METRIC (the lowest;
 best:METRIC:max the highest), or a tag; in another run than main as RUN@STEP. A
-NaN metric never wins, and of equal ones the newest wins.
+NaN metric never wins, and of equal ones the newest wins. drop and copy also
+take ranges: 10..90, exp@500.., first..latest.
 
 GLOB is a tensor name in which * stands for any run of characters, dots and
 slashes too.
@@ -26,7 +27,8 @@ does not, and whether the request could be applied is then not known. If the
 writer ends meanwhile, the command does it itself.
 
 Output files appear whole or not at all, and replace an existing file only with
---force. Long work shows a progress bar on a terminal, and nothing when piped.)";
+--force. Long work shows a progress bar on a terminal, and nothing when piped. A
+terminal with TERM=dumb gets a line every five seconds instead.)";
 
 // The contract with scripts. cli/outcome.h has the same numbers.
 constexpr char kExitCodes[] = R"(   0  done
@@ -49,7 +51,8 @@ strings "NaN", "Infinity" and "-Infinity".
 
   logical_bytes  raw bytes of all tensors as the trainer sees them
   new_bytes      raw bytes of chunks that were not in the store before
-  stored_bytes   encoded bytes of those (in stats: of all distinct live chunks)
+  stored_bytes   encoded bytes of those (in stats: of all distinct live chunks;
+                 in ls: of all distinct chunks of the tensor)
   unique_bytes   raw bytes of all distinct live chunks
   pending_bytes  encoded bytes of dead chunks that are still on disk
   disk_bytes     bytes that the file system has allocated to the store

@@ -14,7 +14,7 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "varve/step.h"
+#include "cli/step_range.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -46,7 +46,7 @@ Result<CopyPlan> Plan(const Store& store, const CopyVerbOptions& options) {
   plan.options.run = options.run;
   VARVE_ASSIGN_OR_RETURN(plan.options.on_existing, ParseOnExisting(options.on_existing));
   const std::span<const std::string> steps(options.words.begin(), options.words.end() - 1);
-  VARVE_ASSIGN_OR_RETURN(plan.ids, ResolveSteps(store, steps));
+  VARVE_ASSIGN_OR_RETURN(plan.ids, ResolveStepsAndRanges(store, /*run=*/"", steps));
   return plan;
 }
 
@@ -82,7 +82,9 @@ Outcome RunCopy(const Context& context, const Store& store, const CopyVerbOption
 }
 
 constexpr char kNotes[] =
-    R"(What the other store has already is shared there. The other store is opened for
+    R"(10..90 is every step from 10 to 90, these two included (see drop).
+
+What the other store has already is shared there. The other store is opened for
 writing, this one only read. The first error ends it; what was copied before
 stays.
 
@@ -94,9 +96,10 @@ void AddCopy(CLI::App& app, Context& context) {
   auto options = std::make_shared<CopyVerbOptions>();
   CLI::App* verb = app.add_subcommand("copy", "Save checkpoints of this store in another one");
   // CLI11 gives a repeated argument all words, so DEST is here only for the help.
-  verb->add_option("STEP", options->words, kStepHelp)->required();
+  verb->add_option("STEP", options->words, kStepOrRangeHelp)->required();
   verb->add_option("DEST", "Folder of the other store; the last word");
-  verb->add_option("--run", options->run, "The run to save in; without it that of the same name");
+  verb->add_option("--run", options->run, "The run to save in; without it that of the same name")
+      ->type_name("RUN");
   verb->add_option("--on-existing", options->on_existing, kOnExistingHelp)
       ->check(CLI::IsMember({"error", "replace", "fork"}))
       ->capture_default_str();

@@ -15,6 +15,9 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "cli/progress.h"
+#include "store/ops/history.h"
+#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -26,6 +29,7 @@ struct DiffVerbOptions {
   std::string before;
   std::string after;
   std::string glob = "*";
+  std::string other;  // the store of `after`. Empty = the same
   bool values = false;
 };
 
@@ -113,27 +117,80 @@ bool IsEmpty(const CheckpointDiff& diff) {
          diff.unchanged.empty();
 }
 
-Outcome RunDiff(const Context& context, const Store& store, const DiffVerbOptions& options) {
-  const auto before = store.Resolve(options.before);
-  if (!before.ok()) return before.status();
-  const auto after = store.Resolve(options.after);
-  if (!after.ok()) return after.status();
+// The two checkpoints, and what differs.
+struct Comparison {
+  CheckpointId before;
+  CheckpointId after;
+  CheckpointDiff diff;
+};
+
+// The bar is gone when this returns.
+Result<CheckpointDiff> DiffOfTwoStores(const Context& context, const CheckpointReader& before,
+                                       const CheckpointReader& after, const DiffOptions& options) {
+  ProgressBar progress("diff", context.quiet());
+  return DiffCheckpoints(
+      *ShardedReader::Of(before), *ShardedReader::Of(after), options,
+      [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); });
+}
+
+// Opens the later checkpoint of another store. Errors name the store.
+Result<std::unique_ptr<CheckpointReader>> OpenOther(const Store& other,
+                                                    const DiffVerbOptions& options,
+                                                    CheckpointId* id) {
+  const auto open = [&]() -> Result<std::unique_ptr<CheckpointReader>> {
+    VARVE_ASSIGN_OR_RETURN(*id, other.Resolve(options.after));
+    return other.OpenCheckpoint(id->run, id->step);
+  };
+  auto reader = open();
+  if (!reader.ok()) return reader.status().WithContext(options.other);
+  return reader;
+}
+
+// `other` is the store of the later checkpoint, or null when both are in `store`.
+Result<Comparison> Compare(const Context& context, const Store& store, const Store* other,
+                           const DiffVerbOptions& options) {
   DiffOptions diff_options;
   diff_options.include = [&](std::string_view name) { return MatchesGlob(options.glob, name); };
   diff_options.values = options.values;
-  const auto diff = store.Diff(*before, *after, diff_options);
-  if (!diff.ok()) return diff.status();
-  if (IsEmpty(*diff) && !IsGlob(options.glob)) {
-    return Status::NotFound("tensor \"" + options.glob + "\" is neither in step " +
-                            HumanId(*before) + " nor in step " + HumanId(*after));
+  Comparison found;
+  VARVE_ASSIGN_OR_RETURN(found.before, store.Resolve(options.before));
+  if (other == nullptr) {
+    VARVE_ASSIGN_OR_RETURN(found.after, store.Resolve(options.after));
+    VARVE_ASSIGN_OR_RETURN(found.diff, store.Diff(found.before, found.after, diff_options));
+    return found;
   }
-  context.json() ? context.PrintJson(ToObject(*diff, options.values))
-                 : context.PrintText(ToText(*diff, options.values));
+  VARVE_ASSIGN_OR_RETURN(const auto before,
+                         store.OpenCheckpoint(found.before.run, found.before.step));
+  VARVE_ASSIGN_OR_RETURN(const auto after, OpenOther(*other, options, &found.after));
+  VARVE_ASSIGN_OR_RETURN(found.diff, DiffOfTwoStores(context, *before, *after, diff_options));
+  return found;
+}
+
+Outcome RunDiff(const Context& context, const Store& store, const Store* other,
+                const DiffVerbOptions& options) {
+  const Result<Comparison> found = Compare(context, store, other, options);
+  if (!found.ok()) return found.status();
+  if (IsEmpty(found->diff) && !IsGlob(options.glob)) {
+    return Status::NotFound("tensor \"" + options.glob + "\" is neither in step " +
+                            HumanId(found->before) + " nor in step " + HumanId(found->after));
+  }
+  context.json() ? context.PrintJson(ToObject(found->diff, options.values))
+                 : context.PrintText(ToText(found->diff, options.values));
   return {};
 }
 
+Outcome RunDiff(const Context& context, const Store& store, const DiffVerbOptions& options) {
+  if (options.other.empty()) return RunDiff(context, store, nullptr, options);
+  const auto other = context.OpenForReading(options.other);
+  return other.ok() ? RunDiff(context, store, other->get(), options) : OpenOutcome(other.status());
+}
+
 constexpr char kNotes[] =
-    R"(JSON: added removed changed[name shard reshaped changed_chunks chunks
+    R"(--other compares with a step of another store. Chunks of a store and of its
+backup are compared by their digests. Between other stores, all tensors that
+both steps have are read and compared byte by byte.
+
+JSON: added removed changed[name shard reshaped changed_chunks chunks
 changed_bytes] unchanged; the others are arrays of names. With --values each of
 changed has values: null when reshaped, else elements changed_elements max_abs
 relative_norm)";
@@ -147,6 +204,8 @@ void AddDiff(CLI::App& app, Context& context) {
   verb->add_option("STEP2", options->after, "The checkpoint to compare it with, named alike")
       ->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->add_option("--other", options->other, "The store of STEP2: its folder or URL")
+      ->type_name("PATH");
   verb->add_flag("--values", options->values,
                  "Compare elements, too: how many differ, the largest difference, and the norm of "
                  "all against that of the earlier values");

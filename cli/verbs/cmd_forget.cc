@@ -40,8 +40,7 @@ struct Forgetting {
   std::vector<CheckpointInfo> checkpoints;
   std::vector<RetentionDecision> decisions;  // one for each of them
   std::vector<CheckpointId> drop;
-  ReclaimReport report;               // of a dry run, or when nothing is dropped
-  std::vector<std::string> warnings;  // of a dry run
+  DropReport preview;  // of a dry run, or when nothing is dropped
 };
 
 Result<uint64_t> ParseCount(const std::string& option, const std::string& text) {
@@ -76,17 +75,8 @@ Result<Forgetting> Decide(const Store& store, const RetentionPolicy& policy,
   VARVE_ASSIGN_OR_RETURN(forgetting.decisions, DecideRetention(policy, forgetting.checkpoints));
   forgetting.drop = DroppedBy(forgetting.decisions);
   if (options.dry_run || forgetting.drop.empty()) {
-    VARVE_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
-    forgetting.report = {.pending_bytes = stats.pending_bytes,
-                         .disk_bytes_before = stats.disk_bytes,
-                         .disk_bytes_after = stats.disk_bytes};
-  }
-  if (options.dry_run && !forgetting.drop.empty()) {
-    VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store.ForecastDrop(forgetting.drop));
-    forgetting.report.freed_bytes = options.no_reclaim ? 0 : forecast.freed_now;
-    forgetting.report.pending_bytes =
-        forecast.freed_later + (options.no_reclaim ? forecast.freed_now : 0);
-    forgetting.warnings = forecast.warnings;
+    VARVE_ASSIGN_OR_RETURN(forgetting.preview,
+                           PreviewDrop(store, forgetting.drop, options.no_reclaim));
   }
   return forgetting;
 }
@@ -121,38 +111,21 @@ ordered_json ToObject(const Forgetting& forgetting, const SubmitReport& report, 
   return object;
 }
 
-std::string BytesText(uint64_t bytes) {
-  return HumanBytes(bytes) + " (" + Count(bytes, "byte") + ")";
-}
-
-// Says which space comes back at once, and how to get the rest.
 std::string WouldBeText(const Forgetting& forgetting, bool no_reclaim) {
-  const ReclaimReport& report = forgetting.report;
   std::string text =
       "would drop " + CountOf(forgetting.drop.size(), forgetting.decisions.size()) + " steps\n";
-  if (forgetting.drop.empty()) return text;
-  if (no_reclaim) {
-    return text + BytesText(report.pending_bytes) + " would wait for \"varve reclaim\", of which " +
-           "files that are mostly alive come back by \"varve reclaim --all\"\n" +
-           WarningsText(forgetting.warnings);
-  }
-  text += BytesText(report.freed_bytes) + " would come back at once\n";
-  if (report.pending_bytes > 0) {
-    text += BytesText(report.pending_bytes) +
-            " lie in files that are mostly alive: they would come back with later drops, or by "
-            "\"varve reclaim --all\"\n";
-  }
-  return text + WarningsText(forgetting.warnings);
+  return forgetting.drop.empty() ? text : text + PreviewText(forgetting.preview, no_reclaim);
 }
 
-void PrintDryRun(const Context& context, const Forgetting& forgetting, bool no_reclaim) {
+Outcome PrintDryRun(const Context& context, const Forgetting& forgetting, bool no_reclaim) {
   if (context.json()) {
     SubmitReport would_be;
-    would_be.drop = {forgetting.drop, forgetting.report, forgetting.warnings};
+    would_be.drop = forgetting.preview;
     context.PrintJson(ToObject(forgetting, would_be, /*dry_run=*/true));
   } else {
     context.PrintText(DecisionsText(forgetting) + WouldBeText(forgetting, no_reclaim));
   }
+  return PreviewOutcome(forgetting.preview);
 }
 
 void PrintReport(const Context& context, const Forgetting& forgetting, const SubmitReport& report) {
@@ -176,9 +149,9 @@ Outcome RunForget(const Context& context, const ForgetOptions& options) {
     return {};
   });
   if (!decided.ok()) return decided;
-  if (options.dry_run) return PrintDryRun(context, forgetting, options.no_reclaim), Outcome();
+  if (options.dry_run) return PrintDryRun(context, forgetting, options.no_reclaim);
   SubmitReport report;
-  report.drop.reclaim = forgetting.report;
+  report.drop.reclaim = forgetting.preview.reclaim;
   if (!forgetting.drop.empty()) {
     const DropRequest request{.ids = forgetting.drop, .reclaim = !options.no_reclaim};
     Outcome outcome = SubmitRequest(context, request, options.no_wait, &report);
@@ -228,7 +201,9 @@ void AddForget(CLI::App& app, Context& context) {
   CLI::App* verb =
       app.add_subcommand("forget", "Drop the checkpoints of a run that no --keep rule keeps");
   AddRules(verb, options.get());
-  verb->add_option("--run", options->run, "The run to look at")->capture_default_str();
+  verb->add_option("--run", options->run, "The run to look at")
+      ->type_name("RUN")
+      ->capture_default_str();
   verb->add_flag("--dry-run", options->dry_run,
                  "Only print each step with keep or drop and the reasons, and the bytes that "
                  "would come back");

@@ -51,7 +51,9 @@ void AddFork(CLI::App& app, Context& context) {
       app.add_subcommand("fork", "Start a run from a checkpoint of another; copies nothing");
   verb->add_option("RUN", options->run, "The run to start from")->required();
   verb->add_option("NEWRUN", options->new_run, "The run to make")->required();
-  verb->add_option("--at", options->at, "The step of RUN to start from")->capture_default_str();
+  verb->add_option("--at", options->at, "The step of RUN to start from")
+      ->type_name("STEP")
+      ->capture_default_str();
   verb->footer(kNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunFork(context, store, *options); });

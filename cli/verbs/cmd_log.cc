@@ -106,7 +106,9 @@ void AddLog(CLI::App& app, Context& context) {
                    "The tensor, or a pattern for those of the newest step; * stands for any "
                    "characters")
       ->required();
-  verb->add_option("--run", options->run, "The run to look at")->capture_default_str();
+  verb->add_option("--run", options->run, "The run to look at")
+      ->type_name("RUN")
+      ->capture_default_str();
   verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLog(context, store, *options); });

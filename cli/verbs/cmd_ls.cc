@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,15 +13,19 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
+#include "store/ops/stored_size.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
 
+using nlohmann::ordered_json;
+
 struct LsOptions {
   std::string step;
   std::string glob = "*";
+  bool stored = false;
 };
 
 // All shards of one name: of tensors without layouts, type and shape are those of the first.
@@ -44,45 +49,99 @@ std::vector<LsEntry> Gather(std::vector<TensorInfo> tensors) {
   return entries;
 }
 
-nlohmann::ordered_json ToObject(const LsEntry& entry) {
-  return {{"name", entry.name},
-          {"dtype", DTypeName(entry.dtype)},
-          {"shape", entry.shape},
-          {"shards", entry.num_shards},
-          {"logical_bytes", entry.logical_bytes}};
+struct Listing {
+  std::vector<LsEntry> entries;
+  std::optional<StoredSizes> stored;  // with --stored
+};
+
+Result<Listing> Load(const Store& store, const LsOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
+  const ShardedReader& sharded = *ShardedReader::Of(*reader);
+  Listing listing;
+  VARVE_ASSIGN_OR_RETURN(auto tensors, sharded.ListMatching(options.glob));
+  listing.entries = Gather(std::move(tensors));
+  if (listing.entries.empty() && !IsGlob(options.glob)) return reader->Find(options.glob).status();
+  if (options.stored) {
+    VARVE_ASSIGN_OR_RETURN(listing.stored, MeasureStored(sharded, options.glob));
+  }
+  return listing;
 }
 
-std::string ToText(const std::vector<LsEntry>& entries) {
-  Table table({{"name"},
-               {"dtype"},
-               {"shape"},
-               {"shards", Table::Align::kRight},
-               {"bytes", Table::Align::kRight}});
-  for (const LsEntry& entry : entries) {
-    table.AddRow({entry.name, std::string(DTypeName(entry.dtype)), HumanShape(entry.shape),
-                  std::to_string(entry.num_shards), HumanBytes(entry.logical_bytes)});
+// Returns nullopt for a tensor that cannot be read.
+std::optional<uint64_t> StoredBytes(const StoredSizes& sizes, const LsEntry& entry) {
+  const auto found = sizes.by_tensor.find(entry.name);
+  return found == sizes.by_tensor.end() ? std::nullopt : std::optional(found->second);
+}
+
+ordered_json ToObject(const Listing& listing, const LsEntry& entry) {
+  ordered_json object = {{"name", entry.name},
+                         {"dtype", DTypeName(entry.dtype)},
+                         {"shape", entry.shape},
+                         {"shards", entry.num_shards},
+                         {"logical_bytes", entry.logical_bytes}};
+  if (!listing.stored) return object;
+  const auto stored = StoredBytes(*listing.stored, entry);
+  object["stored_bytes"] = stored ? ordered_json(*stored) : ordered_json();
+  return object;
+}
+
+std::string TableText(const Listing& listing) {
+  constexpr auto kRight = Table::Align::kRight;
+  std::vector<Table::Column> columns = {
+      {"name"}, {"dtype"}, {"shape"}, {"shards", kRight}, {"bytes", kRight}};
+  if (listing.stored) columns.push_back({"stored", kRight});
+  Table table(std::move(columns));
+  for (const LsEntry& entry : listing.entries) {
+    std::vector<std::string> row = {entry.name, std::string(DTypeName(entry.dtype)),
+                                    HumanShape(entry.shape), std::to_string(entry.num_shards),
+                                    HumanBytes(entry.logical_bytes)};
+    if (listing.stored) {
+      const auto stored = StoredBytes(*listing.stored, entry);
+      row.push_back(stored ? HumanBytes(*stored) : "?");
+    }
+    table.AddRow(std::move(row));
   }
   return table.ToString();
 }
 
-Outcome RunLs(const Context& context, const Store& store, const LsOptions& options) {
-  const auto id = store.Resolve(options.step);
-  if (!id.ok()) return id.status();
-  const auto reader = store.OpenCheckpoint(id->run, id->step);
-  if (!reader.ok()) return reader.status();
-  auto tensors = ShardedReader::Of(**reader)->ListMatching(options.glob);
-  if (!tensors.ok()) return tensors.status();
-  const std::vector<LsEntry> entries = Gather(*std::move(tensors));
-  if (entries.empty() && !IsGlob(options.glob)) return (*reader)->Find(options.glob).status();
-  if (context.json()) {
-    context.PrintJsonArray(entries.size(), [&](size_t i) { return ToObject(entries[i]); });
-  } else {
-    context.PrintText(ToText(entries));
-  }
-  return {};
+std::string TotalText(const Listing& listing) {
+  uint64_t bytes = 0;
+  for (const LsEntry& entry : listing.entries) bytes += entry.logical_bytes;
+  std::string text = Count(listing.entries.size(), "tensor") + ", " + HumanBytes(bytes);
+  if (!listing.stored) return text + "\n";
+  text += ", stored in " + HumanBytes(listing.stored->total);
+  const size_t num_missing = listing.stored->errors.size();
+  if (num_missing > 0) text += " without " + Count(num_missing, "tensor") + " that cannot be read";
+  return text + "\n";
 }
 
-constexpr char kNotes[] = R"(JSON: array of name dtype shape shards logical_bytes)";
+Outcome RunLs(const Context& context, const Store& store, const LsOptions& options) {
+  const Result<Listing> listing = Load(store, options);
+  if (!listing.ok()) return listing.status();
+  const std::vector<LsEntry>& entries = listing->entries;
+  if (context.json()) {
+    context.PrintJsonArray(entries.size(),
+                           [&](size_t i) { return ToObject(*listing, entries[i]); });
+  } else {
+    context.PrintText(TableText(*listing));
+    if (!context.quiet()) context.PrintText(TotalText(*listing));
+  }
+  if (!listing->stored) return {};
+  return Outcome::Incomplete("the stored bytes leave out", listing->stored->errors);
+}
+
+constexpr char kNotes[] =
+    R"(The last line sums up what is listed. -q leaves it out.
+
+--stored counts the encoded bytes of the chunks that a tensor is read from,
+whichever step saved them, but not those of the chunks that these are deltas of.
+What is a rounded copy of another tensor (--derive) counts there alone. Chunks
+that several tensors share count for each of them, and once in the sum. If the
+chunks of a tensor cannot be told, it shows "?", and exit code 3 names it.
+
+JSON: array of name dtype shape shards logical_bytes, with --stored also
+stored_bytes, which is null if it cannot be told)";
 
 }  // namespace
 
@@ -91,6 +150,7 @@ void AddLs(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("ls", "List the tensors of a checkpoint");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
+  verb->add_flag("--stored", options->stored, "Also show what each tensor takes in the store");
   verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });

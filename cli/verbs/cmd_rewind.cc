@@ -63,7 +63,9 @@ void AddRewind(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand(
       "rewind", "Make a step the newest of its run; later ones move to a new run RUN~1");
   verb->add_option("RUN", options->run, "The run to rewind")->required();
-  verb->add_option("--to", options->to, "The step of RUN that becomes its newest")->required();
+  verb->add_option("--to", options->to, "The step of RUN that becomes its newest")
+      ->type_name("STEP")
+      ->required();
   verb->footer(kNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunRewind(context, store, *options); });

@@ -120,9 +120,7 @@ Outcome RunStats(const Context& context, const std::string& path, const Store& s
   if (!stats->warnings.empty()) object["warnings"] = stats->warnings;
   text += WarningsText(stats->warnings);
   context.json() ? context.PrintJson(object) : context.PrintText(text);
-  if (stats->warnings.empty()) return {};
-  return {ExitCode::kDamaged,
-          "the numbers leave out what cannot be read: " + stats->warnings.front()};
+  return Outcome::Incomplete("the numbers leave out", stats->warnings);
 }
 
 Outcome RunStats(const Context& context, const StatsOptions& options) {

@@ -2,35 +2,101 @@
 //
 // varve steps: the checkpoints of a run, or of all runs.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/json.h"
+#include "cli/parse.h"
 #include "cli/print.h"
+#include "varve/step.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
 
 struct StepsOptions {
-  std::string run;  // empty = all
+  std::string run;   // empty = all
+  std::string last;  // empty = all
+  std::string sort;  // empty = by run and step
 };
 
-Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const std::string& run) {
-  if (!run.empty()) return store.ListCheckpoints(run);
+// The values of the text options, after they have been checked.
+struct StepsPlan {
+  std::string run;
+  uint64_t last = UINT64_MAX;  // of each run
+  std::optional<BestStep> sort;
+};
+
+Result<StepsPlan> Plan(const StepsOptions& options) {
+  StepsPlan plan{.run = options.run};
+  if (!options.last.empty()) {
+    VARVE_ASSIGN_OR_RETURN(plan.last, ParseNumber("--last", options.last));
+    if (plan.last == 0) return Status::InvalidArgument("--last: 0 lists nothing");
+  }
+  if (options.sort.empty()) return plan;
+  // A metric is named as in best:METRIC, so that the first step of the list is that one.
+  const Result<StepExpr> best = ParseStep("best:" + options.sort);
+  if (!best.ok() || !std::holds_alternative<BestStep>(best->step)) {
+    return Status::InvalidArgument("--sort: \"" + options.sort +
+                                   "\" is not of the form METRIC[:max|:min]");
+  }
+  plan.sort = std::get<BestStep>(best->step);
+  return plan;
+}
+
+Status AddStepsOf(const Store& store, const std::string& run, uint64_t last,
+                  std::vector<CheckpointInfo>* all) {
+  VARVE_ASSIGN_OR_RETURN(std::vector<CheckpointInfo> steps, store.ListCheckpoints(run));
+  const size_t num_kept = std::min<uint64_t>(last, steps.size());
+  all->insert(all->end(), std::make_move_iterator(steps.end() - static_cast<ptrdiff_t>(num_kept)),
+              std::make_move_iterator(steps.end()));
+  return Status::Ok();
+}
+
+Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const StepsPlan& plan) {
   std::vector<CheckpointInfo> all;
+  if (!plan.run.empty()) {
+    VARVE_RETURN_IF_ERROR(AddStepsOf(store, plan.run, plan.last, &all));
+    return all;
+  }
   VARVE_ASSIGN_OR_RETURN(const std::vector<RunInfo> runs, store.ListRuns());
-  for (const RunInfo& info : runs) {
-    VARVE_ASSIGN_OR_RETURN(std::vector<CheckpointInfo> steps, store.ListCheckpoints(info.name));
-    all.insert(all.end(), std::make_move_iterator(steps.begin()),
-               std::make_move_iterator(steps.end()));
+  for (const RunInfo& run : runs) {
+    VARVE_RETURN_IF_ERROR(AddStepsOf(store, run.name, plan.last, &all));
   }
   return all;
+}
+
+// Puts the best step first, as best:METRIC orders them. Steps without a number come last. Of steps
+// that are equally good the later ones of the list come first.
+Status SortByMetric(const BestStep& best, std::vector<CheckpointInfo>* steps) {
+  const auto value_of = [&best](const CheckpointInfo& info) {
+    const auto metric = info.metrics.find(best.metric);
+    return metric == info.metrics.end() ? NAN : metric->second;
+  };
+  const auto has_number = [&](const CheckpointInfo& info) { return !std::isnan(value_of(info)); };
+  if (steps->empty()) return Status::Ok();
+  std::reverse(steps->begin(), steps->end());
+  const auto rest = std::stable_partition(steps->begin(), steps->end(), has_number);
+  if (rest == steps->begin()) {
+    return Status::NotFound("none of the steps has a number for the metric \"" + best.metric +
+                            "\"");
+  }
+  std::stable_sort(steps->begin(), rest, [&](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return best.highest ? value_of(a) > value_of(b) : value_of(a) < value_of(b);
+  });
+  return Status::Ok();
 }
 
 std::string ToText(const std::vector<CheckpointInfo>& steps) {
@@ -51,8 +117,13 @@ std::string ToText(const std::vector<CheckpointInfo>& steps) {
 }
 
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
-  const auto steps = ListSteps(store, options.run);
+  const Result<StepsPlan> plan = Plan(options);
+  if (!plan.ok()) return plan.status();
+  auto steps = ListSteps(store, *plan);
   if (!steps.ok()) return steps.status();
+  if (plan->sort) {
+    if (Status status = SortByMetric(*plan->sort, &*steps); !status.ok()) return status;
+  }
   if (context.json()) {
     context.PrintJsonArray(steps->size(), [&](size_t i) { return ToJson((*steps)[i]); });
   } else {
@@ -61,7 +132,13 @@ Outcome RunSteps(const Context& context, const Store& store, const StepsOptions&
   return {};
 }
 
-constexpr char kNotes[] = R"(JSON: array of run step created parent tensors logical_bytes new_bytes
+constexpr char kNotes[] =
+    R"(--sort puts the best step first: the one with the lowest value of the metric, or
+with METRIC:max the highest. Of equal steps the newest comes first. Steps
+without the metric, or with NaN, come last. --last takes the newest steps of
+each run, by number, and --sort then sorts these.
+
+JSON: array of run step created parent tensors logical_bytes new_bytes
 stored_bytes metrics tags)";
 
 }  // namespace
@@ -70,6 +147,10 @@ void AddSteps(CLI::App& app, Context& context) {
   auto options = std::make_shared<StepsOptions>();
   CLI::App* verb = app.add_subcommand("steps", "List the checkpoints of a run, or of all");
   verb->add_option("--run", options->run, "Only this run")->type_name("RUN");
+  verb->add_option("-n,--last", options->last, "Only the N newest steps of each run")
+      ->type_name("N");
+  verb->add_option("--sort", options->sort, "By this metric, the best step first")
+      ->type_name("METRIC[:max|:min]");
   verb->footer(kNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunSteps(context, store, *options); });

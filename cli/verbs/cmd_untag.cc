@@ -62,7 +62,7 @@ void AddUntag(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("untag", "Remove a tag; the checkpoint stays");
   verb->add_option("TAG", options->tag, "The tag; as RUN@TAG for another run than main")
       ->required();
-  verb->add_option("--run", options->run, "The run whose tag it is");
+  verb->add_option("--run", options->run, "The run whose tag it is")->type_name("RUN");
   AddNoWait(verb, &options->no_wait);
   verb->footer(kNotes);
   context.OnAnything(verb, [&context, options] { return RunUntag(context, *options); });

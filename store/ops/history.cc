@@ -64,7 +64,7 @@ Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredS
 }
 
 // Returns the chunks of `after` that `before` does not have at the same place. `before` has the
-// same geometry or is empty. Stores of one group have one digest seed.
+// same geometry or is empty, and the stores of both have one digest seed.
 std::vector<ChangedChunk> FindChanges(std::span<const ChunkList> before,
                                       std::span<const ChunkList> after) {
   std::vector<ChangedChunk> changes;
@@ -208,33 +208,48 @@ Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after
   return diff;
 }
 
-// Shards that were cut in another way are compared as one tensor. Both are read in pieces of a
-// chunk.
-class RecutDiff {
+// Compares bytes instead of digests: shards that were cut in another way, as one tensor, or shards
+// of stores with different digest seeds. It counts pieces of as many elements as a chunk has.
+class BytesDiff {
  public:
-  RecutDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard)
+  // Compares the shards of this number, or with kAllShards the global tensors.
+  BytesDiff(const ShardedReader& before, const ShardedReader& after, const StoredShard& shard,
+            uint32_t number, std::function<void(uint64_t bytes)> done)
       : before_(before),
         after_(after),
         name_(shard.name),
+        number_(number),
         dtype_(shard.record.dtype),
         per_piece_(shard.record.elements_per_chunk),
-        region_(ShardLayout::Whole(shard.record.layout ? shard.record.layout->global_shape
-                                                       : shard.record.shape)),
-        num_elements_(region_.NumGlobal()) {}
+        region_(ShardLayout::Whole(number == kAllShards ? GlobalShape(shard) : shard.record.shape)),
+        num_elements_(region_.NumGlobal()),
+        done_(std::move(done)) {}
+
+  static const std::vector<int64_t>& GlobalShape(const StoredShard& shard) {
+    return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
+  }
 
   Result<TensorDiff> Run(const DiffOptions& options) {
-    TensorDiff diff{.name = name_};
+    TensorDiff diff{.name = name_, .shard = number_ == kAllShards ? 0 : number_};
     std::vector<PartialDiff> parts;
-    for (int64_t begin = 0; begin < num_elements_; begin += per_piece_) {
-      region_.flat = {begin, std::min(begin + per_piece_, num_elements_)};
-      VARVE_RETURN_IF_ERROR(Read(before_, &a_));
-      VARVE_RETURN_IF_ERROR(Read(after_, &b_));
-      ++diff.num_chunks;
-      if (a_ != b_) {
-        ++diff.changed_chunks;
-        diff.changed_bytes += b_.size();
+    const bool compares_values = options.values && HasWholeBytes(dtype_);
+    for (int64_t begin = 0; begin < num_elements_; begin += kPiecesAtOnce * per_piece_) {
+      region_.flat = {begin, std::min(begin + kPiecesAtOnce * per_piece_, num_elements_)};
+      VARVE_RETURN_IF_ERROR(Read(before_, "the earlier checkpoint", &a_));
+      VARVE_RETURN_IF_ERROR(Read(after_, "the later checkpoint", &b_));
+      const auto piece_bytes = static_cast<size_t>(per_piece_ * DTypeBits(dtype_) / 8);
+      for (size_t at = 0; at < b_.size(); at += piece_bytes) {
+        const size_t size = std::min(piece_bytes, b_.size() - at);
+        const std::span<const std::byte> a = std::span(a_).subspan(at, size);
+        const std::span<const std::byte> b = std::span(b_).subspan(at, size);
+        ++diff.num_chunks;
+        if (!std::ranges::equal(a, b)) {
+          ++diff.changed_chunks;
+          diff.changed_bytes += size;
+        }
+        if (compares_values) parts.push_back(CompareElements(dtype_, a, b));
       }
-      if (options.values && HasWholeBytes(dtype_)) parts.push_back(CompareElements(dtype_, a_, b_));
+      if (done_) done_(b_.size());
     }
     if (!parts.empty() && diff.changed_chunks > 0) {
       diff.values = Sum(static_cast<uint64_t>(num_elements_), parts);
@@ -243,45 +258,57 @@ class RecutDiff {
   }
 
  private:
-  Status Read(const ShardedReader& reader, std::vector<std::byte>* out) const {
+  static constexpr int64_t kPiecesAtOnce = 16;  // some MiB, which are read in parallel
+
+  Status Read(const ShardedReader& reader, std::string_view which,
+              std::vector<std::byte>* out) const {
     VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(dtype_, region_.LocalShape()));
     out->resize(bytes);
-    return reader.ReadMany(std::array{ReadRequest::Region(name_, region_, *out)});
+    const ReadRequest request = number_ == kAllShards
+                                    ? ReadRequest::Region(name_, region_, *out)
+                                    : ReadRequest::Shard(name_, number_, *out, region_);
+    const Status status = reader.ReadMany(std::array{request});
+    return status.ok() ? status : status.WithContext(std::string(which));
   }
 
   const ShardedReader& before_;
   const ShardedReader& after_;
   const std::string name_;
+  const uint32_t number_;
   const DType dtype_;
   const int64_t per_piece_;
   ShardLayout region_;
   const int64_t num_elements_;
+  const std::function<void(uint64_t bytes)> done_;
   std::vector<std::byte> a_, b_;
 };
 
-// True when both have all shards of one tensor, in two different cuts.
-bool IsRecut(Shards a, Shards b) {
-  const auto global = [](const StoredShard& shard) {
-    return shard.record.layout ? shard.record.layout->global_shape : shard.record.shape;
-  };
+// True when both have all shards of one global tensor of the same type and shape.
+bool AreOneTensor(Shards a, Shards b) {
   if (!a[0].record.layout && !b[0].record.layout) return false;
-  if (a[0].record.dtype != b[0].record.dtype || global(a[0]) != global(b[0])) return false;
-  return !std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                     [](const StoredShard& x, const StoredShard& y) {
-                       return x.number == y.number && SameGeometry(x.record, y.record);
-                     });
+  return a[0].record.dtype == b[0].record.dtype &&
+         BytesDiff::GlobalShape(a[0]) == BytesDiff::GlobalShape(b[0]);
+}
+
+bool AreCutAlike(Shards a, Shards b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const StoredShard& x, const StoredShard& y) {
+                      return x.number == y.number && SameGeometry(x.record, y.record);
+                    });
 }
 
 class Differ {
  public:
-  Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options)
-      : before_(before), after_(after), options_(options) {}
+  Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options,
+         const DiffProgress& progress)
+      : before_(before), after_(after), options_(options), progress_(progress) {}
 
   // Both are in the order of names, so one pass over the two finds what they have in common.
   Result<CheckpointDiff> Run() {
     VARVE_ASSIGN_OR_RETURN(const auto all_before, FindShards(before_));
     VARVE_ASSIGN_OR_RETURN(const auto all_after, FindShards(after_));
     Shards before = all_before, after = all_after;
+    for (const StoredShard& shard : after) total_bytes_ += shard.record.LogicalBytes();
     while (!before.empty() || !after.empty()) {
       const Shards a = FirstTensor(before), b = FirstTensor(after);
       const bool is_removed = b.empty() || (!a.empty() && a[0].name < b[0].name);
@@ -294,6 +321,13 @@ class Differ {
         const Status status = Compare(a, b);
         if (!status.ok()) return status.WithContext("tensor " + a[0].name);
       }
+      uint64_t of_tensor = 0;
+      for (const StoredShard& shard : is_removed ? Shards() : b) {
+        of_tensor += shard.record.LogicalBytes();
+      }
+      passed_bytes_ += of_tensor;
+      within_ = 0;
+      Report();
       if (!is_added) before = before.subspan(a.size());
       if (!is_removed) after = after.subspan(b.size());
     }
@@ -320,13 +354,17 @@ class Differ {
   // a reshaped one.
   Status Compare(Shards a, Shards b) {
     const size_t num_before = diff_.changed.size();
-    if (IsRecut(a, b)) {
-      VARVE_ASSIGN_OR_RETURN(TensorDiff diff, RecutDiff(before_, after_, b[0]).Run(options_));
+    const bool by_digest = a[0].store->digest_seed() == b[0].store->digest_seed();
+    if (AreOneTensor(a, b) && !(by_digest && AreCutAlike(a, b))) {
+      VARVE_ASSIGN_OR_RETURN(TensorDiff diff, CompareBytes(b[0], kAllShards));
       Add(std::move(diff));
     } else {
       for (const StoredShard& shard : b) {
-        VARVE_ASSIGN_OR_RETURN(TensorDiff diff,
-                               DiffShard(FindNumber(a, shard.number), shard, options_));
+        const StoredShard* const then = FindNumber(a, shard.number);
+        const bool is_alike = then != nullptr && SameGeometry(then->record, shard.record);
+        VARVE_ASSIGN_OR_RETURN(TensorDiff diff, is_alike && !by_digest
+                                                    ? CompareBytes(shard, shard.number)
+                                                    : DiffShard(then, shard, options_));
         Add(std::move(diff));
       }
       for (const StoredShard& shard : a) {
@@ -337,6 +375,16 @@ class Differ {
     if (diff_.changed.size() == num_before) diff_.unchanged.push_back(b[0].name);
     return Status::Ok();
   }
+  Result<TensorDiff> CompareBytes(const StoredShard& shard, uint32_t number) {
+    BytesDiff diff(before_, after_, shard, number, [this](uint64_t bytes) {
+      within_ += bytes;
+      Report();
+    });
+    return diff.Run(options_);
+  }
+  void Report() const {
+    if (progress_) progress_(passed_bytes_ + within_, total_bytes_);
+  }
   void Add(TensorDiff diff) {
     if (diff.reshaped || diff.changed_chunks > 0) diff_.changed.push_back(std::move(diff));
   }
@@ -344,16 +392,20 @@ class Differ {
   const ShardedReader& before_;
   const ShardedReader& after_;
   const DiffOptions& options_;
+  const DiffProgress& progress_;
+  uint64_t total_bytes_ = 0;   // of the tensors of `after`
+  uint64_t passed_bytes_ = 0;  // of those that have been compared
+  uint64_t within_ = 0;        // of the tensor that is being compared
   CheckpointDiff diff_;
 };
 
 }  // namespace
 
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
-                                       const DiffOptions& options) {
+                                       const DiffOptions& options, const DiffProgress& progress) {
   CheckpointDiff diff;
   const auto read = [&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options).Run());
+    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options, progress).Run());
     return Status::Ok();
   };
   VARVE_RETURN_IF_ERROR(before.WithFrozenView([&] { return after.WithFrozenView(read); }));

@@ -3,6 +3,7 @@
 // How tensors have changed, for every kind of store: see varve/history.h.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -11,8 +12,14 @@
 
 namespace varve::internal {
 
+// Bytes that were compared, and those of all tensors to compare.
+using DiffProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+// The checkpoints may be of two stores. If these have different digest seeds, it reads every tensor
+// that both have. Stores of one group have one seed, and so have a store and its backup.
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
-                                       const DiffOptions& options);
+                                       const DiffOptions& options,
+                                       const DiffProgress& progress = nullptr);
 
 // `open` opens a step of the run.
 Result<std::vector<TensorChange>> LogTensor(

@@ -44,12 +44,17 @@ Result<Outline> ShardedReader::OutlineShards() const {
   return outline;
 }
 
-Result<std::vector<TensorInfo>> ShardedReader::ListMatching(std::string_view glob) const {
+Result<std::vector<StoredShard>> ShardedReader::FindMatching(std::string_view glob) const {
   const std::string_view prefix = glob.substr(0, glob.find('*'));
   const bool by_prefix = IsGlob(glob) && !prefix.empty();
   VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards,
                          by_prefix ? FindByPrefix(prefix) : FindStored(prefix));
   std::erase_if(shards, [&](const StoredShard& shard) { return !MatchesGlob(glob, shard.name); });
+  return shards;
+}
+
+Result<std::vector<TensorInfo>> ShardedReader::ListMatching(std::string_view glob) const {
+  VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, FindMatching(glob));
   return JoinShards(MakeTensorInfos(std::move(shards)));
 }
 

@@ -53,8 +53,10 @@ class ShardedReader : public CheckpointReader {
   Result<std::vector<TensorInfo>> ListShards() const override;
   // Returns what ListShards returns, or what is known of it without opening a member of a group.
   virtual Result<Outline> OutlineShards() const;
-  // Returns the tensors of List whose names match. The cost is that of the names that start with
-  // the text before the first star. kNotFound: a plain name does not exist.
+  // Returns the shards whose names match. The cost is that of the names that start with the text
+  // before the first star. kNotFound: a plain name does not exist.
+  Result<std::vector<StoredShard>> FindMatching(std::string_view glob) const;
+  // Returns the tensors of List whose names match, as FindMatching does.
   Result<std::vector<TensorInfo>> ListMatching(std::string_view glob) const;
   Status Read(std::string_view name, std::span<std::byte> out) const override;
   Status ReadSlice(std::string_view name, std::span<const Range> slice,

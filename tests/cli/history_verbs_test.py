@@ -346,8 +346,8 @@ class ForgetTest(verb_case.VerbCase):
     def test_dry_run_as_text(self):
         text = self.varve("forget", "--keep-last", 1, "--dry-run").stdout
         self.assertIn(len(text.splitlines()), (10, 11))
-        self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ +drop\n")
-        self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ +keep +last 1\n")
+        self.assertRegex(text, r"\n +1 +[-0-9]+ [0-9:]+ [-+][0-9]{4} +drop\n")
+        self.assertRegex(text, r"\n +7 +[-0-9]+ [0-9:]+ [-+][0-9]{4} +keep +last 1\n")
         self.assertRegex(
             text, r"\nwould drop 6 of 7 steps\n[0-9.]+ \w+ \(\d+ bytes\) would come back at once\n"
         )
@@ -436,6 +436,70 @@ class OtherStoresTest(verb_case.VerbCase):
         self.assertRegex(
             self.varve("copy", 3, self.other).stdout, r"^step 3: 1 tensor, 1\.1 MiB, of which .*\n$"
         )
+
+    def test_diff_of_two_stores(self):
+        w = files.random_tensor(self.rng, "U8", [3 << 20])
+        one_byte_later = ("U8", w[1], w[2][:-1] + bytes([w[2][-1] ^ 1]))
+        a = {
+            "w": w,
+            "v": floats(1, 2, 2),
+            "gone": floats(1),
+            "same": floats(7, 8),
+            "s": floats(1, 2),
+        }
+        b = {"w": one_byte_later, "v": floats(1, 2, 2.5), "new": floats(2), "same": a["same"]}
+        b["s"] = floats(1, 2, 3)
+        self.save(10, tensors=a)
+        self.save(11, tensors=b)
+        source = files.write(self.folder / "in", b)
+        harness.varve(self.other, "import", source, "--init", "--step", 5, "--tag", "theirs")
+        for options in ([], ["--values"], ["w"], ["--values", "s*"], ["gone"], ["x*"]):
+            here = self.json("diff", 10, 11, *options)
+            for step in (5, "theirs", "latest"):
+                there = self.json("diff", 10, step, "--other", self.other, *options)
+                self.assertEqual(there, here, options)
+            self.assertEqual(
+                self.varve("diff", 10, 5, "--other", self.other, *options).stdout,
+                self.varve("diff", 10, 11, *options).stdout,
+            )
+        self.assertEqual(self.json("diff", 11, 5, "--other", self.other)["changed"], [])
+        # The other way round: what was added is removed.
+        back = harness.varve_json(self.other, "diff", 5, 10, "--other", self.store)
+        self.assertEqual((back["added"], back["removed"]), (["gone"], ["new"]))
+        self.fails(harness.NO_STEP, "diff", 10, 9, "--other", self.other, says=str(self.other))
+        self.fails(harness.NO_STEP, "diff", 9, 5, "--other", self.other, says="step 9")
+        self.fails(harness.NO_STEP, "diff", 10, 5, "x", "--other", self.other, says='"x"')
+        gone = self.folder / "no-such"
+        self.fails(harness.NO_STORE, "diff", 10, 5, "--other", gone, says=str(gone))
+        self.fails(harness.USAGE, "diff", 10, "--other", self.other)
+
+    def test_diff_of_two_stores_finds_damage(self):
+        tensor = files.random_tensor(self.rng, "U8", [3 << 20])
+        self.save(10, tensors={"big": tensor})
+        source = files.write(self.folder / "in", {"big": tensor})
+        harness.varve(self.other, "import", source, "--init", "--step", 5)
+        self.assertEqual(self.json("diff", 10, 5, "--other", self.other)["unchanged"], ["big"])
+        largest = max(self.other.rglob("*.sst"), key=lambda file: file.stat().st_size)
+        kept = largest.read_bytes()
+        damaged = bytearray(kept)
+        damaged[len(kept) // 2] ^= 0xFF
+        largest.write_bytes(damaged)
+        self.fails(
+            harness.DAMAGED, "diff", 10, 5, "--other", self.other, says="big: the later checkpoint"
+        )
+        largest.write_bytes(kept)
+
+    def test_diff_with_a_backup(self):
+        self.varve("backup", self.other)
+        self.save(4)
+        self.assertEqual(self.json("diff", 3, 3, "--other", self.other)["unchanged"], ["w"])
+        changed = self.json("diff", 4, 3, "--other", self.other)["changed"]
+        self.assertEqual([tensor["name"] for tensor in changed], ["w"])
+
+    def test_copy_takes_ranges(self):
+        self.json("copy", "2..", self.other, "--init")
+        self.assertEqual(self.other_steps(), [("main", 2), ("main", 3)])
+        self.fails(harness.NO_STEP, "copy", "7..9", self.other, says="7..9")
 
     def test_copy_into_another_run(self):
         self.json("copy", 1, 3, self.other, "--init", "--run", "kept")

@@ -63,7 +63,7 @@ CONTRACT = {
     "tag": ID | {"tag": str, "applied_by": str},
     "untag": {"run": str, "tag": str, "applied_by": str},
     "metric": ID | {"metrics": dict, "applied_by": str},
-    "drop": DROP,
+    "drop": DROP | {"dry_run": bool},
     "forget": DROP | {"dry_run": bool, "decisions": [ID | {"keep": bool, "reasons": [str]}]},
     "copy": {"destination": str, "copied": [SAVED]},
     "backup": {
@@ -239,6 +239,10 @@ class LiveWriterTest(unittest.TestCase):
         self.assertEqual(self.varve("show", "best:loss")["step"], 5)
 
     def drop_steps(self):
+        dry = self.varve("drop", "1..2", "--dry-run")
+        self.assertEqual(
+            ([step["step"] for step in dry["dropped"]], dry["dry_run"]), ([1, 2], True)
+        )
         report = self.requests("drop", 1, "main@2")
         self.assertEqual([step["step"] for step in report["dropped"]], [1, 2])
         self.fails(harness.NO_STEP, "show", 1)

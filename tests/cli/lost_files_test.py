@@ -67,6 +67,70 @@ class LostFilesTest(unittest.TestCase):
         harness.check(self.store)
 
 
+class DamagedTablesTest(unittest.TestCase):
+    """Changed bytes in any one table: an answer is whole, or exit code 3 says that it is not."""
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        self.store = self.folder / "store"
+        rng = random.Random(17)
+        tensors = {}
+        for step, run in ((1, "a"), (2, "a"), (3, "b")):
+            tensors[f"w{step}"] = files.random_tensor(rng, "F32", [30_000])
+            source = files.write(self.folder / "in.safetensors", tensors)
+            more = ("--run", run, "--metric", f"loss={step}")
+            harness.varve(self.store, "import", source, "--init", "--step", step, *more)
+
+    def ask(self, *question):
+        done = subprocess.run(
+            [harness.program("varve"), "-s", self.store, "--json", *question],
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout and harness.json.loads(done.stdout), done.stderr
+
+    def damage_each_table(self, question):
+        """The whole answer, and those that were printed with exit code 3, with what was said."""
+        code, whole, _ = self.ask(*question)
+        self.assertEqual(code, 0)
+        errors, parts = 0, []
+        for table in sorted((self.store / "db").glob("*.sst")):
+            kept = table.read_bytes()
+            table.write_bytes(kept[:8] + bytes(byte ^ 0x55 for byte in kept[8:24]) + kept[24:])
+            code, answer, said = self.ask(*question)
+            table.write_bytes(kept)
+            if code == 0:
+                self.assertEqual(answer, whole, (table.name, question))
+                continue
+            errors += 1
+            self.assertEqual(code, harness.DAMAGED, (table.name, said))
+            self.assertRegex(said, r"^varve: [^\n]+\n$")
+            if answer:
+                parts.append((answer, said))
+        self.assertGreater(errors, 0)
+        return whole, parts
+
+    def test_steps(self):
+        _, parts = self.damage_each_table(["steps", "--sort", "loss"])
+        self.assertEqual(parts, [])
+
+    def test_dry_run_of_drop(self):
+        _, parts = self.damage_each_table(["drop", "a@..2", "--dry-run"])
+        for _, said in parts:
+            self.assertIn("the bytes leave out", said)
+
+    def test_ls_stored(self):
+        whole, parts = self.damage_each_table(["ls", "b@3", "--stored"])
+        self.assertTrue(parts)
+        for answer, said in parts:
+            self.assertIn("the stored bytes leave out", said)
+            for expected, tensor in zip(whole, answer, strict=True):
+                if tensor["stored_bytes"] is None:
+                    self.assertIn(f"tensor {tensor['name']}: ", said)
+                    tensor["stored_bytes"] = expected["stored_bytes"]
+                self.assertEqual(tensor, expected)
+
+
 class LostGroupFilesTest(unittest.TestCase):
     QUESTIONS = (
         ["steps"],

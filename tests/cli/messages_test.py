@@ -296,6 +296,15 @@ class TerminalTest(VerbCase):
                 self.assertNotIn(byte, text)
             text.decode("utf-8")
 
+    def test_a_terminal_gets_no_tensor_unless_forced(self):
+        self.varve("init")
+        self.save(1, tensors={"w": ("U8", [4], b"abc\n")})
+        get = ["-s", self.store, "get", "1", "w", "-o", "-"]
+        code, shown = on_terminal(get)
+        self.assertEqual(code, harness.USAGE)
+        self.assertIn(b"standard output is a terminal", shown)
+        self.assertEqual(on_terminal([*get, "--force"]), (0, b"abc\r\n"))
+
     def test_bars_fit_and_spare_dumb_terminals(self):
         source = files.write(
             self.folder / "in", {"w": files.random_tensor(self.rng, "U8", [64 << 20])}

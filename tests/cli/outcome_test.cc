@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/outcome.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "cli/context.h"
 
@@ -26,6 +30,17 @@ TEST(OutcomeTest, TellsAMissingStoreFromAMissingStep) {
   EXPECT_EQ(OpenOutcome(Status::NotFound("x")).code(), ExitCode::kNoStore);
   EXPECT_EQ(OpenOutcome(Status::Locked("x")).code(), ExitCode::kLocked);
   EXPECT_EQ(Outcome::Failed(Status::NotFound("x")).code(), ExitCode::kFailed);
+}
+
+TEST(OutcomeTest, AnIncompleteAnswerIsDamage) {
+  EXPECT_TRUE(Outcome::Incomplete("the list leaves out", {}).ok());
+  std::vector<std::string> errors = {"run a: x", "run b: y"};
+  const Outcome two = Outcome::Incomplete("the list leaves out", errors);
+  EXPECT_EQ(two.code(), ExitCode::kDamaged);
+  EXPECT_EQ(two.message(), "the list leaves out what cannot be read: run a: x; run b: y");
+  errors.resize(12, "z");
+  EXPECT_THAT(Outcome::Incomplete("it leaves out", errors).message(),
+              ::testing::EndsWith("; z; and 2 more"));
 }
 
 TEST(OutcomeTest, KeepsTheNumbersOfTheContract) {

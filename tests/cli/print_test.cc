@@ -5,6 +5,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <optional>
+#include <string>
 
 namespace varve::internal::cli {
 namespace {
@@ -45,6 +49,20 @@ TEST(PrintTest, HumanDuration) {
   EXPECT_EQ(HumanDuration(duration<double>(59.99)), "1 min 0 s");
   EXPECT_EQ(HumanDuration(duration<double>(125)), "2 min 5 s");
   EXPECT_EQ(HumanDuration(duration<double>(3720)), "1 h 2 min");
+}
+
+TEST(PrintTest, HumanTimeSaysItsZone) {
+  const char* const zone = std::getenv("TZ");
+  const std::optional<std::string> before = zone ? std::optional<std::string>(zone) : std::nullopt;
+  const std::chrono::system_clock::time_point time{std::chrono::seconds(1'785'000'000)};
+  ::setenv("TZ", "AAA-5:30", 1);  // 5 h 30 min before UTC
+  ::tzset();
+  EXPECT_EQ(HumanTime(time), "2026-07-25 22:50:00 +0530");
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(HumanTime(time), "2026-07-25 17:20:00 +0000");
+  before ? ::setenv("TZ", before->c_str(), 1) : ::unsetenv("TZ");
+  ::tzset();
 }
 
 TEST(PrintTest, HumanRateAndShare) {

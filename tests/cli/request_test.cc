@@ -26,6 +26,26 @@ TEST(RequestTest, SaysWhoDidIt) {
   EXPECT_EQ(DropText({}), "drop: handed to the live writer, not waited for\n");
 }
 
+TEST(RequestTest, APreviewSaysWhatComesBackAndWhen) {
+  DropReport preview{.dropped = {{"main", 1}}, .reclaim = {.freed_bytes = 2048}};
+  EXPECT_EQ(PreviewText(preview, /*no_reclaim=*/false),
+            "2.0 KiB (2048 bytes) would come back at once\n");
+  EXPECT_TRUE(PreviewOutcome(preview).ok());
+  preview.reclaim.pending_bytes = 1;
+  EXPECT_THAT(PreviewText(preview, false),
+              HasSubstr("at once\n1 B (1 byte) lie in files that are mostly alive"));
+  EXPECT_THAT(PreviewText(preview, true), HasSubstr("1 B (1 byte) would wait"));
+}
+
+TEST(RequestTest, APreviewThatLeavesSomethingOutIsDamage) {
+  const DropReport preview{.warnings = {"save 7 is damaged"}};
+  EXPECT_THAT(PreviewText(preview, /*no_reclaim=*/false),
+              HasSubstr("warning: save 7 is damaged\n"));
+  EXPECT_EQ(PreviewOutcome(preview).code(), ExitCode::kDamaged);
+  EXPECT_EQ(PreviewOutcome(preview).message(),
+            "the bytes leave out what cannot be read: save 7 is damaged");
+}
+
 TEST(RequestTest, JsonHasTheKeysOfTheContract) {
   const nlohmann::ordered_json json = ToJson(TwoDropped(AppliedBy::kWriter));
   EXPECT_EQ(json["dropped"].dump(), R"([{"run":"main","step":1},{"run":"exp","step":2}])");

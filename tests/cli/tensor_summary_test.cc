@@ -31,6 +31,26 @@ TEST(TensorSummaryTest, ShowsOnlyTheFirstEight) {
   EXPECT_EQ(summary.ToText(), "min     -9\nmax     8\nmean    3\nvalues  1 2 3 4 5 6 7 8 ...\n");
 }
 
+TEST(TensorSummaryTest, ShowsAsManyAsAskedInRows) {
+  const std::vector<int8_t> values = {1, 2, 3, 4, 5, 6};
+  const auto shown = [&](uint64_t max_values) {
+    TensorSummary summary(DType::kI8, max_values);
+    summary.Add(std::as_bytes(std::span(values)));
+    const std::string text = summary.ToText(3);
+    return text.substr(text.find("values"));
+  };
+  EXPECT_EQ(shown(99), "values\n1 2 3\n4 5 6\n");
+  EXPECT_EQ(shown(6), "values\n1 2 3\n4 5 6\n");
+  EXPECT_EQ(shown(4), "values\n1 2 3\n4 ...\n");
+  EXPECT_EQ(shown(3), "values\n1 2 3 ...\n");
+  EXPECT_EQ(shown(0), "values\n");
+  TensorSummary complex(DType::kC64, 2);
+  const std::vector<float> parts = {1, -2, 3, 4, 5, 6};
+  complex.Add(std::as_bytes(std::span(parts)));
+  EXPECT_EQ(complex.ToText(1), "values\n1-2j\n3+4j ...\n");
+  EXPECT_EQ(TensorSummary(DType::kF32, 2).ToText(0), "values\n");  // no element
+}
+
 TEST(TensorSummaryTest, CountsNaNs) {
   const TensorSummary summary = Summarize<double>(DType::kF64, {NAN, 1, INFINITY});
   EXPECT_EQ(summary.ToText(),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completion: bash fills in what it should. zsh and fish, where installed, accept the script."""
 
+import os
 import pathlib
 import random
 import shutil
@@ -85,6 +86,46 @@ class BashTest(unittest.TestCase):
         self.assertEqual(self.complete("-s", "gone", "show", ""), [])
         self.assertFalse((self.folder / "hostile").exists())
 
+    def save(self, step, names, *arguments):
+        tensors = {name: files.random_tensor(random.Random(1), "F32", [10]) for name in names}
+        source = files.write(self.folder / "in", tensors)
+        harness.varve(self.folder / "store", "import", source, "--init", "--step", step, *arguments)
+
+    def test_words_that_the_store_knows(self):
+        self.save(1, ["a.w", "a.b", "c", "$(touch${IFS}hostile)", "two words"], "--tag", "good")
+        self.save(2, ["a.w", "a.x", "late"])
+        self.save(7, ["e.w"], "--run", "exp~1", "--tag", "warm")
+
+        def complete(*words):
+            return self.complete("-s", "store", *words)
+
+        self.assertEqual(complete("show", ""), ["latest", "1", "good", "2", "exp~1@latest"])
+        # RUN@STEP, as Bash cuts it at @, and as it does not.
+        self.assertEqual(complete("show", "exp~1", "@"), ["latest", "7", "warm"])
+        self.assertEqual(complete("show", "exp~1", "@", "w"), ["warm"])
+        self.assertEqual(complete("show", "exp~1@w"), ["exp~1@warm"])
+        self.assertEqual(complete("diff", "1", "g"), ["good"])
+        self.assertEqual(complete("rewind", "main", "--to", "g"), ["good"])
+        self.assertEqual(complete("fork", "m"), ["main"])
+        for verb in ("steps", "log", "forget", "drop", "untag", "import"):
+            self.assertEqual(complete(verb, "--run", ""), ["exp~1", "main"], verb)
+        self.assertEqual(complete("untag", ""), ["good"])
+        self.assertEqual(complete("untag", "exp~1", "@", ""), ["warm"])
+        self.assertEqual(complete("tag", "2", "g"), ["good"])
+        # Tensors of the step on the line, or of the newest.
+        self.assertEqual(complete("get", "1", ""), ["a.b", "a.w", "c"])
+        self.assertEqual(complete("get", "1", "a."), ["a.b", "a.w"])
+        self.assertEqual(complete("ls", "latest", "a."), ["a.w", "a.x"])
+        self.assertEqual(complete("ls", "exp~1", "@", "warm", ""), ["e.w"])
+        self.assertEqual(complete("show", "--json", "good", "c"), ["c"])
+        self.assertEqual(complete("diff", "1", "2", "c"), ["c"])
+        self.assertEqual(complete("log", "l"), ["late"])
+        self.assertEqual(complete("log", "--run", "exp~1", ""), ["e.w"])
+        self.assertEqual(complete("export", "1", "--include", "a"), ["a.b", "a.w"])
+        self.assertEqual(complete("get", "9", ""), [])
+        self.assertEqual(complete("get", "1", "a*"), [])
+        self.assertFalse((self.folder / "hostile").exists())
+
 
 class OtherShellsTest(unittest.TestCase):
     def check_syntax(self, shell):
@@ -109,6 +150,40 @@ class OtherShellsTest(unittest.TestCase):
             check=True,
         )
         self.assertEqual([line.split()[0] for line in done.stdout.splitlines()], ["stats", "steps"])
+
+    def test_fish_completes_words_that_the_store_knows(self):
+        if not shutil.which("fish"):
+            self.skipTest("fish is not installed")
+        with harness.clean_folder() as folder:
+            for step, run in ((1, "main"), (2, "main"), (7, "exp")):
+                tensors = {f"w{step}": files.random_tensor(random.Random(1), "F32", [10])}
+                source = files.write(folder / "in", tensors)
+                save = ("--step", step, "--run", run, "--tag", f"t{step}")
+                harness.varve(folder / "store", "import", source, "--init", *save)
+
+            def complete(line):
+                done = subprocess.run(
+                    ["fish", "--no-config", "-c", f"source; complete -C 'varve -s store {line}'"],
+                    input=script("fish"),
+                    capture_output=True,
+                    text=True,
+                    cwd=folder,
+                    env=os.environ
+                    | {
+                        "PATH": os.path.dirname(harness.program("varve")) + ":" + os.environ["PATH"]
+                    },
+                )
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                return sorted(text.split("\t")[0] for text in done.stdout.splitlines())
+
+            self.assertEqual(complete("show "), ["1", "2", "exp@latest", "latest", "t1", "t2"])
+            self.assertEqual(complete("show exp@"), ["exp@7", "exp@latest", "exp@t7"])
+            self.assertEqual(complete("steps --run "), ["exp", "main"])
+            self.assertEqual(complete("get 1 w"), ["w1"])
+            self.assertEqual(complete("-q get exp@7 w"), ["w7"])
+            self.assertEqual(complete("log w"), ["w2"])
+            self.assertEqual(complete("log --run exp w"), ["w7"])
+            self.assertEqual(complete("untag "), ["t1", "t2"])
 
 
 if __name__ == "__main__":

@@ -88,7 +88,11 @@ TEST_F(ManualTest, CandidatesFollowTheNameOfTheValue) {
   const auto kind_of = [&command](const std::string& value) {
     return CandidatesOf({.value = value}, command).kind;
   };
-  EXPECT_EQ(kind_of("STEP"), Kind::kSteps);
+  for (const char* const value : {"STEP", "STEP2", "RUN", "TAG", "NAME", "GLOB"}) {
+    EXPECT_EQ(kind_of(value), Kind::kOfStore) << value;
+  }
+  EXPECT_THAT(CandidatesOf({.value = "STEP2"}, command).words, ElementsAre("steps"));
+  EXPECT_THAT(CandidatesOf({.value = "GLOB"}, command).words, ElementsAre("tensors"));
   EXPECT_EQ(kind_of("FILE"), Kind::kFiles);
   EXPECT_EQ(kind_of("DEST"), Kind::kFolders);
   EXPECT_EQ(kind_of("N"), Kind::kNothing);

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
+#include <tuple>
 
+#include "store/ops/history.h"
 #include "tests/store/store_fixture.h"
 
 namespace varve::internal {
@@ -16,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::IsEmpty;
+using testing::NormalTensor;
 using testing::RandomTensor;
 using testing::TestTensor;
 
@@ -167,6 +171,135 @@ TEST_F(HistoryTest, DiffComparesValues) {
   EXPECT_EQ(diff->changed[2].values->changed_elements, 2);
   EXPECT_EQ(diff->changed[2].values->max_abs, 1);
   EXPECT_DOUBLE_EQ(diff->changed[2].values->relative_norm, std::sqrt(1.25) / 5);
+}
+
+// Another store, whose digests have another seed.
+class TwoStoresTest : public testing::StoreTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    auto store = Store::Create(folder_.path() / "other");
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    other_ = *std::move(store);
+  }
+
+  static void SaveIn(Store* store, uint64_t step, const std::vector<TensorView>& views) {
+    const auto writer = store->Begin(step).value();
+    for (const TensorView& view : views) VARVE_ASSERT_OK(writer->Put(view));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+  // Step 1 of the store, and step 2 of it or of the other one.
+  Result<CheckpointDiff> Diff(const Store& later, const DiffOptions& options) const {
+    VARVE_ASSIGN_OR_RETURN(const auto a, store_->OpenCheckpoint("main", 1));
+    VARVE_ASSIGN_OR_RETURN(const auto b, later.OpenCheckpoint("main", 2));
+    return DiffCheckpoints(*ShardedReader::Of(*a), *ShardedReader::Of(*b), options);
+  }
+
+  std::unique_ptr<Store> other_;
+};
+
+TEST_F(TwoStoresTest, DiffIsThatOfOneStore) {
+  // 20 chunks are more than are read at once.
+  TestTensor large = RandomTensor("large", DType::kU8, {20 * 4 * kChunk + 5}, 1);
+  TestTensor nibbles = RandomTensor("nibbles", DType::kF4, {4 * kChunk}, 2);
+  TestTensor values = NormalTensor("values", {2, kChunk}, 3);
+  TestTensor scalar = Floats("scalar", {1});
+  scalar.shape = {};
+  TestTensor none = RandomTensor("none", DType::kF32, {0, 3}, 4);
+  TestTensor same = NormalTensor("same", {kChunk + 1}, 5);
+  TestTensor shaped = RandomTensor("shaped", DType::kU8, {4, 100}, 6);
+  std::vector<TestTensor> shards;
+  for (uint64_t i = 0; i < 4; ++i) shards.push_back(RandomTensor("shards", DType::kI16, {9}, i));
+  const auto views = [&](const std::vector<uint32_t>& numbers) {
+    std::vector<TensorView> all;
+    for (const TestTensor* tensor : {&large, &nibbles, &values, &scalar, &none, &same, &shaped}) {
+      all.push_back(tensor->view());
+    }
+    for (const uint32_t number : numbers) {
+      all.push_back(shards[number].view());
+      all.back().shard = number;
+    }
+    return all;
+  };
+  SaveIn(store_.get(), 1, views({0, 1, 2}));
+  for (const size_t chunk : {0, 15, 16, 19, 20}) large.bytes[chunk * 4 * kChunk] ^= std::byte{1};
+  nibbles.bytes.back() ^= std::byte{1};
+  values.bytes[3] ^= std::byte{0x80};
+  scalar.bytes[0] ^= std::byte{1};
+  shaped.shape = {8, 50};
+  shards[1].bytes[0] ^= std::byte{1};
+  SaveIn(store_.get(), 2, views({0, 1, 3}));
+  SaveIn(other_.get(), 2, views({0, 1, 3}));
+
+  for (const bool with_values : {false, true}) {
+    const auto here = Diff(*store_, {.values = with_values});
+    const auto there = Diff(*other_, {.values = with_values});
+    ASSERT_TRUE(here.ok()) << here.status().ToString();
+    ASSERT_TRUE(there.ok()) << there.status().ToString();
+    EXPECT_THAT(there->unchanged, ElementsAre("none", "same"));
+    EXPECT_EQ(there->unchanged, here->unchanged);
+    ASSERT_EQ(there->changed.size(), here->changed.size());
+    for (size_t i = 0; i < here->changed.size(); ++i) {
+      const TensorDiff& a = here->changed[i];
+      const TensorDiff& b = there->changed[i];
+      EXPECT_EQ(std::tie(a.name, a.shard, a.reshaped, a.num_chunks),
+                std::tie(b.name, b.shard, b.reshaped, b.num_chunks));
+      EXPECT_EQ(std::tie(a.changed_chunks, a.changed_bytes),
+                std::tie(b.changed_chunks, b.changed_bytes))
+          << a.name;
+      ASSERT_EQ(a.values.has_value(), b.values.has_value()) << a.name;
+      if (!a.values) continue;
+      EXPECT_EQ(a.values->num_elements, b.values->num_elements) << a.name;
+      EXPECT_EQ(a.values->changed_elements, b.values->changed_elements) << a.name;
+      EXPECT_EQ(a.values->max_abs, b.values->max_abs) << a.name;
+      EXPECT_EQ(a.values->relative_norm, b.values->relative_norm) << a.name;
+    }
+  }
+}
+
+// Parts of one tensor are compared as the tensor that they make, also when they are cut alike.
+TEST_F(TwoStoresTest, DiffComparesWholeTensors) {
+  TestTensor tensor = RandomTensor("w", DType::kU8, {4, 100}, 1);
+  const auto save = [&](Store* store, uint64_t step, int64_t cut) {
+    std::vector<ShardLayout> layouts;
+    std::vector<TensorView> views;
+    for (const Range rows : {Range{0, cut}, Range{cut, 4}}) {
+      ShardLayout layout = ShardLayout::Whole({4, 100});
+      layout.flat = {100 * rows.begin, 100 * rows.end};
+      layouts.push_back(Canonical(layout));
+    }
+    std::vector<std::vector<int64_t>> shapes;
+    for (const ShardLayout& layout : layouts) shapes.push_back(layout.LocalShape());
+    for (size_t i = 0; i < 2; ++i) {
+      TensorView view = tensor.view();
+      view.shape = shapes[i];
+      view.data = tensor.bytes.data() + (i == 0 ? 0 : 100 * cut);
+      view.layout = &layouts[i];
+      view.shard = static_cast<uint32_t>(i);
+      views.push_back(view);
+    }
+    SaveIn(store, step, views);
+  };
+  save(store_.get(), 1, 1);
+  for (const int64_t cut : {1, 2}) {
+    VARVE_ASSERT_OK(Store::Create(folder_.path() / std::to_string(cut)).status());
+    other_ = Store::Open(folder_.path() / std::to_string(cut)).value();
+    save(other_.get(), 2, cut);
+    const auto equal = Diff(*other_, {.values = true});
+    ASSERT_TRUE(equal.ok()) << equal.status().ToString();
+    EXPECT_THAT(equal->unchanged, ElementsAre("w"));
+    EXPECT_THAT(equal->changed, IsEmpty());
+    tensor.bytes[399] ^= std::byte{1};
+    save(other_.get(), 3, cut);
+    const auto a = store_->OpenCheckpoint("main", 1).value();
+    const auto b = other_->OpenCheckpoint("main", 3).value();
+    const auto diff =
+        DiffCheckpoints(*ShardedReader::Of(*a), *ShardedReader::Of(*b), {.values = true});
+    ASSERT_TRUE(diff.ok()) << diff.status().ToString();
+    ASSERT_EQ(diff->changed.size(), 1u);
+    EXPECT_EQ(diff->changed[0].values->changed_elements, 1u);
+    tensor.bytes[399] ^= std::byte{1};
+  }
 }
 
 }  // namespace
