@@ -63,15 +63,13 @@ Result<PullReport> PullWithProgress(const Context& context, const std::string& p
 
 // Copies steps into a store of its own, which may hold others already.
 Result<std::vector<SaveReport>> PullSteps(const Context& context, const std::string& path,
-                                          const PullVerbOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const auto remote,
-                         OpenRemote(options.url, {.snapshot = options.snapshot}));
-  VARVE_ASSIGN_OR_RETURN(const auto ids, ResolveSteps(*remote, options.steps));
+                                          const PullVerbOptions& options, const Store& remote) {
+  VARVE_ASSIGN_OR_RETURN(const auto ids, ResolveSteps(remote, options.steps));
   VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenOrCreate(path));
   ProgressBar progress("pull", context.quiet());
   CopyOptions copy;
   copy.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  return remote->CopyTo(store.get(), ids, copy);
+  return remote.CopyTo(store.get(), ids, copy);
 }
 
 Outcome RunPullOfSteps(const Context& context, const std::string& path,
@@ -79,8 +77,10 @@ Outcome RunPullOfSteps(const Context& context, const std::string& path,
   if (options.dry_run || options.read_data) {
     return Outcome::Usage("--dry-run and --read-data are for pulls without STEP");
   }
-  const auto reports = PullSteps(context, path, options);
-  if (!reports.ok()) return OpenOutcome(reports.status());
+  const auto remote = OpenRemote(options.url, {.snapshot = options.snapshot});
+  if (!remote.ok()) return OpenOutcome(remote.status());
+  const auto reports = PullSteps(context, path, options, **remote);
+  if (!reports.ok()) return reports.status();
   if (context.json()) {
     nlohmann::ordered_json copied = nlohmann::ordered_json::array();
     for (const SaveReport& report : *reports) copied.push_back(ToJson(report));

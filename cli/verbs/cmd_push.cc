@@ -12,6 +12,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "varve/remote.h"
+#include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -64,7 +65,9 @@ Outcome RunPush(const Context& context, const PushVerbOptions& options) {
   std::string path;
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   const auto report = PushWithProgress(context, path, options);
-  if (!report.ok()) return OpenOutcome(report.status());
+  // What is not found is a step, if there is a store.
+  const bool is_step = !report.ok() && !options.steps.empty() && Store::OpenForReading(path).ok();
+  if (!report.ok()) return is_step ? Outcome(report.status()) : OpenOutcome(report.status());
   if (context.json()) {
     context.PrintJson(ToObject(options.url, *report));
   } else if (!context.quiet()) {

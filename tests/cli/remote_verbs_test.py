@@ -66,8 +66,11 @@ class RemoteVerbsTest(verb_case.VerbCase):
         self.assertEqual([step["step"] for step in steps], [2])
         self.at_other("pull", self.url, 1)
         self.assertEqual(harness.check(self.other)["steps"], 2)
-        done = self.at_other("pull", self.url, 3, expect=harness.NO_STORE)
+        done = self.at_other("pull", self.url, 3, expect=harness.NO_STEP)
         self.assertIn("step 3", done.stderr)
+        self.fails(harness.NO_STEP, "push", self.url, 7, says="step 7")
+        done = self.at_other("pull", self.url, 1, "--dry-run", expect=harness.USAGE)
+        self.assertIn("without STEP", done.stderr)
 
     def test_reading_where_it_lies(self):
         self.save(2)
