@@ -109,6 +109,15 @@ Status ValidateSaving(const CheckpointFlags& f) {
       Needs(f.keep_every > 0, "--keep-every", drops, "--max-checkpoint-keep", why));
   VARVE_RETURN_IF_ERROR(
       Needs(f.keep_best.has_value(), "--keep-best", drops, "--max-checkpoint-keep", why));
+  VARVE_RETURN_IF_ERROR(Needs(!f.remote.empty(), "--remote", saves, "--save", where));
+  const bool sends = !f.remote.empty();
+  const std::string whither = "which says where to send";
+  VARVE_RETURN_IF_ERROR(
+      Needs(f.remote_interval != 1, "--remote-interval", sends, "--remote", whither));
+  VARVE_RETURN_IF_ERROR(Needs(f.remote_keep > 0, "--remote-keep", sends, "--remote", whither));
+  if (f.remote_interval == 0) {
+    return Status::InvalidArgument("--remote-interval must be at least 1");
+  }
   return Needs(f.exit_deadline_in_secs.has_value(), "--exit-deadline-in-secs", saves, "--save",
                where);
 }
@@ -144,6 +153,13 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Add("--keep-best", "METRIC[:max]",
             "Besides the newest K, keep the step with the lowest (:max: the highest) value",
             [&f](std::string_view text) { return ParseKeepBest(text, &f.keep_best); });
+  specs.Text("--remote", "URL",
+             "Object store that saved steps are sent to; a --save without a store is fetched there",
+             &f.remote);
+  specs.Count("--remote-interval", "SAVES", "Send each so many-th save, and the last one [1]",
+              &f.remote_interval);
+  specs.Count("--remote-keep", "K", "Keep the newest K snapshots there; 0 keeps all [0]",
+              &f.remote_keep);
   specs.Text("--load", "FOLDER", "Store to load from; starts afresh when it has no step", &f.load);
   specs.Text("--ckpt-step", "[RUN@]STEP", "Step to load: a number, a tag, best:METRIC [latest]",
              &f.ckpt_step);

@@ -41,11 +41,11 @@ std::string FlagsInCommon(const CheckpointFlags& flags) {
   const auto line = [](const std::string& flag, bool is_given) {
     return flag + (is_given ? " given\n" : " not given\n");
   };
-  return line("--save", !flags.save.empty()) + line("--load", !flags.load.empty()) + "--run " +
-         flags.run + "\n" + line("--no-save-optim", !flags.save_optim) +
-         line("--no-load-optim", !flags.load_optim) + line("--no-async-save", !flags.async_save) +
-         line("--finetune", flags.finetune) + "--dist-ckpt-strictness " +
-         std::string(StrictnessName(flags.strictness)) + "\n";
+  return line("--save", !flags.save.empty()) + line("--remote", !flags.remote.empty()) +
+         line("--load", !flags.load.empty()) + "--run " + flags.run + "\n" +
+         line("--no-save-optim", !flags.save_optim) + line("--no-load-optim", !flags.load_optim) +
+         line("--no-async-save", !flags.async_save) + line("--finetune", flags.finetune) +
+         "--dist-ckpt-strictness " + std::string(StrictnessName(flags.strictness)) + "\n";
 }
 
 // kInvalidArgument names the first flag whose value differs between two ranks. Collective.
@@ -159,6 +159,15 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   options.timeout = RankTimeout();
   if (options.on_save == nullptr) {
     options.on_save = [log = log_](const SaveStats& metrics) { log(ToString(metrics)); };
+  }
+  if (!flags_.remote.empty()) {
+    if (!options.remote.has_value()) options.remote.emplace();
+    options.remote->url = flags_.remote;
+    options.remote->interval = flags_.remote_interval;
+    options.remote->keep = flags_.remote_keep;
+  }
+  if (options.remote.has_value() && options.remote->on_push == nullptr) {
+    options.remote->on_push = [log = log_](const PushStats& stats) { log(ToString(stats)); };
   }
   // A single rank needs no group, but it can continue where many have stopped.
   const bool is_group = ranks_->size() > 1 || Group::IsRoot(flags_.save);

@@ -5,18 +5,21 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "varve/remote.h"
+#include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
 
 struct PushVerbOptions {
   std::string url;
+  std::vector<std::string> steps;
   bool dry_run = false;
 };
 
@@ -53,6 +56,7 @@ Result<PushReport> PushWithProgress(const Context& context, const std::string& p
   ProgressBar progress("push", context.quiet());
   PushOptions push;
   push.dry_run = options.dry_run;
+  push.steps = options.steps;
   push.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
   return Push(path, options.url, push);
 }
@@ -61,7 +65,9 @@ Outcome RunPush(const Context& context, const PushVerbOptions& options) {
   std::string path;
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   const auto report = PushWithProgress(context, path, options);
-  if (!report.ok()) return OpenOutcome(report.status());
+  // What is not found is a step, if there is a store.
+  const bool is_step = !report.ok() && !options.steps.empty() && Store::OpenForReading(path).ok();
+  if (!report.ok()) return is_step ? Outcome(report.status()) : OpenOutcome(report.status());
   if (context.json()) {
     context.PrintJson(ToObject(options.url, *report));
   } else if (!context.quiet()) {
@@ -75,6 +81,10 @@ constexpr char kNotes[] =
 at some moment during the call. It becomes a snapshot of the URL when all of it
 is there. Files that an earlier snapshot has are not sent again. What an
 interrupted push has sent is used by the next one. Several may push at once.
+
+With STEPs the snapshot holds only these steps. Later pushes share what the
+newest snapshot has, so give pushes of some steps another URL than those of all.
+
 URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION or
 rados://POOL/NAMESPACE. docs/remote.md says where credentials come from.
 
@@ -87,6 +97,7 @@ void AddPush(CLI::App& app, Context& context) {
   auto options = std::make_shared<PushVerbOptions>();
   CLI::App* verb = app.add_subcommand("push", "Send the store to an object store, as a snapshot");
   verb->add_option("URL", options->url, "Where to send it")->required();
+  verb->add_option("STEP", options->steps, kStepHelp);
   verb->add_flag("--dry-run", options->dry_run, "Only say what would be sent");
   verb->footer(kNotes);
   context.OnAnything(verb, [&context, options] { return RunPush(context, *options); });

@@ -88,9 +88,9 @@ constexpr char kNotes[] =
     R"(With -s URL it removes what no snapshot of the object store needs: what drops
 and merges in the store have left behind, and what interrupted pushes have sent.
 Pushes may go on meanwhile, and keep what they have sent. A push that was
-interrupted on another host cannot be told from one that is slow. With --wait it
-is watched, and counts as dead if it shows no sign of life, which it gives each
-5 seconds. If it was only slow, it starts again.
+interrupted on another host cannot be told from one that is slow. With --wait
+it is watched for so long, at least 30 seconds. It counts as dead if it gives
+no sign of life, which it does each 5 seconds. If it only slept, it starts again.
 
 JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
 disk_bytes_before disk_bytes_after. With a URL: dropped_snapshots[]
@@ -105,7 +105,7 @@ void AddReclaim(CLI::App& app, Context& context) {
   verb->add_option("--keep", options->keep, "Of a URL: remove all but the newest N snapshots")
       ->type_name("N");
   verb->add_option("--wait", options->wait_seconds,
-                   "Of a URL: wait so long for a sign of life of pushes, 30 is a good number")
+                   "Of a URL: wait so long for a sign of life of pushes, at least 30")
       ->type_name("SECONDS");
   verb->add_flag("--dry-run", options->dry_run, "Of a URL: only say what would be removed");
   verb->footer(kNotes);

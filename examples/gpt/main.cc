@@ -20,6 +20,13 @@
 #include "gpt/trainer.h"
 #include "varve/trainer_hooks.h"
 
+#ifdef VARVE_HAS_S3
+#include "varve/s3.h"
+#endif
+#ifdef VARVE_HAS_RADOS
+#include "varve/rados.h"
+#endif
+
 namespace gpt {
 namespace {
 
@@ -157,6 +164,12 @@ int main(int argc, char** argv) {
   gpt::Flags flags;
   gpt::AddFlags(&app, &flags);
   CLI11_PARSE(app, argc, argv);
+#ifdef VARVE_HAS_S3
+  varve::UseS3();
+#endif
+#ifdef VARVE_HAS_RADOS
+  varve::UseRados();
+#endif
   const varve::Result<int> exit_code = gpt::RunOrSpawn(std::move(flags));
   if (exit_code.ok()) return *exit_code;
   std::fprintf(stderr, "gpt_train: %s\n", exit_code.status().ToString().c_str());

@@ -99,6 +99,48 @@ struct SaveStats {
 // Returns one line with step, sizes, times, reasons for waiting, warnings, and the error if any.
 std::string ToString(const SaveStats& metrics);
 
+// Says what one push in the background did (RemoteOptions).
+struct PushStats {
+  uint64_t step = 0;  // the newest step that it was to bring
+  Status status;
+  int failures = 0;  // pushes that have failed since the last one that succeeded
+  uint64_t snapshot = 0;
+  uint64_t sent_bytes = 0;
+  double seconds = 0;
+  double delay_seconds = 0;  // since the commit of the oldest step that waited for it
+  std::string warning{};     // old snapshots could not be removed
+};
+// Returns one line.
+std::string ToString(const PushStats& stats);
+
+// Sends what is committed to an object store, in the background (docs/remote.md). A program with
+// s3:// calls varve::UseS3 first (varve/s3.h), and with rados:// varve::UseRados.
+//
+// Saves do not wait for pushes. A push sends the store as it is at its start, so steps that are
+// saved during a push go together with the next. It takes up to 256 MiB of memory. A push that
+// fails is repeated after 1, 2, 4 ... 64 seconds for as long as it takes.
+//
+// Open makes the store from the newest snapshot if the folder holds no store. Restore copies a step
+// that is not in the store from the newest snapshot that has it, without the chunks that are here.
+struct RemoteOptions {
+  std::string url{};
+  uint64_t interval = 1;  // each so many-th saved step is due there, and the last one
+  // Snapshots that stay there. What only older ones need is removed after each push. 0 = all stay.
+  uint64_t keep = 0;
+  // True: the retention does not drop a step that is due there before it was pushed.
+  bool retention_waits = true;
+  // True: when a push has failed, each call that saves, restores or waits returns its error. False:
+  // on_push and last_push say so, saves go on, and Close returns the error only if something that
+  // is due could not be pushed at last.
+  bool failure_is_fatal = false;
+  // How long Close waits for the last push. The deadline of a save (BeginOptions) may end the wait
+  // earlier. Close returns an error then, and the next job pushes what is missing.
+  std::chrono::milliseconds close_timeout{300'000};
+  // Called when a push has ended, also when it has failed, on the thread that pushes. It must not
+  // call the checkpointer, and must not throw.
+  std::function<void(const PushStats&)> on_push{};
+};
+
 struct CheckpointerOptions {
   std::string run = "main";
   // Bytes of host memory for chunks that changed and are not encoded yet. 0 = the size of the state
@@ -146,6 +188,8 @@ struct CheckpointerOptions {
   // thread that called BeginSave. Both threads may call it at the same time. It must not call the
   // checkpointer, and must not throw.
   std::function<void(const SaveStats&)> on_save;
+  // Unset = nothing is pushed. Not for the root of a group.
+  std::optional<RemoteOptions> remote{};
 };
 
 struct BeginOptions {
@@ -162,7 +206,9 @@ class AsyncCheckpointer {
  public:
   // Opens the store in `path`, or makes it. Errors as Store::OpenOrCreate. kInvalidArgument: an
   // option is out of range. kFailedPrecondition: also when `path` is the root of a group, which
-  // OpenGroupCheckpointer opens. kUnavailable: the system gives no more threads.
+  // OpenGroupCheckpointer opens, and when options.remote holds another store, or later steps than
+  // an existing store. kUnavailable: the system gives no more threads, or there is no store yet and
+  // the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
   // Calls Close. If there is an error that no call has returned, prints it to standard error.
@@ -223,12 +269,16 @@ class AsyncCheckpointer {
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
-  // Waits for the save in progress, and closes the store. Returns the error of the first save that
-  // failed, also when failure_is_fatal is false. Calls after it fail. A second Close does nothing.
+  // Waits for the save in progress, then for the last push, and closes the store. Returns the error
+  // of the first save that failed, also when failure_is_fatal is false, or else the error of the
+  // last push if something that is due is not in the object store. Calls after it fail. A second
+  // Close does nothing.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.
   virtual std::optional<SaveStats> last_stats() const = 0;
+  // Statistics of the last push that ended. nullopt: there was none.
+  virtual std::optional<PushStats> last_push() const { return std::nullopt; }
   // The error that later calls return (failure_is_fatal), or Ok. With many ranks, it is the error
   // of this rank. The call does not communicate.
   virtual Status failure() const = 0;

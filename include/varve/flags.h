@@ -37,6 +37,9 @@ struct CheckpointFlags {
   uint64_t max_checkpoint_keep = 0;       // --max-checkpoint-keep K, where 0 keeps all
   uint64_t keep_every = 0;                // --keep-every STEPS
   std::optional<KeepBest> keep_best;      // --keep-best METRIC[:max]
+  std::string remote;                     // --remote URL, of an object store (varve/remote.h)
+  uint64_t remote_interval = 1;           // --remote-interval SAVES
+  uint64_t remote_keep = 0;               // --remote-keep K, where 0 keeps all
 
   std::string load;                               // --load FOLDER
   std::string ckpt_step;                          // --ckpt-step [RUN@]STEP, empty = latest

@@ -29,6 +29,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,10 @@ struct PushOptions {
   bool dry_run = false;  // true: looks what is new, and changes nothing
   Progress progress;     // in bytes of files that are sent
   int num_threads = 4;   // files that are sent at the same time
+  // Step expressions (varve/step.h): the snapshot holds only these steps. Files that hold other
+  // steps, too, are rewritten into a temporary folder, and sent each time. Such a push always makes
+  // a snapshot. Empty = all steps.
+  std::vector<std::string> steps{};
 };
 
 struct PushReport {
@@ -61,8 +66,8 @@ struct PushReport {
 // snapshot is whole and durable. After an error there is no snapshot. Only after kUnavailable there
 // may be one, and it is whole then. What an interrupted push has sent is used by the next one.
 //
-// kNotFound: there is no store. kFailedPrecondition: the URL holds another store, or `store` is the
-// root of a group.
+// kNotFound: there is no store, or no such step. kFailedPrecondition: the URL holds another store,
+// or `store` is the root of a group.
 Result<PushReport> Push(const std::filesystem::path& store, std::string_view url,
                         const PushOptions& options = {});
 
@@ -124,9 +129,10 @@ struct RemoteReclaimOptions {
   std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
   bool dry_run = false;
   // How long the call watches the pushes whose processes may be alive on other hosts. What such a
-  // push has sent is kept. But a push that shows no progress in all that time counts as dead, and
-  // what it has sent is removed. If the push was only slow, it finds that out and sends all of this
-  // again. 0 = no push is watched, and what they have sent is kept.
+  // push has sent is kept. But a push that gives no sign of life in all that time counts as dead,
+  // and what it has sent is removed. If it only slept, it finds that out and sends all of this
+  // again. A push gives a sign each 5 seconds. 0 = no push is watched, and what they have sent is
+  // kept. Otherwise at least 30 seconds (kInvalidArgument).
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

@@ -18,8 +18,8 @@
 // more ranks fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
 // to save, when to stop and which step is loaded. With --save, a signal to any rank stops all ranks
 // at the same step, with a save. Some flags must be the same on all ranks: --run, --finetune,
-// --no-save-optim, --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save and
-// --load are given.
+// --no-save-optim, --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save,
+// --load and --remote are given.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -43,7 +43,7 @@ enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal 
 
 struct HooksOptions {
   // `run` and `retention` come from the flags, and so does `timeout` if --rank-timeout-in-secs is
-  // given.
+  // given, and the URL, the interval and `keep` of `remote` if --remote is given.
   CheckpointerOptions checkpointer;
   // `strictness` and `optimizer` come from the flags. With --finetune, `lr_scheduler` and
   // `trainer_state` are false.

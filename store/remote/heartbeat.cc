@@ -13,7 +13,6 @@ namespace varve::internal {
 
 namespace {
 
-constexpr auto kInterval = std::chrono::seconds(5);
 constexpr std::string_view kPrefix = "beat-";
 constexpr size_t kPage = 1000;
 
@@ -47,8 +46,11 @@ Status VisitBeats(const Objects& objects,
 
 }  // namespace
 
-Heartbeat::Heartbeat(Objects* objects, uint64_t attempt)
-    : objects_(objects), attempt_(attempt), thread_([this](std::stop_token stop) { Run(stop); }) {}
+Heartbeat::Heartbeat(Objects* objects, uint64_t attempt, std::chrono::milliseconds interval)
+    : objects_(objects),
+      attempt_(attempt),
+      interval_(interval),
+      thread_([this](std::stop_token stop) { Run(stop); }) {}
 
 // Does not wait for a server that is down. The last beat is left to the collector.
 Heartbeat::~Heartbeat() { ended_ = true; }
@@ -59,7 +61,7 @@ void Heartbeat::Run(const std::stop_token& stop) {
   for (uint64_t number = 1;; ++number) {
     {
       std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, stop, kInterval, [] { return false; });
+      wake_.wait_for(lock, stop, interval_, [] { return false; });
     }
     if (stop.stop_requested()) return;
     objects_->CreateRecord(NameOf(attempt_, number), "").status().IgnoreError();

@@ -20,6 +20,7 @@
 #include "store/db/rocksdb_options.h"
 #include "store/db/table_files.h"
 #include "store/ops/database_copy.h"
+#include "store/remote/scratch_folder.h"
 
 namespace varve::internal {
 
@@ -30,32 +31,6 @@ namespace fs = std::filesystem;
 constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
 constexpr size_t kBlockBytes = size_t{1} << 20;
-
-// A folder that is removed with all it holds.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::error_code error;
-    std::string path = (fs::temp_directory_path(error) / "varve-push-XXXXXX").string();
-    if (error || ::mkdtemp(path.data()) == nullptr) {
-      status_ = ErrnoStatus("make a temporary folder", path, error ? error.value() : errno);
-    } else {
-      path_ = path;
-    }
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const Status& status() const { return status_; }
-  const fs::path& path() const { return path_; }
-
- private:
-  Status status_;
-  fs::path path_;
-};
 
 // Returns the tables that a manifest names, with their bytes. No table need be there.
 Result<std::vector<rocksdb::LiveFileMetaData>> TablesOf(const std::string& manifest_name,

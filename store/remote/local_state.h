@@ -34,10 +34,10 @@ class LocalTable : public BlobSource {
   // Reads it whole. kCorruption unless all its blocks have their checksums.
   Status Verify() const;
 
- private:
-  // A name under which the file can be opened after its own name is gone.
+  // A name under which this process can open the file after its own name is gone.
   std::string OpenName() const;
 
+ private:
   const std::string name_;
   const std::filesystem::path path_;
   const int fd_;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "base/digest.h"
@@ -34,7 +35,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlockBytes = size_t{8} << 20;
+constexpr size_t kBlockBytes = size_t{8} << 20;  // that one request fetches at most
+constexpr uint64_t kGapBytes = uint64_t{64}
+                               << 10;  // that are fetched for nothing to save a request
 
 class NewFile {
  public:
@@ -109,8 +112,13 @@ class PullRun {
   Status Choose();
   Status FindMissing();
   Status RefuseOthers(const std::string& name) const;
-  Status Fetch(const BodyTable& table);
+  std::vector<std::vector<const BodyTable*>> PlanFetches() const;
+  Status Fetch(const std::vector<const BodyTable*>& together);
+  Status FetchAlone(const BodyTable& table);
   Status FetchTo(const fs::path& path, const BodyTable& table);
+  Status Publish(const BodyTable& table, Status status) const;
+  Status CheckDigest(const BodyTable& table, const Digest& digest) const;
+  Status GetWhole(const BodyTable& table, uint64_t offset, std::span<std::byte> out) const;
   Status WriteManifest();
   void NoteFetched(uint64_t bytes);
 
@@ -139,8 +147,9 @@ Result<PullReport> PullRun::Run() {
   }
   VARVE_RETURN_IF_ERROR(FindMissing());
   if (!options_.dry_run) {
-    const Status fetched = RunParallel(missing_.size(), options_.num_threads,
-                                       [this](size_t i) { return Fetch(*missing_[i]); });
+    const auto fetches = PlanFetches();
+    const Status fetched = RunParallel(fetches.size(), options_.num_threads,
+                                       [&](size_t i) { return Fetch(fetches[i]); });
     if (!fetched.ok()) return log_.WhyUnreadable(snapshot_, fetched);
     VARVE_RETURN_IF_ERROR(WriteManifest());
     VARVE_RETURN_IF_ERROR(SyncFolder(copy_.db()));
@@ -213,9 +222,54 @@ void PullRun::NoteFetched(uint64_t bytes) {
   if (options_.progress) options_.progress(done_bytes_, report_.fetched_bytes);
 }
 
-Status PullRun::Fetch(const BodyTable& table) {
+// Small tables that lie together come in one request. Others come alone, in blocks.
+std::vector<std::vector<const BodyTable*>> PullRun::PlanFetches() const {
+  std::vector<const BodyTable*> sorted = missing_;
+  std::sort(sorted.begin(), sorted.end(), [](const BodyTable* a, const BodyTable* b) {
+    return std::tie(a->where.blob, a->where.offset) < std::tie(b->where.blob, b->where.offset);
+  });
+  std::vector<std::vector<const BodyTable*>> fetches;
+  for (const BodyTable* const table : sorted) {
+    const BlobRange& where = table->where;
+    if (!fetches.empty()) {
+      const BlobRange& first = fetches.back().front()->where;
+      const BlobRange& last = fetches.back().back()->where;
+      const uint64_t last_end = last.offset + last.bytes;
+      if (where.blob == first.blob && where.offset >= last_end &&
+          where.offset - last_end <= kGapBytes &&
+          where.offset + where.bytes - first.offset <= kBlockBytes) {
+        fetches.back().push_back(table);
+        continue;
+      }
+    }
+    fetches.push_back({table});
+  }
+  return fetches;
+}
+
+Status PullRun::Fetch(const std::vector<const BodyTable*>& together) {
+  if (together.size() == 1) return FetchAlone(*together[0]);
+  const uint64_t first = together.front()->where.offset;
+  const BlobRange& last = together.back()->where;
+  std::vector<std::byte> bytes(last.offset + last.bytes - first);
+  VARVE_RETURN_IF_ERROR(GetWhole(*together.front(), first, bytes));
+  for (const BodyTable* const table : together) {
+    const std::span part =
+        std::span(bytes).subspan(table->where.offset - first, table->where.bytes);
+    VARVE_RETURN_IF_ERROR(CheckDigest(*table, ComputeDigest(0, part)));
+    const fs::path path = copy_.db() / (table->name + ".tmp");
+    const NewFile file(path);
+    Status status = file.Write(part);
+    if (status.ok()) status = file.Sync();
+    VARVE_RETURN_IF_ERROR(Publish(*table, std::move(status)));
+    NoteFetched(part.size());
+  }
+  return Status::Ok();
+}
+
+// Gives a file that was fetched its name, or removes it.
+Status PullRun::Publish(const BodyTable& table, Status status) const {
   const fs::path temporary = copy_.db() / (table.name + ".tmp");
-  Status status = FetchTo(temporary, table);
   if (status.ok() && ::rename(temporary.c_str(), (copy_.db() / table.name).c_str()) != 0) {
     status = ErrnoStatus("rename", temporary, errno);
   }
@@ -223,27 +277,39 @@ Status PullRun::Fetch(const BodyTable& table) {
   return status;
 }
 
+Status PullRun::FetchAlone(const BodyTable& table) {
+  return Publish(table, FetchTo(copy_.db() / (table.name + ".tmp"), table));
+}
+
+Status PullRun::GetWhole(const BodyTable& table, uint64_t offset, std::span<std::byte> out) const {
+  const std::string name = objects_->url() + ": blob " + table.where.blob;
+  VARVE_ASSIGN_OR_RETURN(const auto size, objects_->GetBlob(table.where.blob, offset, out));
+  if (!size.has_value()) {
+    return Status::Corruption(name + ", which holds " + table.name + ", is missing");
+  }
+  return *size == out.size() ? Status::Ok() : Status::Corruption(name + " is too short");
+}
+
+Status PullRun::CheckDigest(const BodyTable& table, const Digest& digest) const {
+  if (digest == table.where.digest) return Status::Ok();
+  return Status::Corruption(objects_->url() + ": blob " + table.where.blob + ": the bytes of " +
+                            table.name + " are not what was pushed");
+}
+
 Status PullRun::FetchTo(const fs::path& path, const BodyTable& table) {
   const NewFile file(path);
   const BlobRange& where = table.where;
-  const std::string name = objects_->url() + ": blob " + where.blob;
   std::vector<std::byte> block(std::min<uint64_t>(kBlockBytes, where.bytes));
   DigestStream digest(0);
   for (uint64_t at = 0; at < where.bytes; at += block.size()) {
     block.resize(std::min<uint64_t>(kBlockBytes, where.bytes - at));
-    VARVE_ASSIGN_OR_RETURN(const auto size,
-                           objects_->GetBlob(where.blob, where.offset + at, block));
-    if (!size.has_value()) {
-      return Status::Corruption(name + ", which holds " + table.name + ", is missing");
-    }
-    if (*size != block.size()) return Status::Corruption(name + " is too short");
+    VARVE_RETURN_IF_ERROR(GetWhole(table, where.offset + at, block));
     digest.Add(block);
     VARVE_RETURN_IF_ERROR(file.Write(block));
     NoteFetched(block.size());
   }
   VARVE_RETURN_IF_ERROR(file.Sync());
-  if (digest.Get() == where.digest) return Status::Ok();
-  return Status::Corruption(name + ": the bytes of " + table.name + " are not what was pushed");
+  return CheckDigest(table, digest.Get());
 }
 
 Status PullRun::WriteManifest() {

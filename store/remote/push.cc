@@ -4,12 +4,14 @@
 //   1. the state is captured: its manifest, and its table files, held open.
 //   2. tables that the newest snapshot has are shared. Tables that an attempt which is still open
 //      has put are used, too: this is how an interrupted push is resumed.
-//   3. the attempt is opened by a change of the state. From then on nobody removes its blobs.
+//   3. the attempt is opened by a change of the state. From then on nobody removes its blobs. A
+//      small push, whose files fit into one pack, opens none: it relies on the fence
+//      (reclaim_remote.cc).
 //   4. the other tables are verified, digested and put. Small ones travel together in a pack, and
 //      the snapshot's body with them.
 //   5. one change of the state adds the snapshot and closes the attempt: this is the commit. It is
 //      made only while everything that the body names is kept by this very state. Otherwise the
-//      push starts again.
+//      push starts again, and opens an attempt.
 // A push that fails leaves its attempt open, for the next one.
 #include <algorithm>
 #include <atomic>
@@ -27,15 +29,16 @@
 #include "base/util.h"
 #include "objects/url.h"
 #include "store/format/group_file.h"
+#include "store/remote/chosen_steps.h"
 #include "store/remote/heartbeat.h"
 #include "store/remote/local_state.h"
 #include "store/remote/owner.h"
 #include "store/remote/parallel.h"
+#include "store/remote/pusher.h"
 #include "store/remote/remote_log.h"
 #include "varve/remote.h"
 
-namespace varve {
-using namespace internal;
+namespace varve::internal {
 
 namespace {
 
@@ -52,16 +55,20 @@ struct Adopted {
 
 class PushRun {
  public:
-  PushRun(std::unique_ptr<Objects> objects, const PushOptions& options)
-      : objects_(std::move(objects)), log_(objects_.get()), options_(options) {}
+  PushRun(Objects* objects, const PushOptions& options, const PushMutation& mutation,
+          KnownRemote* known)
+      : objects_(objects), log_(objects), options_(options), mutation_(mutation), known_(known) {}
 
   Result<PushReport> Run(const std::filesystem::path& store);
 
  private:
+  Result<bool> TryOnce(bool is_first);
+  Result<bool> Finish(const RemoteState& remote);
   Status CheckStore(const RemoteState& remote) const;
   Result<bool> IsThere(const RemoteState& remote);
   Status Plan(const RemoteState& remote);
   Status FindAdopted(const RemoteState& remote);
+  bool IsSmall() const;
   Status OpenAttempt(const RemoteState& remote);
   Status PutTables();
   Status PutLarge(size_t index);
@@ -71,11 +78,15 @@ class PushRun {
   void Report();
   void NoteSent(uint64_t bytes);
 
-  const std::unique_ptr<Objects> objects_;
+  Objects* const objects_;
   RemoteLog log_;
   const PushOptions& options_;
-  uint64_t attempt_ = 0;                  // that is open. 0 = none yet
+  const PushMutation& mutation_;
+  KnownRemote* const known_;
+  uint64_t attempt_ = 0;                  // that puts the blobs. 0 = none yet
   std::list<AttemptUnderWay> under_way_;  // all that may have been opened
+  bool is_small_ = false;                 // opens no attempt
+  bool has_failed_ = false;               // to commit: something was removed meanwhile
   LocalState local_;
   PushReport report_;
 
@@ -86,8 +97,9 @@ class PushRun {
   std::vector<size_t> large_, small_;  // what is to be put, as indices of tables_
   std::map<size_t, Adopted> adopted_;  // by the index of the table
   bool uses_base_ = false;
-  RemoteState opened_;  // in which the attempt was opened
+  RemoteState opened_;  // in which the attempt was opened, or which a small push has read
   RemoteSnapshot snapshot_;
+  SnapshotBody put_body_;
 
   std::mutex mutex_;
   uint64_t done_bytes_ = 0;  // guarded by mutex_
@@ -97,36 +109,66 @@ Result<PushReport> PushRun::Run(const std::filesystem::path& store) {
   const auto started = std::chrono::steady_clock::now();
   VARVE_ASSIGN_OR_RETURN(local_, LocalState::Capture(store));
   for (int restart = 0; restart < kMaxRestarts; ++restart) {
-    VARVE_ASSIGN_OR_RETURN(const RemoteState remote, log_.ReadNewest());
-    VARVE_RETURN_IF_ERROR(CheckStore(remote));
-    const Result<bool> found = IsThere(remote);
-    // A collector has removed the base since.
-    const bool is_removed = found.status().code() == StatusCode::kFailedPrecondition;
-    if (is_removed && restart + 1 < kMaxRestarts) continue;
-    VARVE_ASSIGN_OR_RETURN(const bool is_there, found);
-    if (!is_there) VARVE_RETURN_IF_ERROR(Plan(remote));
-    Report();
-    bool is_done = is_there || options_.dry_run;
-    if (!is_done) {
-      VARVE_RETURN_IF_ERROR(OpenAttempt(remote));
-      const Heartbeat heartbeat(objects_.get(), attempt_);
-      VARVE_RETURN_IF_ERROR(PutTables());
-      VARVE_RETURN_IF_ERROR(PutPacks());
-      VARVE_ASSIGN_OR_RETURN(is_done, Commit());
-    } else if (is_there && remote.IsOpen(attempt_)) {
-      VARVE_RETURN_IF_ERROR(log_.Append([&](RemoteState* state) -> Result<bool> {
-                                  return std::erase_if(state->open, [&](const auto& each) {
-                                           return each.id == attempt_;
-                                         }) > 0;
-                                })
-                                .status());
-    }
+    VARVE_ASSIGN_OR_RETURN(const bool is_done, TryOnce(/*is_first=*/restart == 0));
     if (!is_done) continue;
     report_.elapsed = std::chrono::steady_clock::now() - started;
     return report_;
   }
   return Status::Unavailable(objects_->url() +
                              ": what this push relied on was removed again and again; try later");
+}
+
+// Returns false when the push must start again.
+Result<bool> PushRun::TryOnce(bool is_first) {
+  const bool is_known = is_first && known_->state.number > 0;
+  RemoteState remote = known_->state;
+  if (!is_known) {
+    VARVE_ASSIGN_OR_RETURN(remote, log_.ReadNewest());
+    known_->state = remote;
+  }
+  VARVE_RETURN_IF_ERROR(CheckStore(remote));
+  const Result<bool> found = IsThere(remote);
+  // A collector has removed the base since.
+  if (found.status().code() == StatusCode::kFailedPrecondition) return false;
+  VARVE_ASSIGN_OR_RETURN(const bool is_there, found);
+  if (is_there && is_known) return false;  // what is known may be out of date
+  if (is_there) return Finish(remote);
+  VARVE_RETURN_IF_ERROR(Plan(remote));
+  Report();
+  if (options_.dry_run) return true;
+  is_small_ = !has_failed_ && IsSmall();
+  std::optional<Heartbeat> heartbeat;
+  if (is_small_) {
+    attempt_ = RandomNumber();
+    opened_ = remote;
+  } else {
+    VARVE_RETURN_IF_ERROR(OpenAttempt(remote));
+    heartbeat.emplace(objects_, attempt_);
+  }
+  VARVE_RETURN_IF_ERROR(PutTables());
+  VARVE_RETURN_IF_ERROR(PutPacks());
+  if (mutation_.in_commit) mutation_.in_commit();
+  VARVE_ASSIGN_OR_RETURN(const bool is_done, Commit());
+  has_failed_ = !is_done;
+  return is_done;
+}
+
+// All is there. An attempt that this push has opened before it started again is closed.
+Result<bool> PushRun::Finish(const RemoteState& remote) {
+  Report();
+  const auto is_mine = [this](const RemoteAttempt& each) { return each.id == attempt_; };
+  if (options_.dry_run || !remote.IsOpen(attempt_)) return true;
+  VARVE_ASSIGN_OR_RETURN(known_->state, log_.Append([&](RemoteState* state) -> Result<bool> {
+    return std::erase_if(state->open, is_mine) > 0;
+  }));
+  return true;
+}
+
+// Whether all that is to be put fits into one blob, which goes in one request.
+bool PushRun::IsSmall() const {
+  uint64_t bytes = local_.manifest.size();
+  for (const size_t i : small_) bytes += local_.tables[i]->size();
+  return large_.empty() && bytes < kPackBytes;
 }
 
 Status PushRun::CheckStore(const RemoteState& remote) const {
@@ -147,7 +189,11 @@ Result<bool> PushRun::IsThere(const RemoteState& remote) {
   uses_base_ = false;
   if (remote.snapshots.empty()) return false;
   base_ = remote.snapshots.back();
-  VARVE_ASSIGN_OR_RETURN(base_body_, log_.ReadBody(*base_));
+  if (known_->snapshot != base_->number) {
+    VARVE_ASSIGN_OR_RETURN(known_->body, log_.ReadBody(*base_));
+    known_->snapshot = base_->number;
+  }
+  base_body_ = known_->body;
   report_.snapshot = base_->number;
   return base_body_.manifest_name == local_.manifest_name &&
          base_body_.manifest.starts_with(local_.manifest);
@@ -205,9 +251,7 @@ Status PushRun::OpenAttempt(const RemoteState& remote) {
   const auto change = [&](RemoteState* state) -> Result<bool> {
     VARVE_RETURN_IF_ERROR(CheckStore(*state));
     for (const AttemptUnderWay& each : under_way_) {
-      if (!state->IsOpen(each.id())) continue;
-      attempt_ = each.id();
-      return false;
+      if (state->IsOpen(each.id())) return false;
     }
     under_way_.emplace_back(RandomNumber());
     state->store_id = local_.format.store_id;
@@ -215,6 +259,10 @@ Status PushRun::OpenAttempt(const RemoteState& remote) {
     return true;
   };
   VARVE_ASSIGN_OR_RETURN(opened_, log_.Append(change, &remote));
+  for (const AttemptUnderWay& each : under_way_) {
+    if (opened_.IsOpen(each.id())) attempt_ = each.id();
+  }
+  known_->state = opened_;
   return Status::Ok();
 }
 
@@ -277,6 +325,7 @@ Status PushRun::PutPacks() {
   body.manifest = local_.manifest;
   body.tables = tables_;
   const std::string text = EncodeSnapshotBody(body);
+  put_body_ = std::move(body);
   snapshot_.body = {name, tables_end, text.size(), ComputeDigest(0, AsBytes(text))};
   pack += text;
   VARVE_RETURN_IF_ERROR(put());
@@ -291,7 +340,9 @@ Status PushRun::PutPacks() {
 
 // Whether this state keeps everything that the body names.
 bool PushRun::MayCommit(const RemoteState& remote) const {
-  if (!remote.IsOpen(attempt_)) return false;
+  const bool is_kept = is_small_ ? mutation_.ignores_fence || remote.fence == opened_.fence
+                                 : mutation_.ignores_attempts || remote.IsOpen(attempt_);
+  if (!is_kept) return false;
   if (uses_base_ && remote.Find(base_->number) == nullptr) return false;
   return std::all_of(adopted_.begin(), adopted_.end(),
                      [&remote](const auto& each) { return remote.IsOpen(each.second.attempt); });
@@ -299,16 +350,12 @@ bool PushRun::MayCommit(const RemoteState& remote) const {
 
 // Returns false when the push must start again.
 Result<bool> PushRun::Commit() {
-  bool may_commit = true;
+  const auto is_it = [this](const RemoteSnapshot& each) { return each.body == snapshot_.body; };
   const auto change = [&](RemoteState* state) -> Result<bool> {
-    for (const RemoteSnapshot& each : state->snapshots) {
-      if (each.body != snapshot_.body) continue;
-      report_.snapshot = each.number;
-      report_.is_new = true;
-      return false;
-    }
-    may_commit = MayCommit(*state);
-    if (!may_commit) return false;
+    VARVE_RETURN_IF_ERROR(CheckStore(*state));
+    if (std::any_of(state->snapshots.begin(), state->snapshots.end(), is_it)) return false;
+    if (!MayCommit(*state)) return false;
+    state->store_id = local_.format.store_id;
     snapshot_.number = state->next_snapshot++;
     state->snapshots.push_back(snapshot_);
     // What is left of dead attempts is collected from here on. Their useful blobs are named.
@@ -319,23 +366,46 @@ Result<bool> PushRun::Commit() {
     });
     return true;
   };
-  VARVE_RETURN_IF_ERROR(log_.Append(change, &opened_).status());
-  return report_.is_new;
+  VARVE_ASSIGN_OR_RETURN(known_->state, log_.Append(change, &opened_));
+  const auto& snapshots = known_->state.snapshots;
+  const auto it = std::find_if(snapshots.begin(), snapshots.end(), is_it);
+  if (it == snapshots.end()) return false;
+  report_.snapshot = it->number;
+  report_.is_new = true;
+  known_->snapshot = it->number;
+  known_->body = std::move(put_body_);
+  return true;
 }
 
 }  // namespace
 
+Result<std::unique_ptr<Pusher>> Pusher::Open(std::string_view url) {
+  VARVE_ASSIGN_OR_RETURN(auto objects, OpenObjects(url));
+  return std::make_unique<Pusher>(std::move(objects));
+}
+
+Result<PushReport> Pusher::Push(const std::filesystem::path& store, const PushOptions& options) {
+  if (IsGroupRoot(store)) {
+    return Status::FailedPrecondition(store.string() + " is the root of a group: push sends the " +
+                                      "store of one writer; use copy to make one");
+  }
+  VARVE_RETURN_IF_ERROR(ReadFormatFile(store, /*for_writing=*/false).status());
+  PushRun run(objects_.get(), options, mutation_, &known_);
+  if (options.steps.empty()) return run.Run(store);
+  VARVE_ASSIGN_OR_RETURN(const auto chosen, ChosenSteps::Make(store, options.steps));
+  return run.Run(chosen->path());
+}
+
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
+
 Result<PushReport> Push(const std::filesystem::path& store, std::string_view url,
                         const PushOptions& options) {
   return Guarded("pushing", [&]() -> Result<PushReport> {
-    if (IsGroupRoot(store)) {
-      return Status::FailedPrecondition(store.string() +
-                                        " is the root of a group: push sends the " +
-                                        "store of one writer; use copy to make one");
-    }
-    VARVE_RETURN_IF_ERROR(ReadFormatFile(store, /*for_writing=*/false).status());
-    VARVE_ASSIGN_OR_RETURN(auto objects, OpenObjects(url));
-    return PushRun(std::move(objects), options).Run(store);
+    VARVE_ASSIGN_OR_RETURN(const auto pusher, Pusher::Open(url));
+    return pusher->Push(store, options);
   });
 }
 

@@ -16,11 +16,10 @@ constexpr size_t kPage = 1000;
 constexpr int kMaxUnknown = 5;
 constexpr int kMaxConflicts = 1000;
 constexpr int kMaxLooks = 20;
-// Old states are removed when there are many. A process that has slept since it read one of those
-// that are left then finds that it is late. One that slept for longer creates a state that nobody
-// reads.
+// Old states are removed when there are twice as many. A process that has slept since it read one
+// of those that are left then finds that it is late. One that slept for longer creates a state that
+// nobody reads.
 constexpr size_t kStatesKept = 64;
-constexpr size_t kStatesAtMost = 128;
 constexpr uint64_t kMaxBodyBytes = uint64_t{256} << 20;
 
 }  // namespace
@@ -54,40 +53,42 @@ Result<std::vector<std::string>> RemoteLog::ListStates() const {
   }
 }
 
-Result<RemoteState> RemoteLog::ReadNewest(std::vector<std::string>* names) const {
+Result<RemoteState> RemoteLog::ReadNewest() const {
   for (int look = 0; look < kMaxLooks; ++look) {
-    VARVE_ASSIGN_OR_RETURN(*names, ListStates());
-    if (names->empty()) return RemoteState();
-    VARVE_ASSIGN_OR_RETURN(const auto text, objects_->ReadRecord(names->back()));
+    VARVE_ASSIGN_OR_RETURN(const auto names, ListStates());
+    if (names.empty()) return RemoteState();
+    VARVE_ASSIGN_OR_RETURN(const auto text, objects_->ReadRecord(names.back()));
     if (!text.has_value()) continue;  // somebody has removed it since, so there are newer ones
-    const std::string where = objects_->url() + ": record " + names->back();
+    const std::string where = objects_->url() + ": record " + names.back();
     VARVE_ASSIGN_OR_RETURN(RemoteState state, DecodeRemoteState(*text, where));
-    if (state.number == ParseStateName(names->back())) return state;
+    if (state.number == ParseStateName(names.back())) return state;
     return Status::Corruption(where + " says that it is number " + std::to_string(state.number));
   }
   return Status::Unavailable(objects_->url() + ": its states change too fast to be read");
 }
 
+// A state that was created counts if it is the newest. If there are later ones, they may have been
+// made without it: who has slept can create a number that was removed meanwhile.
+Result<bool> RemoteLog::IsNewest(uint64_t number) const {
+  const std::string before = number == 1 ? "" : StateName(number - 1);
+  VARVE_ASSIGN_OR_RETURN(const auto names, objects_->ListRecords(kStatePrefix, before, 2));
+  return names.size() == 1 && names[0] == StateName(number);
+}
+
 Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* known) {
   Status unknown;
-  bool has_created = false;
   for (int conflicts = 0, unknowns = 0; conflicts < kMaxConflicts && unknowns < kMaxUnknown;) {
-    std::vector<std::string> names;
-    RemoteState newest;
+    RemoteState next;
     const bool is_known = known != nullptr;
     if (is_known) {
-      newest = *std::exchange(known, nullptr);
+      next = *std::exchange(known, nullptr);
     } else {
-      VARVE_ASSIGN_OR_RETURN(newest, ReadNewest(&names));
+      VARVE_ASSIGN_OR_RETURN(next, ReadNewest());
     }
-    RemoteState next = newest;
     VARVE_ASSIGN_OR_RETURN(const bool is_wanted, change(&next));
     if (!is_wanted && is_known) continue;
-    if (!is_wanted) {
-      if (has_created) RemoveOld(names);
-      return newest;
-    }
-    next.number = newest.number + 1;
+    if (!is_wanted) return next;
+    ++next.number;
     const std::string text = EncodeRemoteState(next);
     if (text.size() > kMaxRecordBytes) {
       return Status::FailedPrecondition(
@@ -98,8 +99,12 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
     if (!outcome.ok() && outcome.status().code() != StatusCode::kUnavailable) {
       return outcome.status();
     }
-    has_created = true;
-    if (outcome.ok() && *outcome == CreateOutcome::kOk) continue;
+    if (outcome.ok() && *outcome == CreateOutcome::kOk) {
+      VARVE_ASSIGN_OR_RETURN(const bool counts, IsNewest(next.number));
+      if (next.number % kStatesKept == 0) RemoveOld();
+      if (counts) return next;
+      continue;
+    }
     if (outcome.ok() && *outcome == CreateOutcome::kExists) {
       ++conflicts;
       std::this_thread::sleep_for(std::chrono::microseconds(RandomNumber() % 20'000));
@@ -114,12 +119,13 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
   return Status::Unavailable(objects_->url() + ": others change it too fast; try again later");
 }
 
-// Best effort: what stays is removed by the next.
-void RemoteLog::RemoveOld(const std::vector<std::string>& names) const {
-  if (names.size() <= kStatesAtMost) return;
-  for (size_t i = 0; i < names.size() - kStatesKept; ++i) {
+// Best effort: what stays is removed later.
+void RemoteLog::RemoveOld() const {
+  const auto names = ListStates();
+  if (!names.ok() || names->size() < 2 * kStatesKept) return;
+  for (size_t i = 0; i < names->size() - kStatesKept; ++i) {
     // The first stays. Without it, who sees an empty list by mistake could create it again.
-    if (names[i] != StateName(1)) objects_->RemoveRecord(names[i]).IgnoreError();
+    if ((*names)[i] != StateName(1)) objects_->RemoveRecord((*names)[i]).IgnoreError();
   }
 }
 

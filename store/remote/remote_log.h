@@ -16,16 +16,14 @@ class RemoteLog {
   explicit RemoteLog(Objects* objects) : objects_(objects) {}
 
   // Returns the newest state. Its number is 0 when there is none yet.
-  Result<RemoteState> ReadNewest() const {
-    std::vector<std::string> names;
-    return ReadNewest(&names);
-  }
+  Result<RemoteState> ReadNewest() const;
 
   // Makes a change. `change` gets the newest state, changes it and returns true, or returns false
   // when what it wants is true already. It is called again whenever somebody else was faster, and
-  // after each creation, because only a state that was read back is known to count. Returns the
-  // state in which `change` returned false, which was read during this call. If the caller has read
-  // a state just before, it gives it as `known`, and saves two requests.
+  // whenever it is not certain that what was created counts. Returns the state that the change has
+  // made, or that in which `change` returned false. That state was the newest at some moment during
+  // this call. If the caller knows a state of earlier, which need not be the newest any more, it
+  // gives it as `known`, and saves two requests.
   using Change = std::function<Result<bool>(RemoteState*)>;
   Result<RemoteState> Append(const Change& change, const RemoteState* known = nullptr);
 
@@ -39,9 +37,9 @@ class RemoteLog {
   Status WhyUnreadable(const RemoteSnapshot& snapshot, Status error) const;
 
  private:
-  Result<RemoteState> ReadNewest(std::vector<std::string>* names) const;
   Result<std::vector<std::string>> ListStates() const;
-  void RemoveOld(const std::vector<std::string>& names) const;
+  Result<bool> IsNewest(uint64_t number) const;
+  void RemoveOld() const;
 
   Objects* const objects_;
 };

@@ -147,7 +147,8 @@ std::optional<uint64_t> ParseStateName(std::string_view name) {
 std::string EncodeRemoteState(const RemoteState& state) {
   std::string text = std::string(kStateTitle) + "\nnumber " + std::to_string(state.number) +
                      "\nstore " + ToHex(state.store_id) + "\nnext " +
-                     std::to_string(state.next_snapshot) + "\n";
+                     std::to_string(state.next_snapshot) + "\nfence " +
+                     std::to_string(state.fence) + "\n";
   for (const RemoteSnapshot& snapshot : state.snapshots) {
     text += "snapshot " + std::to_string(snapshot.number) + " " +
             std::to_string(snapshot.created_us) + " " + std::to_string(snapshot.total_bytes) + " " +
@@ -174,6 +175,8 @@ Result<RemoteState> DecodeRemoteState(std::string_view text, const std::string& 
       is_good = words.Take(&state.store_id);
     } else if (what == "next") {
       is_good = words.Take(&state.next_snapshot);
+    } else if (what == "fence") {
+      is_good = words.Take(&state.fence);
     } else if (what == "snapshot") {
       RemoteSnapshot& snapshot = state.snapshots.emplace_back();
       is_good = words.Take(&snapshot.number) && words.Take(&snapshot.created_us) &&

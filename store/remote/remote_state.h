@@ -47,6 +47,7 @@ struct RemoteState {
   uint64_t number = 0;  // 0 = there is none yet
   Digest store_id;
   uint64_t next_snapshot = 1;
+  uint64_t fence = 0;                     // grows with each collection (reclaim_remote.cc says why)
   std::vector<RemoteSnapshot> snapshots;  // rising
   std::vector<RemoteAttempt> open;
 

@@ -46,12 +46,31 @@ class RemoteVerbsTest(verb_case.VerbCase):
         dry = harness.varve_json(self.url, "reclaim", "--keep", 1, "--dry-run")
         self.assertEqual((dry["dropped_snapshots"], dry["kept_snapshots"]), ([1, 2], 1))
         self.assertEqual(harness.disk_bytes(self.remote), before)
-        done = harness.varve(self.url, "reclaim", "--keep", 1, "--wait", 1).stdout
+        done = harness.varve(self.url, "reclaim", "--keep", 1, "--wait", 30).stdout
+        short = harness.varve(self.url, "reclaim", "--wait", 29, expect=harness.USAGE)
+        self.assertIn("cannot tell a slow push from a dead one: wait 30 s or more", short.stderr)
         self.assertRegex(done, r"^removed 2 snapshots and \d+ blobs, .*; 1 snapshot left\n$")
         self.assertLess(harness.disk_bytes(self.remote), before)
         self.varve("push", self.url)
         self.at_other("pull", self.url)
         harness.check(self.other)
+
+    def test_chosen_steps(self):
+        for step in (2, 3):
+            self.save(step)
+        self.varve("tag", 2, "good")
+        self.varve("push", self.url, 1, "good")
+        self.assertEqual([step["step"] for step in harness.varve_json(self.url, "steps")], [1, 2])
+        self.at_other("pull", self.url, "good")
+        steps = harness.varve_json(self.other, "steps")
+        self.assertEqual([step["step"] for step in steps], [2])
+        self.at_other("pull", self.url, 1)
+        self.assertEqual(harness.check(self.other)["steps"], 2)
+        done = self.at_other("pull", self.url, 3, expect=harness.NO_STEP)
+        self.assertIn("step 3", done.stderr)
+        self.fails(harness.NO_STEP, "push", self.url, 7, says="step 7")
+        done = self.at_other("pull", self.url, 1, "--dry-run", expect=harness.USAGE)
+        self.assertIn("without STEP", done.stderr)
 
     def test_reading_where_it_lies(self):
         self.save(2)

@@ -5,10 +5,16 @@ What must hold all along: a snapshot whose push has returned is there until a co
 newest snapshot can be pulled and holds every byte, and nothing that a snapshot names is lost. At the end,
 after one collection, nothing is left that no snapshot names.
 
-With --mutation the collector reads the snapshots before it lists the blobs. The storm must find that.
+Half of the collectors call pushes dead that are alive. Such a push starts again, and its work is not lost.
+
+With --engine s3 or rados the object store is a Ceph that this test starts. Its gateway is killed and started
+again meanwhile, and its OSD is stopped for some time.
+
+With --mutation NAME a worker makes a mistake, which the storm must find. --mutations does all of them.
 """
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -17,8 +23,11 @@ import sys
 import time
 
 import harness
+import mini_ceph
 
 KEEP = 3
+OF_COLLECTORS = ("reads-roots-first", "makes-no-fence")
+OF_PUSHES = ("ignores-fence", "ignores-attempts")
 UNKNOWN = 2
 
 
@@ -60,10 +69,12 @@ class Writer:
 
 
 class Storm:
-    def __init__(self, folder, url, seed, mutation):
+    def __init__(self, folder, url, seed, mutation, ceph=None):
         self.folder, self.url = folder, url
         self.rng = random.Random(seed)
         self.mutation = mutation
+        self.ceph = ceph
+        self.faults = 0  # of the object store itself
         self.store = folder / "store"
         harness.varve(self.store, "init")
         self.writer = Writer(self.store)
@@ -82,12 +93,17 @@ class Storm:
     def round(self):
         """A save, then two pushers and a collector at once, some of which die or sleep."""
         self.writer.save()
-        collect = ["collect", self.url, KEEP] + (["reads-roots-first"] if self.mutation else [])
-        workers = [
-            self.start("push", self.store, self.url),
-            self.start(*collect),
-            self.start("push", self.store, self.url),
-        ]
+        collect = ["collect", self.url, KEEP]
+        if self.rng.random() < 0.5:
+            collect.append("closes-living")
+        if self.mutation in OF_COLLECTORS:
+            collect.append(self.mutation)
+        push = ["push", self.store, self.url]
+        if self.mutation in OF_PUSHES:
+            push.append(self.mutation)
+        workers = [self.start(*push), self.start(*collect), self.start(*push)]
+        if self.ceph is not None and self.rng.random() < 0.2:
+            self.harm()
         if self.rng.random() < 0.5:
             self.writer.save()
         killed = set()
@@ -107,11 +123,21 @@ class Storm:
             self.judge(worker, killed)
         self.judge_state()
 
+    def harm(self):
+        """The gateway is killed and comes back, or the OSD stands still."""
+        self.faults += 1
+        if self.url.startswith("s3:") and self.rng.random() < 0.5:
+            self.ceph.restart_gateway()
+            return
+        self.ceph.signal("osd0", signal.SIGSTOP)
+        time.sleep(self.rng.random() * 2)
+        self.ceph.signal("osd0", signal.SIGCONT)
+
     def run_alone(self, *arguments):
         self.judge(self.start(*arguments), set())
 
     def judge(self, worker, killed):
-        out, err = worker.communicate(timeout=60)
+        out, err = worker.communicate(timeout=250)
         if worker not in killed and worker.returncode not in (0, UNKNOWN):
             raise Violation(f"{worker.args} exited {worker.returncode}: {err}")
         for line in out.splitlines():
@@ -173,10 +199,10 @@ class Storm:
         self.judge_pull()
 
 
-def run_storm(attempts, seed, mutation, url=None):
+def run_storm(attempts, seed, mutation, url=None, ceph=None):
     """Returns what was wrong, or nothing."""
     with harness.clean_folder() as folder:
-        storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation)
+        storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation, ceph)
         try:
             rounds = 0
             while storm.attempts < attempts:
@@ -189,21 +215,51 @@ def run_storm(attempts, seed, mutation, url=None):
             return str(violation)
         finally:
             storm.writer.close()
-        print(f"{storm.attempts} attempts, {storm.killed} killed, snapshot {storm.newest}: sound")
+        print(
+            f"{storm.attempts} attempts, {storm.killed} killed, {storm.faults} faults of the object store, "
+            f"snapshot {storm.newest}: sound",
+            flush=True,
+        )
     return ""
+
+
+def run_mutations(arguments, names):
+    """Each mistake must be found. Returns the exit code."""
+    missed = 0
+    for name in names:
+        violation = run_storm(arguments.attempts, arguments.seed, name)
+        print(f"{name}: {'found: ' + violation if violation else 'NOT FOUND'}", flush=True)
+        missed += not violation
+    return 1 if missed else 0
+
+
+def run_on(engine, arguments):
+    if engine == "file":
+        return run_storm(arguments.attempts, arguments.seed, None)
+    with mini_ceph.mini_ceph() as ceph:
+        os.environ.update(ceph.s3_environment())
+        os.environ["CEPH_CONF"] = str(ceph.config)
+        url = ceph.s3_url("storm") if engine == "s3" else "rados://varve/storm"
+        return run_storm(arguments.attempts, arguments.seed, None, url, ceph)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempts", type=int, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--mutation", action="store_true")
+    parser.add_argument("--engine", choices=["file", "s3", "rados"], default="file")
+    parser.add_argument("--mutation", choices=OF_COLLECTORS + OF_PUSHES)
+    parser.add_argument("--mutations", action="store_true")
     arguments = parser.parse_args()
-    print(f"seed {arguments.seed}")
-    violation = run_storm(arguments.attempts, arguments.seed, arguments.mutation)
-    if arguments.mutation:
-        print(f"found: {violation}" if violation else "the mistake was not found")
-        return 0 if violation else 1
+    print(f"seed {arguments.seed}, engine {arguments.engine}", flush=True)
+    if arguments.mutation or arguments.mutations:
+        names = OF_COLLECTORS + OF_PUSHES if arguments.mutations else (arguments.mutation,)
+        return run_mutations(arguments, names)
+    lacking = mini_ceph.missing()
+    if arguments.engine != "file" and lacking:
+        print(f"not run: {' '.join(lacking)} are missing (scripts/setup --object-stores)")
+        return harness.SKIPPED
+    violation = run_on(arguments.engine, arguments)
     print(violation)
     return 1 if violation else 0
 

@@ -2,14 +2,18 @@
 //
 // One call on an object store, for tests that kill it.
 //
-//   remote_worker push STORE URL       prints "pushed SNAPSHOT" when it has returned
-//   remote_worker collect URL KEEP [reads-roots-first]
-//                                      prints "collecting" before and "collected" after
+//   remote_worker push STORE URL [MISTAKE]
+//                                      prints "pushed SNAPSHOT" when it has returned
+//   remote_worker collect URL KEEP [closes-living] [MISTAKE]
+//                                      prints "collecting" before and "collected" after. With
+//                                      closes-living pushes that are alive count as dead
 //   remote_worker pull URL STORE       prints "pulled SNAPSHOT"
 //   remote_worker state URL            prints "snapshot N" for each, "open N" for their number, and
 //                                      "leaked BLOB" and "lost BLOB" for what should not be, or be
 //
-// Exit code 2: the outcome is unknown, or what was pulled has been collected meanwhile.
+// A mistake is reads-roots-first or makes-no-fence of a collector, ignores-fence or
+// ignores-attempts of a push. Exit code 2: the outcome is unknown, or what was pulled has been
+// collected meanwhile.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,13 +21,18 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "objects/url.h"
+#include "store/remote/pusher.h"
 #include "store/remote/reclaim_remote.h"
 #include "store/remote/remote_log.h"
 
 #ifdef VARVE_HAS_S3
 #include "varve/s3.h"
+#endif
+#ifdef VARVE_HAS_RADOS
+#include "varve/rados.h"
 #endif
 
 namespace varve::internal::testing {
@@ -42,8 +51,16 @@ int Fail(const Status& status) {
   return status.code() == StatusCode::kUnavailable ? kUnknown : kFailed;
 }
 
-int RunPush(const std::string& store, const std::string& url) {
-  const auto report = Push(store, url);
+// Others shall work while a process sleeps where it matters.
+void Sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
+int RunPush(const std::string& store, const std::string& url, const std::string& mistake) {
+  auto objects = OpenObjects(url);
+  if (!objects.ok()) return Fail(objects.status());
+  Pusher pusher(*std::move(objects), {.ignores_fence = mistake == "ignores-fence",
+                                      .ignores_attempts = mistake == "ignores-attempts",
+                                      .in_commit = Sleep});
+  const auto report = pusher.Push(store, {});
   if (!report.ok()) return Fail(report.status());
   Report("pushed " + std::to_string(report->snapshot));
   return 0;
@@ -56,14 +73,19 @@ int RunPull(const std::string& url, const std::string& store) {
   return 0;
 }
 
-int Collect(const std::string& url, uint64_t keep, bool reads_roots_first) {
+int Collect(const std::string& url, uint64_t keep, const std::vector<std::string>& words) {
+  const auto has = [&words](const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
   const auto objects = OpenObjects(url);
   if (!objects.ok()) return Fail(objects.status());
   Report("collecting");
-  ReclaimMutation mutation{.reads_roots_first = reads_roots_first};
-  // Others shall work while this sleeps.
-  mutation.after_roots = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
-  const auto report = Reclaim(objects->get(), {.keep_last = keep}, mutation);
+  const ReclaimMutation mutation{.reads_roots_first = has("reads-roots-first"),
+                                 .makes_no_fence = has("makes-no-fence"),
+                                 .after_roots = Sleep};
+  RemoteReclaimOptions options{.keep_last = keep};
+  if (has("closes-living")) options.wait_for_pushes = std::chrono::milliseconds(1);
+  const auto report = Reclaim(objects->get(), options, mutation);
   if (!report.ok() && report.status().code() != StatusCode::kNotFound) {
     return Fail(report.status());
   }
@@ -104,10 +126,15 @@ int Run(const std::vector<std::string>& words) {
 #ifdef VARVE_HAS_S3
   UseS3();
 #endif
-  if (words.size() == 3 && words[0] == "push") return RunPush(words[1], words[2]);
+#ifdef VARVE_HAS_RADOS
+  UseRados();
+#endif
+  if (words.size() >= 3 && words[0] == "push") {
+    return RunPush(words[1], words[2], words.size() > 3 ? words[3] : "");
+  }
   if (words.size() == 3 && words[0] == "pull") return RunPull(words[1], words[2]);
   if (words.size() >= 3 && words[0] == "collect") {
-    return Collect(words[1], std::strtoull(words[2].c_str(), nullptr, 10), words.size() > 3);
+    return Collect(words[1], std::strtoull(words[2].c_str(), nullptr, 10), words);
   }
   if (words.size() == 2 && words[0] == "state") return State(words[1]);
   std::fprintf(stderr, "see the first lines of remote_worker.cc\n");

@@ -105,6 +105,20 @@ class MiniCeph:
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def signal(self, name, number):
+        """Sends a signal to a process: mon, osd0 or rgw."""
+        self.processes[name].send_signal(number)
+
+    def restart_gateway(self):
+        """Kills the gateway and starts it again. It answers when this returns."""
+        self.signal("rgw", signal.SIGKILL)
+        self.processes["rgw"].wait()
+        self._start_gateway()
+
+    def _start_gateway(self):
+        self._spawn("rgw", "radosgw", "-n", "client.rgw", "-f")
+        self._await("the gateway", self._gateway_answers)
+
     def _start(self):
         folder, fsid, port = self.folder, uuid.uuid4(), free_port()
         self.config.write_text(
@@ -132,8 +146,7 @@ class MiniCeph:
         self._spawn("osd0", "ceph-osd", "-i", 0, "-f")
         self._await("the OSD", lambda: "1 up" in self._run("ceph", "osd", "stat"))
         self._run("ceph", "osd", "pool", "create", "varve", 8, 8)
-        self._spawn("rgw", "radosgw", "-n", "client.rgw", "-f")
-        self._await("the gateway", self._gateway_answers)
+        self._start_gateway()
         self._run(
             *("radosgw-admin", "user", "create", "--uid=t", "--display-name=t"),
             *(f"--access-key={ACCESS_KEY}", f"--secret-key={SECRET_KEY}"),

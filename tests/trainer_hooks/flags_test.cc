@@ -32,6 +32,9 @@ TEST(FlagsTest, EachIsSet) {
                          {"--max-checkpoint-keep", "3"},
                          {"--keep-every", "100"},
                          {"--keep-best", "accuracy:max"},
+                         {"--remote", "s3://bucket/run"},
+                         {"--remote-interval", "4"},
+                         {"--remote-keep", "5"},
                          {"--load", "b"},
                          {"--ckpt-step", "best:loss"},
                          {"--no-load-optim", ""},
@@ -52,6 +55,9 @@ TEST(FlagsTest, EachIsSet) {
   EXPECT_EQ(f.keep_every, 100u);
   EXPECT_EQ(f.keep_best->metric, "accuracy");
   EXPECT_TRUE(f.keep_best->highest);
+  EXPECT_EQ(f.remote, "s3://bucket/run");
+  EXPECT_EQ(f.remote_interval, 4u);
+  EXPECT_EQ(f.remote_keep, 5u);
   EXPECT_EQ(f.load, "b");
   EXPECT_EQ(f.ckpt_step, "best:loss");
   EXPECT_FALSE(f.load_optim);
@@ -109,6 +115,16 @@ TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
           "--keep-every needs --max-checkpoint-keep");
   refused({{"--save", "a"}, {"--save-interval", "5"}, {"--keep-best", "loss"}},
           "--keep-best needs --max-checkpoint-keep");
+  refused({{"--remote", "s3://b/x"}}, "--remote needs --save");
+  refused({{"--save", "a"}, {"--save-interval", "5"}, {"--remote-interval", "2"}},
+          "--remote-interval needs --remote");
+  refused({{"--save", "a"}, {"--save-interval", "5"}, {"--remote-keep", "2"}},
+          "--remote-keep needs --remote");
+  refused({{"--save", "a"},
+           {"--save-interval", "5"},
+           {"--remote", "s3://b/x"},
+           {"--remote-interval", "0"}},
+          "--remote-interval must be at least 1");
   refused({{"--ckpt-step", "5"}}, "--ckpt-step needs --load");
   refused({{"--no-load-optim", ""}}, "--no-load-optim needs --load");
   refused({{"--finetune", ""}}, "--finetune needs --load");

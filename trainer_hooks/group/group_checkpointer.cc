@@ -244,7 +244,14 @@ Result<uint64_t> StartTogether(const std::filesystem::path& root, RankGroup* ran
 
 Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
     const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options) {
-  VARVE_RETURN_IF_ERROR(Agree(ranks, ValidateOptions(options)));
+  Status valid = ValidateOptions(options);
+  if (valid.ok() && options.remote.has_value()) {
+    valid = Status::InvalidArgument(
+        root.string() +
+        " is the root of a group, which cannot be pushed yet: copy steps of it to "
+        "a store (varve copy) and push that");
+  }
+  VARVE_RETURN_IF_ERROR(Agree(ranks, valid));
   if (options.timeout.has_value()) ranks->set_timeout(*options.timeout);
   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, StartTogether(root, ranks));
   Result<std::unique_ptr<GroupStore>> store =

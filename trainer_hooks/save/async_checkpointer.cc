@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 
 #include "base/guarded.h"
 #include "base/low_priority.h"
@@ -173,6 +174,7 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
     Skip(step);
     return false;
   }
+  if (options.deadline.has_value() && pusher_ != nullptr) pusher_->SetDeadline(*options.deadline);
   std::shared_ptr<SaveState> copy;
   VARVE_RETURN_IF_ERROR(Guarded(step, [&]() -> Status {
     if (tensors == nullptr) tensors = MakeStateTensors(state.tensors);
@@ -280,13 +282,25 @@ Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
                                                          const LoadOptions& options,
                                                          RegionReader* read, TrainingState* into) {
   VARVE_RETURN_IF_ERROR(Wait());
-  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, ResolveStepOfRun(*store_, options_.run, step));
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, FindStep(step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
   LoadOptions with = options;
   if (with.devices == nullptr) with.devices = options_.devices;
   VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, with, read, into));
   restored_ = id.step;
   return report;
+}
+
+// Returns a step of the store. A step that only the object store has is copied from there first,
+// without the chunks that are here.
+Result<CheckpointId> AsyncCheckpointerImpl::FindStep(std::string_view step) {
+  const auto id = ResolveStepOfRun(*store_, options_.run, step);
+  const Status found = id.ok() ? store_->OpenCheckpoint(id->run, id->step).status() : id.status();
+  if (found.code() != StatusCode::kNotFound || !options_.remote.has_value()) return id;
+  VARVE_ASSIGN_OR_RETURN(const RemoteCheckpoint there,
+                         FindInRemote(options_.run, step, *options_.remote));
+  VARVE_RETURN_IF_ERROR(there.store->CopyTo(store_.get(), std::span(&there.id, 1)).status());
+  return there.id;
 }
 
 Status AsyncCheckpointerImpl::SetMetrics(uint64_t step,
@@ -307,10 +321,15 @@ Status AsyncCheckpointerImpl::Close() {
   Wait().IgnoreError();  // what it returns is in error_
   threads_.clear();
   memory_.Release().IgnoreError();
+  const Status pushed = pusher_ != nullptr ? pusher_->Close() : Status::Ok();
   store_.reset();
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
-  return error_;
+  return error_.ok() ? pushed : error_;
+}
+
+std::optional<PushStats> AsyncCheckpointerImpl::last_push() const {
+  return pusher_ != nullptr ? pusher_->last() : std::nullopt;
 }
 
 std::optional<SaveStats> AsyncCheckpointerImpl::last_stats() const {
@@ -319,8 +338,12 @@ std::optional<SaveStats> AsyncCheckpointerImpl::last_stats() const {
 }
 
 Status AsyncCheckpointerImpl::failure() const {
-  const std::lock_guard lock(mutex_);
-  return options_.failure_is_fatal ? error_ : Status::Ok();
+  {
+    const std::lock_guard lock(mutex_);
+    if (options_.failure_is_fatal && !error_.ok()) return error_;
+  }
+  const bool is_asked = pusher_ != nullptr && options_.remote->failure_is_fatal;
+  return is_asked ? pusher_->failure() : Status::Ok();
 }
 
 void AsyncCheckpointerImpl::EnterPhase(Phase phase) {
@@ -395,6 +418,12 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
         KeepSaved(job.get());
         return Status::Ok();
       }).IgnoreError();  // without it the next save looks up more
+      if (pusher_ != nullptr) {
+        NoteError(*job, Guarded(job->step, [&] {
+          pusher_->Saved(job->step);
+          return Status::Ok();
+        }));
+      }
       job->status = Guarded(job->step, [&] { return ApplyRetention(job.get()); });
     }
     job->session.reset();
@@ -442,6 +471,9 @@ Status ValidateOptions(const CheckpointerOptions& options) {
     return Status::InvalidArgument("check_staging is " + std::to_string(options.check_staging) +
                                    ", expected a share of chunks from 0 to 1");
   }
+  if (options.remote.has_value() && options.remote->interval == 0) {
+    return Status::InvalidArgument("the interval of pushes must be at least 1");
+  }
   if (options.local_ranks >= 1 && options.retries >= 0) return Status::Ok();
   return Status::InvalidArgument("local_ranks must be at least 1, and retries at least 0");
 }
@@ -457,15 +489,32 @@ StoreOptions StoreOptionsOf(const CheckpointerOptions& options) {
   return store;
 }
 
+namespace {
+
+Result<std::unique_ptr<OwnCheckpointer>> Make(std::unique_ptr<Store> store,
+                                              const std::filesystem::path& path,
+                                              const CheckpointerOptions& options, GroupSide group,
+                                              std::unique_ptr<BackgroundPusher> pusher) {
+  const int num_threads = SaveThreads(options);
+  auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
+                                                      std::move(group), std::move(pusher));
+  VARVE_RETURN_IF_ERROR(made->StartThreads());
+  return std::unique_ptr<OwnCheckpointer>(std::move(made));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store> store,
                                                           const std::filesystem::path& path,
                                                           const CheckpointerOptions& options,
                                                           GroupSide group) {
-  const int num_threads = SaveThreads(options);
-  auto made = std::make_unique<AsyncCheckpointerImpl>(std::move(store), path, options, num_threads,
-                                                      std::move(group));
-  VARVE_RETURN_IF_ERROR(made->StartThreads());
-  return std::unique_ptr<OwnCheckpointer>(std::move(made));
+  return Make(std::move(store), path, options, std::move(group), nullptr);
+}
+
+Result<std::unique_ptr<OwnCheckpointer>> MakePushingCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::unique_ptr<BackgroundPusher> pusher) {
+  return Make(std::move(store), path, options, {}, std::move(pusher));
 }
 
 }  // namespace varve::internal
@@ -482,8 +531,17 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
         " is the root of a group, in which many ranks save: open it with OpenGroupCheckpointer "
         "(varve/group_checkpointer.h), also from a single rank");
   }
+  if (options.remote.has_value()) {
+    VARVE_RETURN_IF_ERROR(PrepareFromRemote(path, options.run, *options.remote));
+  }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
-  VARVE_ASSIGN_OR_RETURN(auto made, MakeCheckpointer(std::move(store), path, options));
+  std::unique_ptr<BackgroundPusher> pusher;
+  if (options.remote.has_value()) {
+    VARVE_ASSIGN_OR_RETURN(pusher,
+                           BackgroundPusher::Start(path, *store, options.run, *options.remote));
+  }
+  VARVE_ASSIGN_OR_RETURN(
+      auto made, MakePushingCheckpointer(std::move(store), path, options, std::move(pusher)));
   return std::unique_ptr<AsyncCheckpointer>(std::move(made));
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "store/save/save_session.h"
+#include "trainer_hooks/save/background_pusher.h"
 #include "trainer_hooks/save/make_checkpointer.h"
 #include "trainer_hooks/save/save_memory.h"
 #include "trainer_hooks/save/stage.h"
@@ -89,10 +90,12 @@ enum class Phase { kIdle, kPreparing, kStaging, kWriting };
 class AsyncCheckpointerImpl : public OwnCheckpointer {
  public:
   AsyncCheckpointerImpl(std::unique_ptr<Store> store, std::filesystem::path path,
-                        const CheckpointerOptions& options, int num_threads, GroupSide group)
+                        const CheckpointerOptions& options, int num_threads, GroupSide group,
+                        std::unique_ptr<BackgroundPusher> pusher)
       : store_(std::move(store)),
         options_(options),
         group_(std::move(group)),
+        pusher_(std::move(pusher)),
         path_(std::move(path)),
         num_threads_(num_threads),
         memory_(options_.staging_budget_bytes, options_.devices),
@@ -122,6 +125,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status SetTag(uint64_t step, std::string_view tag) override;
   Status Close() override;
   std::optional<SaveStats> last_stats() const override;
+  std::optional<PushStats> last_push() const override;
   Status failure() const override;
   Store& store() override { return *store_; }
   bool IsBusy() const override;
@@ -129,6 +133,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
 
  private:
   // On the trainer's thread.
+  Result<CheckpointId> FindStep(std::string_view step);
   Status RequireOpen() const;
   Status SeenError();
   bool WaitForTurn(double* waited);
@@ -176,6 +181,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::unique_ptr<Store> store_;
   const CheckpointerOptions options_;
   const GroupSide group_;
+  const std::unique_ptr<BackgroundPusher> pusher_;  // null: nothing is pushed
   const std::filesystem::path path_;  // where the file system is asked how much is free
   const int num_threads_;             // of a save
   SaveMemory memory_;                 // of the trainer's thread, while no save is under way

@@ -13,6 +13,8 @@
 
 namespace varve::internal {
 
+class BackgroundPusher;
+
 // What a checkpointer of one rank of many asks, and tells, those who know of the others. Called by
 // one of its threads at a time.
 struct GroupSide {
@@ -53,5 +55,9 @@ Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store>
                                                           const std::filesystem::path& path,
                                                           const CheckpointerOptions& options,
                                                           GroupSide group = {});
+// The same for a rank that is alone, with a pusher, which may be null.
+Result<std::unique_ptr<OwnCheckpointer>> MakePushingCheckpointer(
+    std::unique_ptr<Store> store, const std::filesystem::path& path,
+    const CheckpointerOptions& options, std::unique_ptr<BackgroundPusher> pusher);
 
 }  // namespace varve::internal

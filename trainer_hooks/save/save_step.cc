@@ -201,7 +201,10 @@ Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   RetentionPolicy policy = *options_.retention;
   policy.keep_last = std::max<uint64_t>(policy.keep_last, 1);  // the step just saved
   VARVE_ASSIGN_OR_RETURN(const auto decisions, DecideRetention(policy, checkpoints));
-  const std::vector<CheckpointId> dropped = DroppedBy(decisions);
+  std::vector<CheckpointId> dropped = DroppedBy(decisions);
+  if (pusher_ != nullptr && options_.remote->retention_waits) {
+    std::erase_if(dropped, [&](const CheckpointId& id) { return pusher_->IsAwaited(id.step); });
+  }
   if (dropped.empty()) return Status::Ok();
   const auto report = store_->Drop(dropped);
   // Another process may have asked for the same; what is left goes after the next save.

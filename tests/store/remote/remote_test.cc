@@ -7,6 +7,8 @@
 #include <set>
 #include <thread>
 
+#include "store/remote/heartbeat.h"
+#include "store/remote/pusher.h"
 #include "store/remote/reclaim_remote.h"
 #include "store/remote/remote_log.h"
 #include "tests/store/remote/flaky_objects.h"
@@ -231,7 +233,7 @@ TEST_F(RemoteTest, AnInterruptedPullIsResumed) {
   MustPush();
   std::atomic<int> gets{0};
   FlakyObjects::decide() = [&gets](std::string_view call, const std::string&) {
-    return call == "get" && ++gets > 5 ? Fault::kFailed : Fault::kNone;
+    return call == "get" && ++gets > 2 ? Fault::kFailed : Fault::kNone;
   };
   EXPECT_THAT(Pull(url(), copy()), FailsWith(StatusCode::kIOError, "refused"));
   FlakyObjects::decide() = nullptr;
@@ -384,7 +386,8 @@ TEST_F(RemoteTest, APushThatSleptStartsAgain) {
   int creations = 0;
   FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
     if (call == "create" && ++creations == 2) {  // the first opens the attempt
-      const auto report = ReclaimRemote(url(), {.wait_for_pushes = std::chrono::milliseconds(1)});
+      const auto report =
+          Reclaim(OpenPlace().get(), {.wait_for_pushes = std::chrono::milliseconds(1)});
       EXPECT_TRUE(report.ok()) << report.status().ToString();
       EXPECT_GE(report->removed_blobs, 2);
     }
@@ -493,9 +496,210 @@ TEST_F(RemoteTest, FewRequestsAreNeeded) {
   VARVE_ASSERT_OK(Save(2, State(1)).status());  // the same tensors
   const Requests requests;
   EXPECT_LT(MustPush().sent_bytes, 30000);
-  // The same three, one that puts all that is new, and two changes of the state: each is created,
-  // listed and read back.
-  EXPECT_EQ(requests.all(), 3 + 1 + 2 * 3);
+  // The same three, one that puts all that is new, one that adds the snapshot, and a list.
+  EXPECT_EQ(requests.all(), 3 + 1 + 2);
+}
+
+// Small files that travel together come back together. A collector reads no more snapshots than it
+// needs to know what each file is for.
+TEST_F(RemoteTest, PullsAndCollectionsNeedFewRequests) {
+  Pusher pusher(OpenPlace());
+  uint64_t small_files = 0;
+  for (uint64_t step = 1; step <= 8; ++step) {
+    VARVE_ASSERT_OK(Save(step, State(1)).status());  // the same tensors
+    const auto report = pusher.Push(path(), {});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    if (step > 1) small_files += report->sent_files;
+  }
+  EXPECT_GE(small_files, 14);
+  {
+    const Requests requests;
+    const auto pulled = Pull(url(), copy(), {.read_data = true});
+    ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();
+    EXPECT_EQ(pulled->num_steps, 8);
+    // Each push has made one pack, the first of which has files above 1 MiB beside it.
+    EXPECT_LE(requests.gets(), 1 + 8 + 2);
+  }
+  const Requests requests;
+  VARVE_ASSERT_OK(ReclaimRemote(url()).status());
+  EXPECT_LE(requests.gets(), 2);
+  EXPECT_LE(requests.all(), 9);
+}
+
+TEST_F(RemoteTest, WhoPushesAgainNeedsFewerRequests) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  Pusher pusher(OpenPlace());
+  VARVE_ASSERT_OK(pusher.Push(path(), {}).status());
+  const auto push = [&](bool is_new) {
+    const Requests requests;
+    const auto report = pusher.Push(path(), {});
+    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report.ok() && report->is_new, is_new);
+    return requests.all();
+  };
+  EXPECT_EQ(push(false), 2);  // a list, the newest state
+  for (uint64_t step = 2; step <= 5; ++step) {
+    VARVE_ASSERT_OK(Save(step, State(1)).status());  // the same tensors
+    EXPECT_EQ(push(true), 3);  // one puts what is new, one adds the snapshot, a list
+  }
+  // Others have pushed, collected and pushed meanwhile, and what is remembered is out of date.
+  VARVE_ASSERT_OK(Save(6, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(ReclaimRemote(url(), {.keep_last = 1}).status());
+  EXPECT_LE(push(false), 7);
+  VARVE_ASSERT_OK(Save(7, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(Save(8, State(1)).status());
+  EXPECT_LE(push(true), 6);
+  EXPECT_THAT(Newest().open, IsEmpty());
+  const auto pulled = Pull(url(), copy(), {.read_data = true});
+  ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();
+  EXPECT_EQ(pulled->num_steps, 8);
+}
+
+// A small push opens no attempt. A collector that has listed its blob makes it start again.
+TEST_F(RemoteTest, ASmallPushIsSafeFromACollector) {
+  for (const std::string mistake : {"", "no fence", "fence ignored"}) {
+    const fs::path store = copy("other" + mistake);
+    fs::remove_all(place());
+    VARVE_ASSERT_OK(Store::Create(store).status());
+    VARVE_ASSERT_OK(SaveIn(store, 1));
+    VARVE_ASSERT_OK(Push(store, url()).status());
+    {
+      const auto opened = Store::Open(store);
+      ASSERT_TRUE(opened.ok());
+      VARVE_ASSERT_OK((*opened)->SetMetrics({"main", 1}, {{"loss", 0.5}}));
+    }
+    int collections = 0;
+    const auto collect = [&] {
+      if (collections++ > 0) return;
+      EXPECT_THAT(Newest().open, IsEmpty());
+      const auto report = Reclaim(OpenPlace().get(), {}, {.makes_no_fence = mistake == "no fence"});
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_EQ(report->removed_blobs, 1);
+    };
+    Pusher pusher(OpenPlace(), {.ignores_fence = mistake == "fence ignored", .in_commit = collect});
+    VARVE_ASSERT_OK(pusher.Push(store, {}).status());
+    EXPECT_EQ(collections, mistake.empty() ? 2 : 1);
+    const auto pulled = Pull(url(), copy("pulled" + mistake), {.read_data = true});
+    if (mistake.empty()) {
+      VARVE_EXPECT_OK(pulled.status());
+    } else {
+      EXPECT_THAT(pulled, FailsWith(StatusCode::kCorruption, "missing"));
+    }
+  }
+}
+
+// Beats show that a push is alive, also one that has put nothing for long. A collector that waits
+// for less than a few beats is refused.
+TEST_F(RemoteTest, APushThatIsAliveIsNeverClosed) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  constexpr std::chrono::milliseconds kInterval(100);
+  RemoteState state = Newest();
+  const auto objects = OpenPlace();
+  RemoteLog log(objects.get());
+  const auto open = [](uint64_t id) {
+    return [id](RemoteState* next) -> Result<bool> {
+      if (next->IsOpen(id)) return false;
+      next->open.push_back({id, "another/host/1/2"});
+      return true;
+    };
+  };
+  VARVE_ASSERT_OK(log.Append(open(1)).status());
+  VARVE_ASSERT_OK(log.Append(open(2)).status());
+  {
+    const Heartbeat alive(objects.get(), 1, kInterval);
+    const auto report = Reclaim(objects.get(), {.wait_for_pushes = kBeatsMissed * kInterval});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_TRUE(Newest().IsOpen(1));
+    EXPECT_FALSE(Newest().IsOpen(2));
+  }
+  for (const auto wait : {1, 5'000, 29'999}) {
+    EXPECT_THAT(ReclaimRemote(url(), {.wait_for_pushes = std::chrono::milliseconds(wait)}),
+                FailsWith(StatusCode::kInvalidArgument, "a slow push from a dead one"));
+  }
+  EXPECT_TRUE(Newest().IsOpen(1));
+  VARVE_ASSERT_OK(Reclaim(objects.get(), {.wait_for_pushes = kBeatsMissed * kInterval}).status());
+  EXPECT_FALSE(Newest().IsOpen(1));
+}
+
+// A collector that was stopped while it watched has seen nothing. The beat before it was stopped
+// and the one after it count, however late it looks.
+TEST_F(RemoteTest, ACollectorThatWasStoppedLooksAgain) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  const auto objects = OpenPlace();
+  RemoteLog log(objects.get());
+  VARVE_ASSERT_OK(log.Append([](RemoteState* next) -> Result<bool> {
+                       if (next->IsOpen(1)) return false;
+                       next->open.push_back({1, "another/host/1/2"});
+                       return true;
+                     })
+                      .status());
+  int lists = 0;
+  std::optional<Heartbeat> alive;
+  FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
+    // The state, the beats before, the first look. Then both sleep, the collector for longer than
+    // it wants to watch, and the push goes on.
+    if (call != "list" || ++lists != 3) return Fault::kNone;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    alive.emplace(objects.get(), 1, std::chrono::milliseconds(100));
+    return Fault::kNone;
+  };
+  const auto report =
+      Reclaim(OpenPlace().get(), {.wait_for_pushes = std::chrono::milliseconds(1400)});
+  FlakyObjects::decide() = nullptr;
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_TRUE(Newest().IsOpen(1));
+  alive.reset();
+}
+
+// What only other steps need is not sent, and the store itself stays as it is.
+TEST_F(RemoteTest, ChosenStepsArePushedAlone) {
+  for (uint64_t step = 1; step <= 6; ++step) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(store_->SetTag({"main", 5}, "good"));
+  VARVE_ASSERT_OK(store_->Fork("main", "other", 3).status());
+  const auto dry = Push(path(), url(), {.dry_run = true, .steps = {"2", "good"}});
+  ASSERT_TRUE(dry.ok()) << dry.status().ToString();
+  const auto report = Push(path(), url(), {.steps = {"2", "good"}});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_TRUE(report->is_new);
+  ExpectSnapshotHolds(1, {2, 5});
+  ExpectStoreHolds(path(), {1, 2, 3, 4, 5, 6});
+  const auto more = Push(path(), url(), {.steps = {"5", "6"}});
+  ASSERT_TRUE(more.ok()) << more.status().ToString();
+  EXPECT_LT(more->sent_bytes, more->total_bytes);  // what only step 5 has is there
+  ExpectSnapshotHolds(2, {5, 6});
+  const PushReport all = MustPush();
+  EXPECT_GT(all.total_bytes, report->total_bytes);
+  EXPECT_GT(all.total_bytes, more->total_bytes);
+  const auto pulled = Pull(url(), copy(), {.read_data = true});
+  ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();
+  EXPECT_EQ(pulled->num_steps, 7);  // that of the fork, too
+  EXPECT_THAT(Push(path(), url(), {.steps = {"7"}}), FailsWith(StatusCode::kNotFound, "step 7"));
+  EXPECT_THAT(Push(path(), url(), {.steps = {"none"}}), FailsWith(StatusCode::kNotFound, "none"));
+  EXPECT_THAT(Push(path(), url(), {.steps = {"a@b@c"}}),
+              FailsWith(StatusCode::kInvalidArgument, ""));
+  EXPECT_THAT(Newest().snapshots, SizeIs(3));
+}
+
+TEST_F(RemoteTest, ChosenStepsArePushedBesideAWriter) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(store_->SetTag({"main", 1}, "first"));
+  std::atomic<bool> done{false};
+  std::jthread pusher([&] {
+    do VARVE_EXPECT_OK(Push(path(), url(), {.steps = {"first"}}).status());
+    while (!done);
+  });
+  for (uint64_t step = 2; step <= 10; ++step) {
+    VARVE_EXPECT_OK(Save(step, State(step)).status());
+    if (step > 2) VARVE_EXPECT_OK(DropSteps({step - 1}));
+    VARVE_EXPECT_OK(store_->Reclaim({.all = true}).status());
+  }
+  done = true;
+  pusher.join();
+  for (const RemoteSnapshot& each : Newest().snapshots) ExpectSnapshotHolds(each.number, {1});
 }
 
 TEST_F(RemoteTest, ASnapshotIsReadWhereItLies) {
