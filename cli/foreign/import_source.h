@@ -61,6 +61,9 @@ Result<ImportSource> ReadTorch(std::span<const std::filesystem::path> paths);
 // Reads a folder of torch.distributed.checkpoint. Chunks become whole tensors again. Values that
 // are no tensors are kept as items, as the bytes that DCP pickled.
 Result<ImportSource> ReadDcp(std::span<const std::filesystem::path> paths);
+// Reads a folder of its HuggingFaceStorageWriter, in which each rank has safetensors files with its
+// chunks. nullopt: it holds no such file.
+Result<std::optional<ImportSource>> ReadDcpSafetensors(const std::filesystem::path& folder);
 
 // Says whether a name is one that trainers give to the state of their optimizer. Most files do not
 // say what their tensors are to the trainer.

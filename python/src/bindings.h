@@ -28,7 +28,9 @@ void BindExport(nanobind::module_& module);  // memory for other frameworks: DLP
 void BindCheckpointer(nanobind::module_& module);
 void BindGroup(nanobind::module_& module);
 void BindStage(nanobind::module_& module);
-void BindForeign(nanobind::module_& module);  // files of other formats
+void BindForeign(nanobind::module_& module);      // files of other formats
+void BindTorchMemory(nanobind::module_& module);  // plain tensors of torch
+void BindMasters(nanobind::module_& module);
 
 // "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
 // word.

@@ -12,23 +12,107 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/handles.h"
+#include "python/src/torch_memory.h"
 #include "varve/async_checkpointer.h"
 
 namespace nb = nanobind;
 
 namespace varve::python {
 namespace {
+
+// A tuple of dtype, shape, strides in elements (none: dense), address and owner: what _arrays.py
+// finds out of a tensor.
+constexpr size_t kOwner = 4;
+
+// The tensors of a save or a load, with what keeps their memory alive. They stay from save to save
+// and take what has changed, because a training that saves each step waits for this.
+class HeldTensors {
+ public:
+  // Takes tensors of torch, or tuples as above in their place. Tensors of torch from number
+  // `num_lent` on are copied. False: FindTorchMemory does not know one of them, or it is not dense
+  // and to be copied. Call again with a tuple in its place.
+  bool Take(const nb::list& names, const nb::list& roles, const nb::list& values, size_t num_lent) {
+    const size_t count = nb::len(names);
+    if (nb::len(values) != count || nb::len(roles) != count) {
+      ThrowIfError(Status::InvalidArgument("names, roles and values are of different numbers"));
+    }
+    LetGo();
+    state_.tensors.resize(count);
+    std::vector<std::pair<StateTensor*, uint64_t>> copied;  // with their bytes
+    for (size_t i = 0; i < count; ++i) {
+      StateTensor& tensor = state_.tensors[i];
+      const auto name = nb::cast<std::string_view>(names[i]);
+      if (tensor.name != name) tensor.name = name;
+      tensor.role = RequireRole(nb::cast<std::string_view>(roles[i]));
+      if (nb::isinstance<nb::tuple>(values[i])) {
+        TakeTuple(nb::borrow<nb::tuple>(values[i]), &tensor);
+        continue;
+      }
+      const std::optional<TorchMemory> memory = FindTorchMemory(values[i]);
+      const bool is_lent = i < num_lent;
+      if (!memory || (!is_lent && !memory->strides.empty())) return false;
+      tensor.dtype = memory->dtype;
+      tensor.shape.assign(memory->shape.begin(), memory->shape.end());
+      tensor.strides.assign(memory->strides.begin(), memory->strides.end());
+      tensor.data = memory->data;
+      if (is_lent) {
+        owners_.push_back(OwnerOfTorchMemory(values[i]));
+      } else {
+        copied.emplace_back(&tensor, memory->num_bytes());
+      }
+    }
+    Copy(copied);
+    return true;
+  }
+  // Call it when the tensors are not read any more.
+  void LetGo() { std::vector<nb::object>().swap(owners_); }
+
+  // Its tensors are those that were taken. The caller sets the rest.
+  TrainingState* state() { return &state_; }
+
+ private:
+  static uint64_t Rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  void TakeTuple(const nb::tuple& values, StateTensor* tensor) {
+    tensor->dtype = RequireDType(nb::cast<std::string_view>(values[0]));
+    tensor->shape = nb::cast<std::vector<int64_t>>(values[1]);
+    tensor->strides = nb::cast<std::vector<int64_t>>(values[2]);
+    tensor->data = reinterpret_cast<void*>(nb::cast<uintptr_t>(values[3]));
+    owners_.push_back(nb::borrow(values[kOwner]));
+  }
+  // The copies lie where those of the save before lay. So a save sees that it has the same tensors.
+  void Copy(const std::vector<std::pair<StateTensor*, uint64_t>>& copied) {
+    uint64_t total = 0;
+    for (const auto& [tensor, bytes] : copied) total += Rounded(bytes);
+    if (total > room_) {
+      memory_ = std::make_unique<std::byte[]>(total);
+      room_ = total;
+    }
+    std::byte* to = memory_.get();
+    for (const auto& [tensor, bytes] : copied) {
+      if (bytes > 0) std::memcpy(to, tensor->data, bytes);
+      tensor->data = to;
+      to += Rounded(bytes);
+    }
+  }
+
+  TrainingState state_;
+  std::vector<nb::object> owners_;
+  std::unique_ptr<std::byte[]> memory_;  // of the copies
+  uint64_t room_ = 0;
+};
 
 class CheckpointerHandle {
  public:
@@ -61,14 +145,27 @@ class CheckpointerHandle {
   template <typename Call>
   void Settle(Call&& call) {
     const Status status = With(call);
-    std::vector<nb::object>().swap(owners_);
+    held_.LetGo();
+    is_lent_ = false;
     ThrowIfError(status);
   }
 
-  bool BeginSave(uint64_t step, const TrainingState& state, std::vector<nb::object> owners) {
-    const bool is_saving =
-        With([&](AsyncCheckpointer& c) { return ValueOrThrow(c.BeginSave(step, state)); });
-    owners_ = is_saving ? std::move(owners) : std::vector<nb::object>();
+  // `fill(HeldTensors*)` takes the tensors, or returns false: then nothing happens and nullopt
+  // comes back.
+  template <typename Fill>
+  std::optional<bool> BeginSave(uint64_t step, Fill&& fill) {
+    // Nobody has waited for a save that still reads the last ones. It is not committed.
+    if (is_lent_) Settle([](AsyncCheckpointer& c) { return c.RequireAwaited(); });
+    guard_.Check();
+    const auto lock = LockWithGil<std::unique_lock<std::mutex>>(mutex_);
+    if (!fill(&held_)) return std::nullopt;
+    is_lent_ = true;
+    const bool is_saving = [&] {
+      const nb::gil_scoped_release release;
+      return ValueOrThrow(checkpointer_->BeginSave(step, *held_.state()));
+    }();
+    is_lent_ = is_saving;
+    if (!is_saving) held_.LetGo();
     return is_saving;
   }
   void Close() {
@@ -88,7 +185,9 @@ class CheckpointerHandle {
   std::mutex mutex_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
   const std::shared_ptr<StoreHandle> store_;  // shows the store of the checkpointer
-  std::vector<nb::object> owners_;            // guarded by the GIL
+  // Guarded by the GIL.
+  HeldTensors held_;
+  bool is_lent_ = false;  // a save reads them
 };
 
 WhenBusy ParseWhenBusy(std::string_view name) {
@@ -122,46 +221,39 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
                                               path);
 }
 
-// A tuple of name, dtype, shape, strides in elements (none: dense), address and role. It is read
-// as it is: a training that saves each step waits for this.
-using TensorTuple = nb::typed<nb::tuple, std::string, std::string, std::vector<int64_t>,
-                              std::vector<int64_t>, uintptr_t, std::string>;
-using TensorTuples = nb::typed<nb::sequence, TensorTuple>;
-
-TrainingState MakeState(const TensorTuples& tensors,
-                        const std::vector<std::pair<std::string, nb::bytes>>& items,
-                        const TrainerProgress& progress,
-                        const std::map<std::string, double>& metrics,
-                        const std::vector<std::string>& tags) {
-  TrainingState state;
-  state.tensors.reserve(nb::len(tensors));
-  for (const nb::handle each : tensors) {
-    const auto values = nb::cast<nb::tuple>(each);
-    StateTensor& tensor = state.tensors.emplace_back();
-    tensor.name = nb::cast<std::string>(values[0]);
-    tensor.dtype = RequireDType(nb::cast<std::string_view>(values[1]));
-    tensor.shape = nb::cast<std::vector<int64_t>>(values[2]);
-    tensor.strides = nb::cast<std::vector<int64_t>>(values[3]);
-    tensor.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(values[4]));
-    tensor.role = RequireRole(nb::cast<std::string_view>(values[5]));
-  }
-  for (const auto& [name, value] : items) {
-    const auto* const begin = static_cast<const std::byte*>(value.data());
-    state.items.push_back({name, std::nullopt, {begin, begin + value.size()}});
-  }
-  state.trainer = progress;
-  state.metrics = metrics;
-  state.tags = tags;
-  return state;
+// None: a value has to be a tuple (HeldTensors).
+std::optional<bool> BeginSave(CheckpointerHandle* handle, uint64_t step, const nb::list& names,
+                              const nb::list& roles, const nb::list& values, size_t num_lent,
+                              const std::vector<std::pair<std::string, nb::bytes>>& items,
+                              const TrainerProgress& progress,
+                              const std::map<std::string, double>& metrics,
+                              const std::vector<std::string>& tags) {
+  return handle->BeginSave(step, [&](HeldTensors* held) {
+    if (!held->Take(names, roles, values, num_lent)) return false;
+    TrainingState* const state = held->state();
+    state->items.clear();
+    for (const auto& [name, value] : items) {
+      const auto* const begin = static_cast<const std::byte*>(value.data());
+      state->items.push_back({name, std::nullopt, {begin, begin + value.size()}});
+    }
+    state->trainer = progress;
+    state->metrics = metrics;
+    state->tags = tags;
+    return true;
+  });
 }
 
-// Fills the memory of tensors. What else the step has stays there.
-uint64_t Restore(CheckpointerHandle* handle, std::string_view step, const TensorTuples& tensors) {
-  TrainingState into = MakeState(tensors, {}, {}, {}, {});
+// Fills the memory of tensors. What else the step has stays there. None: as above.
+std::optional<uint64_t> Restore(CheckpointerHandle* handle, std::string_view step,
+                                const nb::list& names, const nb::list& roles,
+                                const nb::list& values) {
+  HeldTensors held;
+  if (!held.Take(names, roles, values, nb::len(values))) return std::nullopt;
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;
-  return handle->With(
-      [&](AsyncCheckpointer& c) { return ValueOrThrow(c.Restore(step, options, &into)).id.step; });
+  return handle->With([&](AsyncCheckpointer& c) {
+    return ValueOrThrow(c.Restore(step, options, held.state())).id.step;
+  });
 }
 
 }  // namespace
@@ -172,19 +264,17 @@ void BindCheckpointer(nb::module_& module) {
                   nb::arg("keep_best"), nb::arg("keep_within_seconds"), nb::arg("keep_tags"));
   nb::class_<CheckpointerHandle>(module, "Checkpointer", "Saves in the background of a training.")
       .def_prop_ro("store", [](const CheckpointerHandle& handle) { return handle.store(); })
-      .def(
-          "begin_save",
-          [](CheckpointerHandle* handle, uint64_t step, const TensorTuples& tensors,
-             const std::vector<std::pair<std::string, nb::bytes>>& items,
-             const TrainerProgress& progress, const std::map<std::string, double>& metrics,
-             const std::vector<std::string>& tags, std::vector<nb::object> owners) {
-            return handle->BeginSave(step, MakeState(tensors, items, progress, metrics, tags),
-                                     std::move(owners));
-          },
-          nb::arg("step"), nb::arg("tensors"), nb::arg("items"), nb::arg("progress"),
-          nb::arg("metrics"), nb::arg("tags"), nb::arg("owners"),
-          "Starts a save of tensors: (name, dtype, shape, strides, address, role). `owners` live\n"
-          "until the save reads them no more. False: the step is skipped.")
+      .def("begin_save", BeginSave, nb::arg("step"), nb::arg("names"), nb::arg("roles"),
+           nb::arg("values"), nb::arg("num_lent"), nb::arg("items"), nb::arg("progress"),
+           nb::arg("metrics"), nb::arg("tags"),
+           nb::sig("def begin_save(self, step: int, names: list[str], roles: list[str], values: "
+                   "list[typing.Any], num_lent: int, items: collections.abc.Sequence[tuple[str, "
+                   "bytes]], progress: TrainerProgress, metrics: collections.abc.Mapping[str, "
+                   "float], tags: collections.abc.Sequence[str]) -> bool | None"),
+           "Starts a save of plain tensors of torch on the CPU. Those from number `num_lent` on "
+           "are\n"
+           "copied. A tuple (dtype, shape, strides, address, owner) stands for any other tensor. \n"
+           "False: the step is skipped. None: a tuple is needed for one of the values.")
       .def("await_staged",
            [](CheckpointerHandle* handle) {
              handle->Settle([](AsyncCheckpointer& c) { return c.AwaitStaged(); });
@@ -197,8 +287,12 @@ void BindCheckpointer(nb::module_& module) {
            [](CheckpointerHandle* handle) {
              handle->Settle([](AsyncCheckpointer& c) { return c.Wait(); });
            })
-      .def("restore", Restore, nb::arg("step"), nb::arg("tensors"),
-           "Fills the memory of tensors, to go on from a step. Returns its number.")
+      .def("restore", Restore, nb::arg("step"), nb::arg("names"), nb::arg("roles"),
+           nb::arg("values"),
+           nb::sig("def restore(self, step: str, names: list[str], roles: list[str], values: "
+                   "list[typing.Any]) -> int | None"),
+           "Fills the memory of tensors, to go on from a step. Returns its number, or None as "
+           "above.")
       .def("last_stats",
            [](CheckpointerHandle* handle) {
              return handle->With([](AsyncCheckpointer& c) { return c.last_stats(); });

@@ -45,6 +45,16 @@ class ForkGuard {
   uint64_t forks_;
 };
 
+// Takes a lock with the GIL held. Gives the GIL up while it waits, as the owner may need it.
+template <typename Lock, typename Mutex>
+Lock LockWithGil(Mutex& mutex) {
+  Lock lock(mutex, std::try_to_lock);
+  if (lock.owns_lock()) return lock;
+  const nanobind::gil_scoped_release release;
+  lock.lock();
+  return lock;
+}
+
 class StoreHandle;
 
 // What a store made, and takes along when it closes.
@@ -82,6 +92,14 @@ class StoreHandle {
     guard_.Check();
     const nanobind::gil_scoped_release release;
     const std::shared_lock lock(mutex_);
+    return call(RequireOpen());
+  }
+  // The same for a call that waits for nothing. It keeps the GIL, because other threads of Python
+  // would otherwise run between the calls for one tensor and the next, each for milliseconds.
+  template <typename Call>
+  auto WithGil(Call&& call) {
+    guard_.Check();
+    const auto lock = LockWithGil<std::shared_lock<std::shared_mutex>>(mutex_);
     return call(RequireOpen());
   }
   // The same for a call that may be long.
@@ -155,6 +173,13 @@ class WriterHandle : public Child {
   auto With(Call&& call) {
     return store_->With([&](Store&) {
       const std::lock_guard lock(mutex_);
+      return call(*writer_);
+    });
+  }
+  template <typename Call>
+  auto WithGil(Call&& call) {
+    return store_->WithGil([&](Store&) {
+      const auto lock = LockWithGil<std::unique_lock<std::mutex>>(mutex_);
       return call(*writer_);
     });
   }

@@ -19,4 +19,6 @@ NB_MODULE(_core, module) {
   varve::python::BindGroup(module);
   varve::python::BindStage(module);
   varve::python::BindForeign(module);
+  varve::python::BindTorchMemory(module);
+  varve::python::BindMasters(module);
 }

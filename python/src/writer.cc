@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 #include "python/src/handles.h"
+#include "python/src/torch_memory.h"
 
 namespace nb = nanobind;
 
@@ -23,7 +25,7 @@ namespace {
 // axis.
 using Box = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 
-ShardLayout LayoutOf(const Box& box, const std::vector<int64_t>& shape) {
+ShardLayout LayoutOf(const Box& box, std::span<const int64_t> shape) {
   const auto& [global_shape, offsets] = box;
   if (global_shape.size() != shape.size() || offsets.size() != shape.size()) {
     ThrowIfError(Status::InvalidArgument("a part of " + std::to_string(shape.size()) +
@@ -54,8 +56,32 @@ void Put(WriterHandle* writer, std::string_view name, std::string_view dtype,
                         .role = RequireRole(role),
                         .shard = shard,
                         .layout = layout ? &*layout : nullptr};
-  writer->With([&](CheckpointWriter& w) { ThrowIfError(w.Put(view)); });
+  writer->WithGil([&](CheckpointWriter& w) { ThrowIfError(w.Put(view)); });
   writer->Keep(std::move(owner));
+}
+
+// False: it is no tensor that FindTorchMemory knows. Nothing was done.
+bool PutTorch(WriterHandle* writer, std::string_view name, nb::handle tensor, std::string_view role,
+              std::string_view derived_from, std::string_view alias_of, uint32_t shard,
+              const std::optional<Box>& box) {
+  const std::optional<TorchMemory> memory = FindTorchMemory(tensor);
+  if (!memory) return false;
+  nb::object owner = OwnerOfTorchMemory(tensor);
+  std::optional<ShardLayout> layout;
+  if (box) layout = LayoutOf(*box, memory->shape);
+  const TensorView view{.name = name,
+                        .dtype = memory->dtype,
+                        .shape = memory->shape,
+                        .data = memory->data,
+                        .strides = memory->strides,
+                        .derived_from = derived_from,
+                        .alias_of = alias_of,
+                        .role = RequireRole(role),
+                        .shard = shard,
+                        .layout = layout ? &*layout : nullptr};
+  writer->WithGil([&](CheckpointWriter& w) { ThrowIfError(w.Put(view)); });
+  writer->Keep(std::move(owner));
+  return true;
 }
 
 void PutBytes(WriterHandle* writer, std::string_view name, const nb::bytes& value) {
@@ -86,6 +112,13 @@ void BindWriter(nb::module_& module) {
            "`address` is memory of `owner`, which lives until the save is over. `box` says that "
            "this\n"
            "is part number `shard` of a tensor: the shape of the whole, and the part's offsets.")
+      .def("put_torch", PutTorch, nb::arg("name"), nb::arg("tensor"), nb::arg("role"),
+           nb::arg("derived_from"), nb::arg("alias_of"), nb::arg("shard") = 0,
+           nb::arg("box").none() = nb::none(),
+           nb::sig("def put_torch(self, name: str, tensor: object, role: str, derived_from: str, "
+                   "alias_of: str, shard: int = 0, box: tuple[collections.abc.Sequence[int], "
+                   "collections.abc.Sequence[int]] | None = None) -> bool"),
+           "Adds a plain tensor of torch on the CPU. False: it is something else, for `put`.")
       .def("put_bytes", PutBytes, nb::arg("name"), nb::arg("value"))
       .def(
           "set_progress",

@@ -60,6 +60,57 @@ class TorchTest(StoreTest):
         memory = _arrays.memory_of(saved["transposed"])
         self.assertEqual(memory.address, base.data_ptr())
 
+    def test_memory_that_is_not_what_it_seems(self):
+        class Other(torch.Tensor):
+            pass
+
+        pairs = torch.tensor([1 + 2j, 3 - 4j])
+        saved = {
+            "negated": pairs.conj().imag,
+            "subclass": torch.arange(4.0).as_subclass(Other),
+            "gradient": torch.arange(3.0, requires_grad=True),
+            "offset": torch.arange(10.0)[3:],
+            "reversed axes of one": torch.arange(4.0).as_strided((1, 4, 1), (9, 1, 7)),
+            "empty": torch.empty(0, 4).T,
+            "zero strides": torch.tensor(5.0).expand(3, 2),
+        }
+        self.assertTrue(saved["negated"].is_neg())
+        with self.open() as store:
+            store.save(1, saved)
+            for name, value in store[1].load(framework="torch").items():
+                self.assertTrue(torch.equal(value, saved[name].as_subclass(torch.Tensor)), name)
+                self.assertEqual(value.shape, saved[name].shape, name)
+
+    def test_a_save_keeps_the_memory_that_it_was_given(self):
+        parameter = torch.nn.Parameter(torch.full((1000, 1000), 3.0))
+        with self.open() as store:
+            with store.save(1) as step:
+                step["a"] = parameter
+                parameter.data = torch.zeros(2)
+                del parameter
+                others = [torch.full((1000, 1000), float(i)) for i in range(20)]
+            self.assertEqual(store[1]["a"][...].min(), 3.0)
+            self.assertEqual(len(others), 20)
+
+    def test_reading_some_tensors_and_some_of_numpy(self):
+        saved = {"a": torch.randn(7, 3), "b": torch.arange(5), "c": torch.ones(2)}
+        with self.open() as store:
+            store.save(1, saved)
+            mixed = {"a": torch.zeros(7, 3), "b": np.zeros(5, np.int64), "c": torch.zeros(2)}
+            store[1].load(out=mixed)
+            for name, value in mixed.items():
+                self.assertTrue(torch.equal(torch.as_tensor(value), saved[name]), name)
+            one = torch.nn.Parameter(torch.zeros(2))
+            self.assertIs(store[1].load("c", out={"c": one, "b": None})["c"], one)
+            self.assertTrue(torch.equal(one, saved["c"]))
+            for wrong in (torch.zeros(3, 7), torch.zeros(7, 3, dtype=torch.float16)):
+                with self.assertRaises(varve.InvalidArgumentError) as caught:
+                    store[1].read("a", out=wrong)
+                self.assertIn("tensor a is F32 [7, 3], and", str(caught.exception))
+            for names in ({"d": one}, {3: one}):
+                with self.assertRaises((varve.NotFoundError, varve.InvalidArgumentError)):
+                    store[1].load(out=names)
+
     def test_bfloat16_through_dlpack(self):
         value = torch.randn(5, 3).to(torch.bfloat16)
         with self.open() as store:

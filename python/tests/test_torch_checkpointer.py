@@ -3,6 +3,7 @@
 torch is not installed."""
 
 import gc
+import json
 import os
 import random
 import signal
@@ -181,6 +182,57 @@ class ExactResumeTest(StoreTest):
             self.assertTrue(
                 torch.equal(step["model.head.weight"].torch(), training.model.head.weight)
             )
+
+    def test_what_changes_between_saves_is_seen(self):
+        """Names and memory of tensors are found once, and again when they are not as before."""
+        training = Training(1, adamw())
+        model, optimizer = training.model, training.optimizer
+        with varve.torch.Checkpointer(self.path) as ckpt:
+            ckpt.restore(model=model, optimizer=optimizer)
+
+            def save(step):
+                training.step()
+                ckpt.after_step(step)
+                ckpt.wait()
+                return ckpt.store[step].load(framework="torch")
+
+            def check(step):
+                saved = save(step)
+                for name, tensor in model.state_dict().items():
+                    if "extra" not in name:
+                        self.assertTrue(torch.equal(saved[f"model.{name}"], tensor), (step, name))
+                for name, parameter in model.named_parameters():
+                    state = optimizer.state.get(parameter, {})
+                    for key, value in state.items():
+                        self.assertTrue(torch.equal(saved[f"{key}.{name}"], value), (step, key))
+                return saved
+
+            first = check(1)
+            self.assertEqual(set(check(2)), set(first))
+            parameter = model.hidden.weight
+            parameter.data = parameter.data.clone()  # other memory
+            state = optimizer.state[parameter]
+            state["exp_avg"] = state["exp_avg"].clone()
+            check(3)
+            state["exp_avg_sq"] = state["exp_avg_sq"].T.contiguous().T  # other strides
+            check(4)
+            # Tied moments, and a value that is no tensor.
+            other = optimizer.state[model.frozen.bias]
+            other["mine"] = optimizer.state[model.hidden.bias]["exp_avg"]
+            other["note"] = 1
+            saved = save(5)
+            self.assertTrue(torch.equal(saved["mine.frozen.bias"], other["mine"]))
+            notes = []
+            for step, note in ((6, True), (7, 1.0), (8, 2)):
+                other["note"] = note
+                save(step)
+                tree = json.loads(ckpt.store[step].read_bytes("torch.training"))
+                notes.append(tree["optimizer"]["state"]["frozen.bias"]["note"])
+                self.assertIn("memory", tree["optimizer"]["state"]["frozen.bias"]["mine"])
+            self.assertEqual([repr(note) for note in notes], ["True", "1.0", "2"])
+            del other["mine"], other["note"]
+            model.norm.register_buffer("added", torch.arange(3.0))
+            self.assertIn("model.norm.added", check(9))
 
     def test_going_back_moves_later_steps(self):
         training = Training(1, adamw())

@@ -65,6 +65,26 @@ class OneProcessTest(StoreTest):
             self.assertEqual((step.step, step.metrics), (100, {"loss": 1.5}))
             self.assertTrue(torch.equal(step["model.0.weight"].torch(), state["model"]["0.weight"]))
 
+    def test_rounded_copies_are_found_and_not_stored(self):
+        masters = {f"master.{i}": torch.randn(300, 200) for i in range(3)}
+        others = {f"exp_avg.{i}": torch.randn(300, 200) for i in range(3)}
+        copies = {f"model.{i}": masters[f"master.{i}"].to(torch.bfloat16) for i in range(3)}
+        # Two that seem to be copies at the places that are looked at, but are none.
+        copies["model.1"][17, 100] += 1.0
+        copies["model.2"] = copies["model.2"].reshape(200, 300)
+        copies["model.zeros"] = torch.zeros(300, 200, dtype=torch.bfloat16)
+        state = {**copies, **masters, **others}
+        self.save(state, 1)
+        other = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        dcp.load(other, storage_reader=VarveStorageReader(self.path))
+        for name, tensor in state.items():
+            self.assertTrue(torch.equal(tensor, other[name]), name)
+        with varve.open(self.path) as store:
+            found = {name: tensor.derived_from for name, tensor in store[1].items()}
+        wanted = {name: "" for name in state}
+        wanted.update({"model.0": "master.0", "model.1": "master.1"})
+        self.assertEqual(found, wanted)
+
     def test_a_resumed_training_has_the_losses_of_one_that_was_not_stopped(self):
         def state_of(training):
             state = {name: part.state_dict() for name, part in training.parts().items()}
@@ -277,6 +297,11 @@ def rank_program(folder, rank, size, tasks):
             assert list(found) == list(expected)
             for name, value in expected.items():
                 assert torch.equal(found[name], value), name
+        elif kind == "safetensors":  # each rank writes files with its chunks
+            state = sharded_state(size, int(argument))
+            del state["epoch"]  # no value may be in such a folder
+            writer = dcp.HuggingFaceStorageWriter(f"{folder}/safetensors", save_distributed=True)
+            dcp.save(state, storage_writer=writer)
         else:
             writer = DyingWriter(kind, rank, path, step=int(argument), timeout=3)
             try:
@@ -299,6 +324,22 @@ class ManyProcessesTest(RanksTest):
     def steps(self):
         with varve.open(self.folder / "root") as store:
             return [info.step for info in store.steps()] if store.runs() else []
+
+    @unittest.skipUnless(hasattr(dcp, "HuggingFaceStorageWriter"), "this torch is too old")
+    def test_chunks_in_safetensors_files_are_imported(self):
+        self.run_ranks(2, "save:5", "safetensors:5")
+        expected = torch.load(self.folder / "expected_5.pt")
+        place = self.folder / "safetensors"
+        self.assertEqual(len(list(place.glob("shard-*.safetensors"))), 2)
+        with self.open() as store:
+            store.import_files(place, 5, format="dcp")
+            self.assertEqual(set(store[5].keys()), set(expected))
+            for name, value in expected.items():
+                self.assertTrue(torch.equal(store[5][name].torch(), value), name)
+            next(place.glob("shard-00001-*")).unlink()
+            with self.assertRaises(varve.InvalidArgumentError) as caught:
+                store.import_files(place, 6, format="dcp")
+            self.assertIn("its chunks have", str(caught.exception))
 
     def test_two_ranks(self):
         # An error on one rank, then saves and loads by the same processes.

@@ -7,13 +7,14 @@ otherwise.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _dtypes
+from . import _core, _dtypes
 from ._dtypes import Array, Bytes, DType
 from ._errors import InvalidArgumentError, UnavailableError
 
@@ -26,9 +27,6 @@ class Memory(NamedTuple):
     strides: tuple[int, ...]
     address: int
     owner: object  # keeps the memory alive
-
-
-_make_memory = Memory._make
 
 
 def framework_name(name: str) -> str:
@@ -73,6 +71,13 @@ def import_framework(framework: str) -> Any:
     except ImportError as error:
         names = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
         raise UnavailableError(f"{names[framework]} cannot be imported: {error}") from error
+
+
+@functools.cache
+def learn_torch() -> bool:
+    """Lets the C++ module read plain tensors of torch by itself. False: this torch is too old for that."""
+    torch = sys.modules["torch"]
+    return _core.add_torch_type(torch.Tensor) and _core.add_torch_type(torch.nn.Parameter)
 
 
 def memory_of(value: object) -> Memory:
@@ -126,15 +131,7 @@ def _memory_of_numpy(array: Array) -> Memory:
 
 def _memory_of_torch(tensor: Any) -> Memory:
     torch = sys.modules["torch"]
-    if tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg():
-        kind = type(tensor)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            # Most tensors. Each call of torch that is saved is a part of the time that a save takes.
-            dtype = _dtypes.of_torch(tensor.dtype)
-            if dtype.bits >= 8 and tensor.layout is torch.strided:
-                owner = tensor.detach()  # its memory stays, whatever becomes of the tensor
-                strides = () if owner.is_contiguous() else owner.stride()
-                return _make_memory((dtype, owner.shape, strides, owner.data_ptr(), owner))
+    learn_torch()
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         raise InvalidArgumentError(
             f"a tensor of layout {tensor.layout} on {tensor.device} has no memory to save"

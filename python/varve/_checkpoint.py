@@ -108,11 +108,18 @@ class Checkpoint:
         if out is None:
             return self._load(self._match(patterns), framework)
         names = list(out) if patterns is None else self._match(patterns)
+        arrays = []
+        for name in names:
+            _require_name(name)
+            if name not in out:
+                raise NotFoundError(f"out has no array for tensor {name}")
+            arrays.append(out[name])
+        if any(map(_arrays.is_torch, arrays)) and _arrays.learn_torch():
+            if self._reader.read_torch(names, arrays):
+                return dict(zip(names, arrays, strict=True))
         self._expect(len(names))
         targets = {}
         for name in names:
-            if name not in out:
-                raise NotFoundError(f"out has no array for tensor {name}")
             info = self._find(name)
             dtype, shape = _dtypes.BY_NAME[info.dtype], tuple(info.shape)
             targets[name] = _arrays.Target(name, out[name], dtype, shape)
@@ -214,8 +221,7 @@ class Checkpoint:
             self._infos()
 
     def _find(self, name: str) -> _core.TensorInfo:
-        if not isinstance(name, str):
-            raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
+        _require_name(name)
         found = None if self._listed is None else self._listed.get(name)
         return self._reader.find(name) if found is None else found
 
@@ -251,6 +257,11 @@ class Checkpoint:
         self, name: str, address: int, num_bytes: int, ranges: list[tuple[int, int]]
     ) -> None:
         self._reader.read_many([(name, address, num_bytes, ranges)])
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
 
 
 def _check_like(info: _core.TensorInfo, leaf: Any) -> None:

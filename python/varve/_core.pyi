@@ -547,6 +547,11 @@ class Writer:
         is part number `shard` of a tensor: the shape of the whole, and the part's offsets.
         """
 
+    def put_torch(self, name: str, tensor: object, role: str, derived_from: str, alias_of: str, shard: int = 0, box: tuple[Sequence[int], Sequence[int]] | None = None) -> bool:
+        """
+        Adds a plain tensor of torch on the CPU. False: it is something else, for `put`.
+        """
+
     def put_bytes(self, name: str, value: bytes) -> None: ...
 
     def set_progress(self, progress: TrainerProgress) -> None: ...
@@ -571,6 +576,12 @@ class Reader:
     def read_many(self, reads: Sequence[tuple[str, int, int, Sequence[tuple[int, int]]]]) -> None:
         """
         Fills memory: a list of (name, address, bytes, one (begin, end) an axis or none).
+        """
+
+    def read_torch(self, names: Sequence[str], tensors: list[Any], offsets: Sequence[Sequence[int]] | None = None) -> bool:
+        """
+        Fills plain dense tensors of torch on the CPU, whole or from these offsets on. False: they
+        are something else, or of other dtypes when there are offsets. Nothing was read.
         """
 
     def list_bytes(self) -> list[str]: ...
@@ -649,10 +660,11 @@ class Checkpointer:
     @property
     def store(self) -> Store: ...
 
-    def begin_save(self, step: int, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]], items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str], owners: Sequence[object]) -> bool:
+    def begin_save(self, step: int, names: list[str], roles: list[str], values: list[Any], num_lent: int, items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str]) -> bool | None:
         """
-        Starts a save of tensors: (name, dtype, shape, strides, address, role). `owners` live
-        until the save reads them no more. False: the step is skipped.
+        Starts a save of plain tensors of torch on the CPU. Those from number `num_lent` on are
+        copied. A tuple (dtype, shape, strides, address, owner) stands for any other tensor. 
+        False: the step is skipped. None: a tuple is needed for one of the values.
         """
 
     def await_staged(self) -> None: ...
@@ -661,8 +673,10 @@ class Checkpointer:
 
     def wait(self) -> None: ...
 
-    def restore(self, step: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, str]]) -> int:
-        """Fills the memory of tensors, to go on from a step. Returns its number."""
+    def restore(self, step: str, names: list[str], roles: list[str], values: list[Any]) -> int | None:
+        """
+        Fills the memory of tensors, to go on from a step. Returns its number, or None as above.
+        """
 
     def last_stats(self) -> SaveStats | None: ...
 
@@ -695,4 +709,20 @@ def import_files(store: Store, files: Sequence[str], format: str, step: int | No
 def export_files(reader: Reader, out: str, format: str, include: Sequence[str], exclude: Sequence[str], max_shard_bytes: int | None, overwrite: bool, progress: object | None) -> tuple[list[str], list[str]]:
     """
     Writes a checkpoint in another format. Returns the files and notes for the user.
+    """
+
+def add_torch_type(type: object) -> bool:
+    """
+    Lets calls that take tensors of torch know this type. False: it has no exchange API.
+    """
+
+def layouts_of(tensors: list[Any]) -> bytes | None:
+    """
+    Bytes that are equal where addresses, dtypes, shapes and strides of tensors are. None:
+    not all are plain tensors of torch on the CPU.
+    """
+
+def find_masters(names: Sequence[str], tensors: list[Any]) -> dict[str, str]:
+    """
+    Which BF16 tensors seem to be rounded copies: their names and those of the FP32 tensors.
     """

@@ -58,6 +58,8 @@ class Step:
         that shared its memory. InvalidArgumentError: a bad name, dtype or role, or a name that the
         checkpoint has already. The save can go on after it.
         """
+        if self._writer.put_torch(name, array, role, derived_from, alias_of):
+            return  # most tensors of torch
         dtype, shape, strides, address, owner = _arrays.memory_of(array)
         self._writer.put(
             name, dtype.name, shape, strides, address, owner, role, derived_from, alias_of

@@ -10,15 +10,15 @@ import signal
 import threading
 from collections.abc import Iterable, Mapping
 from types import FrameType, TracebackType
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
+import numpy as np
 import torch
 
 from .. import _arrays, _core, _store
 from .._errors import Error, FailedPreconditionError, InvalidArgumentError
 from . import _state_dict, _training, _trees
-
-_Tensor = tuple[str, str, tuple[int, ...], tuple[int, ...], int, str]
+from ._capture import Capture
 
 
 class Checkpointer:
@@ -87,9 +87,9 @@ class Checkpointer:
         self._closed = False
         self._run = run
         self._save_every = save_every
-        self._training: Optional[_training.Training] = None
+        self._capture: Optional[Capture] = None
         self._hooks: list[Any] = []
-        self._lent: Optional[list[tuple[str, Any, int]]] = None  # of a save that is not awaited
+        self._lent: Optional[_Lent] = None  # by a save that is not awaited
         self._lent_step = 0
         self._signal: Optional[int] = None
         self._old_handlers: dict[int, Any] = {}
@@ -135,7 +135,7 @@ class Checkpointer:
         training = _training.Training(model, optimizer, scheduler, scaler, loader, dict(extra))
         found = None if step is None else self._find(step)
         loaded = None if found is None else self._load(training, found, partial)
-        self._training = training
+        self._capture = Capture(training)
         self._detach()
         if optimizer is not None and hasattr(optimizer, "register_step_pre_hook"):
             self.attach(optimizer)
@@ -156,7 +156,7 @@ class Checkpointer:
         """
         if self._closed or self._lent is None:
             return
-        changed = [name for name, tensor, version in self._lent if _version(tensor) != version]
+        changed = self._lent.changed()
         step, self._lent = self._lent_step, None
         if changed:
             try:
@@ -185,7 +185,7 @@ class Checkpointer:
         comes from the next call.
         """
         self._require_open()
-        if self._training is None:
+        if self._capture is None:
             raise FailedPreconditionError(
                 "call restore() first, which names the parts of the training"
             )
@@ -262,25 +262,33 @@ class Checkpointer:
     def _begin(
         self, step: int, metrics: Mapping[str, float], tags: Union[str, Iterable[str]]
     ) -> None:
-        assert self._training is not None
-        state = _training.capture(self._training)
-        tensors, owners = _describe(state.all())
+        assert self._capture is not None
+        state = self._capture.take()
         progress = _core.TrainerProgress()
         progress.global_step = step
         if "loss" in metrics:
             progress.last_loss = float(metrics["loss"])
-        progress.rng = _training.capture_rng()
-        is_saving = self._handle.begin_save(
-            step,
-            tensors,
-            [(_training.ITEM, _trees.dumps(state.tree))],
-            progress,
-            {name: float(value) for name, value in metrics.items()},
-            [tags] if isinstance(tags, str) else list(tags),
-            owners,
-        )
+        progress.rng = self._capture.rng()
+
+        def begin(values: list[Any]) -> Optional[bool]:
+            return self._handle.begin_save(
+                step,
+                state.names,
+                state.roles,
+                values,
+                state.num_lent,
+                [(_training.ITEM, state.text)],
+                progress,
+                {name: float(value) for name, value in metrics.items()},
+                [tags] if isinstance(tags, str) else list(tags),
+            )
+
+        is_saving = begin(state.values)
+        if is_saving is None:  # they are not all plain tensors on the CPU
+            is_saving = begin(_memories(state.names, state.values, state.num_lent))
         if is_saving:
-            self._lent = [(name, tensor, _version(tensor)) for name, tensor, _ in state.lent]
+            lent = state.values[: state.num_lent]
+            self._lent = _Lent(state.names[: state.num_lent], lent, _versions(lent))
             self._lent_step = step
 
     def _find(self, step: Union[int, str]) -> Optional[str]:
@@ -317,8 +325,14 @@ class Checkpointer:
         targets += [(target.name, target.value) for target in decoder.allocate(list(tree.values()))]
         # A load fills memory of the CPU. Tensors elsewhere are filled from it.
         filled = [(name, value, _on_cpu(value)) for name, value in targets]
-        tensors, _owners = _describe([(name, memory, "other") for name, _, memory in filled])
-        loaded = self._handle.restore(step, tensors)
+        names = [name for name, _, _ in filled]
+        memories = [memory for _, _, memory in filled]
+        roles = ["other"] * len(names)
+        loaded = self._handle.restore(step, names, roles, memories)
+        if loaded is None:
+            memories = _memories(names, memories, len(names))
+            loaded = self._handle.restore(step, names, roles, memories)
+        assert loaded is not None
         with torch.no_grad():
             for _, value, memory in filled:
                 if memory is not value:
@@ -360,18 +374,18 @@ def _policy(
     return _core.RetentionPolicy.make(keep_last, keep_every, best, int(keep_within), tags)
 
 
-def _describe(tensors: list[tuple[str, Any, str]]) -> tuple[list[_Tensor], list[object]]:
-    """What the C++ module takes of tensors, and what keeps their memory alive."""
-    described: list[_Tensor] = []
-    owners: list[object] = []
-    for name, tensor, role in tensors:
+def _memories(names: list[str], values: list[Any], num_lent: int) -> list[Any]:
+    """What stands for tensors that the C++ module does not know: what it takes, and the owner."""
+    found = []
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
         try:
-            dtype, shape, strides, address, owner = _arrays.memory_of(tensor)
+            if i >= num_lent:
+                value = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+            dtype, shape, strides, address, owner = _arrays.memory_of(value)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"tensor {name}: {error}") from None
-        described.append((name, dtype.name, shape, strides, address, role))
-        owners.append(owner)
-    return described, owners
+        found.append((dtype.name, shape, strides, address, owner))
+    return found
 
 
 def _on_cpu(value: Any) -> Any:
@@ -380,8 +394,30 @@ def _on_cpu(value: Any) -> Any:
     return torch.empty(value.shape, dtype=value.dtype)
 
 
+class _Lent(NamedTuple):
+    """Tensors that a save reads, and how often torch had changed the memory of each before."""
+
+    names: list[str]
+    tensors: list[Any]
+    versions: list[int]
+
+    def changed(self) -> list[str]:
+        versions = _versions(self.tensors)
+        if versions == self.versions:
+            return []
+        pairs = zip(self.names, versions, self.versions, strict=True)
+        return [name for name, now, before in pairs if now != before]
+
+
+def _versions(tensors: list[Any]) -> list[int]:
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:
+        return [_version(tensor) for tensor in tensors]
+
+
 def _version(tensor: Any) -> int:
-    """How often torch has changed the memory. -1 for a tensor that does not count it."""
+    """-1 for a tensor that does not count its changes."""
     try:
         return int(tensor._version)
     except RuntimeError:

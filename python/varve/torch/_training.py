@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -60,57 +60,6 @@ class Training:
         return given
 
 
-@dataclass
-class State:
-    """What a save takes of a training. Tensors of `lent` may be read until the next optimizer step."""
-
-    lent: list[tuple[str, Any, str]]  # name, tensor, role
-    copied: list[tuple[str, Any, str]]
-    tree: _trees.Json
-
-    def all(self) -> list[tuple[str, Any, str]]:
-        return [*self.lent, *self.copied]
-
-
-def capture(training: Training) -> State:
-    """The state now. InvalidArgumentError names what cannot be saved."""
-    lent: list[tuple[str, Any, str]] = []
-    copied: list[tuple[str, Any, str]] = []
-    for name, tensor, role in model_tensors(training.model):
-        # A forward pass changes buffers, such as the means of a BatchNorm.
-        if role == "parameter":
-            lent.append((name, tensor, role))
-        else:
-            copied.append((name, tensor.detach().clone(), role))
-    encoder = _trees.Encoder()
-    tree: dict[str, _trees.Json] = {"format": 1}
-    of_model = {
-        name: encoder.encode(value, ("model", name))
-        for name, value in _extra_states(training.model)
-    }
-    if of_model:
-        tree["model"] = of_model
-    first_of_optimizer = encoder.num_tensors
-    if training.optimizer is not None:
-        tree["optimizer"] = _encode_optimizer(training, encoder)
-    of_optimizer = range(first_of_optimizer, encoder.num_tensors)
-    for name, part in training.parts().items():
-        tree[name] = encoder.encode(part.state_dict(), (name,))
-    names = {name for name, _, _ in lent} | {name for name, _, _ in copied}
-    steady = _steady_tensors(training.optimizer)
-    for number, (name, value, _) in enumerate(encoder.tensors()):
-        if name in names:
-            raise InvalidArgumentError(f"two tensors of the training would be called {name}")
-        if isinstance(value, torch.Tensor) and value.data_ptr() in steady:
-            lent.append((name, value, "optimizer"))
-        else:
-            role = "optimizer" if number in of_optimizer else "other"
-            copied.append(
-                (name, value.copy() if isinstance(value, np.ndarray) else value.clone(), role)
-            )
-    return State(lent, copied, tree)
-
-
 def model_tensors(model: Any) -> Iterator[tuple[str, Any, str]]:
     """Name, tensor and role of each parameter and persistent buffer, tied ones under all their names."""
     for prefix, module in unwrapped(model).named_modules(remove_duplicate=False):
@@ -140,7 +89,7 @@ def _clean(prefix: str, name: str) -> str:
     return ".".join([*parts, name])
 
 
-def _extra_states(model: Any) -> Iterator[tuple[str, Any]]:
+def extra_states(model: Any) -> Iterator[tuple[str, Any]]:
     for prefix, module in unwrapped(model).named_modules():
         if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
             yield prefix, module.get_extra_state()
@@ -148,8 +97,13 @@ def _extra_states(model: Any) -> Iterator[tuple[str, Any]]:
 
 def parameter_names(model: Any, optimizer: Any) -> list[list[str]]:
     """The names of the parameters of each group. InvalidArgumentError: one is not in the model."""
+    return names_of_groups(model_tensors(model), optimizer)
+
+
+def names_of_groups(of_model: Iterable[tuple[str, Any, str]], optimizer: Any) -> list[list[str]]:
+    """The same with what model_tensors gives."""
     names: dict[int, str] = {}
-    for name, tensor, role in model_tensors(model):
+    for name, tensor, role in of_model:
         if role == "parameter":
             names.setdefault(id(tensor), name.removeprefix("model."))
     groups = []
@@ -164,7 +118,7 @@ def parameter_names(model: Any, optimizer: Any) -> list[list[str]]:
     return groups
 
 
-def _steady_tensors(optimizer: Optional[Any]) -> set[int]:
+def steady_tensors(optimizer: Optional[Any]) -> set[int]:
     """Where the tensors lie that only an optimizer step changes."""
     found = set()
     for state in optimizer.state.values() if optimizer is not None else ():
@@ -174,11 +128,17 @@ def _steady_tensors(optimizer: Optional[Any]) -> set[int]:
     return found
 
 
-def _encode_optimizer(training: Training, encoder: _trees.Encoder) -> _trees.Json:
-    optimizer = training.optimizer
-    assert optimizer is not None
-    groups, states, known = [], {}, set()
-    names = parameter_names(training.model, optimizer)
+def encode_optimizer(
+    optimizer: Any, names: list[list[str]], encoder: _trees.Encoder
+) -> tuple[dict[str, _trees.Json], bool]:
+    """The optimizer's part of the tree, and whether all state of its parameters is tensors.
+
+    `names` are those of parameter_names.
+    """
+    groups: list[_trees.Json] = []
+    states: dict[str, _trees.Json] = {}
+    known: set[int] = set()
+    has_only_tensors = True
     for g, (group, of_group) in enumerate(zip(optimizer.param_groups, names, strict=True)):
         options = {key: value for key, value in group.items() if key != "params"}
         groups.append(
@@ -188,19 +148,22 @@ def _encode_optimizer(training: Training, encoder: _trees.Encoder) -> _trees.Jso
             }
         )
         for name, parameter in zip(of_group, group["params"], strict=True):
-            known.add(parameter)
+            known.add(id(parameter))
             state = optimizer.state.get(parameter)
             if state:
                 states[name] = {
                     key: encoder.encode(value, (str(key), name)) for key, value in state.items()
                 }
+                for value in state.values():
+                    has_only_tensors = has_only_tensors and type(value) is torch.Tensor
     for key in optimizer.state:
-        if key not in known:
+        if id(key) not in known:
             raise InvalidArgumentError(
                 f"the optimizer has state under {type(key).__name__} {key!r:.80}, which is none of its "
                 "parameters"
             )
-    return {"type": type(optimizer).__name__, "groups": groups, "state": states}
+    tree = {"type": type(optimizer).__name__, "groups": groups, "state": states}
+    return tree, has_only_tensors
 
 
 # Restoring
@@ -297,21 +260,6 @@ def _apply_optimizer(
 
 
 # Random number generators
-
-_Rng = list[tuple[int, str, bytes]]
-
-
-def capture_rng() -> _Rng:
-    """Python's, NumPy's and torch's generators, those of GPUs when they are in use."""
-    states = [(0, "python", json.dumps(random.getstate()).encode())]
-    name, keys, position, has_gauss, gauss = np.random.get_state()
-    numpy = [str(name), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)]
-    states.append((0, "numpy", json.dumps(numpy).encode()))
-    states.append((0, "torch", torch.get_rng_state().numpy().tobytes()))
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for i, state in enumerate(torch.cuda.get_rng_state_all()):
-            states.append((0, f"cuda:{i}", state.numpy().tobytes()))
-    return states
 
 
 def apply_rng(progress: _core.TrainerProgress) -> None:

@@ -118,12 +118,27 @@ class Encoder:
             named.append(Named(name, stored.get(name, tensor), firsts.get(name, "")))
         return named
 
+    def found(self) -> tuple[list[str], list[Any]]:
+        """Names and values of all tensors, as they were given."""
+        return list(self._tensors), list(self._tensors.values())
+
+    def notes(self) -> dict[str, dict[str, Json]]:
+        """What the JSON says of tensors besides their names, after `tensors`."""
+        return {name: dict(ref) for name, ref in self._refs.items() if len(ref) > 1}
+
+    def note(self, notes: Mapping[str, dict[str, Json]]) -> None:
+        """In place of `tensors`: says what `notes` gave for tensors that lie where these do."""
+        for name, ref in notes.items():
+            self._refs[name].update(ref)
+
     def _encode(self, value: Any, path: Path, depth: int) -> Json:
         if depth > _LIMIT:
             raise InvalidArgumentError(
                 f"{_shown(path)} lies in more than {_LIMIT} containers, or contains itself"
             )
         kind = type(value)
+        if kind is torch.Tensor:
+            return self._add(value, path, "tensor")
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:

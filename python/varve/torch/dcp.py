@@ -254,37 +254,54 @@ class VarveStorageWriter(StorageWriter):
         return self._path, self._step
 
     def _put_all(self, attempt: _Attempt, plan: Any, planner: Any) -> None:
-        numbers: Counter[str] = Counter()  # of the shards of each tensor
+        items, tensors = [], []
         for item in plan.items:
-            name = item.index.fqn
             data = planner.resolve_data(item)
             if item.type == WriteItemType.BYTE_IO:
-                attempt.step.put_bytes(name, data.getvalue())
+                attempt.step.put_bytes(item.index.fqn, data.getvalue())
             else:
-                is_put = _put_tensor(attempt.step._writer, item, data, numbers[name])
-                numbers[name] += is_put
+                items.append(item)
+                tensors.append(data)
+        masters = _masters_of(items, tensors)
+        numbers: Counter[str] = Counter()  # of the shards of each tensor
+        for item, tensor in zip(items, tensors, strict=True):
+            name = item.index.fqn
+            master = masters.get(name, "")
+            numbers[name] += _put_tensor(attempt.step._writer, item, tensor, numbers[name], master)
 
 
-def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> bool:
+def _masters_of(items: list[Any], tensors: list[Any]) -> dict[str, str]:
+    """Which whole tensors seem to be rounded copies. Ranks that hold parts might not agree on it."""
+    if not _arrays.learn_torch():
+        return {}
+    whole = [i for i, item in enumerate(items) if item.type == WriteItemType.TENSOR]
+    names = [items[i].index.fqn for i in whole]
+    return _core.find_masters(names, [tensors[i] for i in whole])
+
+
+def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int, master: str) -> bool:
     """False: the chunk is empty, and there is nothing to put."""
     name = item.index.fqn
-    try:
-        memory = _arrays.memory_of(tensor)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"tensor {name}: {error}") from None
     whole, chunk = item.tensor_data.size, item.tensor_data.chunk
     if tuple(chunk.sizes) != tuple(tensor.shape):
         raise InvalidArgumentError(
             f"tensor {name}: a chunk of {list(chunk.sizes)} is planned, and {list(tensor.shape)} is given"
         )
     box = None
-    if item.type == WriteItemType.SHARD and memory.shape:
+    if item.type == WriteItemType.SHARD and whole:
         if tensor.numel() == 0 and whole.numel() > 0:
             return False  # as of the last ranks, when there are more ranks than rows
-        pair = 2 if memory.dtype.bits < 8 else 1  # torch counts pairs of F4
+        box = (whole, chunk.offsets)
+    if writer.put_torch(name, tensor, "other", master, "", number, box):
+        return True
+    try:
+        memory = _arrays.memory_of(tensor)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"tensor {name}: {error}") from None
+    if box is not None and memory.dtype.bits < 8:  # torch counts pairs of F4
         box = (
-            [*whole[:-1], whole[-1] * pair],
-            [*chunk.offsets[:-1], chunk.offsets[-1] * pair],
+            [*whole[:-1], 2 * whole[-1]],
+            [*chunk.offsets[:-1], 2 * chunk.offsets[-1]],
         )
     writer.put(
         name,
@@ -294,7 +311,7 @@ def _put_tensor(writer: _core.Writer, item: Any, tensor: Any, number: int) -> bo
         memory.address,
         memory.owner,
         "other",
-        "",
+        master,
         "",
         number,
         box,
@@ -374,36 +391,53 @@ class VarveStorageReader(StorageReader):
         checkpoint = self._checkpoint
         if checkpoint is None:
             raise FailedPreconditionError("read_data comes after read_metadata")
-        reads: list[tuple[str, int, int, list[tuple[int, int]]]] = []
-        filled = []
+        items, targets = [], []
         for item in plan.items:
-            name = item.storage_index.fqn
             if item.type == LoadItemType.BYTE_IO:
-                planner.load_bytes(item, io.BytesIO(checkpoint.read_bytes(name)))
-                continue
-            target = planner.resolve_tensor(item).detach()
-            dtype = _dtypes.BY_NAME[checkpoint[name].dtype_name]
-            memory = _memory_for(target, dtype)
-            filled.append((item, target, memory))
-            pair = 2 if dtype.bits < 8 else 1
-            ranges = [
-                (begin, begin + length)
-                for begin, length in zip(item.storage_offsets, item.lengths, strict=True)
-            ]
-            if pair == 2:
-                ranges[-1] = (2 * ranges[-1][0], 2 * ranges[-1][1])
-            if memory.numel():
-                num_bytes = memory.numel() * memory.element_size()
-                reads.append((name, memory.data_ptr(), num_bytes, ranges))
-        checkpoint._reader.read_many(reads)
-        for item, target, memory in filled:
-            if memory is not target:
-                target.copy_(memory)
+                value = checkpoint.read_bytes(item.storage_index.fqn)
+                planner.load_bytes(item, io.BytesIO(value))
+            else:
+                items.append(item)
+                targets.append(planner.resolve_tensor(item).detach())
+        if not _read_in_place(checkpoint, items, targets):
+            _read_with_copies(checkpoint, items, targets)
+        for item, target in zip(items, targets, strict=True):
             planner.commit_tensor(item, target)
         self.close()
         future = Future()
         future.set_result(None)
         return future
+
+
+def _read_in_place(checkpoint: Checkpoint, items: list[Any], targets: list[Any]) -> bool:
+    """False: not all targets are dense memory of the CPU and of the stored type. Nothing was read."""
+    if not _arrays.learn_torch():
+        return False
+    names = [item.storage_index.fqn for item in items]
+    return checkpoint._reader.read_torch(names, targets, [item.storage_offsets for item in items])
+
+
+def _read_with_copies(checkpoint: Checkpoint, items: list[Any], targets: list[Any]) -> None:
+    reads: list[tuple[str, int, int, list[tuple[int, int]]]] = []
+    filled = []
+    for item, target in zip(items, targets, strict=True):
+        name = item.storage_index.fqn
+        dtype = _dtypes.BY_NAME[checkpoint[name].dtype_name]
+        memory = _memory_for(target, dtype)
+        filled.append((target, memory))
+        ranges = [
+            (begin, begin + length)
+            for begin, length in zip(item.storage_offsets, item.lengths, strict=True)
+        ]
+        if dtype.bits < 8:  # torch counts pairs of F4
+            ranges[-1] = (2 * ranges[-1][0], 2 * ranges[-1][1])
+        if memory.numel():
+            num_bytes = memory.numel() * memory.element_size()
+            reads.append((name, memory.data_ptr(), num_bytes, ranges))
+    checkpoint._reader.read_many(reads)
+    for target, memory in filled:
+        if memory is not target:
+            target.copy_(memory)
 
 
 class _LazyDict(dict[Any, Any]):

@@ -333,5 +333,76 @@ class DcpTest(TorchCase):
         self.refuses(self.place, "the pickle uses posix.system", form="dcp")
 
 
+class DcpSafetensorsTest(TorchCase):
+    """Folders of DCP's HuggingFaceStorageWriter: each rank has safetensors files with its chunks."""
+
+    def setUp(self):
+        super().setUp()
+        self.place = self.folder / "hf"
+        self.place.mkdir()
+        self.values = list(range(24))  # a tensor of 4 x 6
+
+    def box(self, rows, columns):
+        """A chunk as (dtype, shape, bytes, offsets)."""
+        data = b"".join(struct.pack("<i", self.values[6 * i + j]) for i in rows for j in columns)
+        return "I32", [len(rows), len(columns)], data, [rows.start, columns.start]
+
+    def put(self, rank, chunks, info=None):
+        if info is None:
+            info = {name: {"saved_offsets": chunk[3]} for name, chunk in chunks.items()}
+        metadata = {"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"}
+        content = files.build({name: chunk[:3] for name, chunk in chunks.items()}, metadata)
+        (self.place / f"shard-{rank:05}-model-00001-of-00001.safetensors").write_bytes(content)
+
+    def test_chunks_become_whole_tensors(self):
+        whole = struct.pack("<24i", *self.values)
+        scalar = ("F32", [], struct.pack("<f", 2.5), [])
+        empty = ("I32", [0, 6], b"", [4, 0])
+        self.put(
+            1, {"rows": self.box(range(0, 3), range(6)), "boxes": self.box(range(4), range(2))}
+        )
+        self.put(2, {"rows": self.box(range(3, 4), range(6)), "scalar": scalar})
+        self.put(3, {"rows": empty, "boxes": self.box(range(0, 2), range(2, 6))})
+        self.put(
+            4, {"boxes": self.box(range(2, 4), range(2, 6)), "none": ("I8", [0, 3], b"", [0, 0])}
+        )
+        self.bring(self.place, "--step", 3, form="dcp")
+        expected = {
+            "rows": ([4, 6], whole),
+            "boxes": ([4, 6], whole),
+            "scalar": ([], scalar[2]),
+            "none": ([0, 3], b""),
+        }
+        self.assertEqual(self.exported(3), expected)
+
+    def test_what_is_wrong_is_said(self):
+        first, second = self.box(range(0, 2), range(6)), self.box(range(2, 4), range(6))
+        self.refuses(self.place, ".metadata: No such file", form="dcp")
+        self.put(1, {"a": first})
+        self.put(2, {"a": self.box(range(1, 4), range(6))})
+        self.refuses(self.place, 'tensor "a": two chunks have an element in common', form="dcp")
+        self.put(2, {"a": self.box(range(3, 4), range(6))})
+        self.refuses(self.place, 'tensor "a": its chunks have 18 elements, expected 24', form="dcp")
+        wrong = {
+            "is missing": {"b": {}},
+            "has no list saved_offsets": {"a": {"saved_offsets": 3}},
+            "has 1 offsets, expected 2": {"a": {"saved_offsets": [2]}},
+            "has the offset -1": {"a": {"saved_offsets": [-1, 0]}},
+            "has the offset 1.5": {"a": {"saved_offsets": [1.5, 0]}},
+            "has the offset 9223372036854775807": {"a": {"saved_offsets": [2**63 - 1, 0]}},
+            "has the offset 9223372036854775808": {"a": {"saved_offsets": [2**63, 0]}},
+        }
+        for says, info in wrong.items():
+            self.put(2, {"a": second}, info)
+            says = f'00001.safetensors: DCP_SHARDING_INFO of tensor "a" {says}'
+            self.refuses(self.place, says, form="dcp")
+        self.put(2, {"a": ("I16", [2, 6], second[2][:24], [2, 0])})
+        self.refuses(self.place, "2 axes of I16, and another file has 2 of I32", form="dcp")
+        self.put(2, {"a": second})
+        plain = files.build({"b": second[:3]}, {"format": "pt"})
+        (self.place / "model.safetensors").write_bytes(plain)
+        self.refuses(self.place, "1 of 3 safetensors files have no DCP_SHARDING_INFO", form="dcp")
+
+
 if __name__ == "__main__":
     unittest.main()
