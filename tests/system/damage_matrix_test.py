@@ -318,14 +318,18 @@ def cases(template):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="only files and kinds that hold this text")
+    parser.add_argument("--only", default="", help="only files, kinds and families that hold this text")
     options = parser.parse_args()
     table = collections.defaultdict(collections.Counter)
     faults, silent = [], 0
     with harness.clean_folder() as folder:
         template = Template(folder)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            chosen = [c for c in cases(template) if options.only in f"{c[0]} {c[1]}"]
+            chosen = [
+                (file, kind)
+                for file, kind in cases(template)
+                if options.only in f"{file} {kind} {template.families.get(file.name, '')}"
+            ]
             done = pool.map(
                 lambda i: Case(template, folder / f"case{i}", *chosen[i], options.seed).judge(),
                 range(len(chosen)),
