@@ -138,7 +138,8 @@ the new store takes the place of the damaged one, which stays as PATH~damaged.
 So the disk needs room for both. Without --yes it only says what would be lost.
 A step of which a tensor or an item cannot be read is lost, unless --from has
 it. If FORMAT, CURRENT or the manifest of db/ is lost or damaged, it goes by the
-copy in spare/. No writer may have the store open.
+copy in spare/. If SYNCED is lost, too, the newest steps may be missing: it
+says so, and takes newer steps of --from. No writer may have the store open.
 
 Exit code 3: the store is damaged (--dry-run), or cannot be repaired. A store
 without damage stays as it is, exit code 0.

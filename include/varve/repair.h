@@ -65,6 +65,10 @@ struct RepairReport {
 // the next backup needs a new folder. A store without damage stays as it is. To find that out, all
 // of it is read.
 //
+// If the manifest is lost together with the note of its length, its copy may lack the newest
+// records. Then `warnings` says that the newest steps may be missing, and steps of `from` that were
+// saved after all that the store knows are kept, too, with a doubt.
+//
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
 // Thread rule: any thread. One call at a time for each store. No writer may have the store open.

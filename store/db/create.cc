@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/folders.h"
 #include "base/random_number.h"
 #include "base/util.h"
+#include "store/db/manifest_note.h"
 #include "store/db/save_ids.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
@@ -81,11 +83,7 @@ Status PrepareFolder(const fs::path& path) {
 
 Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
                                                          const CreateOptions& options) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) {
-    return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
-  }
+  VARVE_RETURN_IF_ERROR(MakeDurableFolders(path));
   const CreateLock lock(path);
   VARVE_RETURN_IF_ERROR(lock.status());
   VARVE_RETURN_IF_ERROR(PrepareFolder(path));
@@ -98,6 +96,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
   if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
+  NoteNewManifest(path);
   VARVE_ASSIGN_OR_RETURN(auto store, Start(path, options.store, format, std::move(database)));
   store->next_save_id_ = kFirstSaveId;
   store->reserved_save_ids_ = kFirstSaveId + kSaveBlock;

@@ -13,6 +13,7 @@
 #include "store/db/commit_file_system.h"
 #include "store/db/database_lock.h"
 #include "store/db/frame_file_system.h"
+#include "store/db/manifest_file_system.h"
 #include "store/db/manifest_note.h"
 #include "store/db/save_ids.h"
 
@@ -268,7 +269,7 @@ void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
   filter_ = std::make_shared<DeadChunkFilterFactory>();
   db_options_ = MakeDbOptionsOf(path);
   family_options_ = MakeFamilyOptions(filter_);
-  const auto frames = std::make_shared<FrameFileSystem>();
+  const auto frames = std::make_shared<FrameFileSystem>(std::make_shared<ManifestFileSystem>());
   if (for_writing) {
     file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string());
     env_ = rocksdb::NewCompositeEnv(file_system_);

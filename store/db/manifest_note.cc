@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "base/util.h"
 #include "store/db/manifest_log.h"
@@ -35,6 +37,33 @@ std::optional<uint64_t> NumberOf(std::string_view manifest) {
       std::from_chars(manifest.data(), manifest.data() + manifest.size(), number);
   if (error != std::errc() || end != manifest.data() + manifest.size()) return std::nullopt;
   return number;
+}
+
+Result<std::string> ReadCurrentName(const fs::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
+  if (current.ok()) current->resize(std::min(current->size(), current->find('\n')));
+  return current;
+}
+
+// A copy that no writer has opened has no SYNCED, but BACKUP (docs/format.md), with lines
+// "manifest NAME BYTES". They are the manifests that CURRENT may name.
+std::optional<NotedManifest> ReadBackupNote(const fs::path& store) {
+  constexpr size_t kMaxBytes = 64 << 10;
+  const Result<std::string> text = ReadSmallFile(store / "BACKUP", kMaxBytes);
+  if (!text.ok()) return std::nullopt;
+  const Result<std::string> name = ReadCurrentName(store);
+  if (!name.ok()) return std::nullopt;
+  const std::string start = "\nmanifest " + *name + " ";
+  const size_t at = text->find(start);
+  if (at == std::string::npos) return std::nullopt;
+  NotedManifest noted{*name, 0};
+  const char* const digits = text->data() + at + start.size();
+  const auto [end, error] = std::from_chars(digits, text->data() + text->size(), noted.bytes);
+  if (error != std::errc() || end == text->data() + text->size() || *end != '\n') {
+    return std::nullopt;
+  }
+  return noted;
 }
 
 // How a manifest is, beside what a note says of it.
@@ -77,6 +106,10 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   if (fd_ < 0 && !fs::exists(path_.parent_path() / kFormatFileName, ignored)) return;
   if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ >= 0 && ::pwrite(fd_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size())) {
+    const bool is_synced = *number == synced_number_;
+    if (!is_synced && ::fdatasync(fd_) == 0 && SyncFolder(path_.parent_path()).ok()) {
+      synced_number_ = *number;
+    }
     return;
   }
   ::unlink(path_.c_str());
@@ -84,12 +117,20 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   fd_ = -1;
 }
 
+void NoteNewManifest(const fs::path& store) {
+  const Result<std::string> name = ReadCurrentName(store);
+  if (!name.ok()) return;
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(store / "db" / *name, error);
+  if (!error) ManifestNote(store).Write(*name, bytes);
+}
+
 bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); }
 
 std::optional<NotedManifest> ReadManifestNote(const fs::path& store) {
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
-  if (!note.ok() || note->fields.size() != kNumFields) return std::nullopt;
+  if (!note.ok() || note->fields.size() != kNumFields) return ReadBackupNote(store);
   char name[32];
   std::snprintf(name, sizeof(name), "%s%06llu", kPrefix.data(),
                 static_cast<unsigned long long>(note->fields[0]));
@@ -100,16 +141,15 @@ Status CheckManifestLength(const fs::path& store) {
   // The note is read first. The manifest only grows, so it holds what any earlier note says.
   const auto note = ReadManifestNote(store);
   if (!note.has_value()) return Status::Ok();
-  constexpr size_t kMaxBytes = 256;
-  const Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
-  if (!current.ok()) return Status::Ok();  // opening says so
-  const std::string name = current->substr(0, current->find('\n'));
-  if (name != note->manifest) return Status::Ok();
-  const fs::path manifest = store / "db" / name;
+  const Result<std::string> name = ReadCurrentName(store);
+  if (!name.ok() || *name != note->manifest) return Status::Ok();  // opening says the first
+  const fs::path manifest = store / "db" / *name;
   const uint64_t noted = note->bytes;
   const std::optional<ManifestFacts> facts = LookAt(manifest, noted);
   if (!facts.has_value() || facts->readable >= noted)
     return Status::Ok();  // opening says the first
+  std::error_code error;
+  const bool is_backup = !fs::exists(store / kManifestNoteName, error);
   const std::string found =
       facts->size < noted
           ? " has " + std::to_string(facts->size) + " bytes, expected"
@@ -119,7 +159,7 @@ Status CheckManifestLength(const fs::path& store) {
       ": its end is lost, and with it the newest changes of the store. varve repair takes its copy "
       "in spare/, if there is one. Else put the file back, or take the store from a backup. To go "
       "on with the older state that is left, remove " +
-      (store / kManifestNoteName).string());
+      (store / (is_backup ? "BACKUP" : kManifestNoteName)).string());
 }
 
 }  // namespace varve::internal

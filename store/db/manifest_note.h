@@ -5,9 +5,11 @@
 // disappear without an error. With the note, a manifest that is shorter than what was synced is
 // damage, and so is one in which RocksDB would end before that.
 //
-// The note is written after the sync, so it never says more than what is on the disk. The note
-// itself is not synced. A power cut may leave an older note, which says less, or none. A note about
-// another manifest than the current one is ignored. Stores without a note are read as they are.
+// The note is written after the sync, so it never says more than what is on the disk. The first
+// note about a manifest is synced, and later ones are not. So a power cut may leave an older note,
+// which says less. What lies behind it may be torn by the cut, and is then no damage: see
+// manifest_file_system.h. A note about another manifest than the current one is ignored. Stores
+// without a note are read as they are.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +40,17 @@ class ManifestNote {
  private:
   const std::filesystem::path path_;
   std::mutex mutex_;
-  int fd_ = -1;  // guarded by mutex_
+  int fd_ = -1;                 // guarded by mutex_
+  uint64_t synced_number_ = 0;  // of the manifest whose note has been synced. Guarded by mutex_
 };
+
+// Notes the manifest of a store that is new, all of which is synced.
+void NoteNewManifest(const std::filesystem::path& store);
 
 bool IsManifestName(std::string_view name);
 
-// What the note says. nullopt = there is none that can be read.
+// What the note says, or BACKUP of a copy that no writer has opened. nullopt = there is none that
+// can be read.
 struct NotedManifest {
   std::string manifest;  // MANIFEST-000012
   uint64_t bytes = 0;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdarg>
 
+#include "store/db/manifest_file_system.h"
+
 namespace varve::internal {
 
 namespace {
@@ -117,6 +119,7 @@ void DeadChunkFilterFactory::SetPredicate(std::shared_ptr<const IsDead> is_dead)
 
 rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   rocksdb::DBOptions options;
+  options.env = ManifestEnv();
   options.info_log = std::make_shared<SilentLogger>();
   options.allow_fallocate = false;
   options.max_open_files = -1;

@@ -165,29 +165,55 @@ Result<FoundManifest> FindManifest(const fs::path& store) {
   FoundManifest found;
   VARVE_ASSIGN_OR_RETURN(found.name, FindManifestName(store, &found.damage));
   const auto note = ReadManifestNote(store);
-  const uint64_t noted = note.has_value() && note->manifest == found.name ? note->bytes : 0;
-  const auto is_whole = [&](const std::optional<std::string>& log) {
-    if (!log.has_value()) return false;
-    const size_t end = EndOfLogRecords(*log, LogChecksums::kCompare);
-    return end > 0 && end >= noted;
+  const bool is_noted = note.has_value() && note->manifest == found.name;
+  const uint64_t noted = is_noted ? note->bytes : 0;
+  const auto end_of = [](const std::optional<std::string>& log) {
+    return log.has_value() ? EndOfLogRecords(*log, LogChecksums::kCompare) : 0;
   };
-  const fs::path file = DbPath(store) / found.name;
-  std::optional<std::string> log = ReadWhole(file);
-  if (!is_whole(log)) {
-    found.damage.push_back(log.has_value()
-                               ? file.string() + " is damaged: it can be read up to byte " +
-                                     std::to_string(EndOfLogRecords(*log, LogChecksums::kCompare)) +
-                                     ", expected " + std::to_string(noted)
-                               : file.string() + " is missing or cannot be read");
-    log = ReadWhole(SpareFolder(store) / found.name);
-    if (!is_whole(log)) {
-      return Status::Corruption(found.damage.back() + ", and " +
-                                (SpareFolder(store) / found.name).string() +
-                                " is no whole copy of it; take the store from a backup");
-    }
+  const fs::path file = DbPath(store) / found.name, spare = SpareFolder(store) / found.name;
+  std::optional<std::string> log = ReadWhole(file), copy = ReadWhole(spare);
+  const size_t end = end_of(log), copy_end = end_of(copy);
+  // Without a note: RocksDB takes a record with a wrong checksum for damage. And as the copy gets a
+  // record after the manifest does, it is never longer.
+  const bool has_bad_record =
+      !is_noted && end > 0 && EndOfLogRecords(*log, LogChecksums::kIgnore) > end;
+  const bool copy_goes_on =
+      !is_noted && end > 0 && copy_end > end && copy->starts_with(log->substr(0, end));
+  if (end > 0 && end >= noted && !has_bad_record && !copy_goes_on) {
+    found.log = *std::move(log);
+    return found;
   }
-  found.log = *std::move(log);
-  return found;
+  const std::string expected = std::to_string(copy_goes_on ? copy_end : std::max(noted, end + 1));
+  found.damage.push_back(log.has_value()
+                             ? file.string() + " is damaged: it can be read up to byte " +
+                                   std::to_string(end) + ", expected " + expected
+                             : file.string() + " is missing or cannot be read");
+  if (!is_noted) {
+    found.doubt = (store / kManifestNoteName).string() + " does not say how long " + found.name +
+                  " was, and its copy " + spare.string() + " may lack the end of it";
+  }
+  if (copy_end > 0 && copy_end >= std::max(noted, end)) {
+    found.log = copy->substr(0, copy_end);
+    return found;
+  }
+  if (end > 0 && !is_noted) {
+    found.log = log->substr(0, end);
+    return found;
+  }
+  return Status::Corruption(found.damage.back() + ", and " + spare.string() +
+                            " is no whole copy of it; take the store from a backup");
+}
+
+std::vector<std::string> FindUnnamedTables(const fs::path& store,
+                                           const std::set<std::string>& named) {
+  std::set<std::string> unnamed;
+  std::error_code error;
+  for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (it->path().extension() == ".sst" && !named.contains(name)) unnamed.insert(name);
+  }
+  return {unnamed.begin(), unnamed.end()};
 }
 
 Status MakeViewOfManifest(const fs::path& store, const FormatFile& format,

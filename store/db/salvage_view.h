@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,10 +43,19 @@ struct FoundManifest {
   std::string name;                 // MANIFEST-000012
   std::string log;                  // its bytes, or those of its copy in spare/
   std::vector<std::string> damage;  // of CURRENT and of the manifest. Empty = both are sound
+  // Why records may be missing at the end of `log`, and with them the newest steps. Empty: SYNCED
+  // says how long the manifest was, and `log` is that long.
+  std::string doubt;
 };
-// kCorruption: neither the manifest nor its copy can be read as far as SYNCED says, or nothing says
-// which manifest is the newest.
+// If SYNCED says nothing of the manifest, a copy that goes on behind the last whole record of the
+// manifest shows that the manifest has lost its end. kCorruption: neither the manifest nor its copy
+// can be read as far as SYNCED says, or nothing says which manifest is the newest.
 Result<FoundManifest> FindManifest(const std::filesystem::path& store);
+
+// Returns the table files in db/ that `named` does not have. A crash leaves such files, and so does
+// the loss of the records of a manifest that name them.
+std::vector<std::string> FindUnnamedTables(const std::filesystem::path& store,
+                                           const std::set<std::string>& named);
 
 // Makes a view with all table files of a store whose CURRENT or manifest is damaged.
 Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& format,

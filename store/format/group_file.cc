@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/create_once.h"
+#include "base/folders.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/format/fixed_file.h"
@@ -85,9 +86,7 @@ Status CheckNotLost(const fs::path& path) {
 
 Result<GroupFile> CreateOrReadGroup(const fs::path& root) {
   if (!IsGroupRoot(root)) {
-    std::error_code error;
-    fs::create_directories(root, error);
-    if (error) return Status::IOError("cannot create " + root.string() + ": " + error.message());
+    VARVE_RETURN_IF_ERROR(MakeDurableFolders(root));
     VARVE_RETURN_IF_ERROR(CheckMayBecomeRoot(root));
     VARVE_RETURN_IF_ERROR(MakeFolders(root));
     GroupFile group;

@@ -625,7 +625,8 @@ Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, Che
   StepVerifier verifier(&store);
   for (const StepKey& step : steps) {
     const Result<std::string> name = store.RunName(step.run);
-    const std::string run = name.ok() && !name->empty() ? *name : "#" + std::to_string(step.run);
+    const bool has_name = name.ok() && !name->empty();
+    const std::string run = has_name ? *name : "#" + std::to_string(step.run);
     StepFaults faults;
     if (options.read_data && options.read_data_fraction >= 1) {
       VARVE_RETURN_IF_ERROR(verifier.Verify(
@@ -633,8 +634,14 @@ Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, Che
     } else if (const Status records = verifier.CheckRecords(step, run); !records.ok()) {
       faults.Add("", records.message());
     }
-    if (faults.empty()) continue;
-    report->errors.push_back(StepName(run, step.step) + " cannot be read whole: " + faults.reason);
+    if (!faults.empty()) {
+      report->errors.push_back(StepName(run, step.step) +
+                               " cannot be read whole: " + faults.reason);
+    } else if (!has_name) {
+      report->errors.push_back(StepName(run, step.step) +
+                               " cannot be opened: the name of its run is lost" +
+                               (name.ok() ? "" : ": " + name.status().message()));
+    }
   }
   return Status::Ok();
 }

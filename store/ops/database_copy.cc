@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "base/folders.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 
@@ -74,10 +75,7 @@ Result<CopyMarker> CopyMarker::Parse(std::string_view text, const fs::path& path
 Status DatabaseCopy::Prepare(const FormatFile& format) {
   format_ = format;
   std::error_code error;
-  fs::create_directories(destination_, error);
-  if (error) {
-    return Status::IOError("cannot make " + destination_.string() + ": " + error.message());
-  }
+  VARVE_RETURN_IF_ERROR(MakeDurableFolders(destination_));
   marker_.store_id = ToHex(format_.store_id);
   const fs::path marker = destination_ / kMarkerName;
   // It is left from a first backup that failed at its first write.

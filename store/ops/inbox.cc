@@ -246,7 +246,10 @@ Status Inbox::Finish(const std::string& name, const InboxAnswer& answer, bool wa
     return Status::IOError("cannot remove " + File(name, kStarted).string() + ": " +
                            error.message());
   }
-  return status;
+  // Or a power cut would bring it back, and it would be applied once more: to a step that was saved
+  // since under the number that it drops, for one.
+  const Status synced = SyncFolder(folder_);
+  return status.ok() ? synced : status;
 }
 
 }  // namespace varve::internal

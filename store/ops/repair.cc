@@ -80,6 +80,7 @@ class Repair {
   Status MakeWork() const;
   Status FinishEarlier();
   Status FindDamage();
+  Status LookForNewerState(const FoundManifest& manifest);
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
   Result<SalvageSource> OpenBackup();
   Result<std::vector<SalvageSource>> OpenViews();
@@ -95,6 +96,7 @@ class Repair {
   fs::path source_;  // the damaged store, or view0
   std::vector<DamagedTable> damaged_;
   bool is_backup_of_this_store_ = false;
+  bool newest_may_be_missing_ = false;  // the manifest may have lost its end
   std::string new_store_id_;
   RepairReport report_;
 };
@@ -161,6 +163,7 @@ Status Repair::Work() {
   }
   Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,
                   std::move(hints), options_.progress, &report_);
+  if (newest_may_be_missing_) salvage.TakeNewerStepsOfBackup();
   VARVE_RETURN_IF_ERROR(salvage.Find());
   if (options_.dry_run) return salvage.VerifyAll();
   VARVE_RETURN_IF_ERROR(MakeNewStore(&salvage));
@@ -191,6 +194,7 @@ Status Repair::FindDamage() {
     source_ = work_ / "view0";
     VARVE_RETURN_IF_ERROR(MakeWork());
     VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
+    VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
   }
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, options_.progress));
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
@@ -200,6 +204,31 @@ Status Repair::FindDamage() {
   check.progress = options_.progress;
   VARVE_ASSIGN_OR_RETURN(CheckReport found, store->Check(check));
   report_.damage = std::move(found.errors);
+  return Status::Ok();
+}
+
+// A manifest that is not whole reads like an earlier one, so the newest steps would be gone without
+// a word.
+Status Repair::LookForNewerState(const FoundManifest& manifest) {
+  constexpr size_t kMaxNamed = 3;
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> named, FindTableNames(source_));
+  const std::vector<std::string> unnamed = FindUnnamedTables(path_, named);
+  std::string why = manifest.doubt;
+  if (!unnamed.empty()) {
+    why += (why.empty() ? "" : "; and ") + std::to_string(unnamed.size()) +
+           " table files of db/ are not named in it, as after a crash, or when its end is lost: ";
+    for (size_t i = 0; i < std::min(unnamed.size(), kMaxNamed); ++i) {
+      why += (i > 0 ? ", " : "") + unnamed[i];
+    }
+    if (unnamed.size() > kMaxNamed) why += " and more";
+  }
+  if (why.empty()) return Status::Ok();
+  newest_may_be_missing_ = true;
+  report_.warnings.push_back(
+      "the newest steps, drops and tags may be missing: " + why +
+      ". Compare the steps that are kept with those that the trainer reported as saved, and " +
+      (options_.from.empty() ? "take what is missing from a backup (--from), or save it again"
+                             : "save again what is missing, or keep the damaged store"));
   return Status::Ok();
 }
 

@@ -113,7 +113,8 @@ Status Salvage::FindBackupSteps() {
     const bool may_have_run = runs_.contains(step.run) || IsDamaged(Family::kMeta);
     if (may_have_run && !LostIn(Family::kSteps, step).empty()) steps_.insert(step);
   }
-  if (!IsDamaged(Family::kMeta)) return Status::Ok();
+  if (takes_newer_steps_) VARVE_RETURN_IF_ERROR(FindNewerSteps(there));
+  if (!IsDamaged(Family::kMeta) && newer_steps_.empty()) return Status::Ok();
   return VisitRuns(*backup_.store->database(), [&](std::string name, const RunRecord& record) {
     if (runs_.contains(record.id)) return;
     const bool is_taken =
@@ -122,6 +123,24 @@ Status Salvage::FindBackupSteps() {
     const bool has_steps = first != steps_.end() && first->run == record.id;
     if (!is_taken && has_steps) runs_.emplace(record.id, Run{std::move(name), record.forked_from});
   });
+}
+
+// Save ids only grow. So a step with a higher one than all that the views know was saved later.
+Status Salvage::FindNewerSteps(const std::set<StepKey>& there) {
+  uint64_t newest = 0;
+  VARVE_RETURN_IF_ERROR(views_[0].store->database()->Scan(
+      Family::kBirths, "", [&](std::string_view key, std::string_view) -> Status {
+        const auto save = keys::ParseSave(key);
+        if (save.has_value()) newest = std::max(newest, save->save_id);
+        return Status::Ok();
+      }));
+  for (const StepKey& step : there) {
+    const auto record = backup_.store->FindStep(step);
+    const bool is_newer = record.ok() && record->has_value() && (*record)->save_id > newest;
+    if (is_newer && !steps_.contains(step)) newer_steps_.insert(step);
+  }
+  steps_.insert(newer_steps_.begin(), newer_steps_.end());
+  return Status::Ok();
 }
 
 // Gives a name to every run that has steps but no record.
@@ -151,7 +170,8 @@ Status Salvage::LoadTags() {
     std::map<std::string, uint64_t> tags;
     VARVE_ASSIGN_OR_RETURN(const auto here, views_[0].store->ListTags(id));
     tags.insert(here.begin(), here.end());
-    if (backup_.store != nullptr && is_backup_of_this_store_ && IsDamaged(Family::kMeta)) {
+    const bool may_lack_tags = IsDamaged(Family::kMeta) || !newer_steps_.empty();
+    if (backup_.store != nullptr && is_backup_of_this_store_ && may_lack_tags) {
       VARVE_ASSIGN_OR_RETURN(const auto there, backup_.store->ListTags(id));
       tags.insert(there.begin(), there.end());  // those that are not here
     }
@@ -234,7 +254,8 @@ Result<bool> Salvage::MayTakeFromBackup(StepKey step) {
     const auto here = view.store->FindStep(step);
     if (here.ok() && here->has_value() && (*here)->root == (*there)->root) return true;
   }
-  return is_backup_of_this_store_ && !LostIn(Family::kSteps, step).empty();
+  return is_backup_of_this_store_ &&
+         (newer_steps_.contains(step) || !LostIn(Family::kSteps, step).empty());
 }
 
 Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {

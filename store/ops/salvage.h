@@ -36,6 +36,9 @@ class Salvage {
           std::vector<DamagedTable> damaged, std::map<RunId, std::string> name_hints,
           const Progress& progress, RepairReport* report);
 
+  // Call it before Find if the newest state of the damaged store may be lost. Then steps of the
+  // backup that were saved after all that the views know are taken, too.
+  void TakeNewerStepsOfBackup() { takes_newer_steps_ = true; }
   // Finds runs and steps.
   Status Find();
   // Reads every step, and fills the report.
@@ -53,6 +56,7 @@ class Salvage {
 
   Status FindRuns();
   Status FindBackupSteps();
+  Status FindNewerSteps(const std::set<StepKey>& there);
   void NameRuns();
   Status TakeAll(const Take& take);
   Status TakeStep(StepKey step, const Take& take);
@@ -78,9 +82,12 @@ class Salvage {
   RepairReport* const report_;
   StoreImpl* to_ = nullptr;
 
+  bool takes_newer_steps_ = false;
+
   std::map<RunId, Run> runs_;
   RunId next_run_ = 1;
   std::set<StepKey> steps_;
+  std::set<StepKey> newer_steps_;            // of the backup, which no view knows
   std::map<StepKey, SalvageSource*> taken_;  // where each kept step was read
   std::map<StepKey, std::set<std::string>> tags_;
   uint64_t total_bytes_ = 0, done_bytes_ = 0;

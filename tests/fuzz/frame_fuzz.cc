@@ -45,12 +45,3 @@ void DecodeHostilePayload(std::span<const std::byte> input) {
 }
 
 }  // namespace varve::internal::fuzz
-
-#if defined(VARVE_LIBFUZZER)
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto bytes = std::as_bytes(std::span(data, size));
-  varve::internal::ParseFrame(bytes).status().IgnoreError();
-  varve::internal::fuzz::DecodeHostilePayload(bytes);
-  return 0;
-}
-#endif

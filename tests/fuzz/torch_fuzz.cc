@@ -65,10 +65,3 @@ void ReadHostileFile(std::span<const std::byte> input) {
 }
 
 }  // namespace varve::internal::fuzz
-
-#if defined(VARVE_LIBFUZZER)
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  varve::internal::fuzz::ReadHostileFile(std::as_bytes(std::span(data, size)));
-  return 0;
-}
-#endif

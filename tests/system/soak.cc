@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// soak STORE STEPS ROWS: saves so many steps as fast as it can, drops all but the newest 50, and
-// asks for the newest step now and then, while a reader that stays open follows. Prints ROWS lines:
+// soak STORE STEPS ROWS [SECONDS]: saves so many steps as fast as it can, or for so many seconds if
+// that is shorter. It drops all but the newest 50, reclaims now and then, and asks for the newest
+// step, while a reader that stays open follows. Prints ROWS lines, or as many as come about:
 //
 //   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS
 //
-// The times are medians since the line before. A query opens the store for reading, finds the
-// newest step and reads its smallest tensors. Exits 1 with a message when anything fails.
+// The times are medians since the line before. A line comes where as many steps are live as at any
+// other line. A query opens the store for reading, finds the newest step and reads its smallest
+// tensors. Exits 1 with a message when anything fails.
+//
+// soak --reader STORE: a reader in a process of its own. It reads the newest step through a handle
+// that stays open, and opens another one for each read, until its input ends. Prints each second
+//
+//   READS 0 RSS_BYTES DESCRIPTORS 0 QUERY_MS
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +25,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -32,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 constexpr ContentPlan kPlan{
     .seed = 51, .num_tensors = 7, .max_tensor_bytes = uint64_t{64} << 10, .period = 2};
 constexpr size_t kKeep = 50, kDropAtOnce = 10;
-constexpr uint64_t kQueryEvery = 5;
+constexpr uint64_t kQueryEvery = 5, kReclaimEvery = 50;
 
 double MillisecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -87,7 +95,43 @@ Status IgnoreGone(const Status& status) {
   return status.code() == StatusCode::kNotFound ? Status::Ok() : status;
 }
 
-Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows) {
+void PrintRow(uint64_t number, uint64_t disk_bytes, std::vector<double>* save_ms,
+              std::vector<double>* query_ms) {
+  std::printf(
+      "%llu %llu %llu %llu %.3f %.3f\n", static_cast<unsigned long long>(number),
+      static_cast<unsigned long long>(disk_bytes), static_cast<unsigned long long>(ResidentBytes()),
+      static_cast<unsigned long long>(NumDescriptors()), TakeMedian(save_ms), TakeMedian(query_ms));
+  std::fflush(stdout);
+}
+
+Status ReadUntilInputEnds(const fs::path& path) {
+  VARVE_ASSIGN_OR_RETURN(const auto follower, Store::OpenForReading(path));
+  std::atomic<bool> done{false};
+  std::jthread input([&] {
+    while (std::getchar() != EOF) {
+    }
+    done = true;
+  });
+  std::vector<double> none, query_ms;
+  auto last = Clock::now();
+  for (uint64_t reads = 0; !done; ++reads) {
+    VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*follower)));
+    const auto asked = Clock::now();
+    {
+      VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path));
+      VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
+    }
+    query_ms.push_back(MillisecondsSince(asked));
+    if (MillisecondsSince(last) >= 1000) {
+      PrintRow(reads, 0, &none, &query_ms);
+      last = Clock::now();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return Status::Ok();
+}
+
+Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows, double seconds) {
   VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenOrCreate(path));
   VARVE_ASSIGN_OR_RETURN(const auto follower, Store::OpenForReading(path));
   std::atomic<bool> done{false};
@@ -100,8 +144,12 @@ Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows) {
   });
   std::deque<uint64_t> live;
   std::vector<double> save_ms, query_ms;
+  const auto began = Clock::now();
+  uint64_t rows = 0;
   const Status status = [&]() -> Status {
     for (uint64_t step = 1; step <= num_steps; ++step) {
+      const double elapsed = MillisecondsSince(began) / 1000;
+      if (seconds > 0 && elapsed > seconds) break;
       const auto start = Clock::now();
       VARVE_RETURN_IF_ERROR(SaveContent(store.get(), kPlan, step, step).status());
       save_ms.push_back(MillisecondsSince(start));
@@ -117,13 +165,13 @@ Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows) {
         VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
         query_ms.push_back(MillisecondsSince(asked));
       }
-      if (step * num_rows / num_steps == (step - 1) * num_rows / num_steps) continue;
-      std::printf("%llu %llu %llu %llu %.3f %.3f\n", static_cast<unsigned long long>(step),
-                  static_cast<unsigned long long>(DiskBytes(path)),
-                  static_cast<unsigned long long>(ResidentBytes()),
-                  static_cast<unsigned long long>(NumDescriptors()), TakeMedian(&save_ms),
-                  TakeMedian(&query_ms));
-      std::fflush(stdout);
+      if (step % kReclaimEvery == 0) VARVE_RETURN_IF_ERROR(store->Reclaim({.all = true}).status());
+      if (step % kReclaimEvery != 0) continue;
+      const double share = std::max(static_cast<double>(step) / static_cast<double>(num_steps),
+                                    seconds > 0 ? elapsed / seconds : 0);
+      if (share * static_cast<double>(num_rows) < static_cast<double>(rows + 1)) continue;
+      ++rows;
+      PrintRow(step, DiskBytes(path), &save_ms, &query_ms);
     }
     return Status::Ok();
   }();
@@ -136,9 +184,14 @@ Status Soak(const fs::path& path, uint64_t num_steps, uint64_t num_rows) {
 }  // namespace varve::internal::testing
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  const varve::Status status = varve::internal::testing::Soak(
-      argv[1], std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
+  using varve::internal::testing::ReadUntilInputEnds;
+  using varve::internal::testing::Soak;
+  const bool is_reader = argc == 3 && std::string_view(argv[1]) == "--reader";
+  if (!is_reader && argc != 4 && argc != 5) return 2;
+  const varve::Status status = is_reader ? ReadUntilInputEnds(argv[2])
+                                         : Soak(argv[1], std::strtoull(argv[2], nullptr, 10),
+                                                std::strtoull(argv[3], nullptr, 10),
+                                                argc == 5 ? std::strtod(argv[4], nullptr) : 0);
   if (status.ok()) return 0;
   std::fprintf(stderr, "soak: %s\n", status.ToString().c_str());
   return 1;

@@ -362,6 +362,24 @@ TEST_F(BackupTest, OtherTimesAreNotOtherFiles) {
 }
 
 // Neither a first write that failed nor a crash in the middle of it prevents the next backup.
+// A copy has no SYNCED. RocksDB would take the rest of its manifest for an earlier state.
+TEST_F(BackupTest, ACopyWhoseManifestHasLostItsEndIsDamaged) {
+  for (const uint64_t step : {1, 2, 3}) VARVE_ASSERT_OK(Save(step, State(step)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  fs::path manifest;
+  for (const auto& entry : fs::directory_iterator(copy() / "db")) {
+    if (entry.path().filename().string().starts_with("MANIFEST-")) manifest = entry.path();
+  }
+  ASSERT_FALSE(manifest.empty());
+  const uint64_t size = fs::file_size(manifest);
+  for (const uint64_t left : {size - 1, size / 2}) {
+    fs::resize_file(manifest, left);
+    EXPECT_THAT(Store::OpenForReading(copy()),
+                FailsWith(StatusCode::kCorruption, "its end is lost"));
+    EXPECT_THAT(Store::Open(copy()), FailsWith(StatusCode::kCorruption, "BACKUP"));
+  }
+}
+
 TEST_F(BackupTest, GoesOnAfterAMarkerThatWasNotWritten) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   fs::create_directory(copy());

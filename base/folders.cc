@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/folders.h"
+
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/util.h"
+
+namespace varve::internal {
+
+Status MakeDurableFolders(const std::filesystem::path& path) {
+  std::error_code error;
+  std::vector<std::filesystem::path> missing;
+  for (std::filesystem::path folder = std::filesystem::absolute(path).lexically_normal();
+       !std::filesystem::exists(folder, error) && folder.has_relative_path();
+       folder = folder.parent_path()) {
+    missing.push_back(folder);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::filesystem::path& folder = missing.back();
+    std::filesystem::create_directory(folder, error);
+    if (error) {
+      return Status::IOError("cannot create folder " + folder.string() + ": " + error.message());
+    }
+    VARVE_RETURN_IF_ERROR(SyncFolder(folder.parent_path()));
+  }
+  return Status::Ok();
+}
+
+}  // namespace varve::internal

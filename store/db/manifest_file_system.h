@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file system of RocksDB whose manifests have no torn end. A power cut may tear the record of a
+// manifest that was being written, and RocksDB would call that damage. Here a manifest ends before
+// such a record, if it lies behind all that SYNCED says was synced (manifest_note.h). A record that
+// was synced and cannot be read is still damage. Thread-safe.
+#pragma once
+
+#include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
+
+#include <memory>
+#include <string>
+
+namespace varve::internal {
+
+class ManifestFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  ManifestFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+
+  static const char* kClassName() { return "varve.ManifestFileSystem"; }
+  const char* Name() const override { return kClassName(); }
+
+  rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* result,
+                                      rocksdb::IODebugContext* debug) override;
+};
+
+// An environment with that file system. It is never destroyed.
+rocksdb::Env* ManifestEnv();
+
+}  // namespace varve::internal

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of fuzz targets under libFuzzer. $VARVE_FUZZ_TARGET names the target. With
+// $VARVE_FUZZ_SEEDS the program writes the seeds of the target to that folder and ends; with
+// VARVE_FUZZ_LIST=1 it prints the names of all targets and ends.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/fuzz/targets.h"
+
+namespace {
+
+using varve::internal::fuzz::AllTargets;
+using varve::internal::fuzz::FuzzTarget;
+
+void (*run)(std::span<const std::byte>) = nullptr;
+
+const char* Environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const std::vector<FuzzTarget> all = AllTargets();
+  const std::string wanted = Environment("VARVE_FUZZ_TARGET"), seeds = Environment("VARVE_FUZZ_SEEDS");
+  for (const FuzzTarget& target : all) {
+    if (*Environment("VARVE_FUZZ_LIST") != '\0') std::printf("%s\n", std::string(target.name).c_str());
+    if (target.name != wanted) continue;
+    run = target.run;
+    for (size_t i = 0; !seeds.empty() && i < target.seeds.size(); ++i) {
+      std::ofstream(seeds + "/seed" + std::to_string(i), std::ios::binary) << target.seeds[i];
+    }
+  }
+  if (*Environment("VARVE_FUZZ_LIST") != '\0' || !seeds.empty()) std::exit(0);
+  if (run != nullptr) return 0;
+  std::fprintf(stderr, "VARVE_FUZZ_TARGET names no target: \"%s\"\n", wanted.c_str());
+  std::exit(2);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  run(std::as_bytes(std::span(data, size)));
+  return 0;
+}

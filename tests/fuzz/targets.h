@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of fuzz targets: every decoder of bytes that varve did not write itself, or that a disk
+// may have changed. A target decodes its input. Any Status is fine. It ends the process when a
+// decoder says ok to something that it does not hold to, such as a record that is another one when
+// it is encoded and decoded again. Stateless. Any thread may run any target.
+//
+// The same table is run in two ways: by libFuzzer (scripts/fuzz), and by the test fuzz_test, with
+// mutations of the seeds.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace varve::internal::fuzz {
+
+struct FuzzTarget {
+  std::string_view name;
+  void (*run)(std::span<const std::byte> input);
+  std::vector<std::string> seeds;  // valid inputs, for mutations to start from
+};
+
+std::vector<FuzzTarget> FrameTargets();
+std::vector<FuzzTarget> StoreTargets();
+std::vector<FuzzTarget> CommandTargets();  // texts of the command line
+std::vector<FuzzTarget> FormatTargets();   // files of others
+
+// All of these. Defined where they are linked together.
+std::vector<FuzzTarget> AllTargets();
+
+// A block of the exact size, so that the address sanitizer sees any byte past the end.
+class ExactBytes {
+ public:
+  explicit ExactBytes(std::span<const std::byte> bytes)
+      : size_(bytes.size()), block_(new std::byte[bytes.size()]) {
+    for (size_t i = 0; i < size_; ++i) block_[i] = bytes[i];
+  }
+  ExactBytes(const ExactBytes&) = delete;
+  ExactBytes& operator=(const ExactBytes&) = delete;
+  ~ExactBytes() { delete[] block_; }
+  std::span<const std::byte> bytes() const { return {block_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(block_), size_}; }
+
+ private:
+  const size_t size_;
+  std::byte* const block_;
+};
+
+// The bytes of a file of tests/golden. Empty when it is missing.
+std::string ReadGolden(const std::string& name);
+
+}  // namespace varve::internal::fuzz
