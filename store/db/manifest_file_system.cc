@@ -59,9 +59,10 @@ class ManifestFile : public rocksdb::FSSequentialFileOwnerWrapper {
 
 }  // namespace
 
-IOStatus ManifestFileSystem::NewSequentialFile(
-    const std::string& name, const rocksdb::FileOptions& options,
-    std::unique_ptr<rocksdb::FSSequentialFile>* result, rocksdb::IODebugContext* debug) {
+IOStatus ManifestFileSystem::NewSequentialFile(const std::string& name,
+                                               const rocksdb::FileOptions& options,
+                                               std::unique_ptr<rocksdb::FSSequentialFile>* result,
+                                               rocksdb::IODebugContext* debug) {
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   IOStatus status = target()->NewSequentialFile(name, options, &file, debug);
   if (!status.ok()) return status;

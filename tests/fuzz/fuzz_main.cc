@@ -26,9 +26,11 @@ const char* Environment(const char* name) {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const std::vector<FuzzTarget> all = AllTargets();
-  const std::string wanted = Environment("VARVE_FUZZ_TARGET"), seeds = Environment("VARVE_FUZZ_SEEDS");
+  const std::string wanted = Environment("VARVE_FUZZ_TARGET"),
+                    seeds = Environment("VARVE_FUZZ_SEEDS");
   for (const FuzzTarget& target : all) {
-    if (*Environment("VARVE_FUZZ_LIST") != '\0') std::printf("%s\n", std::string(target.name).c_str());
+    if (*Environment("VARVE_FUZZ_LIST") != '\0')
+      std::printf("%s\n", std::string(target.name).c_str());
     if (target.name != wanted) continue;
     run = target.run;
     for (size_t i = 0; !seeds.empty() && i < target.seeds.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every fuzz target with its seeds and with mutations of them, in random and repeatable ways.
-// scripts/fuzz runs the same targets under libFuzzer, which looks for inputs that reach new code.
+// varve_fuzz runs the same targets under libFuzzer, which looks for inputs that reach new code.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -53,7 +53,8 @@ class Mutator {
       }
       case 5: {
         const std::string& other = seeds[random_() % seeds.size()];
-        if (!other.empty()) input->insert(at, other.substr(random_() % other.size(), random_() % 32));
+        if (!other.empty())
+          input->insert(at, other.substr(random_() % other.size(), random_() % 32));
         return;
       }
       default:

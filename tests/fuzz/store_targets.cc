@@ -234,16 +234,11 @@ std::vector<std::string> ListSeeds() {
 
 std::vector<std::string> KeySeeds() {
   const StepKey step{3, 1000};
-  return {keys::Step(step),
-          keys::Tensor(step, "layer.0.weight", 2),
-          keys::Item(step, "loader"),
-          keys::List({5, 6}),
-          keys::Chunk({.save_id = 7, .ordinal = 8}),
-          keys::Save(9),
-          keys::SaveBlock(9, 1),
-          keys::Counts(9, Counted::kList, 2),
-          keys::Run("main"),
-          keys::Tag(3, "best")};
+  return {
+      keys::Step(step),      keys::Tensor(step, "layer.0.weight", 2),   keys::Item(step, "loader"),
+      keys::List({5, 6}),    keys::Chunk({.save_id = 7, .ordinal = 8}), keys::Save(9),
+      keys::SaveBlock(9, 1), keys::Counts(9, Counted::kList, 2),        keys::Run("main"),
+      keys::Tag(3, "best")};
 }
 
 std::vector<std::string> CatalogueSeeds() {
@@ -359,8 +354,7 @@ std::vector<FuzzTarget> StoreTargets() {
       {"item_record",
        RoundTrip<DecodeItemRecord, EncodeItem>,
        {EncodeItemRecord({1, 2}, AsBytes("value"))}},
-      {"trainer_progress",
-       RoundTrip<DecodeTrainerProgress, EncodeTrainerProgress>,
+      {"trainer_progress", RoundTrip<DecodeTrainerProgress, EncodeTrainerProgress>,
        ProgressSeeds()},
       {"topology", RoundTrip<DecodeTopology, EncodeTopology>, TopologySeeds()},
       {"fixed_file", ReadFixed, FixedSeeds()},

@@ -5,7 +5,7 @@
 // decoder says ok to something that it does not hold to, such as a record that is another one when
 // it is encoded and decoded again. Stateless. Any thread may run any target.
 //
-// The same table is run in two ways: by libFuzzer (scripts/fuzz), and by the test fuzz_test, with
+// The same table is run in two ways: by libFuzzer (varve_fuzz), and by the test fuzz_test, with
 // mutations of the seeds.
 #pragma once
 

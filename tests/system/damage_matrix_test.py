@@ -318,7 +318,9 @@ def cases(template):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="only files, kinds and families that hold this text")
+    parser.add_argument(
+        "--only", default="", help="only files, kinds and families that hold this text"
+    )
     options = parser.parse_args()
     table = collections.defaultdict(collections.Counter)
     faults, silent = [], 0
