@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The power fails at every operation on the disk. Everything that is not synced is lost, or parts of
-// it are, or the last block is torn. What is then on the disk is opened and judged: every step whose
-// save had returned is there, bit for bit, and nothing of a save that had not. The store checks
-// clean and can be written.
+// The power fails at every operation on the disk. Everything that is not synced is lost, or parts
+// of it are, or the last block is torn. What is then on the disk is opened and judged: every step
+// whose save had returned is there, bit for bit, and nothing of a save that had not. The store
+// checks clean and can be written.
 //
-// A workload runs once and is recorded (tests/support/disk_record.h). Each cut is made of the record
-// (power_cut.h). Mistakes in the order of writing are planted in the record: it then is that of a
-// program that leaves out a sync, or does it too late. The same driver must find each of them.
+// A workload runs once and is recorded (tests/support/disk_record.h). Each cut is made of the
+// record (power_cut.h). Mistakes in the order of writing are planted in the record: it then is that
+// of a program that leaves out a sync, or does it too late. The same driver must find each of them.
 //
 // With VARVE_FULL_SIZE=1 the power fails after each operation, in each way. Otherwise it does after
 // each acknowledgement and after some operations between.
@@ -54,9 +54,8 @@ bool Equal(const TestTensor& a, const TestTensor& b) {
 
 bool Equal(const State& a, const State& b) {
   const auto same = [](const auto& x, const auto& y) {
-    return x.first == y.first && std::ranges::equal(*x.second, *y.second, [](auto& s, auto& t) {
-             return Equal(s, t);
-           });
+    return x.first == y.first &&
+           std::ranges::equal(*x.second, *y.second, [](auto& s, auto& t) { return Equal(s, t); });
   };
   return a.exists == b.exists && a.tags == b.tags && std::ranges::equal(a.steps, b.steps, same);
 }
@@ -98,8 +97,8 @@ Result<State> Read(const Store& store) {
   return state;
 }
 
-// A recorded workload. Before operation k of the workload there is a mark 2k, and a mark 2k + 1 when
-// it has returned. `states` holds what is there after it.
+// A recorded workload. Before operation k of the workload there is a mark 2k, and a mark 2k + 1
+// when it has returned. `states` holds what is there after it.
 struct Recorded {
   Ops ops;
   size_t first = 0;  // what comes before was there at the start
@@ -166,9 +165,10 @@ class PowerCutTest : public ::testing::Test {
       if (!is_acknowledged && !is_sync && !is_stride) continue;
       for (int k = 0; k < kNumPowerCuts; ++k) {
         const auto cut = static_cast<PowerCut>(k);
-        const bool is_turn = is_acknowledged ? cut == PowerCut::kAllLost || k == 1 + static_cast<int>(i % 3)
-                             : is_sync     ? cut == PowerCut::kAllLost
-                                           : static_cast<int>(turn % kNumPowerCuts) == k;
+        const bool is_turn = is_acknowledged
+                                 ? cut == PowerCut::kAllLost || k == 1 + static_cast<int>(i % 3)
+                             : is_sync ? cut == PowerCut::kAllLost
+                                       : static_cast<int>(turn % kNumPowerCuts) == k;
         if (!FullSize() && !is_turn) continue;
         if (cut == PowerCut::kAllLost && !std::exchange(has_synced, false)) continue;
         moment.seed = i * kNumPowerCuts + static_cast<uint64_t>(k);
@@ -293,21 +293,24 @@ class StorePowerCutTest : public PowerCutTest {
     };
     const auto save = [&](const CheckpointId& id, uint64_t content,
                           OnExisting on_existing = OnExisting::kError) {
-      run("save " + std::to_string(id.step),
+      run(
+          "save " + std::to_string(id.step),
           [&] { return PowerCutTest::Save(store.get(), id, content, on_existing); },
           [&] { put(id, content); });
     };
     const auto drop = [&](const std::vector<CheckpointId>& ids, bool reclaim) {
-      run("drop",
-          [&] { return store->Drop(ids, {.reclaim = reclaim}).status(); },
+      run(
+          "drop", [&] { return store->Drop(ids, {.reclaim = reclaim}).status(); },
           [&] {
             for (const CheckpointId& id : ids) now.steps.erase({id.run, id.step});
           });
     };
     const auto back_up = [&] {
-      run("backup", [&] { return BackUp(path, copy).status(); }, [&] { backup = now; });
+      run(
+          "backup", [&] { return BackUp(path, copy).status(); }, [&] { backup = now; });
     };
-    run("create",
+    run(
+        "create",
         [&]() -> Status {
           VARVE_ASSIGN_OR_RETURN(store, Store::Create(path, {.digest_seed = 1}));
           return Status::Ok();
@@ -315,33 +318,62 @@ class StorePowerCutTest : public PowerCutTest {
         [&] { now.exists = true; });
     save({"main", 1}, 1);
     save({"main", 2}, 2);
-    run("tag", [&] { return store->SetTag({"main", 1}, "first"); },
-        [&] { now.tags[{"main", "first"}] = 1; });
+    run(
+        "tag",
+        [&] {
+          return store->SetTag({"main", 1}, "first");
+        },
+        [&] {
+          now.tags[{"main", "first"}] = 1;
+        });
     save({"main", 3}, 3);
     save({"main", 3}, 4, OnExisting::kReplace);
-    run("fork", [&] { return store->Fork("main", "other", 2).status(); },
-        [&] { now.steps[{"other", 2}] = now.steps[{"main", 2}]; });
+    run(
+        "fork", [&] { return store->Fork("main", "other", 2).status(); },
+        [&] {
+          now.steps[{"other", 2}] = now.steps[{"main", 2}];
+        });
     save({"other", 5}, 5);
-    run("request a tag",
-        [&] { return Submit(path, SetTagRequest{{"main", 3}, "good"}).status(); },
-        [&] { now.tags[{"main", "good"}] = 3; });
-    run("tag again", [&] { return store->SetTag({"main", 1}, "good"); },
-        [&] { now.tags[{"main", "good"}] = 1; });
-    run("request a drop", [&] { return Submit(path, DropRequest{{{"main", 2}}}).status(); },
-        [&] { now.steps.erase({"main", 2}); });
+    run(
+        "request a tag",
+        [&] {
+          return Submit(path, SetTagRequest{{"main", 3}, "good"}).status();
+        },
+        [&] {
+          now.tags[{"main", "good"}] = 3;
+        });
+    run(
+        "tag again",
+        [&] {
+          return store->SetTag({"main", 1}, "good");
+        },
+        [&] {
+          now.tags[{"main", "good"}] = 1;
+        });
+    run(
+        "request a drop",
+        [&] {
+          return Submit(path, DropRequest{{{"main", 2}}}).status();
+        },
+        [&] {
+          now.steps.erase({"main", 2});
+        });
     save({"main", 2}, 6);
     back_up();
     save({"main", 4}, 7);
-    run("rewind", [&] { return store->Rewind("main", 3).status(); },
+    run(
+        "rewind", [&] { return store->Rewind("main", 3).status(); },
         [&] {
           now.steps[{"main~1", 4}] = now.steps[{"main", 4}];  // where a rewind puts it
           now.steps.erase({"main", 4});
         });
     drop({{"main", 2}, {"other", 5}}, false);
-    run("reclaim", [&] { return store->Reclaim({.all = true}).status(); }, [] {});
+    run(
+        "reclaim", [&] { return store->Reclaim({.all = true}).status(); }, [] {});
     for (uint64_t step = 10; step < 16; ++step) save({"main", step}, step);
     back_up();
-    run("open again",
+    run(
+        "open again",
         [&]() -> Status {
           store.reset();
           VARVE_ASSIGN_OR_RETURN(store, Store::Open(path));
@@ -434,9 +466,8 @@ class StorePowerCutTest : public PowerCutTest {
   }
 
   Judge judge() {
-    return [this](const fs::path& folder, const Moment& moment) {
-      return JudgeBoth(folder, moment);
-    };
+    return
+        [this](const fs::path& folder, const Moment& moment) { return JudgeBoth(folder, moment); };
   }
 
   Recorded recorded_;
@@ -458,10 +489,9 @@ class GroupPowerCutTest : public StorePowerCutTest {
     VARVE_ASSIGN_OR_RETURN(const uint64_t epoch, Group::StartEpoch(root, kNumRanks));
     Ranks ranks;
     for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
-      VARVE_ASSIGN_OR_RETURN(auto store,
-                             Group::Join(root, {.rank = rank,
-                                                .epoch = epoch,
-                                                .timeout = std::chrono::seconds(60)}));
+      VARVE_ASSIGN_OR_RETURN(
+          auto store,
+          Group::Join(root, {.rank = rank, .epoch = epoch, .timeout = std::chrono::seconds(60)}));
       ranks.push_back(std::move(store));
     }
     return ranks;
@@ -512,7 +542,8 @@ class GroupPowerCutTest : public StorePowerCutTest {
       recorded_.states.push_back(now);
     };
     const auto save = [&](uint64_t step) {
-      run("save " + std::to_string(step), [&] { return SaveAll(ranks, step); },
+      run(
+          "save " + std::to_string(step), [&] { return SaveAll(ranks, step); },
           [&] {
             auto tensors = std::make_shared<std::vector<TestTensor>>();
             for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
@@ -525,7 +556,8 @@ class GroupPowerCutTest : public StorePowerCutTest {
           });
     };
     const auto join = [&] {
-      run("join",
+      run(
+          "join",
           [&]() -> Status {
             ranks.clear();
             VARVE_ASSIGN_OR_RETURN(ranks, Join(root));
@@ -539,16 +571,25 @@ class GroupPowerCutTest : public StorePowerCutTest {
     };
     join();
     for (const uint64_t step : {1, 2, 3}) save(step);
-    run("tag",
-        [&] { return collect([](Store* root_store) { return root_store->SetTag({"main", 3}, "t"); }); },
-        [&] { now.tags[{"main", "t"}] = 3; });
-    const CheckpointId second{"main", 2};
-    run("drop",
+    run(
+        "tag",
         [&] {
-          return collect(
-              [&](Store* root_store) { return root_store->Drop({&second, 1}, {}).status(); });
+          return collect([](Store* root_store) { return root_store->SetTag({"main", 3}, "t"); });
         },
-        [&] { now.steps.erase({"main", 2}); });
+        [&] {
+          now.tags[{"main", "t"}] = 3;
+        });
+    const CheckpointId second{"main", 2};
+    run(
+        "drop",
+        [&] {
+          return collect([&](Store* root_store) {
+            return root_store->Drop({&second, 1}, {}).status();
+          });
+        },
+        [&] {
+          now.steps.erase({"main", 2});
+        });
     save(4);
     join();
     save(5);

@@ -30,7 +30,7 @@ std::mutex mutex;  // held from before a call until it is recorded
 // What is recorded. Guarded by mutex.
 dev_t device = 0;
 std::map<ino_t, int> numbers;
-std::vector<std::string> paths;                // by number
+std::vector<std::string> paths;                    // by number
 std::map<std::pair<int, std::string>, int> names;  // as they are now
 std::vector<DiskOp> ops;
 
@@ -119,8 +119,8 @@ bool HasMode(int flags) { return CanMake(flags) || (flags & O_TMPFILE) == O_TMPF
 // Carries out an open, and records what it makes or cuts.
 template <typename Carry>
 int Open(int at, const char* path, int flags, const Carry& carry) {
-  const bool is_recorded = active && (flags & O_TMPFILE) != O_TMPFILE &&
-                           (CanMake(flags) || (flags & O_TRUNC) != 0);
+  const bool is_recorded =
+      active && (flags & O_TMPFILE) != O_TMPFILE && (CanMake(flags) || (flags & O_TRUNC) != 0);
   if (!is_recorded) return carry();
   const std::lock_guard lock(mutex);
   const auto place = PlaceOf(at, path);
@@ -286,7 +286,8 @@ ssize_t write(int fd, const void* data, size_t size) {
   const ssize_t done = next(fd, data, size);
   if (done > 0) {
     const off_t end = ::lseek(fd, 0, SEEK_CUR);
-    if (end >= done) AddWrite(fd, data, static_cast<size_t>(done), static_cast<uint64_t>(end - done));
+    if (end >= done)
+      AddWrite(fd, data, static_cast<size_t>(done), static_cast<uint64_t>(end - done));
   }
   return done;
 }

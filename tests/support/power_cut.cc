@@ -167,8 +167,7 @@ std::vector<Disk::Names> Disk::NamesAfter(size_t num_unsynced) const {
 
 std::string Disk::Torn(const Node& node, uint64_t seed) const {
   const std::string &now = node.now, &old = node.synced;
-  const size_t same = static_cast<size_t>(
-      std::ranges::mismatch(now, old).in1 - now.begin());
+  const size_t same = static_cast<size_t>(std::ranges::mismatch(now, old).in1 - now.begin());
   const size_t torn = same + (now.size() - same) / 2, begin = torn / kBlockBytes * kBlockBytes;
   const size_t end = std::min(now.size(), begin + kBlockBytes);
   // A disk writes a block as a whole. So one that was there before is the old or the new one.

@@ -17,12 +17,12 @@
 namespace varve::internal::testing {
 
 enum class PowerCut {
-  kAllLost,   // everything after the last sync is lost, names in folders as well
-  kTorn,      // the names are there. Of the file that was written last, half of what was not
-              // synced is there, and the block behind it is garbage. Other bytes are lost
+  kAllLost,    // everything after the last sync is lost, names in folders as well
+  kTorn,       // the names are there. Of the file that was written last, half of what was not
+               // synced is there, and the block behind it is garbage. Other bytes are lost
   kOnlyNames,  // the names and sizes are there, and zeros in place of bytes that were not synced
-  kRandom,    // some names, up to a moment, and of each file one of these
-  kNothing,   // nothing is lost, as when the process is killed
+  kRandom,     // some names, up to a moment, and of each file one of these
+  kNothing,    // nothing is lost, as when the process is killed
 };
 inline constexpr int kNumPowerCuts = 5;
 std::string_view ToString(PowerCut cut);

@@ -77,7 +77,9 @@ def main():
         options.steps = 2000
     with harness.clean_folder() as folder:
         store = folder / "store"
-        subprocess.run([harness.program("varve"), "-s", store, "init"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [harness.program("varve"), "-s", store, "init"], check=True, stdout=subprocess.DEVNULL
+        )
         readers = [start_reader(store) for _ in range(options.readers)]
         writer = subprocess.run(
             [
