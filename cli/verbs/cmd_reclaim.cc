@@ -89,8 +89,9 @@ constexpr char kNotes[] =
 and merges in the store have left behind, and what interrupted pushes have sent.
 Pushes may go on meanwhile, and keep what they have sent. A push that was
 interrupted on another host cannot be told from one that is slow. With --wait
-it is watched for so long, at least 30 seconds. It counts as dead if it gives
-no sign of life, which it does each 5 seconds. If it only slept, it starts again.
+it is watched for so long, at least 30 seconds. A live push gives a sign of life
+each 5 seconds. One that gives none counts as dead. If it only slept, it starts
+again.
 
 JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
 disk_bytes_before disk_bytes_after. With a URL: dropped_snapshots[]

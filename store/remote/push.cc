@@ -146,7 +146,11 @@ Result<bool> PushRun::TryOnce(bool is_first) {
     heartbeat.emplace(objects_, attempt_);
   }
   VARVE_RETURN_IF_ERROR(PutTables());
-  VARVE_RETURN_IF_ERROR(PutPacks());
+  const Status put = PutPacks();
+  // In a shared folder a collector also removes a blob that is not whole yet.
+  has_failed_ = is_small_ && put.code() == StatusCode::kNotFound;
+  if (has_failed_) return false;
+  VARVE_RETURN_IF_ERROR(put);
   if (mutation_.in_commit) mutation_.in_commit();
   VARVE_ASSIGN_OR_RETURN(const bool is_done, Commit());
   has_failed_ = !is_done;

@@ -478,6 +478,14 @@ TEST_F(StorePowerCutTest, NothingIsLost) {
   ExpectNoFaults(recorded_, judge(), 29);
 }
 
+TEST_F(StorePowerCutTest, SyncsThatAreLeftOutAreFound) {
+  ASSERT_NO_FATAL_FAILURE(Record());
+  ExpectFound(recorded_, judge(), "records of a commit are not synced",
+              WithoutSyncs(Path("store/incoming/commit-")));
+  ExpectFound(recorded_, judge(), "frames are not synced",
+              WithoutSyncs(Path("store/incoming/birth-")));
+}
+
 // -- A group of two ranks
 
 class GroupPowerCutTest : public StorePowerCutTest {

@@ -17,6 +17,7 @@ namespace varve::internal::testing {
 enum class Fault {
   kNone,
   kFailed,     // an error, and nothing was done
+  kGone,       // somebody has removed the blob before it was whole
   kLost,       // the outcome is unknown, and it was not done
   kDone,       // the outcome is unknown, and it was done
   kDoneTwice,  // it was done, and done again as by a repeated request
@@ -80,6 +81,7 @@ class FlakyObjects : public Objects {
   Status Do(std::string_view what, const std::string& name, const Call& call) const {
     const Fault fault = decide() ? decide()(what, name) : Fault::kNone;
     if (fault == Fault::kFailed) return Status::IOError(url() + ": refused");
+    if (fault == Fault::kGone) return Status::NotFound(url() + ": cannot rename " + name);
     if (fault == Fault::kLost) return Status::Unavailable(url() + ": outcome unknown");
     Status status = call();
     if (fault == Fault::kDoneTwice) status = call();

@@ -590,6 +590,23 @@ TEST_F(RemoteTest, ASmallPushIsSafeFromACollector) {
   }
 }
 
+// A collector removes also what is not whole yet, because a small push opens no attempt.
+TEST_F(RemoteTest, ASmallPushWhoseBlobIsRemovedBeforeItIsWholeStartsAgain) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(store_->SetMetrics({"main", 1}, {{"loss", 0.5}}));
+  int puts = 0;
+  FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
+    return call == "put" && puts++ == 0 ? Fault::kGone : Fault::kNone;
+  };
+  const PushReport report = MustPush();
+  FlakyObjects::decide() = nullptr;
+  EXPECT_TRUE(report.is_new);
+  EXPECT_EQ(puts, 2);
+  EXPECT_THAT(Newest().open, IsEmpty());
+  ExpectSnapshotHolds(2, {1});
+}
+
 // Beats show that a push is alive, also one that has put nothing for long. A collector that waits
 // for less than a few beats is refused.
 TEST_F(RemoteTest, APushThatIsAliveIsNeverClosed) {
