@@ -25,7 +25,9 @@ Status MakeDurableFolders(const std::filesystem::path& path) {
     }
     VARVE_RETURN_IF_ERROR(SyncFolder(folder.parent_path()));
   }
-  return Status::Ok();
+  if (std::filesystem::is_directory(path, error)) return Status::Ok();
+  if (!error) error = std::make_error_code(std::errc::not_a_directory);
+  return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
 }
 
 }  // namespace varve::internal
