@@ -240,7 +240,8 @@ bool BackgroundPusher::Note(const Turn& turn, PushStats stats, std::stop_token s
   const bool is_hopeless = !stats.status.ok() && !IsDown(stats.status);
   if (is_closing_ && is_hopeless) has_given_up_ = true;
   wake_.notify_all();
-  if (stats.status.ok()) return !stop.stop_requested();
+  if (ends_ || stop.stop_requested()) return false;
+  if (stats.status.ok()) return true;
   const auto pause = std::chrono::seconds(1 << std::min(failures_ - 1, kLongestPause));
   const bool was_closing = is_closing_;
   // Who closes wants to know soon.
