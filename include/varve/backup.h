@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BackUp makes a consistent copy of a store. A writer may go on meanwhile. It takes no part in the
-// copy.
+// BackUp makes a consistent copy of a store. A process that has the store open for writing may go
+// on meanwhile. BackUp needs no help from it.
 //
 //   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
 //   if (!report.ok()) return report.status();

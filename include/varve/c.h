@@ -15,13 +15,14 @@
 //   varve_store_close(kept);
 //
 // Errors. Every function that can fail returns a varve_status. varve_last_error says what happened,
-// where, and what to do. No exception and no abort leaves a function. After an error, the values
-// that a function gives through pointers are zero or null, unless it says otherwise.
+// where, and what to do. No function throws an exception or aborts the process. After an error, the
+// values that a function gives through pointers are zero or null, unless it says otherwise.
 //
 // Handles. varve_store*, varve_reader* and so on are names of objects, not addresses that can be
 // read. NULL, a handle that was closed, and a handle of another kind give an error, at any time.
-// Each handle is closed by its own function. To close NULL does nothing. A store stays open, with
-// its lock, until the store and all readers, writers and lists of it are closed.
+// Each handle is closed by its own function. To close NULL does nothing. varve_store_close closes
+// the handle. The store itself stays open, with its lock, until all readers, writers and lists of
+// it are closed, too.
 //
 // Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
 // also where a function fills the struct. Later versions of varve add fields at the end and nowhere
@@ -161,9 +162,9 @@ enum {
 };
 
 // Which entropy coder encodes the bytes that can be compressed. Each writer chooses it anew when
-// it opens the store. In a store that was created with exactly ZSTD, all writers write zstd
-// (varve/options.h).
-// AUTO is rANS where this machine reads it faster than zstd.
+// it opens the store. In a store that was created with ZSTD (not with AUTO), or by an older
+// version, all writers write zstd (varve/options.h). AUTO is rANS where this machine reads it
+// faster than zstd.
 enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
 
 typedef struct varve_store_options {
@@ -336,7 +337,7 @@ VARVE_CHECKED varve_status varve_writer_set_progress(varve_writer* writer,
 VARVE_CHECKED varve_status varve_writer_set_metric(varve_writer* writer, const char* name,
                                                    double value);
 VARVE_CHECKED varve_status varve_writer_add_tag(varve_writer* writer, const char* tag);
-// Makes the step durable and visible in one atomic step. After an error nothing is visible. The
+// Makes the step durable and visible, atomically. After an error nothing is visible. The
 // writer takes no other call afterwards, but must be closed. `report` may be NULL.
 VARVE_CHECKED varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report);
 // Gives the save up, unless it was committed.

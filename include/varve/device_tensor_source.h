@@ -57,10 +57,12 @@ class DeviceTensorSource {
   // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Says which chunks each save digests, until the next Prepare. Prepare is called again only when
-  // the tensors, or their places, have changed. Allocates the memory that this needs. Pins `host`,
-  // to which CopyToHost will copy, and unpins the range that was pinned before. The caller frees
-  // that range only after this call. `host` may be empty. kUnavailable: not enough memory.
+  // Says which chunks each save digests, until the next Prepare. Prepare is called again when the
+  // tensors, or their places, have changed. Before the checkpointer frees or resizes its staging
+  // memory, it calls Prepare with no chunks and an empty `host`. Allocates the memory that this
+  // needs. Pins `host`, to which CopyToHost will copy, and unpins the range that was pinned before.
+  // The caller frees that range only after this call. `host` may be empty. kUnavailable: not enough
+  // memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.
@@ -100,10 +102,11 @@ class DeviceTensorSource {
   // written.
   virtual Status AwaitCopies() = 0;
 
-  // Digests chunks as they were at the last MarkBegin, waits, and returns the digests in the order
-  // of the chunks. `seed` is any number. The checkpointer has called PrepareDigestNow
-  // before, for chunks that need at least as much memory as these. The source owns the digests,
-  // until the next call of DigestNow.
+  // Digests chunks, waits, and returns the digests in the order of the chunks. In a save the chunks
+  // are parts of tensors, as they were at the last MarkBegin. In a load they are bytes that other
+  // ranks have sent (RankGroup::AllToAllToDevice), as they are now. `seed` is any number. The
+  // checkpointer has called PrepareDigestNow before, for chunks that need at least as much memory
+  // as these. The source owns the digests, until the next call of DigestNow.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // Copies a chunk to the host, and waits for it. The trainer does not change the tensor before
   // this has returned.

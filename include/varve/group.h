@@ -39,8 +39,9 @@ namespace varve {
 struct JoinOptions {
   uint32_t rank = 0;
   uint64_t epoch = 0;  // the result of StartEpoch
-  // The name of this rank's host. A rank continues a member that a rank of the same host had
-  // before, or makes a new member. Empty = the host name of the system.
+  // The name of this rank's host. A rank goes on writing the member that it had last, if that was
+  // on the same host. Otherwise it takes a member of this host that no rank uses any more, or makes
+  // a new one. Empty = the host name of the system.
   std::string host{};
   // How long a save waits for the other ranks. After that the save fails, and the error names the
   // ranks that are missing.

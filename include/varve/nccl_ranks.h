@@ -14,7 +14,8 @@
 // the same program.
 //
 // When ranks load together (LoadOptions::exchange) into tensors on these devices, the chunks go
-// from device to device. What is sent comes to no host but that of the rank that reads it.
+// from device to device. Of all hosts, only that of the rank that reads a chunk from the store
+// handles the chunk's bytes.
 #pragma once
 
 #include <chrono>

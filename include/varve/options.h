@@ -33,8 +33,9 @@ enum class Entropy {
 struct StoreOptions {
   Compression compression = Compression::kAuto;
   // Each writer chooses it anew when it opens the store. There is one exception: a store that was
-  // created with exactly kZstd, or by an older version, never gets rANS. All writers write zstd
-  // there, whatever they chose, so that programs that do not know rANS can read it.
+  // created with kZstd, or by an older version, never gets rANS. A store that was created with
+  // kAuto may get it, even if kAuto chose zstd. All writers write zstd there, whatever they chose,
+  // so that programs that do not know rANS can read it.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding. The encoded chunks, and their copies in
   // the buffers of RocksDB, count too. Two chunks are encoded at a time even if they need more than

@@ -75,7 +75,8 @@ class RankGroup {
     std::vector<std::byte> head;
     std::span<const std::byte> body;  // in memory of device()
   };
-  // As AllToAll, but bodies stay in memory of device(), where work of any stream may read them.
+  // As AllToAll, but each body arrives in memory of device(), where work of any stream may read it.
+  // The receiver's host gets only the head.
   virtual Result<std::vector<BodyOnDevice>> AllToAllToDevice(std::span<const HeadAndBody> to_each) {
     (void)to_each;
     return Status::FailedPrecondition("this kind of group brings no messages to a device");

@@ -39,8 +39,10 @@ struct RepairReport {
   };
   struct LostStep {
     CheckpointId id;
-    std::string reason;                // the first that was found
-    std::vector<std::string> tensors;  // those that cannot be read. Empty: not even their names can
+    std::string reason;  // the first that was found
+    // Those that cannot be read. Empty: their names are lost, too, or only something else of the
+    // step is damaged, such as an item. `reason` says which.
+    std::vector<std::string> tensors;
   };
 
   // What is wrong with the store. Empty: nothing, and the repair has changed nothing.
@@ -59,11 +61,11 @@ struct RepairReport {
 // so on. It is never removed. So after an error or a crash at any moment, `path` holds the store as
 // it was, or the repaired one. The next call removes what an interrupted one has left.
 //
-// A step is kept only if all its tensors and items can be read and have the digests of its record.
-// Kept steps have their digests, metrics and tags as before, and runs still say which step they
-// were forked from. The store gets a new id, so
-// the next backup needs a new folder. A store without damage stays as it is. To find that out, all
-// of it is read.
+// A step is kept only if its tensors, items, trainer progress and topology can all be read, and its
+// tensors and items match the digests that were saved with them. Kept steps have their digests,
+// metrics and tags as before, and runs still say which step they were forked from. The store gets a
+// new id, so the next backup needs a new folder. A store without damage stays as it is. To find
+// that out, all of it is read.
 //
 // If the manifest is lost together with the note of its length, its copy may lack the newest
 // records. Then `warnings` says that the newest steps may be missing, and steps of `from` that were

@@ -185,10 +185,10 @@ class Store {
   // step. kAlreadyExists: there is such a run. kNotFound: no such run or step.
   virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
                                 std::optional<uint64_t> at = {}) = 0;
-  // Makes `to` the newest step of a run. The later steps, with their tags, move to a new run RUN~1
-  // (or ~2 ...) in one atomic step. Readers that have one of these steps open get kNotFound.
-  // kNotFound: no such step. kFailedPrecondition: one of the later steps is the base of a save in
-  // progress.
+  // Makes `to` the newest step of a run. The later steps, with their tags, move together and
+  // atomically to a new run RUN~1 (or ~2 ...). Readers that have one of these steps open get
+  // kNotFound. kNotFound: no such step. kFailedPrecondition: one of the later steps is the base of
+  // a save in progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.

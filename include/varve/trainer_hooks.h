@@ -71,8 +71,9 @@ class TrainerHooks {
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective, so a rank that has failed does not wait for the others. If there
-  // is an error that no call has returned, prints it to standard error.
+  // As Finish, but not collective. With many ranks, it waits for the other ranks only if a save is
+  // in progress, and then at most 30 s. If there is an error that no call has returned, prints it
+  // to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
