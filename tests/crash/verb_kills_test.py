@@ -2,7 +2,8 @@
 """Kills every verb of the command at random moments, and lets two processes race.
 
 After each kill a reader finds every step that the verb does not change, with its bytes, and of the others
-all or nothing. The store checks clean. The same command works again, and leaves nothing behind.
+all or nothing. The store checks clean. The same command works again, and leaves nothing of its own behind.
+What the kill left is gone after the next command that writes.
 """
 
 import argparse
@@ -149,15 +150,24 @@ class Kill:
         harness.varve(self.store, "export", step, "-o", out, "--force")
         assert files.read(out) == self.template.content, f"step {step} has other bytes"
 
+    def left(self):
+        """What lies where only a verb that runs keeps files. Names come again, files do not."""
+        there = [*self.store.glob("incoming/*"), *self.folder.glob("store~repair")]
+        return {(path, path.stat().st_ino) for path in there}
+
     def again(self):
+        by_the_kill = self.left()
         process = self.start()
         said = process.stderr.read()
         process.stderr.close()
         code = process.wait()
         assert code == 0 or code in REFUSED, f"again: exit {code}: {said}"
         self.judge(True)
-        left = [*self.store.glob("incoming/*"), *self.folder.glob("store~repair")]
+        left = self.left() - by_the_kill
         assert not left, f"left behind: {left}"
+        # A verb that finds its work done opens nothing for writing. The next writer sweeps.
+        harness.varve(self.store, "metric", 1, "swept=1")
+        assert not self.left(), f"left behind by the kill, and not swept: {self.left()}"
         if self.verb.copies:
             (copy,) = self.dest.iterdir()
             harness.check(copy)
