@@ -156,7 +156,7 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Text("--remote", "URL",
              "Object store that saved steps are sent to; a --save without a store is fetched there",
              &f.remote);
-  specs.Count("--remote-interval", "SAVES", "Send each so many-th save, and the last one [1]",
+  specs.Count("--remote-interval", "SAVES", "Send every SAVES-th save, and the last one [1]",
               &f.remote_interval);
   specs.Count("--remote-keep", "K", "Keep the newest K snapshots there; 0 keeps all [0]",
               &f.remote_keep);

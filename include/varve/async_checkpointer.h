@@ -101,7 +101,7 @@ std::string ToString(const SaveStats& metrics);
 
 // Says what one push in the background did (RemoteOptions).
 struct PushStats {
-  uint64_t step = 0;  // the newest step that it was to bring
+  uint64_t step = 0;  // the newest step that was waiting when the push began
   Status status;
   int failures = 0;  // pushes that have failed since the last one that succeeded
   uint64_t snapshot = 0;
@@ -118,20 +118,24 @@ std::string ToString(const PushStats& stats);
 //
 // Saves do not wait for pushes. A push sends the store as it is at its start, so steps that are
 // saved during a push go together with the next. It takes up to 256 MiB of memory. A push that
-// fails is repeated after 1, 2, 4 ... 64 seconds for as long as it takes.
+// fails is repeated after 1, 2, 4 ... 64 seconds, until one succeeds or Close gives up.
 //
-// Open makes the store from the newest snapshot if the folder holds no store. Restore copies a step
-// that is not in the store from the newest snapshot that has it, without the chunks that are here.
+// A saved step is *due* when it must get to the object store. Each `interval`-th save is due, and
+// so is the last one. Steps that the run has at Open are due, too.
+//
+// Open makes the store from the newest snapshot if the folder holds no store. If a step is not in
+// the store, Restore copies it from the newest snapshot that has it. Chunks that the store has
+// already are not fetched.
 struct RemoteOptions {
   std::string url{};
-  uint64_t interval = 1;  // each so many-th saved step is due there, and the last one
+  uint64_t interval = 1;  // a number of saves
   // Snapshots that stay there. What only older ones need is removed after each push. 0 = all stay.
   uint64_t keep = 0;
-  // True: the retention does not drop a step that is due there before it was pushed.
+  // True: the retention drops a step that is due only after a push has sent it.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns its error. False:
-  // on_push and last_push say so, saves go on, and Close returns the error only if something that
-  // is due could not be pushed at last.
+  // on_push and last_push say so, saves go on, and Close returns the error only if a step that is
+  // due is still not in the object store.
   bool failure_is_fatal = false;
   // How long Close waits for the last push. The deadline of a save (BeginOptions) may end the wait
   // earlier. Close returns an error then, and the next job pushes what is missing.
@@ -205,9 +209,10 @@ struct BeginOptions {
 class AsyncCheckpointer {
  public:
   // Opens the store in `path`, or makes it. Errors as Store::OpenOrCreate. kInvalidArgument: an
-  // option is out of range. kFailedPrecondition: also when `path` is the root of a group, which
-  // OpenGroupCheckpointer opens, and when options.remote holds another store, or later steps than
-  // an existing store. kUnavailable: the system gives no more threads, or there is no store yet and
+  // option is out of range. kFailedPrecondition, in three more cases: `path` is the root of a group
+  // (use OpenGroupCheckpointer). Or the URL of options.remote holds snapshots of another store. Or
+  // its newest snapshot has a later step of the run than any step of the store in `path`.
+  // kUnavailable: the system gives no more threads, or there is no store yet and
   // the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
@@ -270,9 +275,9 @@ class AsyncCheckpointer {
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
   // Waits for the save in progress, then for the last push, and closes the store. Returns the error
-  // of the first save that failed, also when failure_is_fatal is false, or else the error of the
-  // last push if something that is due is not in the object store. Calls after it fail. A second
-  // Close does nothing.
+  // of the first save that failed, also when failure_is_fatal is false. If no save failed, and a
+  // step that is due is not in the object store, returns the error of the push. Calls after it
+  // fail. A second Close does nothing.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.

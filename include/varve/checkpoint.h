@@ -91,8 +91,8 @@ struct SaveReport {
   std::vector<std::string> warnings{};
 };
 
-// Collects one checkpoint and makes it visible in one atomic step. Store::Begin makes it. If a
-// writer is destroyed without Commit, it calls Abandon.
+// Collects one checkpoint and makes it visible in one atomic step. Store::Begin makes a writer. If
+// a writer is destroyed without Commit, it calls Abandon.
 //
 // Thread rule: one thread at a time. The store must outlive the writer.
 class CheckpointWriter {
@@ -147,8 +147,9 @@ Status ValidateTag(std::string_view tag);
 Status ValidateRun(std::string_view run);
 
 // Describes one read of ReadMany: of a tensor, of a shard, or of a region. It copies nothing, so
-// name, slice, layout, padding and buffer must stay valid until ReadMany returns. `out` must have
-// exactly as many bytes as are read, and gets them in row-major order. ReadMany returns the error
+// name, slice, layout, padding and buffer must stay valid until ReadMany returns. `out` is
+// row-major, and exactly as large as the slice, the shard or the region that the request describes.
+// ReadMany returns the error
 // of a wrong request.
 class ReadRequest {
  public:
@@ -208,9 +209,9 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
-// Reads one checkpoint. Store::OpenCheckpoint makes it. If the step is dropped while it is read,
-// calls return kNotFound, never wrong bytes. But a reader of a group that was opened for writing
-// goes on reading.
+// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while it is
+// read, calls return kNotFound, never wrong bytes. But a reader of a group that was opened for
+// writing goes on reading.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {

@@ -57,12 +57,11 @@ class DeviceTensorSource {
   // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
   // not know the device, or the bytes are not in its memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
-  // Says which chunks each save digests, until the next Prepare. Prepare is called again when the
-  // tensors, or their places, have changed. Before the checkpointer frees or resizes its staging
-  // memory, it calls Prepare with no chunks and an empty `host`. Allocates the memory that this
-  // needs. Pins `host`, to which CopyToHost will copy, and unpins the range that was pinned before.
-  // The caller frees that range only after this call. `host` may be empty. kUnavailable: not enough
-  // memory.
+  // Says which chunks each save digests, until the next Prepare. Prepare allocates the memory that
+  // these digests need. It pins `host`, to which CopyToHost will copy, and unpins the range of the
+  // call before. That earlier range is freed only after this call. The checkpointer calls Prepare
+  // again when the tensors, or their places, have changed. Before it frees or resizes its staging
+  // memory, it calls Prepare with no chunks and an empty `host`. kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.

@@ -24,11 +24,11 @@ namespace varve {
 // same folder on all ranks.
 //
 // This call is collective, and so are the calls of the checkpointer, except for RequireAwaited,
-// last_stats, failure and store. All ranks make the collective calls in the same order. When one or
-// more ranks fail in such a call, the call fails on all ranks. The error is that of the lowest rank
-// that failed, and names that rank. It has a line for each other rank whose error differs, 20 lines
-// at most. AwaitStaged communicates only while a save is being staged. An error that a save meets
-// after AwaitStaged is returned by the next call that saves, waits or closes.
+// last_stats, last_push, failure and store. All ranks make the collective calls in the same order.
+// When one or more ranks fail in such a call, the call fails on all ranks. The error is that of the
+// lowest rank that failed, and names that rank. It has a line for each other rank whose error
+// differs, 20 lines at most. AwaitStaged communicates only while a save is being staged. An error
+// that a save meets after AwaitStaged is returned by the next call that saves, waits or closes.
 //
 // The checkpointer uses `ranks` only inside these calls, on the caller's thread. `ranks` must
 // outlive the checkpointer, and must not be used for anything else meanwhile.

@@ -25,7 +25,8 @@
 namespace varve {
 
 // Says what a load does about names that only one side has. *Missing*: the target has a name that
-// the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. The modes
+// the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. An
+// item is never unexpected: LoadState says what happens to items that the target lacks. The modes
 // have names of Megatron's --dist-ckpt-strictness. Megatron means the opposite by missing and
 // unexpected, so equal names do not promise equal behaviour. A tensor of another shape, or of
 // another dtype without `convert_dtype`, is always an error.

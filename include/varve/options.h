@@ -32,10 +32,10 @@ enum class Entropy {
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // Each writer chooses it anew when it opens the store. There is one exception: a store that was
-  // created with kZstd, or by an older version, never gets rANS. A store that was created with
-  // kAuto may get it, even if kAuto chose zstd. All writers write zstd there, whatever they chose,
-  // so that programs that do not know rANS can read it.
+  // Each writer chooses it anew when it opens the store. There is one exception: in a store that
+  // was created with kZstd, or by an older version, all writers write zstd, whatever they chose. So
+  // programs that do not know rANS can read such a store. A store that was created with kAuto may
+  // get rANS, even if kAuto chose zstd.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding. The encoded chunks, and their copies in
   // the buffers of RocksDB, count too. Two chunks are encoded at a time even if they need more than
@@ -109,9 +109,9 @@ struct DropOptions {
 };
 
 struct ReclaimOptions {
-  // True: rewrites every file that holds a dead chunk. False: rewrites files in the order of their
-  // share of dead chunks, the largest first. The reclaim copies at most 16 MiB more than it frees.
-  // A file is not rewritten if its dead chunks take less than an eighth of its bytes.
+  // True: rewrites every file that holds a dead chunk, however few. False: takes files in the order
+  // of their share of dead chunks, the largest first. It then rewrites only files whose dead chunks
+  // take at least an eighth of their bytes, and copies at most 16 MiB more than it frees.
   bool all = false;
 };
 

@@ -100,7 +100,8 @@ class RankGroup {
 
 // The default for how long a call waits while nothing arrives.
 inline constexpr std::chrono::milliseconds kDefaultRankTimeout = std::chrono::minutes(2);
-// A rank that has waited this long for other ranks names them on standard error.
+// A rank that has waited this long for other ranks names them on standard error, except in a
+// group of ThreadRanks.
 inline constexpr std::chrono::milliseconds kSaysItWaitsAfter = std::chrono::seconds(10);
 
 // Makes a group of threads of this process. result[r] is for the thread that is rank r.

@@ -57,9 +57,10 @@ struct RepairReport {
 
 // Repairs the store in `path`. Nothing is written to the damaged store. The new store is made in
 // the folder `path`~repair beside it, and every chunk of it is read and verified. Then one rename
-// exchanges the two folders, and the damaged store lies in `path`~damaged, or `path`~damaged2 and
-// so on. It is never removed. So after an error or a crash at any moment, `path` holds the store as
-// it was, or the repaired one. The next call removes what an interrupted one has left.
+// exchanges the two stores. A second one moves the damaged store to `path`~damaged, or
+// `path`~damaged2 and so on. The damaged store is never removed. So after an error or a crash at
+// any moment, `path` holds the store as it was, or the repaired one. The next call removes what an
+// interrupted one has left.
 //
 // A step is kept only if its tensors, items, trainer progress and topology can all be read, and its
 // tensors and items match the digests that were saved with them. Kept steps have their digests,
@@ -67,9 +68,10 @@ struct RepairReport {
 // new id, so the next backup needs a new folder. A store without damage stays as it is. To find
 // that out, all of it is read.
 //
-// If the manifest is lost together with the note of its length, its copy may lack the newest
-// records. Then `warnings` says that the newest steps may be missing, and steps of `from` that were
-// saved after all that the store knows are kept, too, with a doubt.
+// A store has a copy of its manifest (spare/) and a note of the manifest's length (SYNCED). If the
+// manifest and the note are both lost, the repair takes the copy, which may lack the newest
+// records. `warnings` then says that the newest steps may be missing. Steps of `from` that are
+// newer than every save that the damaged store still shows are kept then, too, each with a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
@@ -77,8 +79,9 @@ struct RepairReport {
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: CURRENT, the manifest
-// or FORMAT is lost, without which nothing can be found. kFailedPrecondition: it is the root or a
+// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: FORMAT or the
+// manifest is lost and has no whole copy in spare/, or CURRENT is lost and nothing says which
+// manifest is the newest. kFailedPrecondition: it is the root or a
 // member of a group, `from` is no backup of it, or the file system has no hard links or cannot
 // exchange folders. kIOError: for example, the disk is full.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,

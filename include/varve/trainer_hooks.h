@@ -49,7 +49,8 @@ struct HooksOptions {
   // `trainer_state` are false.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
-  // each save. If checkpointer.on_save is set, there are no lines for saves. `log` may be called on
+  // each save and each push. If checkpointer.on_save is set, there are no lines for saves, and if
+  // on_push of checkpointer.remote is set, none for pushes. `log` may be called on
   // another thread. Unset = lines go to standard error, and with many ranks only those of rank 0.
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
@@ -86,10 +87,11 @@ class TrainerHooks {
   // not committed, and the next AfterStep returns kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
-  // Says whether AfterStep of this step will save, so that a trainer gathers what only a save
-  // needs. Call it between AfterStep of the step before and AfterStep of this step, with the same
-  // `is_last`. The answer binds AfterStep: a signal that comes in between takes effect one step
-  // later. But with WhenBusy::kSkip the save may still be skipped. Errors as AfterStep.
+  // Says whether AfterStep of this step will save. So a trainer can gather values that only a save
+  // needs at such steps alone. Call it between AfterStep of the step before and AfterStep of this
+  // step, with the same `is_last`. The answer binds AfterStep: a signal that comes in between takes
+  // effect one step later. But with WhenBusy::kSkip the save may still be skipped. Errors as
+  // AfterStep, but it does not notice that BeforeOptimizerStep was not called.
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
