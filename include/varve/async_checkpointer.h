@@ -101,14 +101,16 @@ std::string ToString(const SaveStats& metrics);
 
 // Says what one push in the background did (RemoteOptions).
 struct PushStats {
-  uint64_t step = 0;  // the newest step that was waiting when the push began
+  uint64_t step = 0;  // the highest step that was due (RemoteOptions) and not sent when it began
   Status status;
   int failures = 0;  // pushes that have failed since the last one that succeeded
   uint64_t snapshot = 0;
   uint64_t sent_bytes = 0;
   double seconds = 0;
-  double delay_seconds = 0;  // since the commit of the oldest step that waited for it
-  std::string warning{};     // old snapshots could not be removed
+  // From when the oldest waiting step became due (at its commit, Open or Close) to the end of the
+  // push.
+  double delay_seconds = 0;
+  std::string warning{};  // old snapshots could not be removed
 };
 // Returns one line.
 std::string ToString(const PushStats& stats);
@@ -131,7 +133,7 @@ struct RemoteOptions {
   uint64_t interval = 1;  // a number of saves
   // Snapshots that stay there. What only older ones need is removed after each push. 0 = all stay.
   uint64_t keep = 0;
-  // True: the retention drops a step that is due only after a push has sent it.
+  // True: the retention keeps each step that is due until a push has sent it.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns its error. False:
   // on_push and last_push say so, saves go on, and Close returns the error only if a step that is

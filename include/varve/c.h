@@ -504,7 +504,9 @@ VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t*
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
-// Waits for the last save and closes the store. The error is that of the first save that failed.
+// Waits for the last save, then for the last push, and closes the store. Returns the error of the
+// first save that failed. If no save failed, and a step that is due is not in the object store,
+// returns the error of the push.
 VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
 // As finish, if that was not called. An error that no call has returned is printed to standard
 // error.

@@ -168,8 +168,8 @@ class ReadRequest {
     return {name, number, out, slice, nullptr, {}};
   }
   // `region` describes a part of the global tensor. Reads what one shard holds of it. `out` is the
-  // buffer of the whole region. All other bytes of `out` stay as they are. kInvalidArgument: the
-  // global shapes of the shard and of the region differ.
+  // buffer of the whole region. Bytes of `out` that this shard does not hold stay as they are.
+  // kInvalidArgument: the global shapes of the shard and of the region differ.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
     return {name, number, out, {}, &region, {}};
@@ -227,8 +227,9 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // The global tensor of a name, or one of its shards. For a tensor that was saved without layouts
-  // this is shard 0, also if there are others. kNotFound names the tensor and the step.
+  // Returns the shard with this number, or with kAllShards the global tensor. A tensor that was
+  // saved without layouts has no global tensor. Its shard 0 is returned instead, also if there are
+  // others. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor, row-major. `out` must be exactly logical_bytes long (kInvalidArgument

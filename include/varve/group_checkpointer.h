@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AsyncCheckpointer for a job of several ranks. All ranks save one checkpoint together, and
-// every call returns the same result on all of them.
+// An AsyncCheckpointer for a job of several ranks. All ranks save one checkpoint together. A
+// collective call succeeds on all of them, or fails on all of them with the same error.
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
@@ -30,8 +30,9 @@ namespace varve {
 // differs, 20 lines at most. AwaitStaged communicates only while a save is being staged. An error
 // that a save meets after AwaitStaged is returned by the next call that saves, waits or closes.
 //
-// The checkpointer uses `ranks` only inside these calls, on the caller's thread. `ranks` must
-// outlive the checkpointer, and must not be used for anything else meanwhile.
+// The checkpointer communicates through `ranks` only inside these calls, on the caller's thread. In
+// the background it only calls gone(), which does not communicate. `ranks` must outlive the
+// checkpointer, and must not be used for anything else meanwhile.
 //
 // Rank 0 decides what concerns the whole checkpoint: retention, metrics, tags, trainer progress and
 // topology. Restore resolves its step expression on rank 0 alone. Items and tensors are those of

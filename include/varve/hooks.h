@@ -4,8 +4,8 @@
 // loads, layouts of shards, groups of ranks. A tool that only reads and writes checkpoints needs
 // varve/store.h alone.
 //
-// It does not include the headers that need other libraries: varve/cuda.h, varve/mpi_ranks.h and
-// varve/nccl_ranks.h.
+// It does not include the headers that need other libraries: varve/cuda.h, varve/mpi_ranks.h,
+// varve/nccl_ranks.h, varve/s3.h and varve/rados.h.
 #pragma once
 
 #include "varve/async_checkpointer.h"

@@ -109,9 +109,9 @@ struct DropOptions {
 };
 
 struct ReclaimOptions {
-  // True: rewrites every file that holds a dead chunk, however few. False: takes files in the order
-  // of their share of dead chunks, the largest first. It then rewrites only files whose dead chunks
-  // take at least an eighth of their bytes, and copies at most 16 MiB more than it frees.
+  // True: rewrites every file that holds a dead chunk, however few. False: rewrites only files
+  // whose dead chunks take at least an eighth of their bytes, those with the largest share of dead
+  // chunks first. The rewrites together copy at most 16 MiB more than the reclaim frees.
   bool all = false;
 };
 

@@ -19,7 +19,8 @@
 // look at the flag of a StopScope (varve/stop.h).
 //
 // Errors of all functions: kUnavailable: the object store does not answer, so the outcome is
-// unknown. Call again. kInvalidArgument: the URL is wrong. kIOError: the object store refuses a
+// unknown. Call again. Or the program has no engine for this kind of URL (UseS3, UseRados), and the
+// message says so. kInvalidArgument: the URL is wrong. kIOError: the object store refuses a
 // request, and the message says which and why. kCorruption: something is damaged, and the message
 // names it.
 #pragma once

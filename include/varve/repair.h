@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RepairStore makes a damaged store usable again. It saves every step that can still be read whole
-// in a new store, and then exchanges the two folders.
+// RepairStore makes a damaged store usable again. It makes a new store of every step that can still
+// be read whole. Then it exchanges the folder of the new store with that of the damaged one.
 //
 //   const auto report = varve::RepairStore("ckpt", {.dry_run = true});  // what would be lost
 //   if (!report.ok()) return report.status();
@@ -60,7 +60,8 @@ struct RepairReport {
 // exchanges the two stores. A second one moves the damaged store to `path`~damaged, or
 // `path`~damaged2 and so on. The damaged store is never removed. So after an error or a crash at
 // any moment, `path` holds the store as it was, or the repaired one. The next call removes what an
-// interrupted one has left.
+// interrupted one has left. If the damaged store was not yet moved to `path`~damaged, it is moved
+// first.
 //
 // A step is kept only if its tensors, items, trainer progress and topology can all be read, and its
 // tensors and items match the digests that were saved with them. Kept steps have their digests,
@@ -69,9 +70,11 @@ struct RepairReport {
 // that out, all of it is read.
 //
 // A store has a copy of its manifest (spare/) and a note of the manifest's length (SYNCED). If the
-// manifest and the note are both lost, the repair takes the copy, which may lack the newest
-// records. `warnings` then says that the newest steps may be missing. Steps of `from` that are
-// newer than every save that the damaged store still shows are kept then, too, each with a doubt.
+// manifest is lost or damaged, the repair takes the copy. Without the note, it takes whichever can
+// be read further, and the newest records may be missing. They may also be missing if db/ has table
+// files that the manifest does not name. If the manifest or CURRENT is damaged and one of the two
+// is so, `warnings` says that the newest steps may be missing. The repair then also keeps the steps
+// of `from` that were saved after every save that the damaged store still shows, each with a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

@@ -55,7 +55,8 @@ struct HooksOptions {
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
   // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
-  // The hooks use `ranks` only inside the calls below, on the trainer's thread. It must outlive the
+  // The hooks communicate through `ranks` only inside the calls below, on the trainer's thread. A
+  // save in the background only calls gone(), which does not communicate. `ranks` must outlive the
   // hooks, and must not be used for anything else. RankGroup::Split makes such a group.
   RankGroup* ranks = nullptr;
 };
@@ -87,10 +88,10 @@ class TrainerHooks {
   // not committed, and the next AfterStep returns kFailedPrecondition.
   virtual Status BeforeOptimizerStep() = 0;
 
-  // Says whether AfterStep of this step will save. So a trainer can gather values that only a save
-  // needs at such steps alone. Call it between AfterStep of the step before and AfterStep of this
-  // step, with the same `is_last`. The answer binds AfterStep: a signal that comes in between takes
-  // effect one step later. But with WhenBusy::kSkip the save may still be skipped. Errors as
+  // Says whether AfterStep of this step will save. If it will not, the trainer need not gather the
+  // values that only a save needs. Call it between AfterStep of the step before and AfterStep of
+  // this step, with the same `is_last`. The answer binds AfterStep: a signal that comes in between
+  // takes effect one step later. But with WhenBusy::kSkip the save may still be skipped. Errors as
   // AfterStep, but it does not notice that BeforeOptimizerStep was not called.
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
@@ -105,8 +106,9 @@ class TrainerHooks {
   // kPreemptedExitCode if a signal stopped the training before its last step. Otherwise 0.
   int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
 
-  // Waits for the last save and closes the store. Returns the error of the first save that failed,
-  // even if an earlier call has returned it.
+  // Closes the checkpointer: waits for the last save, then for the last push, and closes the store.
+  // Returns the error of the first save that failed, even if an earlier call has returned it. If no
+  // save failed, and a step that is due is not in the object store, returns the error of the push.
   virtual Status Finish() = 0;
 
   // The checkpointer that the hooks use and own. Null without --save.
