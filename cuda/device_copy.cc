@@ -8,13 +8,13 @@ namespace varve::internal::gpu {
 namespace {
 
 // Short pieces give all processors work even when only some megabytes have changed.
-constexpr uint64_t kPieceBytes = uint64_t{256} << 10;
+constexpr uint64_t kCopyBytes = uint64_t{256} << 10;
 
 }  // namespace
 
 Result<std::unique_ptr<DeviceCopier>> DeviceCopier::Create(int device, size_t max_chunks,
                                                            uint64_t max_bytes) {
-  const size_t max_pieces = max_chunks + max_bytes / kPieceBytes + 1;
+  const size_t max_pieces = max_chunks + max_bytes / kCopyBytes + 1;
   std::unique_ptr<DeviceCopier> copier(new DeviceCopier(device, max_pieces));
   VARVE_RETURN_IF_ERROR(copier->Init());
   return copier;
@@ -44,12 +44,12 @@ Status DeviceCopier::SetChunks(std::span<const DeviceChunk> chunks) {
   num_pieces_ = 0;
   size_t n = 0;
   for (const DeviceChunk& chunk : chunks) {
-    for (uint64_t at = 0; at < chunk.bytes; at += kPieceBytes) {
+    for (uint64_t at = 0; at < chunk.bytes; at += kCopyBytes) {
       if (n == max_pieces_) {
         return Status::InvalidArgument("a batch of more than " + std::to_string(max_pieces_) +
                                        " pieces to copy");
       }
-      pieces_[n++] = {chunk.data + at, std::min(kPieceBytes, chunk.bytes - at), chunk.copy + at};
+      pieces_[n++] = {chunk.data + at, std::min(kCopyBytes, chunk.bytes - at), chunk.copy + at};
     }
   }
   num_pieces_ = n;

@@ -11,7 +11,7 @@ namespace {
 
 // A piece is long enough for the bus. It is short enough that the trainer, which may come at any
 // time, does not wait long for the pieces under way.
-constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+constexpr uint64_t kMoveBytes = uint64_t{32} << 20;
 
 constexpr uint64_t kMaxStep = INT32_MAX;  // cudaDevAttrMaxPitch, on all devices
 
@@ -189,7 +189,7 @@ std::vector<OneDevice::Move> OneDevice::Merge(std::span<const Move> moves) {
     Move* const last = merged.empty() ? nullptr : &merged.back();
     const bool follows =
         last != nullptr && !move.begins_tensor && last->from + last->bytes == move.from &&
-        last->to + last->bytes == move.to && last->bytes + move.bytes <= kPieceBytes;
+        last->to + last->bytes == move.to && last->bytes + move.bytes <= kMoveBytes;
     if (follows) {
       last->bytes += move.bytes;
     } else {

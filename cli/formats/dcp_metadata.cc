@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
 constexpr size_t kMaxChunks = 65'536;  // of a tensor
-constexpr std::string_view kTorch = "torch.";
 
 // Classes of DCP. What is not read of them is ignored.
 constexpr std::string_view kClasses[] = {
@@ -45,9 +44,9 @@ bool IsDcpGlobal(std::string_view name) {
 
 using Offsets = std::vector<int64_t>;
 
-class Reader {
+class MetadataReader {
  public:
-  explicit Reader(const Pickle& pickle) : pickle_(pickle) {}
+  explicit MetadataReader(const Pickle& pickle) : pickle_(pickle) {}
 
   Result<DcpMetadata> Read() {
     VARVE_RETURN_IF_ERROR(CheckGetattr());
@@ -226,8 +225,8 @@ class Reader {
                            !pickle_[state].items.empty();
     if (has_dtype) {
       const PickleValue& dtype = pickle_[pickle_[state].items[0]];
-      if (dtype.kind == PickleKind::kGlobal && dtype.text.starts_with(kTorch)) {
-        tensor->type = FindTorchType(dtype.text.substr(kTorch.size()));
+      if (dtype.kind == PickleKind::kGlobal && dtype.text.starts_with(kTorchPrefix)) {
+        tensor->type = FindTorchType(dtype.text.substr(kTorchPrefix.size()));
       }
     }
     if (tensor->type != nullptr) return Status::Ok();
@@ -278,7 +277,7 @@ class Reader {
 
 Result<DcpMetadata> ParseDcpMetadata(std::span<const std::byte> bytes) {
   VARVE_ASSIGN_OR_RETURN(const Pickle pickle, ParsePickle(bytes, IsDcpGlobal));
-  return Reader(pickle).Read();
+  return MetadataReader(pickle).Read();
 }
 
 }  // namespace varve::internal::formats

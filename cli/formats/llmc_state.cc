@@ -11,7 +11,7 @@
 namespace varve::internal::formats {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kStateVersion = 1;
 constexpr uint32_t kMaxProcesses = 1 << 16;
 
 // Indices of the header's integers that change from step to step.
@@ -87,7 +87,7 @@ Result<LlmcStateHeader> ParseLlmcStateHeader(std::span<const std::byte> file) {
   }
   VARVE_RETURN_IF_ERROR(
       Between(file, 0, "the magic number", kLlmcStateMagic, kLlmcStateMagic).status());
-  VARVE_RETURN_IF_ERROR(Between(file, 1, "the version", kVersion, kVersion).status());
+  VARVE_RETURN_IF_ERROR(Between(file, 1, "the version", kStateVersion, kStateVersion).status());
   LlmcStateHeader header;
   VARVE_ASSIGN_OR_RETURN(header.num_processes,
                          Between(file, 2, "the number of processes", 1, kMaxProcesses));

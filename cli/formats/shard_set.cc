@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kIndexSuffix = ".index.json";
 
-std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string InQuotes(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 // Returns one path for all ways to write it. It does not resolve a link in the last component,
 // because an index may name links.
@@ -61,7 +61,7 @@ Status ShardSet::AddFile(const std::filesystem::path& path, const ReadShard& rea
 Status ShardSet::AddTensor(const std::string& name) {
   const auto [entry, is_new] = file_of_.emplace(name, reading_);
   if (is_new) return Status::Ok();
-  return Status::InvalidArgument("tensor " + Quoted(name) + " is in two files: " +
+  return Status::InvalidArgument("tensor " + InQuotes(name) + " is in two files: " +
                                  entry->second.string() + " and " + reading_.string());
 }
 
@@ -94,14 +94,14 @@ Status ShardSet::CheckIndex(const std::filesystem::path& path, const WeightMap& 
     const auto entry = weight_map.find(name);
     if (entry != weight_map.end() && entry->second == file) continue;
     return Status::InvalidArgument(
-        path.string() + ": tensor " + Quoted(name) + " is in the file " + Quoted(file) +
+        path.string() + ": tensor " + InQuotes(name) + " is in the file " + InQuotes(file) +
         (entry == weight_map.end() ? ", but the index does not name it"
-                                   : ", but the index says " + Quoted(entry->second)));
+                                   : ", but the index says " + InQuotes(entry->second)));
   }
   for (const auto& [name, file] : weight_map) {
     if (read.contains(name)) continue;
-    return Status::InvalidArgument(path.string() + ": tensor " + Quoted(name) +
-                                   " is not in the file " + Quoted(file));
+    return Status::InvalidArgument(path.string() + ": tensor " + InQuotes(name) +
+                                   " is not in the file " + InQuotes(file));
   }
   return Status::Ok();
 }

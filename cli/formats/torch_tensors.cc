@@ -14,7 +14,6 @@ constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
 constexpr std::string_view kTensor1 = "torch._utils._rebuild_tensor";
 constexpr std::string_view kTensor2 = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kTensor3 = "torch._utils._rebuild_tensor_v3";
-constexpr std::string_view kTorch = "torch.";
 constexpr std::string_view kUntyped = "torch.storage.UntypedStorage";
 
 // The bytes that a number of elements takes, or an error that names what has them.
@@ -29,9 +28,9 @@ Result<uint64_t> ByteCount(const PickleValue& value, std::string_view what, int6
   return static_cast<uint64_t>(bytes);
 }
 
-class Reader {
+class TensorsReader {
  public:
-  Reader(const Pickle& pickle, PickleId id) : pickle_(pickle), id_(id) {}
+  TensorsReader(const Pickle& pickle, PickleId id) : pickle_(pickle), id_(id) {}
 
   Result<TorchTensor> Read() {
     // A parameter is a tensor with a flag. It may not be in another parameter.
@@ -61,8 +60,8 @@ class Reader {
  private:
   Status ReadType(PickleId id) {
     const PickleValue& value = pickle_[id];
-    if (value.kind == PickleKind::kGlobal && value.text.starts_with(kTorch)) {
-      tensor_.type = FindTorchType(value.text.substr(kTorch.size()));
+    if (value.kind == PickleKind::kGlobal && value.text.starts_with(kTorchPrefix)) {
+      tensor_.type = FindTorchType(value.text.substr(kTorchPrefix.size()));
     }
     if (tensor_.type != nullptr) return Status::Ok();
     return PickleError(value, "the dtype of a tensor is none that varve has");
@@ -105,8 +104,8 @@ class Reader {
       return Status::Ok();
     }
     const TorchType* type = nullptr;
-    if (value.kind == PickleKind::kGlobal && value.text.starts_with(kTorch)) {
-      type = FindTorchStorage(value.text.substr(kTorch.size()));
+    if (value.kind == PickleKind::kGlobal && value.text.starts_with(kTorchPrefix)) {
+      type = FindTorchStorage(value.text.substr(kTorchPrefix.size()));
     }
     if (type == nullptr) {
       return PickleError(value, "the class of a storage is none whose elements varve has");
@@ -227,7 +226,7 @@ bool IsTorchTensor(const Pickle& pickle, PickleId id) {
 }
 
 Result<TorchTensor> ReadTorchTensor(const Pickle& pickle, PickleId id) {
-  return Reader(pickle, id).Read();
+  return TensorsReader(pickle, id).Read();
 }
 
 }  // namespace varve::internal::formats

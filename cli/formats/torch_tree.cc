@@ -18,7 +18,6 @@ namespace varve::internal::formats {
 namespace {
 
 constexpr int kMaxDepth = 100;
-constexpr std::string_view kTorch = "torch.";
 
 std::string FloatText(double value) {
   char text[32];
@@ -184,9 +183,9 @@ class Encoder {
       case PickleKind::kBytes:
         return WriteTagged("bytes", Base64(value.text));
       case PickleKind::kGlobal:
-        if (value.text.starts_with(kTorch) &&
-            FindTorchType(value.text.substr(kTorch.size())) != nullptr) {
-          return WriteTagged("dtype", value.text.substr(kTorch.size()));
+        if (value.text.starts_with(kTorchPrefix) &&
+            FindTorchType(value.text.substr(kTorchPrefix.size())) != nullptr) {
+          return WriteTagged("dtype", value.text.substr(kTorchPrefix.size()));
         }
         return Error(id, "is " + std::string(value.text) + ", which is no value");
       default:

@@ -12,6 +12,9 @@
 
 namespace varve::internal::formats {
 
+// Before the name of each type of torch's own.
+inline constexpr std::string_view kTorchPrefix = "torch.";
+
 struct TorchType {
   std::string_view name;     // without "torch."
   std::string_view storage;  // the class of its storages, empty if it has none of its own

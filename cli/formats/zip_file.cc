@@ -58,9 +58,9 @@ std::string Found(std::string_view what, uint64_t found, std::string_view expect
   return std::string(what) + " is " + std::to_string(found) + ", expected " + std::string(expected);
 }
 
-class Reader {
+class ZipReader {
  public:
-  Reader(std::span<const std::byte> archive, const FetchBytes& fetch)
+  ZipReader(std::span<const std::byte> archive, const FetchBytes& fetch)
       : archive_(archive), fetch_(fetch) {}
 
   Result<std::vector<ZipEntry>> Read() {
@@ -330,7 +330,7 @@ bool LooksLikeZip(std::span<const std::byte> start) {
 
 Result<std::vector<ZipEntry>> ParseZip(std::span<const std::byte> archive,
                                        const FetchBytes& fetch) {
-  return Reader(archive, fetch).Read();
+  return ZipReader(archive, fetch).Read();
 }
 
 }  // namespace varve::internal::formats

@@ -17,13 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 
 // docs/format.md, "GROUP".
-constexpr std::string_view kMagic = "varveg\n\x1a";
-constexpr size_t kNumFields = 4;
+constexpr std::string_view kGroupMagic = "varveg\n\x1a";
+constexpr size_t kNumGroupFields = 4;
 
 std::string Encode(const GroupFile& group) {
   return EncodeFixedFile(
-      kMagic, {group.version,
-               {group.group_id.lo, group.group_id.hi, group.digest_seed, group.incompatible}});
+      kGroupMagic, {group.version,
+                    {group.group_id.lo, group.group_id.hi, group.digest_seed, group.incompatible}});
 }
 
 // The folder is new or empty, or holds only what CreateOrReadGroup makes before GROUP.
@@ -114,7 +114,7 @@ Status UpgradeGroupFile(const fs::path& root, const GroupFile& group) {
 
 Result<GroupFile> ReadGroupFile(const fs::path& root) {
   const fs::path path = root / kGroupFileName;
-  const Result<FixedFile> file = ReadFixedFile(path, kMagic, kGroupVersion, kNumFields);
+  const Result<FixedFile> file = ReadFixedFile(path, kGroupMagic, kGroupVersion, kNumGroupFields);
   if (file.status().code() == StatusCode::kNotFound) {
     return Status::NotFound("no group in " + root.string() + " (it has no GROUP file)");
   }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
-Status Damaged(const std::string& what) { return Status::Corruption("catalogue: " + what); }
+Status DamagedIndex(const std::string& what) { return Status::Corruption("catalogue: " + what); }
 
 std::string BytesOf(FlatBufferBuilder* builder) {
   return {reinterpret_cast<const char*>(builder->GetBufferPointer()), builder->GetSize()};
@@ -30,7 +30,7 @@ std::string BytesOf(FlatBufferBuilder* builder) {
 
 // --- a section ---
 
-void Append(int64_t number, std::string* bytes) {
+void AppendNumber(int64_t number, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
@@ -38,22 +38,22 @@ void Append(int64_t number, std::string* bytes) {
 // stays in this process.
 std::string PlaceKey(const CatalogueShard& shard) {
   std::string key;
-  Append(shard.layout.has_value() ? 1 : 0, &key);
+  AppendNumber(shard.layout.has_value() ? 1 : 0, &key);
   const std::vector<int64_t>& shape =
       shard.layout.has_value() ? shard.layout->global_shape : shard.shape;
-  Append(static_cast<int64_t>(shape.size()), &key);
-  for (const int64_t size : shape) Append(size, &key);
+  AppendNumber(static_cast<int64_t>(shape.size()), &key);
+  for (const int64_t size : shape) AppendNumber(size, &key);
   if (!shard.layout.has_value()) return key;
   for (const std::vector<Segment>& axis : shard.layout->axes) {
-    Append(static_cast<int64_t>(axis.size()), &key);
+    AppendNumber(static_cast<int64_t>(axis.size()), &key);
     for (const Segment& segment : axis) {
-      Append(segment.begin, &key);
-      Append(segment.length, &key);
-      Append(segment.is_padding ? 1 : 0, &key);
+      AppendNumber(segment.begin, &key);
+      AppendNumber(segment.length, &key);
+      AppendNumber(segment.is_padding ? 1 : 0, &key);
     }
   }
-  Append(shard.layout->flat ? shard.layout->flat->begin : -1, &key);
-  Append(shard.layout->flat ? shard.layout->flat->end : -1, &key);
+  AppendNumber(shard.layout->flat ? shard.layout->flat->begin : -1, &key);
+  AppendNumber(shard.layout->flat ? shard.layout->flat->end : -1, &key);
   return key;
 }
 
@@ -140,18 +140,19 @@ Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in
   for (const fb::CatalogueEntries* tensor : *in.tensors()) {
     const std::string name = tensor->name()->str();
     if (tensor->entries() == nullptr || tensor->entries()->size() == 0) {
-      return Damaged("tensor " + name + " has no shard");
+      return DamagedIndex("tensor " + name + " has no shard");
     }
     // No two tensors have their entries, or their names, at the same place.
     const size_t used =
         (catalogue.shards.size() + tensor->entries()->size()) * sizeof(fb::CatalogueEntry);
     if (used > num_bytes || name.size() > kMaxNameBytes) {
-      return Damaged("tensor " + name.substr(0, kMaxNameBytes) + " is larger than the section");
+      return DamagedIndex("tensor " + name.substr(0, kMaxNameBytes) +
+                          " is larger than the section");
     }
     for (const fb::CatalogueEntry* entry : *tensor->entries()) {
       if (entry->place() >= places.size()) {
-        return Damaged("tensor " + name + " names place " + std::to_string(entry->place()) +
-                       " of " + std::to_string(places.size()));
+        return DamagedIndex("tensor " + name + " names place " + std::to_string(entry->place()) +
+                            " of " + std::to_string(places.size()));
       }
       const Place& place = places[entry->place()];
       CatalogueShard shard{{.name = name,
@@ -172,7 +173,7 @@ Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in
 // A section that is a buffer of its own.
 Result<std::vector<CatalogueShard>> DecodeSection(std::string_view bytes, uint32_t num_ranks) {
   const VerifiedBuffer<fb::CatalogueSection> buffer(bytes);
-  if (buffer.root() == nullptr) return Damaged("a section is not a well-formed flatbuffer");
+  if (buffer.root() == nullptr) return DamagedIndex("a section is not a well-formed flatbuffer");
   return DecodeSection(*buffer.root(), bytes.size(), num_ranks);
 }
 
@@ -218,7 +219,7 @@ std::string EncodeIndex(const Catalogue& catalogue, const std::map<uint32_t, Gro
 
 Result<Index> DecodeIndex(std::string_view bytes) {
   const VerifiedBuffer<fb::CatalogueIndex> buffer(bytes);
-  if (buffer.root() == nullptr) return Damaged("the index is not a well-formed flatbuffer");
+  if (buffer.root() == nullptr) return DamagedIndex("the index is not a well-formed flatbuffer");
   const fb::CatalogueIndex& in = *buffer.root();
   Index index;
   if (in.parts() != nullptr) {
@@ -242,14 +243,16 @@ Result<Index> DecodeIndex(std::string_view bytes) {
       SectionRef ref{.first = file->first()->str(), .digest = {}};
       if (file->digest() != nullptr) ref.digest = {file->digest()->lo(), file->digest()->hi()};
       if (!index.sections.empty() && index.sections.back().first >= ref.first) {
-        return Damaged("section " + std::to_string(index.sections.size()) + " is out of order");
+        return DamagedIndex("section " + std::to_string(index.sections.size()) +
+                            " is out of order");
       }
       index.sections.push_back(std::move(ref));
     }
   }
   if (index.section.has_value() != index.sections.empty()) {
-    return Damaged("it has " + std::to_string(index.sections.size()) + " sections as files, and " +
-                   (index.section.has_value() ? "one" : "none") + " in the index");
+    return DamagedIndex("it has " + std::to_string(index.sections.size()) +
+                        " sections as files, and " + (index.section.has_value() ? "one" : "none") +
+                        " in the index");
   }
   return index;
 }

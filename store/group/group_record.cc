@@ -56,7 +56,7 @@ uint8_t KindOf(const SnapshotRecord& r) {
   return r.state->version < kVersionOfIndices ? kSnapshot : kCrewSnapshot;
 }
 
-Status Damaged(const std::string& what) { return Status::Corruption("record: " + what); }
+Status DamagedRecord(const std::string& what) { return Status::Corruption("record: " + what); }
 
 // The digest covers the number, so that a record in the place of another is noticed.
 Digest Checksum(uint64_t seed, uint64_t number, std::string_view payload) {
@@ -95,7 +95,7 @@ std::map<std::string, double> UnpackMetrics(const fb::GroupRecordT& in) {
 
 Result<StatusCode> UnpackError(uint8_t code) {
   if (code == 0 || code > static_cast<uint8_t>(StatusCode::kAborted)) {
-    return Damaged("error code is " + std::to_string(code));
+    return DamagedRecord("error code is " + std::to_string(code));
   }
   return static_cast<StatusCode>(code);
 }
@@ -131,14 +131,15 @@ void Pack(const BeginRecord& r, fb::GroupRecordT* out) {
 }
 Status Unpack(const fb::GroupRecordT& in, BeginRecord* r) {
   if (in.on_existing > static_cast<uint8_t>(OnExisting::kFork)) {
-    return Damaged("on_existing is " + std::to_string(in.on_existing));
+    return DamagedRecord("on_existing is " + std::to_string(in.on_existing));
   }
   *r = {.attempt = in.attempt,
         .nonce = in.nonce,
         .id = {in.run, in.step},
         .base = in.base,
         .on_existing = static_cast<OnExisting>(in.on_existing)};
-  return ValidateRun(in.run).ok() ? Status::Ok() : Damaged("run \"" + in.run + "\" is no name");
+  return ValidateRun(in.run).ok() ? Status::Ok()
+                                  : DamagedRecord("run \"" + in.run + "\" is no name");
 }
 
 void Pack(const PreparedRecord& r, fb::GroupRecordT* out) {
@@ -147,7 +148,7 @@ void Pack(const PreparedRecord& r, fb::GroupRecordT* out) {
   out->digest = PackDigest(r.part.catalogue);
 }
 Status Unpack(const fb::GroupRecordT& in, PreparedRecord* r) {
-  if (in.part == nullptr) return Damaged("names no part");
+  if (in.part == nullptr) return DamagedRecord("names no part");
   r->attempt = in.attempt;
   r->part = UnpackPart(*in.part);
   r->part.catalogue = UnpackDigest(in.digest);
@@ -177,7 +178,7 @@ Status Unpack(const fb::GroupRecordT& in, CommitRecord* r) {
         .tags = in.tags,
         .has_index = in.kind != kCommit};
   if (in.kind != kGatheredCommit) return Status::Ok();
-  if (in.part == nullptr) return Damaged("names no parts");
+  if (in.part == nullptr) return DamagedRecord("names no parts");
   const GroupPart sum = UnpackPart(*in.part);
   r->gathered = {.members = sum.root, .totals = {}};
   r->gathered->totals.Add(sum);
@@ -214,7 +215,8 @@ void Pack(const TagRecord& r, fb::GroupRecordT* out) {
   out->tags = {r.tag};
 }
 Status Unpack(const fb::GroupRecordT& in, TagRecord* r) {
-  if (in.tags.size() != 1) return Damaged(std::to_string(in.tags.size()) + " tags, expected 1");
+  if (in.tags.size() != 1)
+    return DamagedRecord(std::to_string(in.tags.size()) + " tags, expected 1");
   *r = {UnpackStep(in), in.tags[0]};
   return Status::Ok();
 }
@@ -224,7 +226,8 @@ void Pack(const UntagRecord& r, fb::GroupRecordT* out) {
   out->tags = {r.tag};
 }
 Status Unpack(const fb::GroupRecordT& in, UntagRecord* r) {
-  if (in.tags.size() != 1) return Damaged(std::to_string(in.tags.size()) + " tags, expected 1");
+  if (in.tags.size() != 1)
+    return DamagedRecord(std::to_string(in.tags.size()) + " tags, expected 1");
   *r = {in.run, in.tags[0]};
   return Status::Ok();
 }
@@ -289,11 +292,11 @@ void Pack(const SnapshotRecord& r, fb::GroupRecordT* out) {
 Status Unpack(const fb::GroupRecordT& in, SnapshotRecord* r) {
   r->file = UnpackDigest(in.digest);
   if (in.kind == kSnapshotFile) return Status::Ok();
-  if (in.state == nullptr) return Damaged("a snapshot without a state");
+  if (in.state == nullptr) return DamagedRecord("a snapshot without a state");
   const uint32_t version =
       in.kind == kSnapshot ? 1 : std::max<uint32_t>(in.version, kVersionOfIndices);
   if (version > kGroupVersion) {
-    return Damaged("a snapshot of version " + std::to_string(version));
+    return DamagedRecord("a snapshot of version " + std::to_string(version));
   }
   VARVE_ASSIGN_OR_RETURN(GroupState state, UnpackState(*in.state, version));
   r->state = std::make_shared<const GroupState>(std::move(state));
@@ -304,8 +307,8 @@ Status Unpack(const fb::GroupRecordT& in, SnapshotRecord* r) {
 template <size_t I = 0>
 Status UnpackBody(const fb::GroupRecordT& in, uint8_t kind, RecordBody* body) {
   if constexpr (I == std::variant_size_v<RecordBody>) {
-    return Damaged("kind is " + std::to_string(in.kind) + ", expected 1 to " +
-                   std::to_string(kLastKind) + "; a newer varve may know it");
+    return DamagedRecord("kind is " + std::to_string(in.kind) + ", expected 1 to " +
+                         std::to_string(kLastKind) + "; a newer varve may know it");
   } else {
     if (kind != I + 1) return UnpackBody<I + 1>(in, kind, body);
     return Unpack(in, &body->emplace<I>());
@@ -369,18 +372,18 @@ std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord&
 
 Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::string_view bytes) {
   if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
-    return Damaged("not a record of a group (bad magic)");
+    return DamagedRecord("not a record of a group (bad magic)");
   }
   const std::string_view payload = bytes.substr(kHeaderBytes);
   const Digest digest = Checksum(seed, number, payload);
   for (int i = 0; i < 8; ++i) {
     if (bytes[8 + i] != static_cast<char>(digest.lo >> (8 * i)) ||
         bytes[16 + i] != static_cast<char>(digest.hi >> (8 * i))) {
-      return Damaged("checksum does not match");
+      return DamagedRecord("checksum does not match");
     }
   }
   const VerifiedBuffer<fb::GroupRecord> buffer(payload);
-  if (buffer.root() == nullptr) return Damaged("not a well-formed flatbuffer");
+  if (buffer.root() == nullptr) return DamagedRecord("not a well-formed flatbuffer");
   fb::GroupRecordT packed;
   buffer.root()->UnPackTo(&packed);
   GroupRecord record;

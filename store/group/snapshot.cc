@@ -10,7 +10,7 @@ namespace varve::internal {
 
 namespace {
 
-Status Damaged(const std::string& what) { return Status::Corruption("snapshot: " + what); }
+Status DamagedSnapshot(const std::string& what) { return Status::Corruption("snapshot: " + what); }
 
 std::string AttemptName(AttemptId attempt) { return "attempt " + std::to_string(attempt); }
 
@@ -123,7 +123,7 @@ class Unpacker {
     state_.num_closed = in_.num_closed;
     if (state_.next == 0 || state_.snapshot >= state_.next ||
         (state_.snapshot_before >= state_.snapshot && state_.snapshot != 0)) {
-      return Damaged("its place in the log is impossible");
+      return DamagedSnapshot("its place in the log is impossible");
     }
     VARVE_RETURN_IF_ERROR(Members());
     VARVE_RETURN_IF_ERROR(Crews());
@@ -132,8 +132,9 @@ class Unpacker {
     VARVE_RETURN_IF_ERROR(PinsAndOutcomes());
     for (const auto& [number, attempt] : state_.attempts) {
       if (attempt.committed == (attempt.names > 0)) continue;
-      return Damaged(AttemptName(number) + " is " + (attempt.committed ? "committed" : "open") +
-                     " and has " + std::to_string(attempt.names) + " names");
+      return DamagedSnapshot(AttemptName(number) + " is " +
+                             (attempt.committed ? "committed" : "open") + " and has " +
+                             std::to_string(attempt.names) + " names");
     }
     return std::move(state_);
   }
@@ -142,14 +143,15 @@ class Unpacker {
   Status Members() {
     for (const auto& m : in_.members) {
       if (m->id == 0 || m->epoch > state_.epoch) {
-        return Damaged("member " + MemberName(m->id) + " of epoch " + std::to_string(m->epoch) +
-                       " in epoch " + std::to_string(state_.epoch));
+        return DamagedSnapshot("member " + MemberName(m->id) + " of epoch " +
+                               std::to_string(m->epoch) + " in epoch " +
+                               std::to_string(state_.epoch));
       }
       state_.members[m->id] = {m->host, m->epoch, m->rank};
     }
     for (const fb::GroupRankMember& r : in_.ranks) {
       if (!state_.members.contains(r.member()) || r.rank() >= state_.num_ranks) {
-        return Damaged("rank " + std::to_string(r.rank()) + " has no member");
+        return DamagedSnapshot("rank " + std::to_string(r.rank()) + " has no member");
       }
       state_.ranks[r.rank()] = r.member();
     }
@@ -160,7 +162,7 @@ class Unpacker {
     for (const auto& c : in_.crews) {
       for (size_t rank = 0; rank < c->members.size(); ++rank) {
         if (state_.members.contains(c->members[rank])) continue;
-        return Damaged("a crew names no member for rank " + std::to_string(rank));
+        return DamagedSnapshot("a crew names no member for rank " + std::to_string(rank));
       }
       crews_.push_back({std::make_shared<const std::vector<MemberId>>(c->members)});
     }
@@ -172,8 +174,8 @@ class Unpacker {
   Status Crew(const fb::GroupAttemptT& in, GroupAttempt* attempt) {
     if (in.crew == 0) return Status::Ok();
     if (state_.version < 2 || in.crew > crews_.size() || !in.committed || !in.ranks.empty()) {
-      return Damaged(AttemptName(in.number) + " cannot have crew " + std::to_string(in.crew) +
-                     " of " + std::to_string(crews_.size()));
+      return DamagedSnapshot(AttemptName(in.number) + " cannot have crew " +
+                             std::to_string(in.crew) + " of " + std::to_string(crews_.size()));
     }
     attempt->crew = crews_[in.crew - 1];
     attempt->crew_totals = {.num_tensors = in.num_tensors,
@@ -186,8 +188,8 @@ class Unpacker {
   Status Attempts() {
     for (const auto& a : in_.attempts) {
       if (a->number == 0 || a->number >= state_.next_attempt || a->on_existing > 2) {
-        return Damaged(AttemptName(a->number) + " is not below the next one, " +
-                       std::to_string(state_.next_attempt));
+        return DamagedSnapshot(AttemptName(a->number) + " is not below the next one, " +
+                               std::to_string(state_.next_attempt));
       }
       GroupAttempt attempt{.committed = a->committed,
                            .nonce = a->nonce,
@@ -199,8 +201,8 @@ class Unpacker {
       VARVE_RETURN_IF_ERROR(Crew(*a, &attempt));
       for (const auto& r : a->ranks) {
         if (r->part == nullptr || !state_.members.contains(r->part->member())) {
-          return Damaged(AttemptName(a->number) + " names no member for rank " +
-                         std::to_string(r->rank));
+          return DamagedSnapshot(AttemptName(a->number) + " names no member for rank " +
+                                 std::to_string(r->rank));
         }
         GroupPart part = UnpackPart(*r->part);
         part.catalogue = UnpackDigest(r->digest);
@@ -219,7 +221,7 @@ class Unpacker {
       for (const auto& s : r->steps) VARVE_RETURN_IF_ERROR(Step(*s, r->name, &run));
       for (const auto& t : r->tags) {
         if (!run.steps.contains(t->step)) {
-          return Damaged("tag " + t->name + " of run " + r->name + " names no step");
+          return DamagedSnapshot("tag " + t->name + " of run " + r->name + " names no step");
         }
         run.tags[t->name] = t->step;
       }
@@ -229,14 +231,15 @@ class Unpacker {
 
   Status Step(const fb::GroupRunStepT& s, const std::string& run_name, GroupRun* run) {
     if (!CountName(s.attempt)) {
-      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " names " +
-                     AttemptName(s.attempt) + ", which is not committed");
+      return DamagedSnapshot("step " + std::to_string(s.step) + " of run " + run_name + " names " +
+                             AttemptName(s.attempt) + ", which is not committed");
     }
     GroupStep step{.attempt = s.attempt, .parent = {}, .metrics = {}};
     if (!s.parent_run.empty()) step.parent = CheckpointId{s.parent_run, s.parent_step};
     for (const auto& m : s.metrics) step.metrics[m->name] = m->value;
     if (!run->steps.emplace(s.step, std::move(step)).second) {
-      return Damaged("step " + std::to_string(s.step) + " of run " + run_name + " occurs twice");
+      return DamagedSnapshot("step " + std::to_string(s.step) + " of run " + run_name +
+                             " occurs twice");
     }
     return Status::Ok();
   }
@@ -252,12 +255,14 @@ class Unpacker {
     for (const fb::GroupPin& pin : in_.pins) {
       if (!CountName(pin.attempt()) ||
           !state_.pins.emplace(pin.id(), GroupPin{pin.attempt(), pin.last()}).second) {
-        return Damaged("a pin names " + AttemptName(pin.attempt()) + ", which is not committed");
+        return DamagedSnapshot("a pin names " + AttemptName(pin.attempt()) +
+                               ", which is not committed");
       }
     }
     for (const auto& o : in_.outcomes) {
       if (o->code > static_cast<uint8_t>(StatusCode::kAborted)) {
-        return Damaged(AttemptName(o->attempt) + " ended with code " + std::to_string(o->code));
+        return DamagedSnapshot(AttemptName(o->attempt) + " ended with code " +
+                               std::to_string(o->code));
       }
       state_.outcomes[o->attempt] = {
           {o->run, o->step}, static_cast<StatusCode>(o->code), o->message};

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
-constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
 
 // Returns the tables that a manifest names, with their bytes. No table need be there.
 Result<std::vector<rocksdb::LiveFileMetaData>> TablesOf(const std::string& manifest_name,
@@ -108,10 +108,10 @@ Status LocalTable::Read(uint64_t offset, std::span<std::byte> out) const {
 Result<Digest> LocalTable::ComputeFileDigest() const {
   const StopFlag stop;
   DigestStream digest(0);
-  std::vector<std::byte> block(std::min<uint64_t>(kBlockBytes, bytes_));
+  std::vector<std::byte> block(std::min<uint64_t>(kReadBytes, bytes_));
   for (uint64_t at = 0; at < bytes_; at += block.size()) {
     VARVE_RETURN_IF_ERROR(stop.Check());
-    block.resize(std::min<uint64_t>(kBlockBytes, bytes_ - at));
+    block.resize(std::min<uint64_t>(kReadBytes, bytes_ - at));
     VARVE_RETURN_IF_ERROR(Read(at, block));
     digest.Add(block);
   }

@@ -35,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlockBytes = size_t{8} << 20;  // that one request fetches at most
+constexpr size_t kFetchBytes = size_t{8} << 20;  // that one request fetches at most
 constexpr uint64_t kGapBytes = uint64_t{64}
                                << 10;  // that are fetched for nothing to save a request
 
@@ -86,7 +86,7 @@ Result<std::optional<Digest>> DigestOf(const fs::path& path, uint64_t bytes) {
   if (static_cast<uint64_t>(info.st_size) != bytes) return std::optional<Digest>();
   const StopFlag stop;
   DigestStream digest(0);
-  std::vector<std::byte> block(std::min<uint64_t>(kBlockBytes, bytes));
+  std::vector<std::byte> block(std::min<uint64_t>(kFetchBytes, bytes));
   while (true) {
     VARVE_RETURN_IF_ERROR(stop.Check());
     const ssize_t n = ::read(fd, block.data(), block.size());
@@ -237,7 +237,7 @@ std::vector<std::vector<const BodyTable*>> PullRun::PlanFetches() const {
       const uint64_t last_end = last.offset + last.bytes;
       if (where.blob == first.blob && where.offset >= last_end &&
           where.offset - last_end <= kGapBytes &&
-          where.offset + where.bytes - first.offset <= kBlockBytes) {
+          where.offset + where.bytes - first.offset <= kFetchBytes) {
         fetches.back().push_back(table);
         continue;
       }
@@ -299,10 +299,10 @@ Status PullRun::CheckDigest(const BodyTable& table, const Digest& digest) const 
 Status PullRun::FetchTo(const fs::path& path, const BodyTable& table) {
   const NewFile file(path);
   const BlobRange& where = table.where;
-  std::vector<std::byte> block(std::min<uint64_t>(kBlockBytes, where.bytes));
+  std::vector<std::byte> block(std::min<uint64_t>(kFetchBytes, where.bytes));
   DigestStream digest(0);
   for (uint64_t at = 0; at < where.bytes; at += block.size()) {
-    block.resize(std::min<uint64_t>(kBlockBytes, where.bytes - at));
+    block.resize(std::min<uint64_t>(kFetchBytes, where.bytes - at));
     VARVE_RETURN_IF_ERROR(GetWhole(table, where.offset + at, block));
     digest.Add(block);
     VARVE_RETURN_IF_ERROR(file.Write(block));

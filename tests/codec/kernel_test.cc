@@ -12,6 +12,7 @@
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
 #include "codec/planes/sparse_kernel.h"
+#include "tests/codec/levels.h"
 
 namespace varve::internal {
 
@@ -20,13 +21,6 @@ namespace {
 const std::vector<size_t> kSizes = {0,   1,   2,   3,    7,    8,    9,    15,   16,   17,
                                     31,  32,  33,  63,   64,   65,   127,  128,  129,  191,
                                     255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 5000};
-
-std::vector<CpuLevel> Levels() {
-  std::vector<CpuLevel> levels = {CpuLevel::kPortable};
-  if (DetectCpu() >= CpuLevel::kAvx2) levels.push_back(CpuLevel::kAvx2);
-  if (DetectCpu() >= CpuLevel::kAvx512) levels.push_back(CpuLevel::kAvx512);
-  return levels;
-}
 
 using U8 = std::vector<uint8_t>;
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "codec/entropy/zstd_coder.h"
+#include "tests/codec/levels.h"
 #include "tests/codec/zstd_literals.h"
 
 namespace varve::internal {
@@ -22,13 +23,6 @@ namespace {
 
 using U8 = std::vector<uint8_t>;
 using Bytes = std::vector<std::byte>;
-
-std::vector<CpuLevel> Levels() {
-  std::vector<CpuLevel> levels = {CpuLevel::kPortable};
-  if (DetectCpu() >= CpuLevel::kAvx2) levels.push_back(CpuLevel::kAvx2);
-  if (DetectCpu() >= CpuLevel::kAvx512) levels.push_back(CpuLevel::kAvx512);
-  return levels;
-}
 
 // Symbols with falling probabilities from `lowest` on, `range` of them.
 U8 Skewed(size_t n, double decay, unsigned lowest, unsigned range, uint64_t seed) {

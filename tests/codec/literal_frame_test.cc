@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codec/entropy/zstd_coder.h"
+#include "tests/codec/levels.h"
 #include "tests/codec/zstd_literals.h"
 
 namespace varve::internal {
@@ -18,13 +19,6 @@ namespace varve::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-std::vector<CpuLevel> Levels() {
-  std::vector<CpuLevel> levels = {CpuLevel::kPortable};
-  if (DetectCpu() >= CpuLevel::kAvx2) levels.push_back(CpuLevel::kAvx2);
-  if (DetectCpu() >= CpuLevel::kAvx512) levels.push_back(CpuLevel::kAvx512);
-  return levels;
-}
 
 // Symbols with falling probabilities: each next one is `decay` times as likely.
 Bytes Skewed(size_t n, double decay, int first_symbol, uint64_t seed) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codec/entropy/rans_kernel.h"
+#include "tests/codec/levels.h"
 
 namespace varve::internal {
 
@@ -20,13 +21,6 @@ namespace {
 
 using U8 = std::vector<uint8_t>;
 using Body = std::vector<std::byte>;
-
-std::vector<CpuLevel> Levels() {
-  std::vector<CpuLevel> levels = {CpuLevel::kPortable};
-  if (DetectCpu() >= CpuLevel::kAvx2) levels.push_back(CpuLevel::kAvx2);
-  if (DetectCpu() >= CpuLevel::kAvx512) levels.push_back(CpuLevel::kAvx512);
-  return levels;
-}
 
 // Copies to memory of the exact size, so that the address sanitizer sees any byte past the end.
 template <typename T>

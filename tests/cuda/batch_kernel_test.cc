@@ -21,7 +21,7 @@ namespace {
 using ::testing::Each;
 using testing::EmulatedBlock;
 
-constexpr uint64_t kSeed = 77;
+constexpr uint64_t kBatchSeed = 77;
 constexpr Digest kNone = {1, 2};
 
 // Chunks of many sizes and alignments in runs of 1 to 3, every other run with copies. Runs have
@@ -72,7 +72,7 @@ class Jobs {
       for (size_t k = 0; k < sizes_[i].count; ++k, ++job) {
         const auto bytes = memories_[i].get().subspan(k * sizes_[i].bytes, sizes_[i].bytes);
         const size_t place = runs_[i].first_place + k;
-        EXPECT_EQ(digests_[place], job < first ? kNone : ComputeDigest(kSeed, bytes)) << job;
+        EXPECT_EQ(digests_[place], job < first ? kNone : ComputeDigest(kBatchSeed, bytes)) << job;
         if (job < first || places_[place] == nullptr) continue;
         EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), places_[place])) << job;
       }
@@ -99,7 +99,7 @@ class Jobs {
 };
 
 void RunJobs(Jobs* jobs) {
-  const DigestKeys keys = MakeDigestKeys(kSeed);
+  const DigestKeys keys = MakeDigestKeys(kBatchSeed);
   SharedDigest shared;
   EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(jobs->batch(), keys, &shared); });
 }
@@ -174,7 +174,7 @@ TEST(BatchKernelTest, ABatchMayBeAPartOfTheJobs) {
   part.first = 5;
   part.size -= 5;
   part.num_by_warps = 4;
-  const DigestKeys keys = MakeDigestKeys(kSeed);
+  const DigestKeys keys = MakeDigestKeys(kBatchSeed);
   SharedDigest shared;
   EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(part, keys, &shared); });
   jobs.ExpectDone(5);

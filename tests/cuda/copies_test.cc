@@ -9,11 +9,10 @@
 
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
+#include "tests/support/sizes.h"
 
 namespace varve::internal::testing {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Tensors whose memory lies side by side, and whose chunks of 1 MiB do so on the host, too.
 class CopiesTest : public HostDeviceTest {

@@ -7,6 +7,7 @@
 #include "tests/cuda/load_ranks_fixture.h"
 #include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
+#include "tests/support/sizes.h"
 #include "trainer_hooks/load/rounds.h"
 #include "varve/layouts.h"
 
@@ -16,7 +17,6 @@ namespace {
 using ::testing::Each;
 
 constexpr int64_t kPiece = int64_t{2} << 20;  // elements
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // A rank that sends less than its list of pieces.
 class CutShort : public RankGroup {

@@ -6,13 +6,12 @@
 #include <thread>
 
 #include "tests/cuda/device_fixture.h"
+#include "tests/support/sizes.h"
 
 namespace varve::internal::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 std::vector<std::byte> RandomBytes(size_t size, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -19,7 +19,7 @@ namespace {
 
 using testing::EmulatedBlock;
 
-constexpr uint64_t kSeed = 0x123456789abcdef;
+constexpr uint64_t kKernelSeed = 0x123456789abcdef;
 
 // All lanes get the digest. Copies when the chunk has a place for it.
 Digest ByWarp(const DeviceChunk& chunk, uint64_t seed) {
@@ -48,7 +48,7 @@ Digest ByBlock(const DeviceChunk& chunk, uint64_t seed) {
 
 // Digests by a warp and by a block, without and with a copy.
 template <int kWarps>
-void ExpectDigest(const Bytes& bytes, uint64_t seed = kSeed) {
+void ExpectDigest(const Bytes& bytes, uint64_t seed = kKernelSeed) {
   const Digest expected = ComputeDigest(seed, bytes.get());
   EXPECT_EQ(ByWarp(bytes.chunk(), seed), expected);
   EXPECT_EQ(ByBlock<kWarps>(bytes.chunk(), seed), expected);

@@ -18,7 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
-constexpr int64_t kMillion = int64_t{1} << 20;  // elements
 
 class NcclCopiesTest : public NcclLoadTest {
  protected:

@@ -23,13 +23,13 @@ using ::testing::IsEmpty;
 using Texts = std::vector<std::string>;
 
 constexpr NcclOptions kImpatient{.piece_bytes = 1000, .timeout = std::chrono::milliseconds(300)};
-constexpr int kRanks = 3;
+constexpr int kNcclRanks = 3;
 
 class NcclFaultsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     testing::Reset();
-    SetDevices(kRanks);
+    SetDevices(kNcclRanks);
   }
   void TearDown() override {
     AwaitIdle();
@@ -42,8 +42,8 @@ class NcclFaultsTest : public ::testing::Test {
 
   // Returns what NcclRanks says on the ranks. None of them gets a group.
   static Texts FailToMake() {
-    Texts texts(kRanks);
-    RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    Texts texts(kNcclRanks);
+    RunNcclRanks(kNcclRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
       EXPECT_EQ(group.status().code(), StatusCode::kUnavailable);
       texts[rank] = group.status().message();
     });
@@ -65,7 +65,7 @@ Status Talk(RankGroup* group) {
 }
 
 TEST_F(NcclFaultsTest, BytesGoOverNcclAndNothingIsAllocatedOnTheWay) {
-  RunNcclRanks(kRanks, kImpatient, [](int, Result<std::unique_ptr<RankGroup>> group) {
+  RunNcclRanks(kNcclRanks, kImpatient, [](int, Result<std::unique_ptr<RankGroup>> group) {
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     ASSERT_TRUE((*group)->Barrier().ok());
     const int before = NumCalls("cudaMalloc") + NumCalls("cudaHostAlloc");
@@ -74,9 +74,9 @@ TEST_F(NcclFaultsTest, BytesGoOverNcclAndNothingIsAllocatedOnTheWay) {
     EXPECT_EQ(NumCalls("cudaMalloc") + NumCalls("cudaHostAlloc"), before);
     ASSERT_TRUE((*group)->Barrier().ok());
   });
-  EXPECT_EQ(NumCalls("ncclBroadcast"), kRanks * 3);
-  EXPECT_EQ(NumCalls("ncclSend"), kRanks * kRanks * 3);
-  EXPECT_EQ(NumCalls("ncclRecv"), kRanks * kRanks * 3);
+  EXPECT_EQ(NumCalls("ncclBroadcast"), kNcclRanks * 3);
+  EXPECT_EQ(NumCalls("ncclSend"), kNcclRanks * kNcclRanks * 3);
+  EXPECT_EQ(NumCalls("ncclRecv"), kNcclRanks * kNcclRanks * 3);
 }
 
 // One rank fails and leaves. The ranks that wait for it give up, and so does the next call of the
@@ -86,8 +86,8 @@ TEST_F(NcclFaultsTest, ACallThatFailsOnOneFailsAll) {
        {"ncclBroadcast", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "NcclKernel",
         "cudaMemcpyAsync", "cudaEventRecord", "cudaEventQuery"}) {
     SCOPED_TRACE(function);
-    Texts texts(kRanks);
-    RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+    Texts texts(kNcclRanks);
+    RunNcclRanks(kNcclRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
       ASSERT_TRUE(group.ok()) << group.status().ToString();
       ASSERT_TRUE((*group)->Barrier().ok());
       if (rank == 0) FailCall(function, cudaErrorLaunchFailure, 3);
@@ -156,7 +156,7 @@ TEST_F(NcclFaultsTest, TheTimeoutCanBeSetLater) {
 }
 
 TEST_F(NcclFaultsTest, ALostDeviceFailsAll) {
-  RunNcclRanks(kRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
+  RunNcclRanks(kNcclRanks, kImpatient, [&](int rank, Result<std::unique_ptr<RankGroup>> group) {
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     if (rank == 2) LoseDevice(2);
     ASSERT_TRUE((*group)->Barrier().ok());
@@ -176,7 +176,7 @@ TEST_F(NcclFaultsTest, ARankWithoutMemoryIsKnownToAll) {
                                     [](const std::string& text) {
                                       return text.find(" has no NCCL: ") != std::string::npos;
                                     }),
-              kRanks - 1);
+              kNcclRanks - 1);
   }
 }
 

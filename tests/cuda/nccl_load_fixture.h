@@ -17,6 +17,8 @@
 
 namespace varve::internal::testing {
 
+inline constexpr int64_t kMillion = int64_t{1} << 20;  // elements
+
 // Sends digests that are not those of the bodies.
 class WrongDigests : public RankGroup {
  public:

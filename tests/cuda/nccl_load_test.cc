@@ -10,8 +10,6 @@ namespace {
 
 using ::testing::Each;
 
-constexpr int64_t kMillion = int64_t{1} << 20;  // elements
-
 // Replicas, columns of chunks that all ranks want, tensors without whole pieces, and small ones.
 TEST_F(NcclLoadTest, TensorsComeToAllDevices) {
   const TestTensor a = RandomTensor("a", DType::kF32, {kMillion + 12'345}, 1);

@@ -20,13 +20,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::vector<int64_t> kShape = {12, 10};
+const std::vector<int64_t> kRanksShape = {12, 10};
 constexpr int kLayers = 6;
 
 // Rows of a matrix and, as a stage of a pipeline, some whole layers. All values are the step.
 struct ToyRank {
   explicit ToyRank(int parts = 1, int rank = 0) {
-    ShardLayout rows = ShardLayout::Whole(kShape);
+    ShardLayout rows = ShardLayout::Whole(kRanksShape);
     rows.axes[0] = {{.begin = rank * 12 / parts, .length = 12 / parts}};
     AddZeros("w", rows);
     for (int layer = rank; layer < kLayers; layer += parts) {

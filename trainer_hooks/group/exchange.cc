@@ -25,7 +25,7 @@ namespace varve::internal {
 namespace {
 
 // Any seed: the digest of a message is that of what was sent.
-constexpr uint64_t kSeed = 0;
+constexpr uint64_t kExchangeSeed = 0;
 // A device digests parts of a message at once. The last part may have up to twice as many bytes.
 constexpr size_t kPartBytes = size_t{1} << 20;
 
@@ -46,7 +46,7 @@ Parts CutMessage(std::span<const std::byte> message) {
 Message DigestsOf(std::span<const std::byte> message) {
   Message digests;
   for (const auto part : CutMessage(message)) {
-    const Digest digest = ComputeDigest(kSeed, part);
+    const Digest digest = ComputeDigest(kExchangeSeed, part);
     AppendBytes(std::as_bytes(std::span(&digest, 1)), &digests);
   }
   return digests;
@@ -261,7 +261,7 @@ Message Exchange::Pack(const Round& round, uint32_t to) const {
     }
   }
   if (message.empty() || device_ != kHost) return message;
-  const Digest digest = ComputeDigest(kSeed, std::span(message).subspan(sizeof(Digest)));
+  const Digest digest = ComputeDigest(kExchangeSeed, std::span(message).subspan(sizeof(Digest)));
   std::memcpy(message.data(), &digest, sizeof digest);
   return message;
 }
@@ -316,7 +316,7 @@ Status Exchange::ReceiveOnHost(const Round& round, const std::vector<Message>& a
     if (message.size() < sizeof digest) return Damaged(from);
     std::memcpy(&digest, message.data(), sizeof digest);
     bodies[from] = message.subspan(sizeof digest);
-    if (digest != ComputeDigest(kSeed, bodies[from])) return Damaged(from);
+    if (digest != ComputeDigest(kExchangeSeed, bodies[from])) return Damaged(from);
   }
   return ForEachArrival(round, bodies, [](const DeviceTensorSource::Block& block) {
     CopyRuns(block.from, static_cast<int64_t>(block.from_step), block.to,
@@ -350,7 +350,7 @@ Status Exchange::CheckOnDevice(const std::vector<RankGroup::BodyOnDevice>& arriv
   if (parts.empty()) return Status::Ok();
   if (devices_ == nullptr) return Damaged(senders[0]);  // this rank wants nothing
   VARVE_RETURN_IF_ERROR(devices_->PrepareDigestNow(parts));
-  VARVE_ASSIGN_OR_RETURN(const Digest* const found, devices_->DigestNow(kSeed, parts));
+  VARVE_ASSIGN_OR_RETURN(const Digest* const found, devices_->DigestNow(kExchangeSeed, parts));
   for (size_t i = 0; i < parts.size(); ++i) {
     Digest digest;
     std::memcpy(&digest, expected.data() + i * sizeof digest, sizeof digest);

@@ -12,7 +12,7 @@ namespace varve::internal {
 
 namespace {
 
-constexpr uint64_t kSeed = 0;  // of digests that stay among ranks
+constexpr uint64_t kRanksSeed = 0;  // of digests that stay among ranks
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
 // Digests bytes piece by piece: of a full buffer the digest stays in its place.
@@ -24,7 +24,7 @@ class Digester {
     buffer_.resize(buffer_.size() + bytes);
     return buffer_.data() + buffer_.size() - bytes;
   }
-  Digest Finish() const { return ComputeDigest(kSeed, buffer_); }
+  Digest Finish() const { return ComputeDigest(kRanksSeed, buffer_); }
 
  private:
   void Fold() {

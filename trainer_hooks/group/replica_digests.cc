@@ -13,7 +13,7 @@ namespace varve::internal {
 namespace {
 
 // Any seed, the same on all ranks: these digests are compared and forgotten.
-constexpr uint64_t kSeed = 0x7661727665;
+constexpr uint64_t kReplicasSeed = 0x7661727665;
 // Elements digested at a time, whatever their type; of whole bytes even where elements are not.
 // Few, as each thread has memory for so many that have strides: 256 KiB of the largest.
 constexpr uint64_t kChunkElements = uint64_t{32} << 10;
@@ -90,8 +90,9 @@ void ReplicaDigests::Work() {
 }
 
 Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
-  VARVE_ASSIGN_OR_RETURN(const Digest* const digests,
-                         devices->DigestNow(kSeed, DeviceChunksOf(TensorsOnDevices(tensors_))));
+  VARVE_ASSIGN_OR_RETURN(
+      const Digest* const digests,
+      devices->DigestNow(kReplicasSeed, DeviceChunksOf(TensorsOnDevices(tensors_))));
   for (size_t i = 0; i < device_chunks_.size(); ++i) {
     const auto& [tensor, chunk] = device_chunks_[i];
     digests_[tensor][chunk] = digests[i];
@@ -102,7 +103,7 @@ Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
 Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
                                    std::vector<std::byte>* gathered) const {
   if (IsDense(tensor.shape, tensor.strides)) {
-    return ComputeDigest(kSeed, DenseChunk(tensor, chunk));
+    return ComputeDigest(kReplicasSeed, DenseChunk(tensor, chunk));
   }
   const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
   const uint64_t first = chunk * kChunkElements;
@@ -111,7 +112,7 @@ Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
   Strides(tensor.shape, tensor.strides)
       .Gather(static_cast<const std::byte*>(tensor.data), element_bytes,
               static_cast<int64_t>(first), *gathered);
-  return ComputeDigest(kSeed, *gathered);
+  return ComputeDigest(kReplicasSeed, *gathered);
 }
 
 Result<std::vector<Digest>> ReplicaDigests::Finish() {
@@ -124,7 +125,7 @@ Result<std::vector<Digest>> ReplicaDigests::Finish() {
   VARVE_RETURN_IF_ERROR(device_status_);
   std::vector<Digest> whole;
   for (const std::vector<Digest>& chunks : digests_) {
-    whole.push_back(ComputeDigest(kSeed, std::as_bytes(std::span(chunks))));
+    whole.push_back(ComputeDigest(kReplicasSeed, std::as_bytes(std::span(chunks))));
   }
   return whole;
 }

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::Optional;
 using ::testing::StartsWith;
 
-constexpr uint64_t kSeed = 7;
+constexpr uint64_t kLogSeed = 7;
 
 GroupLog::Proposal Epoch(uint64_t nonce, bool* done) {
   return [nonce, done](const GroupState& state) -> Result<std::optional<GroupRecord>> {
@@ -50,7 +50,7 @@ uint64_t EpochOf(const GroupLog& log) {
 class GroupLogTest : public ::testing::Test {
  protected:
   std::unique_ptr<RecordLog> MakeRecordLog() { return MakePosixRecordLog(folder_.path()); }
-  GroupLog MakeLog() { return GroupLog(MakeRecordLog(), kSeed); }
+  GroupLog MakeLog() { return GroupLog(MakeRecordLog(), kLogSeed); }
   size_t NumFiles(const std::string& in = "") const {
     size_t files = 0;
     for (const auto& entry : fs::directory_iterator(folder_.path() / in)) {
@@ -227,13 +227,13 @@ class LateListing : public LossyLog {
 TEST_F(GroupLogTest, ARecordThatIsListedLateIsNotLost) {
   GroupLog log = MakeLog();
   AppendEpochs(&log, 3);
-  GroupLog late(std::make_unique<LateListing>(MakeRecordLog()), kSeed);
+  GroupLog late(std::make_unique<LateListing>(MakeRecordLog()), kLogSeed);
   VARVE_ASSERT_OK(late.Refresh());
   EXPECT_EQ(EpochOf(late), 3u);
 }
 
 TEST_F(GroupLogTest, UnknownOutcomesAreLookedUp) {
-  GroupLog log(std::make_unique<LossyLog>(MakeRecordLog()), kSeed);
+  GroupLog log(std::make_unique<LossyLog>(MakeRecordLog()), kLogSeed);
   for (uint64_t nonce = 1; nonce <= 10; ++nonce) {
     VARVE_ASSERT_OK(log.Propose([&](const GroupState& state) -> Result<std::optional<GroupRecord>> {
       if (state.epoch_nonce == nonce) return std::optional<GroupRecord>();
@@ -378,7 +378,7 @@ TEST_F(GroupLogTest, OneWhoSleptAppendsNothingToThePast) {
   const uint64_t epochs = EpochOf(log);
   // A process does this if it is stopped between its look at the log and its link.
   const GroupRecord late{{}, EpochRecord{4, 99, 9}};
-  EXPECT_EQ(MakeRecordLog()->Create(4, EncodeGroupRecord(kSeed, 4, late)).value(),
+  EXPECT_EQ(MakeRecordLog()->Create(4, EncodeGroupRecord(kLogSeed, 4, late)).value(),
             CreateOutcome::kOk);
   VARVE_ASSERT_OK(sleeper.Refresh());
   EXPECT_EQ(EpochOf(sleeper), epochs);
@@ -402,7 +402,7 @@ TEST_F(GroupLogTest, ManyWhoSleptAppendNothingToThePast) {
   const uint64_t epochs = EpochOf(log);
   for (const uint64_t number : {2, 3, 4}) {
     const GroupRecord late{{}, EpochRecord{number, 99, 9}};
-    EXPECT_EQ(MakeRecordLog()->Create(number, EncodeGroupRecord(kSeed, number, late)).value(),
+    EXPECT_EQ(MakeRecordLog()->Create(number, EncodeGroupRecord(kLogSeed, number, late)).value(),
               CreateOutcome::kOk);
   }
   VARVE_ASSERT_OK(sleeper.Refresh());

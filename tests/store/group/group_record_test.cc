@@ -9,12 +9,13 @@
 namespace varve::internal::testing {
 namespace {
 
-constexpr uint64_t kSeed = 3;
+constexpr uint64_t kRecordSeed = 3;
 
 template <typename Body>
 Body RoundTrip(const Body& body) {
   const Author author{4, 1, 77};
-  const auto record = DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {author, body}));
+  const auto record =
+      DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {author, body}));
   EXPECT_TRUE(record.ok()) << record.status().ToString();
   EXPECT_EQ(record->author, author);
   return std::get<Body>(record->body);
@@ -61,26 +62,29 @@ TEST(GroupRecordTest, EveryKindSurvives) {
 }
 
 TEST(GroupRecordTest, AnythingElseIsRefused) {
-  const std::string good = EncodeGroupRecord(kSeed, 9, {{}, EpochRecord{1, 2, 3}});
-  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, ""), FailsWith(StatusCode::kCorruption, "bad magic"));
-  EXPECT_THAT(DecodeGroupRecord(kSeed, 8, good), FailsWith(StatusCode::kCorruption, "checksum"));
-  EXPECT_THAT(DecodeGroupRecord(kSeed + 1, 9, good),
+  const std::string good = EncodeGroupRecord(kRecordSeed, 9, {{}, EpochRecord{1, 2, 3}});
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, ""),
+              FailsWith(StatusCode::kCorruption, "bad magic"));
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 8, good),
+              FailsWith(StatusCode::kCorruption, "checksum"));
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed + 1, 9, good),
               FailsWith(StatusCode::kCorruption, "checksum"));
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
-    EXPECT_THAT(DecodeGroupRecord(kSeed, 9, bad), FailsWith(StatusCode::kCorruption, "record"));
-    EXPECT_THAT(DecodeGroupRecord(kSeed, 9, good.substr(0, i)),
+    EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, bad),
+                FailsWith(StatusCode::kCorruption, "record"));
+    EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, good.substr(0, i)),
                 FailsWith(StatusCode::kCorruption, "record"));
   }
   const BeginRecord nameless{5, 6, {"", 10}, 4, OnExisting::kError};
-  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, nameless})),
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {{}, nameless})),
               FailsWith(StatusCode::kCorruption, "no name"));
   const AbortRecord success{5, StatusCode::kOk, ""};
-  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, success})),
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {{}, success})),
               FailsWith(StatusCode::kCorruption, "error code is 0"));
   const EpochRecord newer{.epoch = 5, .num_ranks = 1, .version = kGroupVersion + 1};
-  EXPECT_THAT(DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, newer})),
+  EXPECT_THAT(DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {{}, newer})),
               FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
 }
 
@@ -98,7 +102,7 @@ TEST(GroupRecordTest, SnapshotsAreChecked) {
   good.runs["main"].steps[1].attempt = 1;
   const auto decode = [](const GroupState& state) {
     const SnapshotRecord record{std::make_shared<const GroupState>(state)};
-    return DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, record}));
+    return DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {{}, record}));
   };
   const auto decoded = decode(good);
   VARVE_ASSERT_OK(decoded.status());
@@ -169,9 +173,9 @@ TEST(GroupRecordTest, ASnapshotOfManyStepsIsSmall) {
   constexpr uint64_t kSteps = 20'000;
   const GroupState state = ManySteps(kSteps, 64);
   const SnapshotRecord record{std::make_shared<const GroupState>(state)};
-  const std::string bytes = EncodeGroupRecord(kSeed, 9, {{}, record});
+  const std::string bytes = EncodeGroupRecord(kRecordSeed, 9, {{}, record});
   EXPECT_LT(bytes.size(), 256 * kSteps);
-  const auto decoded = DecodeGroupRecord(kSeed, 9, bytes);
+  const auto decoded = DecodeGroupRecord(kRecordSeed, 9, bytes);
   VARVE_ASSERT_OK(decoded.status());
   const GroupState& found = *std::get<SnapshotRecord>(decoded->body).state;
   EXPECT_TRUE(found == state);
@@ -184,7 +188,7 @@ TEST(GroupRecordTest, CrewsInSnapshotsAreChecked) {
   const GroupState good = ManySteps(2, 3);
   const auto decode = [](const GroupState& state) {
     const SnapshotRecord record{std::make_shared<const GroupState>(state)};
-    return DecodeGroupRecord(kSeed, 9, EncodeGroupRecord(kSeed, 9, {{}, record}));
+    return DecodeGroupRecord(kRecordSeed, 9, EncodeGroupRecord(kRecordSeed, 9, {{}, record}));
   };
   VARVE_ASSERT_OK(decode(good).status());
   GroupState bad = good;
@@ -231,7 +235,7 @@ TEST(CatalogueTest, IsTheOneThatTheLogMeans) {
   const TempFolder folder;
   VARVE_ASSERT_OK(CreateOrReadGroup(folder.path()).status());
   const Catalogue catalogue{{{{.name = "a", .shape = {2, 3}}, 0}}, {}};
-  const CatalogueFile file(folder.path(), kSeed, 5);
+  const CatalogueFile file(folder.path(), kRecordSeed, 5);
   const auto digest = file.Write(ViewsOf(catalogue), catalogue.items);
   VARVE_ASSERT_OK(digest.status());
   EXPECT_EQ(file.Read(*digest, 1).value(), catalogue);

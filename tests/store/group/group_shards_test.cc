@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr size_t kFloat = 4;
+constexpr size_t kFloatBytes = 4;
 
 // Columns in equal parts. The last one has padding behind it.
 std::vector<ShardLayout> Columns(const std::vector<int64_t>& shape, int64_t parts) {
@@ -68,7 +68,8 @@ class GroupShardsTest : public ::testing::Test {
 
   static Status SavePart(Store* store, uint64_t step, const TestTensor& tensor,
                          const ShardLayout& layout) {
-    const std::vector<std::byte> part = CutShard(tensor.bytes, kFloat, layout, std::byte{0xAA});
+    const std::vector<std::byte> part =
+        CutShard(tensor.bytes, kFloatBytes, layout, std::byte{0xAA});
     const std::vector<int64_t> shape = layout.LocalShape();
     VARVE_ASSIGN_OR_RETURN(const auto writer, store->Begin(step));
     VARVE_RETURN_IF_ERROR(
@@ -102,11 +103,11 @@ TEST_F(GroupShardsTest, AnyNumberOfRanksReadsItsOwnParts) {
   EXPECT_TRUE(all == tensor.bytes);
   for (const int64_t parts : {3, 4}) {
     for (const ShardLayout& region : Columns(tensor.shape, parts)) {
-      std::vector<std::byte> out(static_cast<size_t>(region.NumLocal()) * kFloat);
+      std::vector<std::byte> out(static_cast<size_t>(region.NumLocal()) * kFloatBytes);
       VARVE_ASSERT_OK(reader->ReadMany(std::array{ReadRequest::Region("w", region, out)}));
       // Padding comes back where the geometry is that of the save.
       const std::byte padding{parts == 4 ? uint8_t{0xAA} : uint8_t{0}};
-      EXPECT_TRUE(out == CutShard(tensor.bytes, kFloat, region, padding)) << ToString(region);
+      EXPECT_TRUE(out == CutShard(tensor.bytes, kFloatBytes, region, padding)) << ToString(region);
     }
   }
 }
@@ -118,7 +119,7 @@ TEST_F(GroupShardsTest, HistoryDoesNotDependOnHowTensorsAreCut) {
   TestTensor after = before;
   for (const size_t element : {101 * 7 + 30, 101 * 50 + 40}) {  // both on rank 1
     const float value = 3;
-    std::memcpy(&after.bytes[element * kFloat], &value, kFloat);
+    std::memcpy(&after.bytes[element * kFloatBytes], &value, kFloatBytes);
   }
   ASSERT_THAT(SaveAll(1, before, Columns(before.shape, 4)), Each(IsOk()));
   ASSERT_THAT(SaveAll(2, after, Columns(before.shape, 4)), Each(IsOk()));

@@ -25,9 +25,9 @@ namespace varve::internal::testing {
 namespace {
 
 constexpr uint64_t kLogSeed = 7;
-constexpr auto kForEver = std::chrono::hours(1000);
+constexpr auto kWithoutEnd = std::chrono::hours(1000);
 constexpr uint64_t kSteps[] = {10, 20, 30};
-constexpr char kStamp[] = "of its own";
+constexpr char kOwnStamp[] = "of its own";
 
 // Records and named files.
 struct Records {
@@ -138,12 +138,12 @@ class LogInTurns : public RecordLog {
     VARVE_RETURN_IF_ERROR(Begin());
     const auto it = records_->records.find(number);
     if (it == records_->records.end()) return std::optional<std::string>();
-    if (stamp != nullptr) *stamp = kStamp;
+    if (stamp != nullptr) *stamp = kOwnStamp;
     return std::optional(it->second);
   }
   Result<std::string> Stamp(uint64_t number) const override {
     VARVE_RETURN_IF_ERROR(Begin());
-    return records_->records.contains(number) ? std::string(kStamp) : std::string();
+    return records_->records.contains(number) ? std::string(kOwnStamp) : std::string();
   }
   Status Sync() const override { return Begin(); }
   Result<std::vector<uint64_t>> List(uint64_t from) const override {
@@ -392,8 +392,8 @@ class Round {
 
   // Saves as group_writer.cc does.
   Status Save(const Rank& rank, AttemptsTaken* taken, Claim* claim) {
-    RankSave save(rank.log.get(), rank.author, {.timeout = kForEver, .says_so_after = kForEver},
-                  taken, claim->id);
+    RankSave save(rank.log.get(), rank.author,
+                  {.timeout = kWithoutEnd, .says_so_after = kWithoutEnd}, taken, claim->id);
     VARVE_ASSIGN_OR_RETURN(claim->attempt, save.Begin({.on_existing = on_existing_}));
     const GroupPart part{.member = rank.author.member, .root = {++num_parts_, 0}};
     claim->part = part.root;

@@ -10,6 +10,7 @@
 #include "store/shards/overlap.h"
 #include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
+#include "tests/support/sizes.h"
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "trainer_hooks/group/exchange_plan.h"
 #include "varve/layouts.h"
@@ -19,8 +20,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 using Lists = std::vector<std::vector<HeldTensor>>;
 

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "tests/support/shard_reference.h"
+#include "tests/support/sizes.h"
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "varve/layouts.h"
 
@@ -16,8 +17,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 std::vector<std::byte> Values(const std::string& name, const std::vector<int64_t>& shape,
                               uint64_t seed = 1) {

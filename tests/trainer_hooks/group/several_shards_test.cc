@@ -14,18 +14,20 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<int64_t> kShape = {24, 10};
+const std::vector<int64_t> kBlocksShape = {24, 10};
 
-std::vector<std::byte> Global(uint64_t seed) { return NormalTensor("w", kShape, seed).bytes; }
+std::vector<std::byte> GlobalBytes(uint64_t seed) {
+  return NormalTensor("w", kBlocksShape, seed).bytes;
+}
 std::vector<std::byte> Rounded(uint64_t seed) {
-  const std::vector<std::byte> master = Global(seed);
+  const std::vector<std::byte> master = GlobalBytes(seed);
   std::vector<std::byte> rounded(master.size() / 2);
   MakeRoundedCopy(DType::kBF16, master, rounded);
   return rounded;
 }
 
-ShardLayout Rows(int64_t begin, int64_t length) {
-  ShardLayout layout = ShardLayout::Whole(kShape);
+ShardLayout RowBlock(int64_t begin, int64_t length) {
+  ShardLayout layout = ShardLayout::Whole(kBlocksShape);
   layout.axes[0] = {{begin, length}};
   return layout;
 }
@@ -33,7 +35,8 @@ ShardLayout Rows(int64_t begin, int64_t length) {
 // Cuts blocks of 24 / parts rows. Rank `rank` of `ranks` has every `ranks`-th block.
 std::vector<ShardLayout> Blocks(int64_t parts, int ranks, int rank) {
   std::vector<ShardLayout> blocks;
-  for (int64_t i = rank; i < parts; i += ranks) blocks.push_back(Rows(i * 24 / parts, 24 / parts));
+  for (int64_t i = rank; i < parts; i += ranks)
+    blocks.push_back(RowBlock(i * 24 / parts, 24 / parts));
   return blocks;
 }
 
@@ -43,7 +46,7 @@ void AddMasters(const std::vector<ShardLayout>& shards, uint64_t seed, TestTrain
              .shape = layout.LocalShape(),
              .role = TensorRole::kOptimizer,
              .layout = layout},
-            CutShard(Global(seed), 4, layout, {}));
+            CutShard(GlobalBytes(seed), 4, layout, {}));
   }
 }
 void AddWeights(const std::vector<ShardLayout>& shards, uint64_t seed, TestTrainer* to) {
@@ -67,7 +70,7 @@ TestTrainer Holding(const std::vector<ShardLayout>& shards, uint64_t seed) {
 void ExpectHas(const TestTrainer& trainer, uint64_t seed) {
   for (const StateTensor& tensor : trainer.state.tensors) {
     const bool is_master = tensor.dtype == DType::kF32;
-    const auto expected = is_master ? CutShard(Global(seed), 4, *tensor.layout, {})
+    const auto expected = is_master ? CutShard(GlobalBytes(seed), 4, *tensor.layout, {})
                                     : CutShard(Rounded(seed), 2, *tensor.layout, {});
     EXPECT_EQ(std::memcmp(tensor.data, expected.data(), expected.size()), 0)
         << tensor.name << ", " << ToString(*tensor.layout);
@@ -80,11 +83,11 @@ void ExpectGlobal(const Store& store, uint64_t step, uint32_t num_shards, uint64
   const auto list = reader->List().value();
   ASSERT_EQ(list.size(), 2u);
   for (const TensorInfo& info : list) {
-    EXPECT_EQ(info.shape, kShape) << info.name;
+    EXPECT_EQ(info.shape, kBlocksShape) << info.name;
     EXPECT_EQ(info.num_shards, num_shards) << info.name;
     std::vector<std::byte> bytes(info.logical_bytes);
     VARVE_ASSERT_OK(reader->Read(info.name, bytes));
-    EXPECT_EQ(bytes, info.name == "w" ? Global(seed) : Rounded(seed));
+    EXPECT_EQ(bytes, info.name == "w" ? GlobalBytes(seed) : Rounded(seed));
   }
 }
 
@@ -116,7 +119,7 @@ TEST_F(SeveralShardsTest, RanksSaveAllTheirShardsAndOthersLoadThem) {
     ExpectGlobal(*store, 2, 4, 5);
     const auto steps = store->ListCheckpoints("main").value();
     // The weights are the rounded copies of the masters, shard by shard, and cost nothing.
-    EXPECT_EQ(steps[0].new_bytes, Global(5).size());
+    EXPECT_EQ(steps[0].new_bytes, GlobalBytes(5).size());
     EXPECT_EQ(steps[1].new_bytes, 0u);
   }
   ExpectRestored(2, 4);
@@ -139,7 +142,7 @@ TEST_F(SeveralShardsTest, ReplicasOfSeveralShardsAreSavedOnce) {
   }
   const auto store = Store::OpenForReading(root()).value();
   ExpectGlobal(*store, 2, 4, 5);
-  EXPECT_EQ(store->ListCheckpoints("main").value()[0].new_bytes, Global(5).size());
+  EXPECT_EQ(store->ListCheckpoints("main").value()[0].new_bytes, GlobalBytes(5).size());
   EXPECT_EQ(store->ListCheckpoints("main").value()[1].new_bytes, 0u);
 }
 
@@ -147,7 +150,7 @@ TEST_F(SeveralShardsTest, ShardsOfOneRankMayNotOverlap) {
   Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
     TestTrainer trainer = Holding(Blocks(4, 2, rank), 5);
     if (rank == 1) {
-      AddMasters({Rows(10, 4)}, 5, &trainer);
+      AddMasters({RowBlock(10, 4)}, 5, &trainer);
       trainer.state.tensors.push_back(trainer.state.tensors[2]);
     }
     const Status status = checkpointer->Save(1, trainer.state).status();
@@ -232,7 +235,7 @@ TEST_F(SeveralShardsAloneTest, TiedShardsAreTiedOneByOne) {
     trainer.state.tensors.push_back(tied);
   }
   Save(1, trainer.state);
-  EXPECT_EQ(ckpt_->last_stats()->new_bytes, Global(5).size());
+  EXPECT_EQ(ckpt_->last_stats()->new_bytes, GlobalBytes(5).size());
   TestTrainer into;
   AddMasters(Blocks(3, 1, 0), 77, &into);
   for (size_t i : {0, 1, 2}) {

@@ -8,6 +8,7 @@
 #include <latch>
 #include <thread>
 
+#include "tests/support/sizes.h"
 #include "tests/trainer_hooks/test_state.h"
 
 namespace varve::internal::testing {
@@ -15,8 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // The store of the fixture is closed while a checkpointer has it.
 class AsyncCheckpointerTest : public StoreTest {

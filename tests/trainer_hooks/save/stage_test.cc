@@ -5,12 +5,11 @@
 #include <thread>
 
 #include "store/save/save_session.h"
+#include "tests/support/sizes.h"
 #include "tests/trainer_hooks/test_state.h"
 
 namespace varve::internal::testing {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class StageTest : public StoreTest {
  protected:
