@@ -34,9 +34,10 @@ target_precompile_headers(varve_test_headers PRIVATE
   <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>)
 
 # varve_add_test(frame_test SOURCES frame_test.cc LIBS varve::codec LABELS asan [TIMEOUT seconds])
-# One GoogleTest program with its own main; ctest runs each TEST apart.
+# One GoogleTest program with its own main; ctest runs each TEST apart. APART: no two sources are
+# compiled as one, because their helpers have the same names.
 function(varve_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "varve_add_test(${name}): needs SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -51,6 +52,9 @@ function(varve_add_test name)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LIBS} varve_warnings GTest::gmock_main)
   target_precompile_headers(${name} REUSE_FROM varve_test_headers)
+  if(arg_APART)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   # GCC 12 no longer knows what lies in a system's header when it comes precompiled.
   target_compile_options(${name} PRIVATE
     "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>")
