@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Power cuts during the operations of one store and of its backup.
+#include "tests/store/power_cut/driver.h"
+#include "tests/store/power_cut/judge.h"
+#include "varve/backup.h"
+#include "varve/request.h"
+
+// GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The operations of the workload, each of which is recorded.
+class Workload {
+ public:
+  explicit Workload(const fs::path& root)
+      : path_(root / "store"), copy_(root / "copy"), recorder_(root) {}
+
+  Recorded Run(const fs::path& image) {
+    Create();
+    Save({"main", 1}, 1);
+    Save({"main", 2}, 2);
+    Tag({"main", 1}, "first");
+    Save({"main", 3}, 3);
+    Save({"main", 3}, 4, OnExisting::kReplace);
+    Fork();
+    Save({"other", 5}, 5);
+    RequestTag({"main", 3}, "good");
+    Tag({"main", 1}, "good");
+    RequestDrop({"main", 2});
+    Save({"main", 2}, 6);
+    BackUpStore();
+    Save({"main", 4}, 7);
+    Rewind();
+    Drop({{"main", 2}, {"other", 5}}, /*reclaim=*/false);
+    recorder_.Run("reclaim", [&] { return store_->Reclaim({.all = true}).status(); });
+    for (uint64_t step = 10; step < 16; ++step) Save({"main", step}, step);
+    BackUpStore();
+    OpenAgain();
+    Save({"main", 20}, 20);
+    Drop({{"main", 10}, {"main", 11}, {"main", 13}}, /*reclaim=*/true);
+    Save({"main", 21}, 21);
+    store_.reset();
+    return recorder_.Finish(image);
+  }
+
+ private:
+  State& now() { return recorder_.now; }
+
+  void Create() {
+    recorder_.Run(
+        "create",
+        [&]() -> Status {
+          VARVE_ASSIGN_OR_RETURN(store_, Store::Create(path_, {.digest_seed = 1}));
+          return Status::Ok();
+        },
+        [&] { now().exists = true; });
+  }
+  void OpenAgain() {
+    recorder_.Run("open again", [&]() -> Status {
+      store_.reset();
+      VARVE_ASSIGN_OR_RETURN(store_, Store::Open(path_));
+      return Status::Ok();
+    });
+  }
+  void Save(const CheckpointId& id, uint64_t content, OnExisting on_existing = OnExisting::kError) {
+    recorder_.Run(
+        "save " + std::to_string(id.step),
+        [&] { return SaveContentOf(store_.get(), id, content, on_existing); },
+        [&] { now().Put(id, ContentOfStep(content)); });
+  }
+  void Tag(const CheckpointId& id, const std::string& tag) {
+    recorder_.Run(
+        "tag", [&] { return store_->SetTag(id, tag); },
+        [&] {
+          now().tags[{id.run, tag}] = id.step;
+        });
+  }
+  void RequestTag(const CheckpointId& id, const std::string& tag) {
+    recorder_.Run(
+        "request a tag",
+        [&] {
+          return Submit(path_, SetTagRequest{id, tag}).status();
+        },
+        [&] {
+          now().tags[{id.run, tag}] = id.step;
+        });
+  }
+  void RequestDrop(const CheckpointId& id) {
+    recorder_.Run(
+        "request a drop", [&] { return Submit(path_, DropRequest{{id}}).status(); },
+        [&] {
+          now().steps.erase({id.run, id.step});
+        });
+  }
+  void Fork() {
+    recorder_.Run(
+        "fork", [&] { return store_->Fork("main", "other", 2).status(); },
+        [&] {
+          now().steps[{"other", 2}] = now().steps[{"main", 2}];
+        });
+  }
+  void Rewind() {
+    recorder_.Run(
+        "rewind", [&] { return store_->Rewind("main", 3).status(); },
+        [&] {
+          now().steps[{"main~1", 4}] = now().steps[{"main", 4}];  // where a rewind puts it
+          now().steps.erase({"main", 4});
+        });
+  }
+  void Drop(const std::vector<CheckpointId>& ids, bool reclaim) {
+    recorder_.Run(
+        "drop", [&] { return store_->Drop(ids, {.reclaim = reclaim}).status(); },
+        [&] {
+          for (const CheckpointId& id : ids) now().steps.erase({id.run, id.step});
+        });
+  }
+  void BackUpStore() {
+    recorder_.Run(
+        "backup", [&] { return BackUp(path_, copy_).status(); }, [&] { recorder_.backup = now(); });
+  }
+
+  const fs::path path_, copy_;
+  Recorder recorder_;
+  std::unique_ptr<Store> store_;
+};
+
+class StorePowerCutTest : public PowerCutTest {
+ protected:
+  void SetUp() override {
+    const fs::path root = folder_.path() / "disk";
+    fs::create_directory(root);
+    recorded_ = Workload(root).Run(folder_.path() / "image");
+  }
+
+  std::string JudgeBoth(const fs::path& folder, const Moment& moment) const {
+    std::string fault =
+        JudgeStore(folder / "store", AllowedStates(recorded_.states, moment), moment.seed);
+    if (!fault.empty()) return fault;
+    const std::vector<State> copies = AllowedStates(recorded_.copies, moment);
+    if (!copies.back().exists) return "";
+    const auto copy = Store::OpenForReading(folder / "copy");
+    if (copy.ok()) {
+      fault = CheckState(**copy, copies);
+      if (fault.empty()) fault = CheckClean(**copy);
+      if (!fault.empty()) return "backup: " + fault;
+    } else if (copies.front().exists) {
+      return "backup: " + copy.status().ToString();
+    }
+    const bool is_backup = moment.has_begun && !Equal(copies.front(), copies.back());
+    if (!is_backup && moment.seed % 8 != 0) return "";
+    const auto again = BackUp(folder / "store", folder / "copy");
+    return again.ok() ? "" : "a backup after it: " + again.status().ToString();
+  }
+
+  Judge judge() {
+    return
+        [this](const fs::path& folder, const Moment& moment) { return JudgeBoth(folder, moment); };
+  }
+
+  Recorded recorded_;
+};
+
+TEST_F(StorePowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 29); }
+
+TEST_F(StorePowerCutTest, PlantedMistakesAreFound) {
+  const auto find = [&](const std::string& mistake, const Plant& plant) {
+    ExpectFound(recorded_, judge(), mistake, plant);
+  };
+  const Chosen records = Path("store/incoming/commit-"), frames = Path("store/incoming/birth-");
+  find("records of a commit are not synced", WithoutSyncs(records));
+  find("frames are not synced", WithoutSyncs(frames));
+  find("records are synced after the manifest names them", LateSyncs(records));
+  find("frames are synced after the manifest names them", LateSyncs(frames));
+  find("names of tables are synced after the manifest names them", LateSyncs(Folder("store/db")));
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
