@@ -15,6 +15,7 @@
 #include "store/db/frame_file_system.h"
 #include "store/db/manifest_file_system.h"
 #include "store/db/manifest_note.h"
+#include "store/db/manifest_tables.h"
 #include "store/db/save_ids.h"
 
 namespace varve::internal {
@@ -165,17 +166,24 @@ Status Database::OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system) 
   return Status::Ok();
 }
 
+// The names of all table files that the newest manifest names.
+Result<std::set<std::string>> Database::FindNamed() const {
+  if (const auto found = ReadManifestTables(path_)) return found->FileNames();
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(path_, families_));
+  return NamesOf(files);
+}
+
 // When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
 Status Database::FindLost() {
   constexpr int kMaxAttempts = 10;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     const Result<std::string> stamp = ManifestStamp(path_);
     manifest_seen_ = stamp.ok() ? *stamp : "";
-    VARVE_ASSIGN_OR_RETURN(const auto named, ReadManifest(path_, families_));
+    VARVE_ASSIGN_OR_RETURN(const std::set<std::string> all, FindNamed());
     std::vector<rocksdb::LiveFileMetaData> seen;
     db_->GetLiveFilesMetaData(&seen);
-    const std::set<std::string> sound = NamesOf(seen), all = NamesOf(named);
-    if (std::includes(sound.begin(), sound.end(), all.begin(), all.end())) return Status::Ok();
+    const std::set<std::string> sound = NamesOf(seen);
+    if (std::ranges::includes(sound, all)) return Status::Ok();
     VARVE_ASSIGN_OR_RETURN(lost_, internal::FindLostTables(path_, families_, sound));
     if (!lost_.empty()) {
       despite_lost_ = true;
@@ -223,8 +231,12 @@ Status Database::NoteLost() const {
   }
   std::vector<rocksdb::LiveFileMetaData> seen;
   db_->GetLiveFilesMetaData(&seen);
-  VARVE_ASSIGN_OR_RETURN(std::vector<LostTable> lost,
-                         internal::FindLostTables(path_, families_, NamesOf(seen)));
+  const std::set<std::string> sound = NamesOf(seen);
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> all, FindNamed());
+  std::vector<LostTable> lost;
+  if (!std::ranges::includes(sound, all)) {
+    VARVE_ASSIGN_OR_RETURN(lost, internal::FindLostTables(path_, families_, sound));
+  }
   manifest_seen_ = std::move(stamp);
   const std::lock_guard lock(lost_mutex_);
   stale_ = !lost.empty();

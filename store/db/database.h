@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -141,6 +142,7 @@ class Database {
   rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
+  Result<std::set<std::string>> FindNamed() const;
   Status FindLost();
   Status OpenDespite();
   Status OpenWriter();

@@ -44,9 +44,10 @@ uint32_t ReadLittleEndian(std::string_view bytes) {
   return value;
 }
 
-}  // namespace
-
-size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
+// Calls `visit(type, part)` for each physical record, and returns where the last whole logical
+// record ends.
+template <typename Visit>
+size_t WalkLog(std::string_view log, LogChecksums checksums, const Visit& visit) {
   size_t end = 0;
   for (size_t at = 0;;) {
     const size_t left_in_block = kBlockBytes - at % kBlockBytes;
@@ -61,9 +62,35 @@ size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
         MaskedCrc(log.substr(at + 6, 1 + length)) != ReadLittleEndian(log.substr(at, 4))) {
       return end;
     }
+    visit(static_cast<RecordType>(type), log.substr(at + kHeaderBytes, length));
     at += kHeaderBytes + length;
     if (type == kFull || type == kLast) end = at;
   }
+}
+
+}  // namespace
+
+size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
+  return WalkLog(log, checksums, [](RecordType, std::string_view) {});
+}
+
+std::optional<std::vector<std::string>> SplitLog(std::string_view log) {
+  std::vector<std::string> records;
+  std::optional<std::string> begun;
+  bool is_sound = true;
+  const size_t end =
+      WalkLog(log, LogChecksums::kCompare, [&](RecordType type, std::string_view part) {
+        const bool is_start = type == kFull || type == kFirst;
+        is_sound = is_sound && is_start != begun.has_value();
+        if (!is_sound) return;
+        if (is_start) begun.emplace();
+        begun->append(part);
+        if (type == kFirst || type == kMiddle) return;
+        records.push_back(*std::move(begun));
+        begun.reset();
+      });
+  if (!is_sound || end != log.size()) return std::nullopt;
+  return records;
 }
 
 void AppendLogRecord(std::string_view record, std::string* log) {

@@ -11,8 +11,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace varve::internal {
 
@@ -20,6 +22,9 @@ enum class LogChecksums { kIgnore, kCompare };
 
 // Returns where the last whole logical record ends.
 size_t EndOfLogRecords(std::string_view log, LogChecksums checksums);
+// Returns the logical records of a log. nullopt: it does not end with a whole one, or one of its
+// checksums is wrong.
+std::optional<std::vector<std::string>> SplitLog(std::string_view log);
 // Appends one logical record to a log that ends with a whole one.
 void AppendLogRecord(std::string_view record, std::string* log);
 

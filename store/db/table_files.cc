@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/util.h"
+#include "store/db/manifest_tables.h"
 #include "store/db/rocksdb_options.h"
 #include "store/format/keys.h"
 
@@ -138,6 +139,10 @@ Result<Families> FindFamilies(const std::filesystem::path& store,
                               const rocksdb::DBOptions& db_options,
                               const std::vector<rocksdb::ColumnFamilyOptions>& family_options) {
   std::vector<std::string> names;
+  if (const auto found = ReadManifestTables(store)) {
+    for (const auto& [id, name] : found->families) names.push_back(name);
+    return FamiliesOf(names, family_options);
+  }
   const rocksdb::Status status =
       rocksdb::DB::ListColumnFamilies(db_options, DbPath(store).string(), &names);
   if (!status.ok()) return OpenError(status, store);

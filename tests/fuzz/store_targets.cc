@@ -14,6 +14,7 @@
 #include "store/db/frame_block.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
+#include "store/db/manifest_tables.h"
 #include "store/db/reference_counts.h"
 #include "store/format/fixed_file.h"
 #include "store/format/format_file.h"
@@ -154,6 +155,20 @@ void ReadManifestLog(std::span<const std::byte> input) {
   std::string log(exact.text().substr(0, compared));
   AppendLogRecord("record", &log);
   Require(EndOfLogRecords(log, LogChecksums::kCompare) == log.size());
+}
+
+// The input is one record, or what two of a group hold.
+void ReadManifestRecord(std::span<const std::byte> input) {
+  const ExactBytes exact(input);
+  for (const bool is_split : {false, true}) {
+    const size_t middle = is_split ? input.size() / 2 : input.size();
+    std::string log;
+    AppendLogRecord(exact.text().substr(0, middle), &log);
+    if (is_split) AppendLogRecord(exact.text().substr(middle), &log);
+    const ExactBytes exact_log(AsBytes(log));
+    const auto found = DecodeManifest(exact_log.text());
+    if (found.has_value()) Require(found->FileNames().size() == found->tables.size());
+  }
 }
 
 void ReadBlock(std::span<const std::byte> input) {
@@ -333,6 +348,18 @@ std::vector<std::string> LogSeeds() {
   return {log.substr(0, 200), log};
 }
 
+std::vector<std::string> EditSeeds() {
+  const std::string file =
+      "\x67\x01\x07\x40\x02xy\x02xz\x05\x06\x03\x01"
+      "a\x01";
+  const std::string family = "\xc8\x01\x03\xc9\x01\x05 tags";
+  return {
+      "\x01\x03"
+      "cmp\x02\x03\x03\x7f\x04\x80\x01" +
+          file,
+      family + file, "\xac\x02\x01" + file + "\x06\x01\x07", "\xc8\x01\x03\xca\x01"};
+}
+
 std::vector<std::string> FixedSeeds() {
   return {"\x01" + EncodeFixedFile("varvem\n\x1a", {1, {12, 345}}),
           std::string("\0", 1) + EncodeFixedFile("varvem\n\x1a", {1, {12, 345}})};
@@ -359,6 +386,7 @@ std::vector<FuzzTarget> StoreTargets() {
       {"topology", RoundTrip<DecodeTopology, EncodeTopology>, TopologySeeds()},
       {"fixed_file", ReadFixed, FixedSeeds()},
       {"manifest_log", ReadManifestLog, LogSeeds()},
+      {"manifest_record", ReadManifestRecord, EditSeeds()},
       {"frame_block", ReadBlock, {std::string(40, '\0')}},
       {"backup_marker", ReadMarker, {"varve backup 1\nstore 0123\nmanifest MANIFEST-000005 123\n"}},
       {"request", RoundTrip<DecodeRequest, EncodeRequest>, RequestSeeds()},
