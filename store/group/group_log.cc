@@ -164,6 +164,8 @@ Result<bool> GroupLog::TryReload() {
   VARVE_ASSIGN_OR_RETURN(const uint64_t noted, NotedNewest());  // before the records
   VARVE_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, log_->List(1));
   const uint64_t newest = numbers.empty() ? 0 : numbers.back();
+  // The note names a durable record, and those before it are durable, too.
+  if (newest > noted) VARVE_RETURN_IF_ERROR(log_->Sync());
   if (noted > newest) {
     VARVE_ASSIGN_OR_RETURN(const std::string listed_late, log_->Stamp(noted));
     if (listed_late.empty()) {

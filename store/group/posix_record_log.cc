@@ -123,7 +123,6 @@ class PosixRecordLog : public RecordLog {
       if (number.has_value() && *number >= from) numbers.push_back(*number);
     }
     if (error) return Status::IOError("cannot list " + folder_.string() + ": " + error.message());
-    if (!numbers.empty()) VARVE_RETURN_IF_ERROR(Sync());
     std::sort(numbers.begin(), numbers.end());
     return numbers;
   }

@@ -33,9 +33,9 @@ class RecordLog {
   // Returns what distinguishes this record from all others that ever have its number. It costs one
   // look. Empty = there is no such record.
   virtual Result<std::string> Stamp(uint64_t number) const = 0;
-  // Makes everything that was read so far durable.
+  // Makes everything that was read or listed so far durable.
   virtual Status Sync() const = 0;
-  // Returns the numbers from `from` on, rising. The records that it names are durable.
+  // Returns the numbers from `from` on, rising.
   virtual Result<std::vector<uint64_t>> List(uint64_t from) const = 0;
   // Removes a record. Ok when there is none.
   virtual Status Remove(uint64_t number) = 0;

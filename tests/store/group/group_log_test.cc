@@ -232,6 +232,40 @@ TEST_F(GroupLogTest, ARecordThatIsListedLateIsNotLost) {
   EXPECT_EQ(EpochOf(late), 3u);
 }
 
+class CountingLog : public LossyLog {
+ public:
+  CountingLog(std::unique_ptr<RecordLog> log, int* num_syncs)
+      : LossyLog(std::move(log)), num_syncs_(num_syncs) {}
+  Status Sync() const override {
+    ++*num_syncs_;
+    return LossyLog::Sync();
+  }
+
+ private:
+  int* const num_syncs_;
+};
+
+// Who is the first to act on a record makes it durable. The note says which record is durable
+// already.
+TEST_F(GroupLogTest, ARecordThatIsNotNotedIsSyncedBeforeItIsRead) {
+  const auto syncs_of_a_reader = [&] {
+    int num_syncs = 0;
+    GroupLog reader(std::make_unique<CountingLog>(MakeRecordLog(), &num_syncs), kSeed);
+    VARVE_EXPECT_OK(reader.Refresh());
+    return num_syncs;
+  };
+  EXPECT_EQ(syncs_of_a_reader(), 0);  // of an empty log
+  GroupLog log = MakeLog();
+  AppendEpochs(&log, 3);
+  EXPECT_EQ(syncs_of_a_reader(), 0);
+  const std::string note = MakeRecordLog()->Get("newest").value().value();
+  AppendEpochs(&log, 4);
+  VARVE_ASSERT_OK(MakeRecordLog()->Put("newest", note, /*durable=*/false));  // it was not written
+  EXPECT_EQ(syncs_of_a_reader(), 1);
+  VARVE_ASSERT_OK(MakeRecordLog()->Erase("newest"));
+  EXPECT_EQ(syncs_of_a_reader(), 1);
+}
+
 TEST_F(GroupLogTest, UnknownOutcomesAreLookedUp) {
   GroupLog log(std::make_unique<LossyLog>(MakeRecordLog()), kLogSeed);
   for (uint64_t nonce = 1; nonce <= 10; ++nonce) {
