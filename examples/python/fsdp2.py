@@ -99,6 +99,7 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as folder:
             meeting = f"file://{folder}/meeting"
-            torch.multiprocessing.spawn(
-                run_rank, (options.ranks, meeting, options), nprocs=options.ranks
+            # Forked, so that torch is imported once. This process has opened no store and started no thread.
+            torch.multiprocessing.start_processes(
+                run_rank, (options.ranks, meeting, options), options.ranks, start_method="fork"
             )

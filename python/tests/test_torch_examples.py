@@ -5,8 +5,6 @@ where torch is not installed."""
 import os
 import pathlib
 import re
-import subprocess
-import sys
 import unittest
 import warnings
 
@@ -15,16 +13,16 @@ from support import StoreTest, needs, require
 
 require("torch")
 import torch  # noqa: E402
+from ranks import run_script  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run(script, *arguments, codes=(0,)):
-    command = [sys.executable, ROOT / script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode not in codes:
-        raise AssertionError(f"{script} exited {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    code, printed, said = run_script(ROOT / script, *arguments)
+    if code not in codes:
+        raise AssertionError(f"{script} exited {code}:\n{printed}{said}")
+    return printed
 
 
 def losses(text):

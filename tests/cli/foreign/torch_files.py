@@ -2,6 +2,7 @@
 """Files of torch.save and folders of DCP for tests, made by the torch that is there: 50 of 8 kinds."""
 
 import collections
+import importlib
 import json
 import os
 import random
@@ -254,9 +255,10 @@ def dcp_folders(folder, count):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            torch.multiprocessing.spawn(
-                save_dcp, (1 + i, str(place), i, port), nprocs=1 + i, join=True
-            )
+            # Forked, because each process would import torch for seconds. DTensor imports torch._dynamo.
+            importlib.import_module("torch._dynamo")
+            arguments = (1 + i, str(place), i, port)
+            torch.multiprocessing.start_processes(save_dcp, arguments, 1 + i, start_method="fork")
         yield place
 
 
