@@ -163,9 +163,17 @@ class Bench:
         call()
         return time.perf_counter() - start
 
-    def measure(self, name, call):
+    def settle(self):
+        """Lets the disk and the threads of torch come to rest.
+
+        Those of its OpenMP wait busily for some 15 ms after an operation, which is the work of no subject.
+        """
         os.sync()
         gc.collect()
+        time.sleep(0.05)
+
+    def measure(self, name, call):
+        self.settle()
         milliseconds = 1e3 * self.seconds(call)
         self.note(name, milliseconds)
         return milliseconds
@@ -176,7 +184,7 @@ class Bench:
     def ask(self, name, command):
         if self.peer is None:
             return 0
-        os.sync()
+        self.settle()
         milliseconds, stored = self.peer.ask(command)
         if name is not None:
             self.note(name, milliseconds)
