@@ -513,11 +513,13 @@ def _metadata_of(checkpoint: Checkpoint, items: list[str], planner_data: Any) ->
 def _planner_data_of(tree: Any) -> Any:
     decoder = _trees.Decoder(_no_tensor)
     pairs = tree.get("dict") if isinstance(tree, dict) else None
-
-    def is_pair(each: Any) -> bool:
-        return isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)
-
-    if not isinstance(pairs, list) or not all(map(is_pair, pairs)):
+    # Looked at without a loop of Python, as there is a pair for each tensor.
+    if (
+        not isinstance(pairs, list)
+        or not set(map(type, pairs)) <= {list}
+        or not set(map(len, pairs)) <= {2}
+        or not {type(key) for key, _ in pairs} <= {str}
+    ):
         return decoder.build(tree)
     values = dict(pairs)
     return _LazyDict(values, lambda key: decoder.build(values[key]))
