@@ -129,7 +129,9 @@ std::optional<std::set<std::string>> Names(const std::vector<std::string>& recor
 }
 
 TEST(DecodeManifestTest, RecordsAddUp) {
-  const std::string comparator = "\x01\x07" "Ordered";
+  const std::string comparator =
+      "\x01\x07"
+      "Ordered";
   const std::string numbers = "\x02\x03\x03\x7f\x04\x80\x01\x09\x01\x0a\x02\xcb\x01\x03";
   EXPECT_THAT(Names({}), Optional(ElementsAre()));
   EXPECT_THAT(Names({comparator + numbers, kAdd3, kOfFamily3 + File(7), File(8)}),
@@ -151,15 +153,15 @@ TEST(DecodeManifestTest, RecordsAddUp) {
 
 TEST(DecodeManifestTest, WhatIsNotUnderstoodIsLeftToRocksDb) {
   const std::vector<std::vector<std::string>> strange = {
-      {"\x07\x01\x02"},                              // an older kind of file
-      {"\x90\x03\x01"},                              // tag 400: blobs
-      {File(7, "\x41\x01\x02")},                     // a file in another folder
-      {File(7).substr(0, 12)},                       // a file that is cut
-      {"\x01\x20short"},                             // a text that is cut
+      {"\x07\x01\x02"},                                      // an older kind of file
+      {"\x90\x03\x01"},                                      // tag 400: blobs
+      {File(7, "\x41\x01\x02")},                             // a file in another folder
+      {File(7).substr(0, 12)},                               // a file that is cut
+      {"\x01\x20short"},                                     // a text that is cut
       {"\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"},  // no number
-      {Deleted(1, 7)},                               // of a file that is not there
-      {File(7), Deleted(0, 7)},                      // of another level
-      {kAdd3, File(7), kOfFamily3 + Deleted(1, 7)},  // of another family
+      {Deleted(1, 7)},                                       // of a file that is not there
+      {File(7), Deleted(0, 7)},                              // of another level
+      {kAdd3, File(7), kOfFamily3 + Deleted(1, 7)},          // of another family
       {File(7), File(7)},
       {kOfFamily3 + File(7)},  // of a family that is not there
       {kAdd3, kAdd3},
