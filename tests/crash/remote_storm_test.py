@@ -26,8 +26,12 @@ import harness
 import mini_ceph
 
 KEEP = 3
+# The largest tensors. A push without a file of 1 MiB relies on the fence, any other opens an attempt.
+SMALL, LARGE = 256 << 10, 4 << 20
 OF_COLLECTORS = ("reads-roots-first", "makes-no-fence")
 OF_PUSHES = ("ignores-fence", "ignores-attempts")
+# The pushes that a mistake concerns. The others are of all sizes.
+SIZES = {"makes-no-fence": [SMALL], "ignores-fence": [SMALL], "ignores-attempts": [LARGE]}
 UNKNOWN = 2
 
 
@@ -38,9 +42,9 @@ class Violation(Exception):
 class Writer:
     """A process that holds the store open and saves."""
 
-    def __init__(self, store):
+    def __init__(self, store, tensor_bytes):
         self.process = subprocess.Popen(
-            [harness.program("store_tool"), str(store), str(1 << 20)],
+            [harness.program("store_tool"), str(store), str(tensor_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,15 +73,15 @@ class Writer:
 
 
 class Storm:
-    def __init__(self, folder, url, seed, mutation, ceph=None):
-        self.folder, self.url = folder, url
+    def __init__(self, folder, url, seed, mutation, tensor_bytes, ceph=None):
+        self.folder, self.url, self.tensor_bytes = folder, url, tensor_bytes
         self.rng = random.Random(seed)
         self.mutation = mutation
         self.ceph = ceph
         self.faults = 0  # of the object store itself
         self.store = folder / "store"
         harness.varve(self.store, "init")
-        self.writer = Writer(self.store)
+        self.writer = Writer(self.store, tensor_bytes)
         self.newest = 0  # that a push has reported
         self.attempts = self.killed = 0
 
@@ -101,7 +105,10 @@ class Storm:
         push = ["push", self.store, self.url]
         if self.mutation in OF_PUSHES:
             push.append(self.mutation)
-        workers = [self.start(*push), self.start(*collect), self.start(*push)]
+        workers = []
+        for worker in self.rng.sample([push, collect, push], 3):
+            workers.append(self.start(*worker))
+            time.sleep(self.rng.random() * 0.04)  # so that any may come in the middle of another
         if self.ceph is not None and self.rng.random() < 0.2:
             self.harm()
         if self.rng.random() < 0.5:
@@ -180,9 +187,8 @@ class Storm:
                 raise Violation(f"step {step['step']}: {answer}")
         shutil.rmtree(copy)
 
-    @staticmethod
-    def ask(store, command):
-        out = harness.run("store_tool", store, 1 << 20, input=command + "\n")
+    def ask(self, store, command):
+        out = harness.run("store_tool", store, self.tensor_bytes, input=command + "\n")
         return out.splitlines()[1]
 
     def finish(self):
@@ -199,10 +205,23 @@ class Storm:
         self.judge_pull()
 
 
-def run_storm(attempts, seed, mutation, url=None, ceph=None):
-    """Returns what was wrong, or nothing."""
+def run_storms(attempts, seed, mutation, url_of=None, ceph=None):
+    """The same number of attempts with small pushes and with large ones. Returns what was wrong, or nothing.
+
+    url_of: makes the URL of a place in the object store from its name. Without it, a folder is used.
+    """
+    sizes = SIZES.get(mutation, [SMALL, LARGE])
+    for size in sizes:
+        url = url_of(f"storm{size}") if url_of else None
+        violation = run_storm(attempts // len(sizes), seed, mutation, size, url, ceph)
+        if violation:
+            return violation
+    return ""
+
+
+def run_storm(attempts, seed, mutation, tensor_bytes, url, ceph):
     with harness.clean_folder() as folder:
-        storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation, ceph)
+        storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation, tensor_bytes, ceph)
         try:
             rounds = 0
             while storm.attempts < attempts:
@@ -216,7 +235,7 @@ def run_storm(attempts, seed, mutation, url=None, ceph=None):
         finally:
             storm.writer.close()
         print(
-            f"{storm.attempts} attempts, {storm.killed} killed, {storm.faults} faults of the object store, "
+            f"tensors of {tensor_bytes >> 10} KiB: {storm.attempts} attempts, {storm.killed} killed, {storm.faults} faults of the object store, "
             f"snapshot {storm.newest}: sound",
             flush=True,
         )
@@ -227,7 +246,7 @@ def run_mutations(arguments, names):
     """Each mistake must be found. Returns the exit code."""
     missed = 0
     for name in names:
-        violation = run_storm(arguments.attempts, arguments.seed, name)
+        violation = run_storms(arguments.attempts, arguments.seed, name)
         print(f"{name}: {'found: ' + violation if violation else 'NOT FOUND'}", flush=True)
         missed += not violation
     return 1 if missed else 0
@@ -235,12 +254,12 @@ def run_mutations(arguments, names):
 
 def run_on(engine, arguments):
     if engine == "file":
-        return run_storm(arguments.attempts, arguments.seed, None)
+        return run_storms(arguments.attempts, arguments.seed, None)
     with mini_ceph.mini_ceph() as ceph:
         os.environ.update(ceph.s3_environment())
         os.environ["CEPH_CONF"] = str(ceph.config)
-        url = ceph.s3_url("storm") if engine == "s3" else "rados://varve/storm"
-        return run_storm(arguments.attempts, arguments.seed, None, url, ceph)
+        url_of = ceph.s3_url if engine == "s3" else "rados://varve/{}".format
+        return run_storms(arguments.attempts, arguments.seed, None, url_of, ceph)
 
 
 def main():
