@@ -101,7 +101,8 @@ std::string ToString(const SaveStats& metrics);
 
 // Says what one push in the background did (RemoteOptions).
 struct PushStats {
-  uint64_t step = 0;  // the highest step that was due (RemoteOptions) and not sent when it began
+  // The highest step that was due (RemoteOptions) and not sent when this push began.
+  uint64_t step = 0;
   Status status;
   int failures = 0;  // pushes that have failed since the last one that succeeded
   uint64_t snapshot = 0;

@@ -505,8 +505,8 @@ VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t s
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
 // Waits for the last save, then for the last push, and closes the store. Returns the error of the
-// first save that failed. If no save failed, and a step that is due is not in the object store,
-// returns the error of the push.
+// first save that failed. If no save failed, and with --remote a step that must get to
+// the object store (docs/remote.md) is not there, returns the error of the push.
 VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
 // As finish, if that was not called. An error that no call has returned is printed to standard
 // error.

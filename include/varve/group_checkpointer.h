@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An AsyncCheckpointer for a job of several ranks. All ranks save one checkpoint together. A
-// collective call succeeds on all of them, or fails on all of them with the same error.
+// collective call succeeds on all of them, or fails on all of them with the same error. Only if
+// ranks cannot reach each other any more may the results differ.
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));

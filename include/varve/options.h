@@ -110,8 +110,9 @@ struct DropOptions {
 
 struct ReclaimOptions {
   // True: rewrites every file that holds a dead chunk, however few. False: rewrites only files
-  // whose dead chunks take at least an eighth of their bytes, those with the largest share of dead
-  // chunks first. The rewrites together copy at most 16 MiB more than the reclaim frees.
+  // whose dead chunks take at least an eighth of their bytes. It chooses those with the largest
+  // share of dead chunks first, as long as the rewrites together copy at most 16 MiB more than the
+  // reclaim frees.
   bool all = false;
 };
 

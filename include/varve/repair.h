@@ -70,11 +70,12 @@ struct RepairReport {
 // that out, all of it is read.
 //
 // A store has a copy of its manifest (spare/) and a note of the manifest's length (SYNCED). If the
-// manifest is lost or damaged, the repair takes the copy. Without the note, it takes whichever can
-// be read further, and the newest records may be missing. They may also be missing if db/ has table
-// files that the manifest does not name. If the manifest or CURRENT is damaged and one of the two
-// is so, `warnings` says that the newest steps may be missing. The repair then also keeps the steps
-// of `from` that were saved after every save that the damaged store still shows, each with a doubt.
+// manifest is lost or damaged, the repair takes the copy. If the note is lost, too, it takes
+// whichever of the manifest and its copy can be read further. The newest steps may be missing in
+// two cases. First case: the manifest is lost or damaged, and so is the note. Second case: the
+// manifest or CURRENT is lost or damaged, and db/ has table files that the manifest which was taken
+// does not name. In both cases `warnings` says so, and the repair also keeps the steps of `from`
+// that were saved after every save that the damaged store still shows, each with a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
@@ -82,11 +83,12 @@ struct RepairReport {
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: FORMAT or the
-// manifest is lost and has no whole copy in spare/, or CURRENT is lost and nothing says which
-// manifest is the newest. kFailedPrecondition: it is the root or a
-// member of a group, `from` is no backup of it, or the file system has no hard links or cannot
-// exchange folders. kIOError: for example, the disk is full.
+// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: FORMAT is lost or
+// damaged, and so is its copy in spare/. Or neither the manifest nor its copy can be read as far as
+// SYNCED says, or, without SYNCED, at all. Or CURRENT is lost or damaged, and nothing says which
+// manifest is the newest. kFailedPrecondition: it is the root or a member of a group, `from` is no
+// backup of it, or the file system has no hard links or cannot exchange folders. kIOError: for
+// example, the disk is full.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -108,7 +108,8 @@ class TrainerHooks {
 
   // Closes the checkpointer: waits for the last save, then for the last push, and closes the store.
   // Returns the error of the first save that failed, even if an earlier call has returned it. If no
-  // save failed, and a step that is due is not in the object store, returns the error of the push.
+  // save failed, and a step that must get to the object store (RemoteOptions) is not there, returns
+  // the error of the push.
   virtual Status Finish() = 0;
 
   // The checkpointer that the hooks use and own. Null without --save.
