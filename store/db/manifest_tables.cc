@@ -32,9 +32,10 @@ enum Tag : uint64_t {
   kInAtomicGroup = 300,
   kDatabaseId = 8193,
 };
-// Of the fields that follow a new file, each of which has a length.
+// Of the fields that follow a new file, each of which has a length. Whoever does not know a field
+// with the second number in it must not skip it.
 constexpr uint64_t kEndOfFields = 1;
-constexpr uint64_t kPathIdField = 65;
+constexpr uint64_t kMustBeKnown = 64;
 
 // Takes numbers and texts off the front of a record. After the first that is not there, none is.
 class Fields {
@@ -97,7 +98,7 @@ bool AddFile(Fields* fields, Edit* edit) {
   fields->Number();
   for (uint64_t field = fields->Number(); field != kEndOfFields; field = fields->Number()) {
     fields->Text();
-    if (field == kPathIdField || !fields->is_sound()) return false;
+    if ((field & kMustBeKnown) != 0 || !fields->is_sound()) return false;
   }
   return edit->added.emplace(number, table).second;
 }
@@ -128,8 +129,11 @@ std::optional<Edit> DecodeEdit(std::string_view record) {
         if (!AddFile(&fields, &edit)) return std::nullopt;
         break;
       case kFamily:
-        edit.family = static_cast<uint32_t>(fields.Number());
-        break;
+        if (const uint64_t family = fields.Number(); family <= UINT32_MAX) {
+          edit.family = static_cast<uint32_t>(family);
+          break;
+        }
+        return std::nullopt;
       case kFamilyAdd:
         edit.family_name = fields.Text();
         break;
@@ -199,6 +203,7 @@ std::optional<ManifestTables> DecodeManifest(std::string_view log) {
     if (!edit.has_value()) return std::nullopt;
     if (!edit->records_to_come.has_value() && !group.empty()) return std::nullopt;
     const uint64_t to_come = edit->records_to_come.value_or(0);
+    if (!group.empty() && to_come + 1 != *group.back().records_to_come) return std::nullopt;
     group.push_back(*std::move(edit));
     if (to_come > 0) continue;
     for (Edit& each : group) {
@@ -212,6 +217,7 @@ std::optional<ManifestTables> DecodeManifest(std::string_view log) {
 
 std::optional<ManifestTables> ReadManifestTables(const fs::path& store) {
   constexpr size_t kMaxCurrentBytes = 256;
+  constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
   const Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxCurrentBytes);
   if (!current.ok() || !current->ends_with('\n')) return std::nullopt;
   const std::string name = current->substr(0, current->size() - 1);
@@ -219,7 +225,7 @@ std::optional<ManifestTables> ReadManifestTables(const fs::path& store) {
   const fs::path manifest = store / "db" / name;
   std::error_code error;
   const uint64_t bytes = fs::file_size(manifest, error);
-  if (error) return std::nullopt;
+  if (error || bytes > kMaxManifestBytes) return std::nullopt;
   const Result<std::string> log = ReadSmallFile(manifest, bytes);
   return log.ok() ? DecodeManifest(*log) : std::nullopt;
 }

@@ -156,6 +156,7 @@ TEST(DecodeManifestTest, WhatIsNotUnderstoodIsLeftToRocksDb) {
       {"\x07\x01\x02"},                                      // an older kind of file
       {"\x90\x03\x01"},                                      // tag 400: blobs
       {File(7, "\x41\x01\x02")},                             // a file in another folder
+      {File(7, "\x42\x01\x02")},                             // a field that must be known
       {File(7).substr(0, 12)},                               // a file that is cut
       {"\x01\x20short"},                                     // a text that is cut
       {"\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"},  // no number
@@ -167,6 +168,8 @@ TEST(DecodeManifestTest, WhatIsNotUnderstoodIsLeftToRocksDb) {
       {kAdd3, kAdd3},
       {InGroup(1) + File(7)},           // the rest of the group is missing
       {InGroup(1) + File(7), File(8)},  // and so it is here
+      {InGroup(2) + File(7), InGroup(0) + File(8)},
+      {"\xc8\x01\xff\xff\xff\xff\x7f"},  // no number of a family
   };
   for (size_t i = 0; i < strange.size(); ++i) EXPECT_FALSE(Decode(strange[i]).has_value()) << i;
   std::string log;

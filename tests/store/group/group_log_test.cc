@@ -232,9 +232,9 @@ TEST_F(GroupLogTest, ARecordThatIsListedLateIsNotLost) {
   EXPECT_EQ(EpochOf(late), 3u);
 }
 
-class CountingLog : public LossyLog {
+class SyncCountingLog : public LossyLog {
  public:
-  CountingLog(std::unique_ptr<RecordLog> log, int* num_syncs)
+  SyncCountingLog(std::unique_ptr<RecordLog> log, int* num_syncs)
       : LossyLog(std::move(log)), num_syncs_(num_syncs) {}
   Status Sync() const override {
     ++*num_syncs_;
@@ -250,7 +250,7 @@ class CountingLog : public LossyLog {
 TEST_F(GroupLogTest, ARecordThatIsNotNotedIsSyncedBeforeItIsRead) {
   const auto syncs_of_a_reader = [&] {
     int num_syncs = 0;
-    GroupLog reader(std::make_unique<CountingLog>(MakeRecordLog(), &num_syncs), kSeed);
+    GroupLog reader(std::make_unique<SyncCountingLog>(MakeRecordLog(), &num_syncs), kLogSeed);
     VARVE_EXPECT_OK(reader.Refresh());
     return num_syncs;
   };
