@@ -49,6 +49,7 @@ Status CheckPlausible(const Database& database, uint64_t save_id, const SaveReco
     // bytes.
     return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
   };
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   rocksdb::ColumnFamilyMetaData files;
   database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &files);
   VARVE_ASSIGN_OR_RETURN(const uint64_t chunk_blocks,
