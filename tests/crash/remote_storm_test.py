@@ -235,7 +235,8 @@ def run_storm(attempts, seed, mutation, tensor_bytes, url, ceph):
         finally:
             storm.writer.close()
         print(
-            f"tensors of {tensor_bytes >> 10} KiB: {storm.attempts} attempts, {storm.killed} killed, {storm.faults} faults of the object store, "
+            f"tensors of {tensor_bytes >> 10} KiB: {storm.attempts} attempts, {storm.killed} killed, "
+            f"{storm.faults} faults of the object store, "
             f"snapshot {storm.newest}: sound",
             flush=True,
         )
