@@ -166,7 +166,7 @@ class Bench:
     def settle(self):
         """Lets the disk and the threads of torch come to rest.
 
-        Those of its OpenMP wait busily for some 15 ms after an operation, which is the work of no subject.
+        Those of its OpenMP wait busily for a while after an operation, which is the work of no subject.
         """
         os.sync()
         gc.collect()
