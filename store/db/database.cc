@@ -382,6 +382,15 @@ void Database::RemoveUnnamedTables() const {
   }
 }
 
+std::vector<rocksdb::LiveFileMetaData> Database::FilesOf(Family family) const {
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db_->GetLiveFilesMetaData(&files);
+  const std::string& name = handle(family)->GetName();
+  std::erase_if(files, [&](const auto& file) { return file.column_family_name != name; });
+  for (auto& file : files) file.name = std::filesystem::path(file.name).filename();
+  return files;
+}
+
 bool Database::HasIngested(const std::filesystem::path& path) const {
   struct stat source {
   }, table{};

@@ -86,6 +86,10 @@ class Database {
   rocksdb::ColumnFamilyHandle* handle(Family family) const {
     return handles_[static_cast<size_t>(family)];
   }
+  // Returns the table files of a family in its newest state, by their names in `db`: 000012.sst.
+  // RocksDB's GetColumnFamilyMetaData is not asked: for a moment it shows an older state than
+  // GetPropertiesOfTablesInRange.
+  std::vector<rocksdb::LiveFileMetaData> FilesOf(Family family) const;
   // Options of an SST file that is to be ingested into the family.
   rocksdb::Options FileOptions(Family family) const;
   DeadChunkFilterFactory* dead_chunk_filter() const { return filter_.get(); }

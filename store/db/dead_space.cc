@@ -4,28 +4,25 @@
 #include <rocksdb/table_properties.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace varve::internal {
 
 Result<std::vector<ChunkFile>> ListChunkFiles(const Database& database) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
-  rocksdb::ColumnFamilyMetaData family;
-  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &family);
   std::vector<ChunkFile> files;
-  for (const auto& level : family.levels) {
-    for (const auto& file : level.files) {
-      const auto first = keys::ParseChunk(file.smallestkey);
-      const auto last = keys::ParseChunk(file.largestkey);
-      if (!first.has_value() || !last.has_value()) {
-        return Status::Corruption("chunk file " + file.name + " has malformed keys");
-      }
-      ChunkFile& found = files.emplace_back();
-      found.name = file.name;
-      found.bytes = file.size;
-      found.first = *first;
-      found.last = *last;
+  for (const auto& file : database.FilesOf(Family::kChunks)) {
+    const auto first = keys::ParseChunk(file.smallestkey);
+    const auto last = keys::ParseChunk(file.largestkey);
+    if (!first.has_value() || !last.has_value()) {
+      return Status::Corruption("chunk file " + file.name + " has malformed keys");
     }
+    ChunkFile& found = files.emplace_back();
+    found.name = file.name;
+    found.bytes = file.size;
+    found.first = *first;
+    found.last = *last;
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -44,7 +41,7 @@ Result<bool> ReadTotals(const Database& database, ChunkFile* file) {
                                         database.handle(Family::kChunks), &range, 1, &tables),
                                     "reading the totals of chunk file " + file->name));
   for (const auto& [path, totals] : tables) {
-    if (!path.ends_with(file->name)) continue;
+    if (std::filesystem::path(path).filename() != file->name) continue;
     file->frames = totals->num_entries;
     file->frame_bytes = totals->raw_value_size;
     return true;

@@ -26,7 +26,7 @@
 namespace varve::internal {
 
 struct ChunkFile {
-  std::string name;
+  std::string name;    // in `db`: 000012.sst
   uint64_t bytes = 0;  // on the disk
   ChunkAddress first;
   ChunkAddress last;

@@ -50,15 +50,15 @@ Status CheckPlausible(const Database& database, uint64_t save_id, const SaveReco
     return CountKeys(database, family, std::string_view(first_key).substr(0, first_key.size() - 4));
   };
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
-  rocksdb::ColumnFamilyMetaData files;
-  database.rocksdb()->GetColumnFamilyMetaData(database.handle(Family::kChunks), &files);
+  uint64_t chunk_bytes = 0;
+  for (const auto& file : database.FilesOf(Family::kChunks)) chunk_bytes += file.size;
   VARVE_ASSIGN_OR_RETURN(const uint64_t chunk_blocks,
                          count(Family::kCounts, keys::Counts(save_id, Counted::kChunk, 0)));
   VARVE_ASSIGN_OR_RETURN(const uint64_t list_blocks,
                          count(Family::kCounts, keys::Counts(save_id, Counted::kList, 0)));
   VARVE_ASSIGN_OR_RETURN(const uint64_t blocks_of_lists, CountListBlocks(database, save_id));
   const uint64_t most_chunks =
-      kSmallSave + 2 * (chunk_blocks * kCountsPerBlock + files.size / kMinFrameBytes);
+      kSmallSave + 2 * (chunk_blocks * kCountsPerBlock + chunk_bytes / kMinFrameBytes);
   const uint64_t most_lists = kSmallSave + 2 * (list_blocks + blocks_of_lists) * kCountsPerBlock;
   if (record.chunks <= most_chunks && record.lists <= most_lists) return Status::Ok();
   return Status::Corruption(

@@ -183,19 +183,15 @@ Status StoreImpl::SweepOrphans() {
       from = *key;  // Check reports it
     }
   };
-  rocksdb::ColumnFamilyMetaData family;
-  database_->rocksdb()->GetColumnFamilyMetaData(database_->handle(Family::kChunks), &family);
-  for (const auto& level : family.levels) {
-    for (const auto& file : level.files) {
-      const auto first = keys::ParseChunk(file.smallestkey);
-      const auto last = keys::ParseChunk(file.largestkey);
-      if (!first.has_value() || !last.has_value()) continue;  // Check reports it
-      VARVE_ASSIGN_OR_RETURN(const bool is_born, is_there(first->save_id, last->save_id));
-      if (is_born) continue;
-      ChunkFile& orphan = orphans.emplace_back();
-      orphan.first = *first;
-      orphan.last = *last;
-    }
+  for (const auto& file : database_->FilesOf(Family::kChunks)) {
+    const auto first = keys::ParseChunk(file.smallestkey);
+    const auto last = keys::ParseChunk(file.largestkey);
+    if (!first.has_value() || !last.has_value()) continue;  // Check reports it
+    VARVE_ASSIGN_OR_RETURN(const bool is_born, is_there(first->save_id, last->save_id));
+    if (is_born) continue;
+    ChunkFile& orphan = orphans.emplace_back();
+    orphan.first = *first;
+    orphan.last = *last;
   }
   // What cannot be read may name any of them. Check reports that, and it is no reason not to open.
   if (!RemoveNamed(&orphans).ok()) return Status::Ok();

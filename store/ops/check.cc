@@ -497,25 +497,21 @@ Status Checker::CheckIndex() {
 // frames as live, and at most as many as were stored.
 Status Checker::CheckFiles() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, db_->BeginRead());
-  rocksdb::ColumnFamilyMetaData family;
-  db_->rocksdb()->GetColumnFamilyMetaData(db_->handle(Family::kChunks), &family);
   std::map<ChunkAddress, ChunkAddress> ranges;
-  for (const auto& level : family.levels) {
-    for (const auto& file : level.files) {
-      const auto first = keys::ParseChunk(file.smallestkey);
-      const auto last = keys::ParseChunk(file.largestkey);
-      if (lost_.contains(std::filesystem::path(file.name).filename())) continue;
-      if (!first.has_value() || !last.has_value()) {
-        Error("chunk file " + file.name + " has malformed keys");
-        continue;
-      }
-      ranges.emplace(*first, *last);
-      const auto save_id = saves_.lower_bound(first->save_id);
-      if (save_id == saves_.end() || save_id->first > last->save_id) {
-        Error("chunk file " + file.name + " is orphaned: no save from " +
-              std::to_string(first->save_id) + " to " + std::to_string(last->save_id) +
-              " has a record");
-      }
+  for (const auto& file : db_->FilesOf(Family::kChunks)) {
+    const auto first = keys::ParseChunk(file.smallestkey);
+    const auto last = keys::ParseChunk(file.largestkey);
+    if (lost_.contains(file.name)) continue;
+    if (!first.has_value() || !last.has_value()) {
+      Error("chunk file " + file.name + " has malformed keys");
+      continue;
+    }
+    ranges.emplace(*first, *last);
+    const auto save_id = saves_.lower_bound(first->save_id);
+    if (save_id == saves_.end() || save_id->first > last->save_id) {
+      Error("chunk file " + file.name + " is orphaned: no save from " +
+            std::to_string(first->save_id) + " to " + std::to_string(last->save_id) +
+            " has a record");
     }
   }
   for (const auto& [address, facts] : chunks_) {

@@ -146,6 +146,12 @@ rocksdb::CompactRangeOptions BesideOthers() {
   return options;
 }
 
+uint64_t BytesOf(const std::vector<rocksdb::LiveFileMetaData>& files) {
+  uint64_t bytes = 0;
+  for (const auto& file : files) bytes += file.size;
+  return bytes;
+}
+
 // A tombstone and the record that it hides are both garbage. A family that is half garbage is
 // compacted, so a record is rewritten only after as many others have died. A family for which there
 // is no room waits.
@@ -154,8 +160,7 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
     const auto family = static_cast<Family>(i);
     if (family == Family::kChunks) continue;
     VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
-    rocksdb::ColumnFamilyMetaData files;
-    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
+    const uint64_t bytes = BytesOf(database->FilesOf(family));
     // The metadata of files counts only what this process has written.
     rocksdb::TablePropertiesCollection tables;
     VARVE_RETURN_IF_ERROR(FromRocksDb(
@@ -167,7 +172,7 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
       deletions += table->num_deletions;
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
-    if (!wanted || !HasRoom(store, files.size)) continue;
+    if (!wanted || !HasRoom(store, bytes)) continue;
     VARVE_RETURN_IF_ERROR(
         FromCompaction(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
                                                          nullptr, nullptr),
@@ -178,13 +183,11 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
 
 // Merging a family writes all of it anew, and so its largest file. That is worth it only once the
 // others have become a quarter of it. RocksDB merges the small ones among themselves.
-bool IsWorthMerging(const rocksdb::ColumnFamilyMetaData& family) {
+bool IsWorthMerging(const std::vector<rocksdb::LiveFileMetaData>& files) {
+  if (files.size() < kMaxMetadataFiles) return false;
   uint64_t largest = 0;
-  for (const auto& level : family.levels) {
-    for (const auto& file : level.files) largest = std::max(largest, file.size);
-  }
-  if (family.file_count < kMaxMetadataFiles) return false;
-  return family.file_count >= kFarTooManyFiles || 4 * (family.size - largest) >= largest;
+  for (const auto& file : files) largest = std::max<uint64_t>(largest, file.size);
+  return files.size() >= kFarTooManyFiles || 4 * (BytesOf(files) - largest) >= largest;
 }
 
 // RocksDB merges these families by itself, but a process that lives for one save ends before it has
@@ -193,10 +196,9 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
   for (int i = 0; i < kNumFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
-    rocksdb::ColumnFamilyMetaData files;
-    database->rocksdb()->GetColumnFamilyMetaData(database->handle(family), &files);
+    const auto files = database->FilesOf(family);
     if (family == Family::kChunks || !IsWorthMerging(files)) continue;
-    if (!HasRoom(store, files.size)) continue;
+    if (!HasRoom(store, BytesOf(files))) continue;
     VARVE_RETURN_IF_ERROR(
         FromRocksDb(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
                                                       nullptr, nullptr),
