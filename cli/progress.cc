@@ -67,7 +67,7 @@ Parts Describe(uint64_t done_bytes, uint64_t total_bytes, std::chrono::duration<
   return parts;
 }
 
-std::string Bar(double share, size_t width) {
+std::string DrawBar(double share, size_t width) {
   const auto filled = static_cast<size_t>(share * static_cast<double>(width));
   return " [" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
 }
@@ -118,9 +118,9 @@ std::string ProgressLine(const std::string& what, uint64_t done_bytes, uint64_t 
     for (const std::string& tail : {parts.sizes + parts.rate + parts.left, parts.sizes + parts.left,
                                     parts.left, std::string()}) {
       const std::string rest = parts.percent + tail;
-      const size_t used = what.size() + Bar(0, 0).size() + rest.size();
+      const size_t used = what.size() + DrawBar(0, 0).size() + rest.size();
       if (used + kMinBar > columns) continue;
-      return what + Bar(parts.share, std::min(columns - used, kMaxBar)) + rest;
+      return what + DrawBar(parts.share, std::min(columns - used, kMaxBar)) + rest;
     }
     lines = {what + parts.percent, parts.percent.substr(1)};
   }

@@ -21,7 +21,7 @@
 namespace varve::internal::cli {
 namespace {
 
-constexpr char kNotes[] = R"(Packages install these scripts already. By hand:
+constexpr char kCompletionNotes[] = R"(Packages install these scripts already. By hand:
 
   bash   source <(varve completion bash)
   zsh    varve completion zsh > FOLDER_OF_FPATH/_varve
@@ -124,7 +124,7 @@ void AddCompletion(CLI::App& app, Context& context) {
   verb->add_option("SHELL", *shell, "The shell that is to run it")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  verb->footer(kNotes);
+  verb->footer(kCompletionNotes);
   context.OnAnything(verb, [&app, &context, shell] { return RunCompletion(context, app, *shell); });
 
   auto options = std::make_shared<WordsOptions>();

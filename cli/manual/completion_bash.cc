@@ -5,7 +5,8 @@
 namespace varve::internal::cli {
 namespace {
 
-constexpr char kBegin[] = R"sh(# Completion of varve in bash, written by `varve completion bash`.
+constexpr char kBashBegin[] =
+    R"sh(# Completion of varve in bash, written by `varve completion bash`.
 
 _varve_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
 
@@ -23,7 +24,7 @@ _varve_ask() {
 
 )sh";
 
-constexpr char kEnd[] = R"sh(
+constexpr char kBashEnd[] = R"sh(
 _varve() {
   local cur= options= valued= verb= store= option= run= step= number=1 word i joins=0 before=
   local -a words=()
@@ -90,7 +91,7 @@ std::string OptionsFunction(const CommandManual& command) {
   return text + "  esac\n}\n\n";
 }
 
-std::string Action(const Candidates& candidates, const CommandManual* verb) {
+std::string BashAction(const Candidates& candidates, const CommandManual* verb) {
   switch (candidates.kind) {
     case Candidates::Kind::kNothing:
       return {};
@@ -112,7 +113,7 @@ std::string Action(const Candidates& candidates, const CommandManual* verb) {
 // `verb` is null for the options of all verbs.
 std::string ValueCase(const std::string& pattern, const OptionManual& option,
                       const CommandManual* verb, const CommandManual& command) {
-  const std::string action = Action(CandidatesOf(option, command), verb);
+  const std::string action = BashAction(CandidatesOf(option, command), verb);
   return action.empty() ? "" : "    " + pattern + ") " + action + " ;;\n";
 }
 
@@ -155,7 +156,7 @@ std::string ValueFunction(const CommandManual& command) {
 }  // namespace
 
 std::string BashCompletion(const CommandManual& command) {
-  return kBegin + OptionsFunction(command) + ValueFunction(command) + kEnd;
+  return kBashBegin + OptionsFunction(command) + ValueFunction(command) + kBashEnd;
 }
 
 }  // namespace varve::internal::cli

@@ -7,7 +7,8 @@
 namespace varve::internal::cli {
 namespace {
 
-constexpr char kBegin[] = R"sh(# Completion of varve in fish, written by `varve completion fish`.
+constexpr char kFishBegin[] =
+    R"sh(# Completion of varve in fish, written by `varve completion fish`.
 
 # The words of the line that are neither options nor their values: the verb and its arguments.
 function __varve_arguments
@@ -54,7 +55,7 @@ end
 
 )sh";
 
-std::string Action(const Candidates& candidates, const CommandManual* verb) {
+std::string FishAction(const Candidates& candidates, const CommandManual* verb) {
   switch (candidates.kind) {
     case Candidates::Kind::kNothing:
       return " -f";
@@ -85,7 +86,7 @@ std::string OptionLine(const std::string& condition, const OptionManual& option,
     const bool is_long = name.starts_with("--");
     text += (is_long ? " -l " : " -s ") + name.substr(is_long ? 2 : 1);
   }
-  if (!option.value.empty()) text += " -r" + Action(CandidatesOf(option, command), verb);
+  if (!option.value.empty()) text += " -r" + FishAction(CandidatesOf(option, command), verb);
   return text + " -d " + ShellQuoted(option.description) + "\n";
 }
 
@@ -99,7 +100,7 @@ std::string VerbLines(const CommandManual& verb, const CommandManual& command) {
   for (const OptionManual& argument : verb.arguments) {
     const std::string place =
         argument.repeats ? "" : "; and __varve_at " + std::to_string(++number);
-    text += Complete(condition + place) + Action(CandidatesOf(argument, command), &verb) + "\n";
+    text += Complete(condition + place) + FishAction(CandidatesOf(argument, command), &verb) + "\n";
     if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
@@ -119,7 +120,7 @@ std::string ValuedNames(const CommandManual& command) {
 }  // namespace
 
 std::string FishCompletion(const CommandManual& command) {
-  std::string text = kBegin;
+  std::string text = kFishBegin;
   text += "set -g __varve_valued " + ValuedNames(command) + "\n\n";
   text += "function __varve_needs_verb\n    not __fish_seen_subcommand_from " +
           Join(VerbNames(command), " ") + "\nend\n\ncomplete -c varve -f\n";

@@ -5,7 +5,7 @@
 namespace varve::internal::cli {
 namespace {
 
-constexpr char kBegin[] = R"sh(#compdef varve
+constexpr char kZshBegin[] = R"sh(#compdef varve
 # Completion of varve in zsh, written by `varve completion zsh`.
 
 # Asks the store: steps, runs, tags, or tensors --of STEP.
@@ -41,7 +41,7 @@ constexpr char kArguments[] = R"sh(  )
   case $line[1] in
 )sh";
 
-constexpr char kEnd[] = R"sh(  esac
+constexpr char kZshEnd[] = R"sh(  esac
 }
 
 _varve "$@"
@@ -58,7 +58,7 @@ std::string Escaped(std::string_view text) {
 }
 
 // `verb` is null for the options of all verbs.
-std::string Action(const Candidates& candidates, const CommandManual* verb) {
+std::string ZshAction(const Candidates& candidates, const CommandManual* verb) {
   switch (candidates.kind) {
     case Candidates::Kind::kNothing:
       return " ";
@@ -82,7 +82,7 @@ std::string OptionSpec(const OptionManual& option, const CommandManual* verb,
                        const CommandManual& command) {
   std::string rest = "[" + Escaped(option.description) + "]";
   if (!option.value.empty()) {
-    rest += ":" + Escaped(option.value) + ":" + Action(CandidatesOf(option, command), verb);
+    rest += ":" + Escaped(option.value) + ":" + ZshAction(CandidatesOf(option, command), verb);
   }
   const std::string prefix = option.repeats ? "*" : "(" + Join(option.names, " ") + ")";
   if (option.names.size() == 1) return ShellQuoted(prefix + option.names[0] + rest);
@@ -95,7 +95,7 @@ std::string ArgumentSpecs(const CommandManual& verb, const CommandManual& comman
   for (const OptionManual& argument : verb.arguments) {
     const std::string where = argument.repeats ? "*" : std::to_string(++number);
     text += " \\\n        " + ShellQuoted(where + ":" + Escaped(argument.value) + ":" +
-                                          Action(CandidatesOf(argument, command), &verb));
+                                          ZshAction(CandidatesOf(argument, command), &verb));
     if (argument.repeats) break;  // nobody knows where the next one starts
   }
   return text;
@@ -112,7 +112,7 @@ std::string VerbCase(const CommandManual& verb, const CommandManual& command) {
 }  // namespace
 
 std::string ZshCompletion(const CommandManual& command) {
-  std::string text = kBegin;
+  std::string text = kZshBegin;
   for (const CommandManual& verb : command.verbs) {
     text += "    " + ShellQuoted(std::string(verb.Verb()) + ":" + Escaped(verb.description)) + "\n";
   }
@@ -122,7 +122,7 @@ std::string ZshCompletion(const CommandManual& command) {
   }
   text += kArguments;
   for (const CommandManual& verb : command.verbs) text += VerbCase(verb, command);
-  return text + kEnd;
+  return text + kZshEnd;
 }
 
 }  // namespace varve::internal::cli

@@ -47,7 +47,7 @@ std::string Bold(std::string_view text) { return "\\fB" + Plain(text) + "\\fR"; 
 std::string Italic(std::string_view text) { return "\\fI" + Plain(text) + "\\fR"; }
 
 // An argument of a macro.
-std::string Quoted(std::string_view text) { return "\"" + Plain(text) + "\""; }
+std::string RoffQuoted(std::string_view text) { return "\"" + Plain(text) + "\""; }
 
 // Paragraphs are filled. Lines that start with a space keep their form.
 std::string Paragraphs(std::string_view notes) {
@@ -86,11 +86,11 @@ std::string Section(std::string_view title, const std::string& text) {
   std::string upper(title);
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return ".SH " + Quoted(upper) + "\n" + text;
+  return ".SH " + RoffQuoted(upper) + "\n" + text;
 }
 
 std::string VerbSection(const CommandManual& verb) {
-  return ".SS " + Quoted(Synopsis(verb)) + "\n" + Plain(verb.description) + ".\n" +
+  return ".SS " + RoffQuoted(Synopsis(verb)) + "\n" + Plain(verb.description) + ".\n" +
          OptionEntries(verb.arguments) + OptionEntries(verb.options) + Paragraphs(verb.notes);
 }
 

@@ -58,7 +58,7 @@ Outcome RunBackup(const Context& context, const BackupVerbOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kBackupNotes[] =
     R"(The store may be in use, also for writing: the copy is a state that it had at
 some moment during the call, and it is checked before it replaces an earlier
 copy: its records, and the checksums of all files that are new in it. With
@@ -79,7 +79,7 @@ void AddBackup(CLI::App& app, Context& context) {
                    "Folder of the copy: new, empty, or an earlier copy")
       ->required();
   verb->add_flag("--read-data", options->read_data, "Also read every chunk of the copy");
-  verb->footer(kNotes);
+  verb->footer(kBackupNotes);
   context.OnAnything(verb, [&context, options] { return RunBackup(context, *options); });
 }
 

@@ -67,7 +67,7 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
   return {ExitCode::kDamaged, "the store is damaged: " + Count(report->errors.size(), "error")};
 }
 
-constexpr char kNotes[] =
+constexpr char kCheckNotes[] =
     R"(Without an option it verifies records, counts and that each chunk is there. It
 changes nothing. Exit code 3 means that the store is damaged; docs/operations.md
 says what to do then.
@@ -83,7 +83,7 @@ void AddCheck(CLI::App& app, Context& context) {
   verb->add_option("--read-data-subset", options->subset,
                    "Read only this share of the chunks, chosen at random: 5%")
       ->type_name("PERCENT");
-  verb->footer(kNotes);
+  verb->footer(kCheckNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
 }

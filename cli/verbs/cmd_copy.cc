@@ -81,7 +81,7 @@ Outcome RunCopy(const Context& context, const Store& store, const CopyVerbOption
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kCopyNotes[] =
     R"(10..90 is every step from 10 to 90, these two included (see drop).
 
 What the other store has already is shared there. The other store is opened for
@@ -104,7 +104,7 @@ void AddCopy(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"error", "replace", "fork"}))
       ->capture_default_str();
   verb->add_flag("--init", options->init, "Make the other store if there is none");
-  verb->footer(kNotes);
+  verb->footer(kCopyNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunCopy(context, store, *options); });
 }

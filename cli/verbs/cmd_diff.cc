@@ -185,7 +185,7 @@ Outcome RunDiff(const Context& context, const Store& store, const DiffVerbOption
   return other.ok() ? RunDiff(context, store, other->get(), options) : OpenOutcome(other.status());
 }
 
-constexpr char kNotes[] =
+constexpr char kDiffNotes[] =
     R"(--other compares with a step of another store. Chunks of a store and of its
 backup are compared by their digests. Between other stores, all tensors that
 both steps have are read and compared byte by byte.
@@ -209,7 +209,7 @@ void AddDiff(CLI::App& app, Context& context) {
   verb->add_flag("--values", options->values,
                  "Compare elements, too: how many differ, the largest difference, and the norm of "
                  "all against that of the earlier values");
-  verb->footer(kNotes);
+  verb->footer(kDiffNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunDiff(context, store, *options); });
 }

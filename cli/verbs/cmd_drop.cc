@@ -112,7 +112,7 @@ Outcome RunDrop(const Context& context, const DropVerbOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kDropNotes[] =
     R"(All of them exist, or none is dropped. Bytes that other checkpoints share stay.
 
 10..90 is every step from 10 to 90, these two included. One end may be left out,
@@ -138,7 +138,7 @@ void AddDrop(CLI::App& app, Context& context) {
   verb->add_flag("--dry-run", options->dry_run,
                  "Only print what would be dropped, and the bytes that would come back");
   verb->add_flag("--no-reclaim", options->no_reclaim, "Leave the space to a later reclaim");
-  verb->footer(kNotes);
+  verb->footer(kDropNotes);
   AddNoWait(verb, &options->no_wait);
   context.OnAnything(verb, [&context, options] { return RunDrop(context, *options); });
 }

@@ -81,7 +81,7 @@ Outcome RunExport(const Context& context, const Store& store, const ExportOption
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kExportNotes[] =
     R"(With --max-shard-size and more than one file, an index is written last. Files
 appear whole or not at all, in folders that are made if missing. --force also
 removes what an earlier export of that name has left: shards of another number,
@@ -131,7 +131,7 @@ void AddExport(CLI::App& app, Context& context) {
                    "Cut into files of at most so many bytes of tensors: 5GB")
       ->type_name("BYTES");
   verb->add_flag("--force", options->request.overwrite, "Overwrite existing files");
-  verb->footer(kNotes);
+  verb->footer(kExportNotes);
   context.OnReading(verb, [&context, options](const Store& store) {
     return RunExport(context, store, *options);
   });

@@ -180,7 +180,7 @@ void AddRules(CLI::App* verb, ForgetOptions* options) {
       ->allow_extra_args(false);
 }
 
-constexpr char kNotes[] =
+constexpr char kForgetNotes[] =
     R"(Keeps what at least one rule keeps, drops the rest, and gives the space back.
 Without a rule, or with rules that keep nothing, it drops nothing and says so.
 --dry-run counts exactly the bytes of chunks that no other step needs: bases of
@@ -209,7 +209,7 @@ void AddForget(CLI::App& app, Context& context) {
                  "would come back");
   verb->add_flag("--no-reclaim", options->no_reclaim, "Leave the space to a later reclaim");
   AddNoWait(verb, &options->no_wait);
-  verb->footer(kNotes);
+  verb->footer(kForgetNotes);
   context.OnAnything(verb, [&context, options] { return RunForget(context, *options); });
 }
 

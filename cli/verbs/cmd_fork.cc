@@ -38,7 +38,7 @@ Outcome RunFork(const Context& context, Store& store, const ForkOptions& options
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kForkNotes[] =
     R"(The new run has that one step, with its metrics and without its tags.
 
 JSON: run step forked_from[run step])";
@@ -54,7 +54,7 @@ void AddFork(CLI::App& app, Context& context) {
   verb->add_option("--at", options->at, "The step of RUN to start from")
       ->type_name("STEP")
       ->capture_default_str();
-  verb->footer(kNotes);
+  verb->footer(kForkNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunFork(context, store, *options); });
 }

@@ -233,7 +233,7 @@ Outcome RunGet(const Context& context, const Store& store, const GetOptions& opt
                                    : Save(context, **reader, *selection, options);
 }
 
-constexpr char kNotes[] =
+constexpr char kGetNotes[] =
     R"(Without -o it prints the smallest, the largest, the mean and the first values.
 With --values it prints N values, a line for each row of the last axis. With
 --slice these are values of the slice.
@@ -269,7 +269,7 @@ void AddGet(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"npy", "safetensors", "bin"}));
   verb->add_flag("--force", options->force,
                  "Overwrite an existing file; with -o -, write to a terminal");
-  verb->footer(kNotes);
+  verb->footer(kGetNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunGet(context, store, *options); });
 }

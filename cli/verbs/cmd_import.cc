@@ -204,7 +204,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kImportNotes[] =
     R"(Files must not change meanwhile: one that does fails the import. The
 __metadata__ of a safetensors file is kept in the trainer state's extra, under
 keys that begin with "safetensors.", and export writes it back. Tensors that are
@@ -272,7 +272,7 @@ void AddImport(CLI::App& app, Context& context) {
       ->type_name("GLOB=GLOB")
       ->allow_extra_args(false);
   verb->add_flag("--init", options->init, "Make the store if there is none");
-  verb->footer(kNotes);
+  verb->footer(kImportNotes);
   context.OnAnything(verb, [&context, options] { return RunImport(context, *options); });
 }
 

@@ -26,7 +26,7 @@ Outcome RunInit(const Context& context) {
   return {};
 }
 
-constexpr char kNotes[] = R"(The folder must not exist yet, or be empty.
+constexpr char kInitNotes[] = R"(The folder must not exist yet, or be empty.
 
 JSON: store)";
 
@@ -34,7 +34,7 @@ JSON: store)";
 
 void AddInit(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("init", "Make an empty store");
-  verb->footer(kNotes);
+  verb->footer(kInitNotes);
   context.OnAnything(verb, [&context] { return RunInit(context); });
 }
 

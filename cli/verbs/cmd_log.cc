@@ -93,7 +93,7 @@ Outcome RunLog(const Context& context, const Store& store, const LogOptions& opt
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kLogNotes[] =
     "JSON: an array of name step changed_chunks chunks changed_bytes stored_bytes";
 
 }  // namespace
@@ -109,7 +109,7 @@ void AddLog(CLI::App& app, Context& context) {
   verb->add_option("--run", options->run, "The run to look at")
       ->type_name("RUN")
       ->capture_default_str();
-  verb->footer(kNotes);
+  verb->footer(kLogNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLog(context, store, *options); });
 }

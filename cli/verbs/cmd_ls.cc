@@ -131,7 +131,7 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   return Outcome::Incomplete("the stored bytes leave out", listing->stored->errors);
 }
 
-constexpr char kNotes[] =
+constexpr char kLsNotes[] =
     R"(The last line sums up what is listed. -q leaves it out.
 
 --stored counts the encoded bytes of the chunks that a tensor is read from,
@@ -151,7 +151,7 @@ void AddLs(CLI::App& app, Context& context) {
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("GLOB", options->glob, "Only names that match; * stands for any characters");
   verb->add_flag("--stored", options->stored, "Also show what each tensor takes in the store");
-  verb->footer(kNotes);
+  verb->footer(kLsNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunLs(context, store, *options); });
 }

@@ -58,7 +58,7 @@ Outcome RunMetric(const Context& context, const MetricOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] = "JSON: run step metrics applied_by";
+constexpr char kMetricNotes[] = "JSON: run step metrics applied_by";
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void AddMetric(CLI::App& app, Context& context) {
   verb->add_option("METRIC", options->metrics, "METRIC=VALUE, such as loss=2.5; also nan and inf")
       ->required();
   AddNoWait(verb, &options->no_wait);
-  verb->footer(kNotes);
+  verb->footer(kMetricNotes);
   context.OnAnything(verb, [&context, options] { return RunMetric(context, *options); });
 }
 

@@ -105,7 +105,7 @@ Outcome RunPull(const Context& context, const PullVerbOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kPullNotes[] =
     R"(The folder of -s is new or empty, or an earlier pull or backup of the same
 store made it and nobody has written to it since. Every file is verified, and so
 is the structure of the store, before the new state replaces the earlier one.
@@ -128,7 +128,7 @@ void AddPull(CLI::App& app, Context& context) {
       ->type_name("N");
   verb->add_flag("--dry-run", options->dry_run, "Only say what would be fetched");
   verb->add_flag("--read-data", options->read_data, "Also read every chunk");
-  verb->footer(kNotes);
+  verb->footer(kPullNotes);
   context.OnAnything(verb, [&context, options] { return RunPull(context, *options); });
 }
 

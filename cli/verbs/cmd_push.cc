@@ -76,7 +76,7 @@ Outcome RunPush(const Context& context, const PushVerbOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kPushNotes[] =
     R"(The store may be in use, also for writing: what is sent is a state that it had
 at some moment during the call. It becomes a snapshot of the URL when all of it
 is there. Files that an earlier snapshot has are not sent again. What an
@@ -99,7 +99,7 @@ void AddPush(CLI::App& app, Context& context) {
   verb->add_option("URL", options->url, "Where to send it")->required();
   verb->add_option("STEP", options->steps, kStepHelp);
   verb->add_flag("--dry-run", options->dry_run, "Only say what would be sent");
-  verb->footer(kNotes);
+  verb->footer(kPushNotes);
   context.OnAnything(verb, [&context, options] { return RunPush(context, *options); });
 }
 

@@ -84,7 +84,7 @@ Outcome RunReclaim(const Context& context, const ReclaimVerbOptions& options) {
   return LooksLikeUrl(path) ? RunOnUrl(context, path, options) : RunOnStore(context, path, options);
 }
 
-constexpr char kNotes[] =
+constexpr char kReclaimNotes[] =
     R"(With -s URL it removes what no snapshot of the object store needs: what drops
 and merges in the store have left behind, and what interrupted pushes have sent.
 Pushes may go on meanwhile, and keep what they have sent. A push that was
@@ -109,7 +109,7 @@ void AddReclaim(CLI::App& app, Context& context) {
                    "Of a URL: wait so long for a sign of life of pushes, at least 30")
       ->type_name("SECONDS");
   verb->add_flag("--dry-run", options->dry_run, "Of a URL: only say what would be removed");
-  verb->footer(kNotes);
+  verb->footer(kReclaimNotes);
   context.OnAnything(verb, [&context, options] { return RunReclaim(context, *options); });
 }
 

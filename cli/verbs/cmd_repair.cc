@@ -132,7 +132,7 @@ Outcome RunRepair(const Context& context, const RepairVerbOptions& options) {
   return Outcome::Usage("nothing was changed: add --yes to repair the store");
 }
 
-constexpr char kNotes[] =
+constexpr char kRepairNotes[] =
     R"(Every step that can be read whole is saved in a new store, and verified. Then
 the new store takes the place of the damaged one, which stays as PATH~damaged.
 So the disk needs room for both. Without --yes it only says what would be lost.
@@ -157,7 +157,7 @@ void AddRepair(CLI::App& app, Context& context) {
   verb->add_flag("--yes", options->yes, "Do it");
   verb->add_option("--from", options->from, "A backup of the store, for what cannot be read here")
       ->type_name("BACKUP");
-  verb->footer(kNotes);
+  verb->footer(kRepairNotes);
   context.OnAnything(verb, [&context, options] { return RunRepair(context, *options); });
 }
 

@@ -50,7 +50,7 @@ Outcome RunRewind(const Context& context, Store& store, const RewindOptions& opt
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kRewindNotes[] =
     R"(The later steps keep their tags. A save that is based on one of them must end
 first.
 
@@ -66,7 +66,7 @@ void AddRewind(CLI::App& app, Context& context) {
   verb->add_option("--to", options->to, "The step of RUN that becomes its newest")
       ->type_name("STEP")
       ->required();
-  verb->footer(kNotes);
+  verb->footer(kRewindNotes);
   context.OnWriting(
       verb, [&context, options](Store& store) { return RunRewind(context, store, *options); });
 }

@@ -44,13 +44,13 @@ Outcome RunRuns(const Context& context, const Store& store) {
   return {};
 }
 
-constexpr char kNotes[] = R"(JSON: array of run steps forked_from)";
+constexpr char kRunsNotes[] = R"(JSON: array of run steps forked_from)";
 
 }  // namespace
 
 void AddRuns(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("runs", "List the runs of the store");
-  verb->footer(kNotes);
+  verb->footer(kRunsNotes);
   context.OnReading(verb, [&context](const Store& store) { return RunRuns(context, store); });
 }
 

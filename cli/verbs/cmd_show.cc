@@ -187,7 +187,7 @@ Outcome RunShowTensor(const Context& context, const Store& store, const ShowOpti
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kShowNotes[] =
     R"(With NAME it shows the tensor's shards instead, and which part of it each holds;
 of the root of a group also the rank that has it.
 Of the root of a group also saves that are not finished, and the ranks that they
@@ -206,7 +206,7 @@ void AddShow(CLI::App& app, Context& context) {
       app.add_subcommand("show", "Show a checkpoint's trainer state, topology, metrics and sizes");
   verb->add_option("STEP", options->step, kStepHelp)->required();
   verb->add_option("NAME", options->tensor, "A tensor: show its shards");
-  verb->footer(kNotes);
+  verb->footer(kShowNotes);
   context.OnReading(verb, [&context, options](const Store& store) {
     return options->tensor.empty() ? RunShow(context, store, *options)
                                    : RunShowTensor(context, store, *options);

@@ -134,7 +134,7 @@ Outcome RunStats(const Context& context, const StatsOptions& options) {
       [&](const Store& store) { return RunStats(context, path, store, options); });
 }
 
-constexpr char kNotes[] =
+constexpr char kStatsNotes[] =
     R"(--plot draws, by step, what a checkpoint is and what it added to the store; by
 group of tensors, how much of a checkpoint is shared with the one before it; and
 raw and stored bytes by codec and coder. The file stands alone, opens in any
@@ -149,7 +149,7 @@ damage also warnings)";
 void AddStats(CLI::App& app, Context& context) {
   auto options = std::make_shared<StatsOptions>();
   CLI::App* verb = app.add_subcommand("stats", "Show sizes, sharing and codecs");
-  verb->footer(kNotes);
+  verb->footer(kStatsNotes);
   verb->add_option("--plot", options->plot, "Also draw a picture: x.svg or x.html")
       ->type_name("FILE");
   verb->add_flag("--force", options->force, "Overwrite an existing picture");

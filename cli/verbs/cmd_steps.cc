@@ -132,7 +132,7 @@ Outcome RunSteps(const Context& context, const Store& store, const StepsOptions&
   return {};
 }
 
-constexpr char kNotes[] =
+constexpr char kStepsNotes[] =
     R"(--sort puts the best step first: the one with the lowest value of the metric, or
 with METRIC:max the highest. Of equal steps the newest comes first. Steps
 without the metric, or with NaN, come last. --last takes the newest steps of
@@ -151,7 +151,7 @@ void AddSteps(CLI::App& app, Context& context) {
       ->type_name("N");
   verb->add_option("--sort", options->sort, "By this metric, the best step first")
       ->type_name("METRIC[:max|:min]");
-  verb->footer(kNotes);
+  verb->footer(kStepsNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunSteps(context, store, *options); });
 }

@@ -41,7 +41,7 @@ Outcome RunTag(const Context& context, const TagOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] = "JSON: run step tag applied_by";
+constexpr char kTagNotes[] = "JSON: run step tag applied_by";
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void AddTag(CLI::App& app, Context& context) {
                    "The name: no number, not latest or best, without @ : * and white space")
       ->required();
   AddNoWait(verb, &options->no_wait);
-  verb->footer(kNotes);
+  verb->footer(kTagNotes);
   context.OnAnything(verb, [&context, options] { return RunTag(context, *options); });
 }
 

@@ -53,7 +53,7 @@ Outcome RunUntag(const Context& context, const UntagOptions& options) {
   return {};
 }
 
-constexpr char kNotes[] = "JSON: run tag applied_by";
+constexpr char kUntagNotes[] = "JSON: run tag applied_by";
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void AddUntag(CLI::App& app, Context& context) {
       ->required();
   verb->add_option("--run", options->run, "The run whose tag it is")->type_name("RUN");
   AddNoWait(verb, &options->no_wait);
-  verb->footer(kNotes);
+  verb->footer(kUntagNotes);
   context.OnAnything(verb, [&context, options] { return RunUntag(context, *options); });
 }
 

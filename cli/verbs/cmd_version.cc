@@ -11,13 +11,13 @@
 namespace varve::internal::cli {
 namespace {
 
-constexpr char kNotes[] = R"(JSON: version)";
+constexpr char kVersionNotes[] = R"(JSON: version)";
 
 }  // namespace
 
 void AddVersion(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("version", "Print the version of this command");
-  verb->footer(kNotes);
+  verb->footer(kVersionNotes);
   context.OnAnything(verb, [&context]() -> Outcome {
     PrintVersion(context);
     return {};
