@@ -108,16 +108,17 @@ struct PushStats {
   uint64_t snapshot = 0;
   uint64_t sent_bytes = 0;
   double seconds = 0;
-  // From when the oldest waiting step became due (at its commit, Open or Close) to the end of the
-  // push.
+  // The time from the moment at which the oldest waiting step became due to the end of the push. A
+  // step becomes due at its commit, at Open, or at Close.
   double delay_seconds = 0;
   std::string warning{};  // old snapshots could not be removed
 };
 // Returns one line.
 std::string ToString(const PushStats& stats);
 
-// Sends what is committed to an object store, in the background (docs/remote.md). A program with
-// s3:// calls varve::UseS3 first (varve/s3.h), and with rados:// varve::UseRados.
+// Sends committed steps to an object store, in the background (docs/remote.md). A program that uses
+// an s3:// URL calls varve::UseS3 first (varve/s3.h). For a rados:// URL it calls varve::UseRados
+// (varve/rados.h).
 //
 // Saves do not wait for pushes. A push sends the store as it is at its start, so steps that are
 // saved during a push go together with the next. It takes up to 256 MiB of memory. A push that
@@ -132,7 +133,8 @@ std::string ToString(const PushStats& stats);
 struct RemoteOptions {
   std::string url{};
   uint64_t interval = 1;  // a number of saves
-  // Snapshots that stay there. What only older ones need is removed after each push. 0 = all stay.
+  // How many of the newest snapshots stay in the object store. What only older snapshots need is
+  // removed after each push. 0 = all stay.
   uint64_t keep = 0;
   // True: the retention keeps each step that is due until a push has sent it.
   bool retention_waits = true;
@@ -214,9 +216,9 @@ class AsyncCheckpointer {
   // Opens the store in `path`, or makes it. Errors as Store::OpenOrCreate. kInvalidArgument: an
   // option is out of range. kFailedPrecondition, in three more cases: `path` is the root of a group
   // (use OpenGroupCheckpointer). Or the URL of options.remote holds snapshots of another store. Or
-  // its newest snapshot has a later step of the run than any step of the store in `path`.
-  // kUnavailable: the system gives no more threads, or there is no store yet and
-  // the object store does not answer.
+  // the newest snapshot has a step of the run that is later than all steps of the store in `path`.
+  // kUnavailable: the system gives no more threads, or there is no store yet and the object store
+  // does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
   // Calls Close. If there is an error that no call has returned, prints it to standard error.
@@ -279,8 +281,8 @@ class AsyncCheckpointer {
 
   // Waits for the save in progress, then for the last push, and closes the store. Returns the error
   // of the first save that failed, also when failure_is_fatal is false. If no save failed, and a
-  // step that is due is not in the object store, returns the error of the push. Calls after it
-  // fail. A second Close does nothing.
+  // step that is due is not in the object store, returns the error of the push. A later Close does
+  // nothing. After Close, the other calls that save, load, wait or change the store fail.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.

@@ -202,9 +202,9 @@ typedef struct varve_reclaim_report {
 } varve_reclaim_report;
 
 // Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are
-// missing, and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`,
-// which may be NULL, says what that did. Warnings about damaged records are printed to standard
-// error.
+// missing, and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`
+// says what that reclaim did. `report` may be NULL. Warnings about damaged records are printed to
+// standard error.
 VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
                                             const uint64_t* steps, size_t num_steps, int reclaims,
                                             varve_reclaim_report* report);

@@ -45,7 +45,8 @@ struct CheckpointId {
 struct CheckpointInfo {
   CheckpointId id;
   std::chrono::system_clock::time_point created;  // microseconds, UTC
-  std::optional<CheckpointId> parent;             // compared with, or forked from
+  // The step that the save was compared with, or the step that Fork copied.
+  std::optional<CheckpointId> parent;
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;  // raw bytes of all tensors as the trainer sees them
   uint64_t new_bytes = 0;      // raw bytes of chunks that were not in the store before
@@ -149,8 +150,7 @@ Status ValidateRun(std::string_view run);
 // Describes one read of ReadMany: of a tensor, of a shard, or of a region. It copies nothing, so
 // name, slice, layout, padding and buffer must stay valid until ReadMany returns. `out` is
 // row-major, and exactly as large as the slice, the shard or the region that the request describes.
-// ReadMany returns the error
-// of a wrong request.
+// ReadMany returns the error of a wrong request.
 class ReadRequest {
  public:
   // Reads the global tensor. `slice` has one range for each axis. Empty = the whole tensor. A
@@ -227,9 +227,9 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // Returns the shard with this number, or with kAllShards the global tensor. A tensor that was
-  // saved without layouts has no global tensor. Its shard 0 is returned instead, also if there are
-  // others. kNotFound names the tensor and the step.
+  // Returns the shard with this number. With kAllShards, returns the global tensor. A tensor that
+  // was saved without layouts has no global tensor. Its shard 0 is returned instead, also if there
+  // are others. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor, row-major. `out` must be exactly logical_bytes long (kInvalidArgument

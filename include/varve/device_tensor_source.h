@@ -11,9 +11,9 @@
 //
 // A save calls MarkBegin and BeginDigests. Then it calls TakeDigests and CopyToHost, in turn, until
 // it has all digests. At the end it calls MarkRelease and AwaitCopies. An error of any of them
-// fails the save. Chunks whose
-// digest is that of the step before are not copied. The checkpointer digests each copy again on the
-// host. A copy whose digest differs from that of TakeDigests fails the save.
+// fails the save. Chunks whose digest is that of the step before are not copied. The checkpointer
+// digests each copy again on the host. A copy whose digest differs from that of TakeDigests fails
+// the save.
 //
 // Thread rule: the trainer's thread calls Check, Prepare, PrepareDigestNow, MarkBegin and
 // MarkRelease. The other calls of a save come from several threads, one after the other. Another

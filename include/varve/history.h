@@ -24,8 +24,9 @@ struct TensorChange {
 };
 
 // Says how the elements of a tensor differ between an earlier tensor a and a later tensor b.
-// Elements are compared by value, and integers exactly. Two NaN are equal. The sizes of the
-// differences are computed as f64. Complex elements are compared part by part.
+// Elements are compared by value. Integers are compared exactly, without rounding to f64. Two NaN
+// are equal. The sizes of the differences are computed as f64. Complex elements are compared part
+// by part.
 struct ValueDiff {
   uint64_t num_elements = 0;
   uint64_t changed_elements = 0;

@@ -175,8 +175,8 @@ Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);
-// Returns the part of tensor `index` of a buffer that a rank holds. It is often empty. `layout` is
-// that of the tensor before the buffer is cut.
+// Returns the part of tensor `index` that a rank holds after the buffer is cut. The part is often
+// empty. `layout` is that of the tensor before the cut.
 Result<ShardLayout> SliceOfBuffer(ShardLayout layout, const FlatBuffer& buffer, size_t index,
                                   RankOf group);
 

@@ -24,18 +24,17 @@ enum class Compression {
 // Says which entropy coder encodes the bytes that can be compressed, such as the exponents of
 // weights. Both take about the same space. A reader needs no setting.
 enum class Entropy {
-  kAuto,  // rANS where this machine reads it faster than zstd, which is where it has AVX2 or
-          // AVX-512
+  kAuto,  // rANS if this machine reads it faster than zstd. Without AVX2 and AVX-512 none does
   kZstd,  // zstd frames, which other tools can read too. The choice for archives
   kRans,  // rANS, also where it is slow. Use it when faster machines will read the store
 };
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // Each writer chooses it anew when it opens the store. There is one exception: in a store that
-  // was created with kZstd, or by an older version, all writers write zstd, whatever they chose. So
-  // programs that do not know rANS can read such a store. A store that was created with kAuto may
-  // get rANS, even if kAuto chose zstd.
+  // The entropy coder. Each writer chooses it anew when it opens the store. There is one exception:
+  // in a store that was created with kZstd, or by an older version, all writers write zstd,
+  // whatever they chose. So programs that do not know rANS can read such a store. A store that was
+  // created with kAuto may get rANS later, even if kAuto chose zstd at first.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding. The encoded chunks, and their copies in
   // the buffers of RocksDB, count too. Two chunks are encoded at a time even if they need more than

@@ -9,8 +9,8 @@
 //   const auto pulled = varve::Pull("s3://bucket/gpt", "elsewhere");
 //   if (!pulled.ok()) return pulled.status();
 //
-// What a push has sent is a snapshot: the whole store at one moment. Snapshots share what did not
-// change, and stay until ReclaimRemote removes them.
+// A push makes a snapshot: the store, or chosen steps of it (PushOptions::steps), at one moment.
+// Snapshots share what did not change, and stay until ReclaimRemote removes them.
 //
 // A URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or
 // rados://POOL/NAMESPACE. It holds the snapshots of one store. Credentials are never part of it.
@@ -52,8 +52,9 @@ struct PushOptions {
 };
 
 struct PushReport {
-  uint64_t snapshot = 0;  // that was made, or the newest one if none was made. 0 = there is none
-  bool is_new = false;    // true: this push made the snapshot. A dry run makes none
+  // The snapshot that this push made. If it made none, the newest snapshot. 0 = there is none.
+  uint64_t snapshot = 0;
+  bool is_new = false;  // true: this push made the snapshot. A dry run makes none
   uint64_t total_files = 0;
   uint64_t total_bytes = 0;
   uint64_t sent_files = 0;  // or would be sent
@@ -92,9 +93,10 @@ struct PullReport {
   std::chrono::duration<double> elapsed{};
 };
 
-// Makes `destination` the store of a snapshot. The folder is new or empty, or an earlier Pull or
-// BackUp of the same store made it and nobody has written to it since. After an error or a crash,
-// the earlier store is there, or none, and the next call uses the files that had been fetched.
+// Makes `destination` a copy of the store that a snapshot holds. The folder is new or empty, or an
+// earlier Pull or BackUp of the same store made it and nobody has written to it since. After an
+// error or a crash, the folder holds the earlier store (no store, if there was none) or the new
+// one. The next call uses the files that had been fetched.
 //
 // kNotFound: the URL holds no such snapshot. kFailedPrecondition: the folder holds something else,
 // or a store with steps of its own. kLocked: it is in use.

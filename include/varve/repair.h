@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RepairStore makes a damaged store usable again. It makes a new store of every step that can still
-// be read whole. Then it exchanges the folder of the new store with that of the damaged one.
+// RepairStore makes a damaged store usable again. It makes one new store, which holds every step
+// that can still be read whole. Then it exchanges the folder of the new store with that of the
+// damaged one.
 //
 //   const auto report = varve::RepairStore("ckpt", {.dry_run = true});  // what would be lost
 //   if (!report.ok()) return report.status();
@@ -34,14 +35,15 @@ struct RepairReport {
   struct KeptStep {
     CheckpointId id;
     bool is_from_backup = false;
-    // What of the step may be missing or out of date, because a lost file may have held it.
+    // Each says which part of the step may be missing or out of date. A lost file may have held
+    // that part.
     std::vector<std::string> doubts;
   };
   struct LostStep {
     CheckpointId id;
     std::string reason;  // the first that was found
-    // Those that cannot be read. Empty: their names are lost, too, or only something else of the
-    // step is damaged, such as an item. `reason` says which.
+    // The tensors that cannot be read. Empty: the names of the tensors are lost, too, or only
+    // something else of the step is damaged, such as an item. `reason` says which.
     std::vector<std::string> tensors;
   };
 
@@ -69,13 +71,14 @@ struct RepairReport {
 // new id, so the next backup needs a new folder. A store without damage stays as it is. To find
 // that out, all of it is read.
 //
-// A store has a copy of its manifest (spare/) and a note of the manifest's length (SYNCED). If the
-// manifest is lost or damaged, the repair takes the copy. If the note is lost, too, it takes
-// whichever of the manifest and its copy can be read further. The newest steps may be missing in
-// two cases. First case: the manifest is lost or damaged, and so is the note. Second case: the
-// manifest or CURRENT is lost or damaged, and db/ has table files that the manifest which was taken
-// does not name. In both cases `warnings` says so, and the repair also keeps the steps of `from`
-// that were saved after every save that the damaged store still shows, each with a doubt.
+// A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
+// that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
+// the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
+// further. The newest steps may be missing in two cases. First case: the manifest is lost or
+// damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
+// table files that are not named in the manifest, or in the copy if the repair took that. In both
+// cases `warnings` says so. The repair then also keeps the steps of `from` that are newer than
+// every save that the damaged store still shows. Each of these steps gets a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
@@ -83,12 +86,13 @@ struct RepairReport {
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: FORMAT is lost or
-// damaged, and so is its copy in spare/. Or neither the manifest nor its copy can be read as far as
-// SYNCED says, or, without SYNCED, at all. Or CURRENT is lost or damaged, and nothing says which
-// manifest is the newest. kFailedPrecondition: it is the root or a member of a group, `from` is no
-// backup of it, or the file system has no hard links or cannot exchange folders. kIOError: for
-// example, the disk is full.
+// kNotFound: there is no store. kLocked: a writer has it open. kCorruption: FORMAT and its copy in
+// spare/ are both lost or damaged. Or SYNCED says how long the manifest was, and neither the
+// manifest nor its copy can be read that far. Or SYNCED does not say it, and neither can be read at
+// all. Or CURRENT is lost or damaged, and nothing says which manifest is the newest.
+// kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
+// or the file system has no hard links or cannot exchange folders. kIOError: for example, the disk
+// is full.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -28,10 +28,12 @@ enum class StatusCode {
   // Something that the call needs is not available: a device, a library (CUDA, MPI), a rank of a
   // group, memory or a thread.
   kUnavailable,
-  // The state does not allow the call: e.g. the writer has committed, or a save in progress is
-  // based on the step.
+  // The state does not allow the call: e.g. the writer has committed already, or a step cannot be
+  // dropped because a save in progress is based on it.
   kFailedPrecondition,
-  kAborted,  // the operation was given up. Nothing of it is visible, unless the message says so
+  // The operation was given up. Nothing of it is visible, unless the message says that something
+  // may be.
+  kAborted,
 };
 
 // Returns the name of a code, e.g. "not found". The result stays valid.

@@ -62,8 +62,8 @@ struct ReclaimReport {
   uint64_t freed_bytes = 0;        // encoded bytes of dead chunks that were removed from the disk
   uint64_t rewritten_bytes = 0;    // bytes of live chunks copied out of files with dead ones
   uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
-  uint64_t disk_bytes_before = 0;  // that the file system has allocated to the store
-  uint64_t disk_bytes_after = 0;
+  uint64_t disk_bytes_before = 0;  // bytes that the file system had allocated to the store
+  uint64_t disk_bytes_after = 0;   // the same after the reclaim
 };
 
 // Says what a drop did.

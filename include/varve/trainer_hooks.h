@@ -42,16 +42,16 @@ inline constexpr int kPreemptedExitCode = 75;
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
 
 struct HooksOptions {
-  // `run` and `retention` come from the flags, and so does `timeout` if --rank-timeout-in-secs is
-  // given, and the URL, the interval and `keep` of `remote` if --remote is given.
+  // `run` and `retention` come from the flags. `timeout` does, too, if --rank-timeout-in-secs is
+  // given. The URL, the interval and `keep` of `remote` do, too, if --remote is given.
   CheckpointerOptions checkpointer;
   // `strictness` and `optimizer` come from the flags. With --finetune, `lr_scheduler` and
   // `trainer_state` are false.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
-  // each save and each push. If checkpointer.on_save is set, there are no lines for saves, and if
-  // on_push of checkpointer.remote is set, none for pushes. `log` may be called on
-  // another thread. Unset = lines go to standard error, and with many ranks only those of rank 0.
+  // each save and each push. There are no lines for saves if checkpointer.on_save is set. There are
+  // no lines for pushes if on_push of checkpointer.remote is set. `log` may be called on another
+  // thread. Unset = lines go to standard error, and with many ranks only those of rank 0.
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
   // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
