@@ -60,7 +60,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
 
   Status Prewarm(const TrainingState& state) override {
-    VARVE_RETURN_IF_ERROR(Settle());
+    VARVE_RETURN_IF_ERROR(Wait());  // fails after Close, when there is no store to plan with
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ValidateState(state, devices_.get())));
     return PlanAndPrewarm(state, /*reads_variables=*/false).status();
   }

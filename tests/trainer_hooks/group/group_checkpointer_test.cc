@@ -200,6 +200,24 @@ TEST_F(GroupCheckpointerTest, WhatFailsOnOneRankFailsOnAll) {
   });
 }
 
+TEST_F(GroupCheckpointerTest, AfterCloseEveryCallFails) {
+  SaveSteps(2, {1});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(2, rank, 2);
+    VARVE_EXPECT_OK(checkpointer->Close());
+    const auto fails = FailsWith(StatusCode::kFailedPrecondition, "has been closed");
+    EXPECT_THAT(checkpointer->Prewarm(trainer.state), fails);
+    EXPECT_THAT(checkpointer->BeginSave(2, trainer.state), fails);
+    EXPECT_THAT(checkpointer->Save(2, trainer.state), fails);
+    EXPECT_THAT(checkpointer->Wait(), fails);
+    EXPECT_THAT(checkpointer->ReleaseStaging(), fails);
+    EXPECT_THAT(checkpointer->Restore("latest", {}, &trainer.state), fails);
+    EXPECT_THAT(checkpointer->SetMetrics(1, {{"loss", 1}}), fails);
+    EXPECT_THAT(checkpointer->SetTag(1, "t"), fails);
+    VARVE_EXPECT_OK(checkpointer->Close());
+  });
+}
+
 TEST_F(GroupCheckpointerTest, AHoleIsFoundBeforeTheCommit) {
   Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
     TestTrainer trainer = RankAt(3, rank, 1);  // of three ranks only two
