@@ -282,7 +282,8 @@ class AsyncCheckpointer {
   // Waits for the save in progress, then for the last push, and closes the store. Returns the error
   // of the first save that failed, also when failure_is_fatal is false. If no save failed, and a
   // step that is due is not in the object store, returns the error of the push. A later Close does
-  // nothing. After Close, the other calls that save, load, wait or change the store fail.
+  // nothing. After Close, every other call that saves, loads or changes the store fails, and so
+  // does Wait.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.

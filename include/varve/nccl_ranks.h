@@ -35,18 +35,18 @@ struct NcclOptions {
   // device memory, until the group is gone.
   size_t piece_bytes = size_t{4} << 20;
   // How long a call waits for NCCL while nothing arrives. Before a call uses NCCL, the ranks agree
-  // on it over the second RankGroup. The limit of that wait is the timeout that `host` had when
-  // this group was made.
+  // on the call over the second RankGroup. While they agree, the limit is the timeout that `host`
+  // had when this group was made.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
 // returns. The caller may then go on using `host`. Each rank has the same number in the new group
 // as in `host`, and errors about NCCL give this number. There is one exception. If `host` was made
-// by Split, an error that is found before bytes go over NCCL (ranks make different calls, or a rank
-// is gone) gives the rank's number in the group that Split divided. If a rank fails inside a call,
-// for example because of its device, it leaves the group. Other ranks in the same call fail by the
-// timeout, and their next call fails, too.
+// by Split, an error of the second RankGroup (ranks make different calls, or a rank is gone) gives
+// the rank's number in the original group. If a rank fails inside a call, for example because of
+// its device, it leaves the group. Other ranks in the same call fail by the timeout, and their next
+// call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

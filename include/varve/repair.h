@@ -35,8 +35,7 @@ struct RepairReport {
   struct KeptStep {
     CheckpointId id;
     bool is_from_backup = false;
-    // Each says which part of the step may be missing or out of date. A lost file may have held
-    // that part.
+    // Each says what may be missing or out of date: a part of the step, or the whole step.
     std::vector<std::string> doubts;
   };
   struct LostStep {
@@ -77,8 +76,8 @@ struct RepairReport {
 // further. The newest steps may be missing in two cases. First case: the manifest is lost or
 // damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
 // table files that are not named in the manifest, or in the copy if the repair took that. In both
-// cases `warnings` says so. The repair then also keeps the steps of `from` that are newer than
-// every save that the damaged store still shows. Each of these steps gets a doubt.
+// cases `warnings` says so. The repair then also keeps the steps of `from` that were saved later
+// than every save that the damaged store still shows. Each of these steps gets a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

@@ -31,8 +31,8 @@ enum class StatusCode {
   // The state does not allow the call: e.g. the writer has committed already, or a step cannot be
   // dropped because a save in progress is based on it.
   kFailedPrecondition,
-  // The operation was given up. Nothing of it is visible, unless the message says that something
-  // may be.
+  // The operation was given up. Nothing of it is visible, unless the message or the comment of the
+  // function says otherwise.
   kAborted,
 };
 
