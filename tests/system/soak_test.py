@@ -16,7 +16,6 @@ import sys
 import harness
 import png_plot
 
-WARM_UP = 0.25
 COLUMNS = ("step", "disk", "rss", "descriptors", "save ms", "query ms")
 TITLES = {
     "disk": "disk (bytes)",
@@ -43,10 +42,6 @@ def drift(rows, column):
     return statistics.median(slopes) * (xs[-1] - xs[0]) / middle if slopes and middle else 0.0
 
 
-def settled(rows):
-    return rows[int(len(rows) * WARM_UP) :]
-
-
 def start_reader(store):
     return subprocess.Popen(
         [harness.program("soak"), "--reader", str(store)],
@@ -70,6 +65,7 @@ def main():
     parser.add_argument("--rows", type=int, default=60)
     parser.add_argument("--readers", type=int, default=1)
     parser.add_argument("--limit", type=float, default=0.02, help="of a drift")
+    parser.add_argument("--warm-up", type=float, default=0.25, help="share of the rows not judged")
     parser.add_argument("--judge", default="disk,rss,descriptors,save ms,query ms")
     parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
     options = parser.parse_args()
@@ -111,7 +107,7 @@ def main():
         png_plot.plot(output / "soak.png", panels)
         print(f"plots: {output / 'soak.png'}")
     missed = []
-    print(f"{rows[-1][0]:.0f} steps, {len(rows)} rows, drift after {WARM_UP:.0%} of them:")
+    print(f"{rows[-1][0]:.0f} steps, {len(rows)} rows, drift after {options.warm_up:.0%} of them:")
     series = [("writer", rows, COLUMNS[1:])]
     series += [
         (f"reader {k + 1}", mine, ("rss", "descriptors", "query ms"))
@@ -121,7 +117,7 @@ def main():
     for who, mine, names in series:
         for name in names:
             column = COLUMNS.index(name)
-            late = settled(mine)
+            late = mine[int(len(mine) * options.warm_up) :]
             change = drift(late, column)
             is_judged = name in options.judge.split(",")
             holds = abs(change) <= options.limit
