@@ -84,15 +84,25 @@ class Storm:
         self.writer = Writer(self.store, tensor_bytes)
         self.newest = 0  # that a push has reported
         self.attempts = self.killed = 0
+        self.working = set()
 
     def start(self, *arguments):
         self.attempts += 1
-        return subprocess.Popen(
+        worker = subprocess.Popen(
             [harness.program("remote_worker"), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.working.add(worker)
+        return worker
+
+    def close(self):
+        """Ends all processes. After a violation some still work in the folder."""
+        for worker in self.working:
+            worker.kill()
+            worker.communicate()
+        self.writer.close()
 
     def round(self):
         """A save, then two pushers and a collector at once, some of which die or sleep."""
@@ -145,6 +155,7 @@ class Storm:
 
     def judge(self, worker, killed):
         out, err = worker.communicate(timeout=250)
+        self.working.remove(worker)
         if worker not in killed and worker.returncode not in (0, UNKNOWN):
             raise Violation(f"{worker.args} exited {worker.returncode}: {err}")
         for line in out.splitlines():
@@ -233,7 +244,7 @@ def run_storm(attempts, seed, mutation, tensor_bytes, url, ceph):
         except Violation as violation:
             return str(violation)
         finally:
-            storm.writer.close()
+            storm.close()
         print(
             f"tensors of {tensor_bytes >> 10} KiB: {storm.attempts} attempts, {storm.killed} killed, "
             f"{storm.faults} faults of the object store, "
