@@ -44,8 +44,8 @@ struct NcclOptions {
 // returns. The caller may then go on using `host`. Each rank has the same number in the new group
 // as in `host`, and errors about NCCL give this number. There is one exception. If `host` was made
 // by Split, an error of the second RankGroup (ranks make different calls, or a rank is gone) gives
-// the rank's number in the group that was there before any Split. If a rank fails inside a call, for
-// example because of its device, it leaves the group. Other ranks in the same call fail by the
+// the rank's number in the group that was there before any Split. If a rank fails inside a call,
+// for example because of its device, it leaves the group. Other ranks in the same call fail by the
 // timeout, and their next call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
