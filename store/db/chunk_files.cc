@@ -51,7 +51,7 @@ Status ChunkFiles::OpenNext() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database_->BeginRead());
   const rocksdb::Options options = database_->FileOptions(Family::kChunks);
   current_ = std::make_unique<rocksdb::SstFileWriter>(rocksdb::EnvOptions(options), options,
-                                                      database_->handle(Family::kChunks),
+                                                      use.handle(Family::kChunks),
                                                       /*invalidate_page_cache=*/false);
   current_bytes_ = 0;
   return FromRocksDb(current_->Open(paths_.back().string()), "creating " + paths_.back().string());

@@ -33,7 +33,7 @@ Status Ingest(Database* database, const FilesByFamily& files) {
     // Chunks come first, so that what the other families name exists when they become visible.
     const auto place = family == Family::kChunks ? args.begin() : args.end();
     rocksdb::IngestExternalFileArg& arg = *args.emplace(place);
-    arg.column_family = database->handle(family);
+    arg.column_family = use.handle(family);
     arg.external_files = paths;
     arg.options.move_files = true;
     arg.options.write_global_seqno = false;
@@ -47,7 +47,7 @@ Status CommitBatch::WriteTable(const Database& database, Family family,
                                const std::filesystem::path& path, const FamilyChanges& changes) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database.BeginRead());
   const rocksdb::Options options = database.FileOptions(family);
-  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, database.handle(family),
+  rocksdb::SstFileWriter writer(rocksdb::EnvOptions(options), options, use.handle(family),
                                 /*invalidate_page_cache=*/false);
   const auto named = [&](const rocksdb::Status& status) {
     return status.ok() ? Status::Ok() : FromRocksDb(status, "writing " + path.string());

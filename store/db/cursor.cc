@@ -15,7 +15,7 @@ bool Cursor::Open() {
   Result<Database::Use> use = database_->BeginRead();
   if (!use.ok()) return false;
   use_.emplace(*std::move(use));
-  at_.reset(database_->rocksdb()->NewIterator(rocksdb::ReadOptions(), database_->handle(family_)));
+  at_.reset(use_->rocksdb()->NewIterator(rocksdb::ReadOptions(), use_->handle(family_)));
   return true;
 }
 

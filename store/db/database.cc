@@ -57,25 +57,57 @@ class FailureListener : public rocksdb::EventListener {
   std::atomic<bool>* const failed_;
 };
 
+// Counts the start and the end of a change.
+class CountsChange {
+ public:
+  explicit CountsChange(std::atomic<uint64_t>* events) : events_(events) { ++*events_; }
+  CountsChange(const CountsChange&) = delete;
+  CountsChange& operator=(const CountsChange&) = delete;
+  ~CountsChange() { ++*events_; }
+
+ private:
+  std::atomic<uint64_t>* const events_;
+};
+
+// The name in the stamp of a manifest.
+std::string NameIn(const std::string& stamp) { return stamp.substr(0, stamp.find('\n')); }
+
+// A family has two states at least once it has shown one: that state, and the empty one that it
+// began with. It has shown none when a table was removed while RocksDB opened the database. Then
+// RocksDB 7.8 aborts the process when it catches up and comes to a new manifest (the assert in
+// BaseReferencedVersionBuilder).
+bool HasShownAll(const OpenRocksDb& open) {
+  for (rocksdb::ColumnFamilyHandle* const handle : open.handles()) {
+    uint64_t states = 0;
+    if (!open.db()->GetIntProperty(handle, rocksdb::DB::Properties::kNumLiveVersions, &states) ||
+        states < 2) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status Advance(const OpenRocksDb& open) {
+  if (!HasShownAll(open)) {
+    return Status::IOError("catching up with the writer: a table went while the store was opened");
+  }
+  return FromRocksDb(open.db()->TryCatchUpWithPrimary(), "catching up with the writer");
+}
+
 }  // namespace
 
-Database::~Database() { Close(); }
-
-void Database::Close() {
-  if (db_ == nullptr) return;
+OpenRocksDb::~OpenRocksDb() {
   for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  for (auto* handle : other_handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  handles_.clear();
-  other_handles_.clear();
   db_->Close().PermitUncheckedError();  // all that matters was synced by its commit
-  db_.reset();
 }
 
-void Database::Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles) {
-  db_.reset(db);
-  handles_.assign(handles.begin(), handles.begin() + kNumFamilies);
-  other_handles_.assign(handles.begin() + kNumFamilies, handles.end());
+std::set<std::string> OpenRocksDb::TableNames() const {
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db_->GetLiveFilesMetaData(&files);
+  return NamesOf(files);
 }
+
+Database::~Database() = default;
 
 Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path) {
   std::unique_ptr<Database> database(new Database);
@@ -95,22 +127,24 @@ rocksdb::Status Database::Make() {
   rocksdb::DBOptions options = db_options_;
   options.create_if_missing = true;
   options.error_if_exists = true;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles, others;
   rocksdb::DB* raw = nullptr;
   rocksdb::Status status =
-      rocksdb::DB::Open(options, DbPath(path_).string(), {unused}, &other_handles_, &raw);
+      rocksdb::DB::Open(options, DbPath(path_).string(), {unused}, &others, &raw);
   if (!status.ok()) return status;
-  db_.reset(raw);
-  status = db_->CreateColumnFamilies(families_, &handles_);
+  status = raw->CreateColumnFamilies(families_, &handles);
   families_.push_back(unused);
+  handles.insert(handles.end(), others.begin(), others.end());
+  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   if (!status.ok()) return status;
   // Writes once through the log before anything is ingested. In a database that has only ever
   // ingested, a snapshot at sequence number 0 would make compaction drop live keys.
   rocksdb::WriteOptions sync;
   sync.sync = true;
   auto* meta = handle(Family::kMeta);
-  status = db_->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
+  status = raw->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
                     EncodeNumber(kFirstSaveId + kSaveBlock));
-  return status.ok() ? db_->Flush(rocksdb::FlushOptions(), meta) : status;
+  return status.ok() ? raw->Flush(rocksdb::FlushOptions(), meta) : status;
 }
 
 Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path) {
@@ -162,7 +196,7 @@ Status Database::OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system) 
   rocksdb::DB* raw = nullptr;
   status = rocksdb::DB::OpenForReadOnly(db_options_, db_path, families_, &handles, &raw);
   if (!status.ok()) return FromRocksDb(status, what);
-  Adopt(raw, handles);
+  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   return Status::Ok();
 }
 
@@ -173,26 +207,46 @@ Result<std::set<std::string>> Database::FindNamed() const {
   return NamesOf(files);
 }
 
-// When a family lacks a file, RocksDB shows an older state of it, or none, without an error.
-Status Database::FindLost() {
-  constexpr int kMaxAttempts = 10;
+// Opens the newest state beside a writer. Where a family lacks a table, it may show an older state
+// of it, or none, without an error.
+Result<std::shared_ptr<const OpenRocksDb>> Database::OpenSecondary() const {
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  // The second path is for RocksDB's log, which we replaced. Nothing is written there.
+  const std::string db_path = DbPath(path_).string();
+  const rocksdb::Status status =
+      rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
+  if (!status.ok()) return OpenError(status, path_, families_);
+  return std::make_shared<const OpenRocksDb>(raw, std::move(handles));
+}
+
+// Catches up until `open` shows every table of the newest manifest that is not lost, or, unless
+// `despite_lost`, some are lost. It fails where RocksDB goes on missing a table that is not lost:
+// one that it has once missed and that a later manifest does not name, say.
+Result<Database::Seen> Database::Follow(const OpenRocksDb& open, bool despite_lost) const {
+  constexpr int kMaxAttempts = 50;
+  Seen seen;
+  std::string read;  // stamp of the manifest that was read to its end
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    const Result<std::string> stamp = ManifestStamp(path_);
-    manifest_seen_ = stamp.ok() ? *stamp : "";
-    VARVE_ASSIGN_OR_RETURN(const std::set<std::string> all, FindNamed());
-    std::vector<rocksdb::LiveFileMetaData> seen;
-    db_->GetLiveFilesMetaData(&seen);
-    const std::set<std::string> sound = NamesOf(seen);
-    if (std::ranges::includes(sound, all)) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(lost_, internal::FindLostTables(path_, families_, sound));
-    if (!lost_.empty()) {
-      despite_lost_ = true;
-      return OpenDespite();
+    VARVE_ASSIGN_OR_RETURN(seen.stamp, AwaitManifestStamp(path_));
+    VARVE_ASSIGN_OR_RETURN(std::set<std::string> missing, FindNamed());
+    VARVE_ASSIGN_OR_RETURN(const std::string after, AwaitManifestStamp(path_));
+    const std::set<std::string> sound = open.TableNames();
+    std::erase_if(missing, [&](const std::string& name) { return sound.contains(name); });
+    if (missing.empty()) {
+      seen.lost.clear();
+      return seen;
     }
-    // The writer was faster.
-    VARVE_RETURN_IF_ERROR(FromRocksDb(db_->TryCatchUpWithPrimary(), "catching up with the writer"));
+    VARVE_ASSIGN_OR_RETURN(seen.lost, internal::FindLostTables(path_, families_, sound));
+    for (const LostTable& table : seen.lost) missing.erase(table.file);
+    if (missing.empty() || (!seen.lost.empty() && !despite_lost)) return seen;
+    if (seen.stamp == read && after == read) break;  // so the writer was not faster
+    VARVE_RETURN_IF_ERROR(Advance(open));
+    read = seen.stamp;
   }
-  return Status::Ok();
+  const std::string what = "the store in " + path_.string() + " cannot be followed: ";
+  if (!seen.lost.empty()) return Status::Corruption(what + seen.lost.front().what);
+  return Status::IOError(what + "the writer is too fast");
 }
 
 // Opens the newest state for reading, with all files that exist.
@@ -205,7 +259,7 @@ Status Database::OpenDespite() {
   const rocksdb::Status status =
       rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
   if (!status.ok()) return OpenError(status, path_);
-  Adopt(raw, handles);
+  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   return Status::Ok();
 }
 
@@ -216,32 +270,46 @@ Status Database::OpenWriter() {
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
   if (!status.ok()) return OpenError(status, path_, families_);
-  Adopt(raw, handles);
+  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   RemoveEmptyLogs(path_);
   return Status::Ok();
 }
 
-// Finds what has been lost since the open. Call it under catch_up_mutex_.
-Status Database::NoteLost() const {
-  VARVE_ASSIGN_OR_RETURN(std::string stamp, AwaitManifestStamp(path_));
-  if (stamp == manifest_seen_) return Status::Ok();
-  if (despite_lost_) {  // what it shows is old in every family
-    stale_ = true;
-    return Status::Ok();
-  }
-  std::vector<rocksdb::LiveFileMetaData> seen;
-  db_->GetLiveFilesMetaData(&seen);
-  const std::set<std::string> sound = NamesOf(seen);
-  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> all, FindNamed());
-  std::vector<LostTable> lost;
-  if (!std::ranges::includes(sound, all)) {
-    VARVE_ASSIGN_OR_RETURN(lost, internal::FindLostTables(path_, families_, sound));
-  }
-  manifest_seen_ = std::move(stamp);
+// Replaces what is open by the newest state, opened anew. RocksDB follows to a new manifest, too.
+// But then it keeps table files open that only the old one named, although they are deleted.
+// Returns false, and changes nothing, unless the new one shows all that `manifest` or a later one
+// names: a table that is lost by now may still be open here. Unless it must be at once, it waits
+// for 20 times as long as the last time took, or the readers of a busy writer would do nothing
+// else.
+bool Database::Renew(const std::string& manifest, bool at_once) const {
+  constexpr int kPause = 20;
+  const auto start = std::chrono::steady_clock::now();
+  if (start < renew_after_ && !at_once) return false;
+  const auto opened = OpenSecondary();
+  if (after_open_for_test_) after_open_for_test_();
+  Result<Seen> seen =
+      opened.ok() ? Follow(**opened, /*despite_lost=*/false) : Result<Seen>(opened.status());
+  const auto end = std::chrono::steady_clock::now();
+  renew_after_ = end + kPause * (end - start);
+  if (!seen.ok() || !seen->lost.empty()) return false;
+  std::shared_ptr<const OpenRocksDb> old = *opened;  // closed without a lock
+  const std::lock_guard catching_up(catch_up_mutex_);
+  const CountsChange change(&ingest_events_);
+  const std::lock_guard lock(use_mutex_);
+  open_.swap(old);
+  manifest_opened_ = manifest;
+  ++num_renewals_;
+  Note(*std::move(seen));
+  return true;
+}
+
+// Keeps what has been lost since the open. Call it under follow_mutex_.
+void Database::Note(Seen seen) const {
+  manifest_seen_ = std::move(seen.stamp);
   const std::lock_guard lock(lost_mutex_);
-  stale_ = !lost.empty();
-  lost_ = std::move(lost);
-  return Status::Ok();
+  stale_ = !seen.lost.empty();
+  lost_ = std::move(seen.lost);
+  behind_ = Status::Ok();
 }
 
 // Says which files of a family are lost. Empty = none.
@@ -272,6 +340,10 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
     return Status::Corruption(what + ": " + lost_.front().what +
                               ", and the store has changed since it was opened; open it again");
   }
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (!behind_.ok()) return behind_.WithContext(what);
+  }
   return ReadError(family, rocksdb::Status::OK(), what);
 }
 
@@ -298,32 +370,44 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   if (for_writing) return OpenWriter();
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  // The second path is for RocksDB's log, which we replaced. Nothing is written there.
-  const std::string db_path = DbPath(path).string();
-  const rocksdb::Status status =
-      rocksdb::DB::OpenAsSecondary(db_options_, db_path, db_path, families_, &handles, &raw);
-  if (!status.ok()) return OpenError(status, path, families_);
-  Adopt(raw, handles);
-  return FindLost();
+  const Result<std::string> stamp = ManifestStamp(path);
+  if (stamp.ok()) manifest_opened_ = NameIn(*stamp);
+  VARVE_ASSIGN_OR_RETURN(open_, OpenSecondary());
+  VARVE_ASSIGN_OR_RETURN(Seen seen, Follow(*open_, /*despite_lost=*/false));
+  manifest_seen_ = std::move(seen.stamp);
+  if (seen.lost.empty()) return Status::Ok();
+  lost_ = std::move(seen.lost);
+  despite_lost_ = true;
+  return OpenDespite();
 }
 
 Database::Use::Use(const Database* database) : database_(database) {
   const std::lock_guard lock(database_->use_mutex_);
   ++database_->uses_;
+  open_ = database_->open_;
 }
 
 Database::Use::~Use() {
   if (database_ == nullptr) return;
+  open_.reset();  // before it is not counted any more: Heal must be the one who closes it
   const std::lock_guard lock(database_->use_mutex_);
   if (--database_->uses_ == 0) database_->unused_.notify_all();
 }
 
 Result<Database::Use> Database::BeginRead() const {
   Use use(this);
-  if (db_ == nullptr) return closed_;
+  if (use.rocksdb() == nullptr) return closed_;
   return use;
+}
+
+// For a read whose answer would be wrong if the family were out of date.
+Result<Database::Use> Database::BeginReadOf(Family family, const std::string& what) const {
+  while (true) {
+    VARVE_ASSIGN_OR_RETURN(Use use, BeginRead());
+    VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+    // Else what was open before may have been out of date, and what is open now is not.
+    if (for_writing_ || Use(this).rocksdb() == use.rocksdb()) return use;
+  }
 }
 
 Result<Database::Use> Database::BeginWrite() {
@@ -341,13 +425,14 @@ Status Database::Heal() {
   rocksdb::DB* stopped = nullptr;
   {
     const Use use(this);
-    stopped = db_.get();
+    stopped = use.rocksdb();
     if (stopped != nullptr) stopped->DisableManualCompaction();
   }
   std::unique_lock lock(use_mutex_);
   unused_.wait(lock, [&] { return uses_ == 0; });
   if (!has_failed()) {  // another thread did it
-    if (stopped != nullptr && db_.get() == stopped) stopped->EnableManualCompaction();
+    if (stopped != nullptr && open_ != nullptr && open_->db() == stopped)
+      stopped->EnableManualCompaction();
     return Status::Ok();
   }
   Close();
@@ -384,8 +469,9 @@ void Database::RemoveUnnamedTables() const {
 
 std::vector<rocksdb::LiveFileMetaData> Database::FilesOf(Family family) const {
   std::vector<rocksdb::LiveFileMetaData> files;
-  db_->GetLiveFilesMetaData(&files);
-  const std::string& name = handle(family)->GetName();
+  const Use use(this);
+  use.rocksdb()->GetLiveFilesMetaData(&files);
+  const std::string& name = use.handle(family)->GetName();
   std::erase_if(files, [&](const auto& file) { return file.column_family_name != name; });
   for (auto& file : files) file.name = std::filesystem::path(file.name).filename();
   return files;
@@ -397,7 +483,7 @@ bool Database::HasIngested(const std::filesystem::path& path) const {
   const Result<Use> use = BeginRead();
   if (!use.ok() || ::stat(path.c_str(), &source) != 0) return false;
   std::vector<rocksdb::LiveFileMetaData> files;
-  db_->GetLiveFilesMetaData(&files);
+  use->rocksdb()->GetLiveFilesMetaData(&files);
   for (const std::string& name : NamesOf(files)) {
     if (::stat((DbPath(path_) / name).c_str(), &table) == 0 && table.st_ino == source.st_ino &&
         table.st_dev == source.st_dev) {
@@ -416,11 +502,10 @@ rocksdb::Options Database::FileOptions(Family family) const {
 
 Result<std::optional<std::string>> Database::Get(Family family, std::string_view key) const {
   const std::string what = "reading family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
-  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginReadOf(family, what));
   std::string value;
-  const rocksdb::Status status =
-      db_->Get(rocksdb::ReadOptions(), handle(family), {key.data(), key.size()}, &value);
+  const rocksdb::Status status = use.rocksdb()->Get(rocksdb::ReadOptions(), use.handle(family),
+                                                    {key.data(), key.size()}, &value);
   if (status.IsNotFound()) return std::optional<std::string>();
   if (!status.ok()) return ReadError(family, status, what);
   return std::optional<std::string>(std::move(value));
@@ -435,13 +520,13 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   rocksdb::Status status;
   {
     const FrameFileSystem::ReadOfFrame looks;
-    status = db_->Get(options, handle(Family::kChunks), key, frame);
+    status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
   }
   if (status.ok()) return Status::Ok();
   // Where the block does not look sound, or lacks the key, its checksum decides.
   options.verify_checksums = true;
   frame->Reset();
-  status = db_->Get(options, handle(Family::kChunks), key, frame);
+  status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
   if (status.ok()) return Status::Ok();
   const std::string what =
       "reading frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
@@ -452,13 +537,13 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
 Status Database::ScanFrom(Family family, std::string_view prefix, std::string_view first,
                           const Visit& visit) const {
   const std::string what = "scanning family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
-  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginReadOf(family, what));
   const std::string end = keys::PrefixEnd(prefix);
   const rocksdb::Slice bound(end);
   rocksdb::ReadOptions options;
   if (!end.empty()) options.iterate_upper_bound = &bound;
-  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options, handle(family)));
+  const std::unique_ptr<rocksdb::Iterator> it(
+      use.rocksdb()->NewIterator(options, use.handle(family)));
   for (it->Seek({first.data(), first.size()}); it->Valid(); it->Next()) {
     VARVE_RETURN_IF_ERROR(
         visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()}));
@@ -471,10 +556,9 @@ Result<std::optional<std::string>> Database::FirstKeyFrom(Family family, std::st
                                                           std::string_view first) const {
   const std::string what =
       "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
-  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginReadOf(family, what));
   const std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
+      use.rocksdb()->NewIterator(rocksdb::ReadOptions(), use.handle(family)));
   it->Seek({first.data(), first.size()});
   if (!it->Valid()) {
     if (!it->status().ok()) return ReadError(family, it->status(), what);
@@ -488,10 +572,9 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
                                                            std::string_view end) const {
   const std::string what =
       "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
-  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginReadOf(family, what));
   const std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
+      use.rocksdb()->NewIterator(rocksdb::ReadOptions(), use.handle(family)));
   if (end.empty()) {
     it->SeekToLast();
   } else {
@@ -508,25 +591,48 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
 
 Status Database::CatchUp() const {
   if (for_writing_ || is_frozen_) return Status::Ok();
-  const std::lock_guard lock(catch_up_mutex_);
+  const std::lock_guard follow(follow_mutex_);
   // RocksDB would look for the missing file again and again, without an end.
-  VARVE_RETURN_IF_ERROR(AwaitManifestStamp(path_).status());
-  if (!despite_lost_) {
-    ++ingest_events_;
-    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
-    ++ingest_events_;
-    VARVE_RETURN_IF_ERROR(FromRocksDb(status, "catching up with the writer"));
+  VARVE_ASSIGN_OR_RETURN(const std::string stamp, AwaitManifestStamp(path_));
+  if (despite_lost_) {  // what it shows is old in every family
+    if (stamp != manifest_seen_) stale_ = true;
+    return Status::Ok();
   }
-  return NoteLost();
+  const std::string manifest = NameIn(stamp);
+  if (manifest != manifest_opened_) {
+    VARVE_RETURN_IF_ERROR(CheckManifestLength(path_));
+    if (Renew(manifest, /*at_once=*/false)) return Status::Ok();
+  }
+  const Status status = FollowInPlace();
+  if (status.ok()) return status;
+  const bool must_renew = !behind_.ok() || !HasShownAll(*open_);
+  return must_renew && Renew(manifest, /*at_once=*/true) ? Status::Ok() : status;
+}
+
+// Catches up as RocksDB does. When that fails, some families may show a newer state than others,
+// and no read gets an answer.
+Status Database::FollowInPlace() const {
+  const std::lock_guard lock(catch_up_mutex_);
+  const CountsChange change(&ingest_events_);
+  VARVE_RETURN_IF_ERROR(Advance(*open_));
+  VARVE_ASSIGN_OR_RETURN(const std::string now, AwaitManifestStamp(path_));
+  if (now == manifest_seen_) return Status::Ok();
+  Result<Seen> seen = Follow(*open_, /*despite_lost=*/true);
+  if (!seen.ok()) {
+    manifest_seen_.clear();
+    const std::lock_guard lost(lost_mutex_);
+    behind_ = seen.status();
+    stale_ = true;
+    return behind_;
+  }
+  Note(*std::move(seen));
+  return Status::Ok();
 }
 
 rocksdb::Status Database::Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args) {
   const std::lock_guard lock(ingest_mutex_);
-  ++ingest_events_;
-  rocksdb::Status status =
-      ingest_for_test_ ? ingest_for_test_(args) : db_->IngestExternalFiles(args);
-  ++ingest_events_;
-  return status;
+  const CountsChange change(&ingest_events_);
+  return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
 }
 
 void Database::AwaitCommits() const {

@@ -7,6 +7,7 @@
 #include <rocksdb/db.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -27,6 +28,31 @@
 namespace varve::internal {
 
 class CommitFileSystem;
+
+// A RocksDB that is open, and its families. It never changes, and it is closed when the last
+// pointer to it goes.
+class OpenRocksDb {
+ public:
+  // Takes both over. `handles` are ours in the order of Family, then "default", and those of newer
+  // versions.
+  OpenRocksDb(rocksdb::DB* db, std::vector<rocksdb::ColumnFamilyHandle*> handles)
+      : db_(db), handles_(std::move(handles)) {}
+  OpenRocksDb(const OpenRocksDb&) = delete;
+  OpenRocksDb& operator=(const OpenRocksDb&) = delete;
+  ~OpenRocksDb();
+
+  rocksdb::DB* db() const { return db_.get(); }
+  rocksdb::ColumnFamilyHandle* handle(Family family) const {
+    return handles_[static_cast<size_t>(family)];
+  }
+  const std::vector<rocksdb::ColumnFamilyHandle*>& handles() const { return handles_; }
+  // Returns the names of the table files that it shows: 000012.sst.
+  std::set<std::string> TableNames() const;
+
+ private:
+  const std::unique_ptr<rocksdb::DB> db_;
+  const std::vector<rocksdb::ColumnFamilyHandle*> handles_;
+};
 
 class Database {
  public:
@@ -54,16 +80,26 @@ class Database {
     return internal::FindLostTables(path_, families_);
   }
 
-  // While a Use lives, the database is not closed and opened again. A thread may hold several.
+  // While a Use lives, its RocksDB is not closed, and a writer's is not opened again. A reader that
+  // catches up may open another RocksDB meanwhile. Later Uses get that one. So whatever RocksDB
+  // returns for a Use (an iterator, say) must go before the Use, and is used with this Use's
+  // RocksDB only. PinnableSlices of GetFrame may stay: the block cache holds their bytes, and all
+  // that this Database opens share it. A thread may hold several.
   class Use {
    public:
     explicit Use(const Database* database);
-    Use(Use&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+    Use(Use&& other) noexcept
+        : database_(std::exchange(other.database_, nullptr)), open_(std::move(other.open_)) {}
     Use& operator=(Use&&) = delete;
     ~Use();
 
+    // nullptr when BeginRead would have failed.
+    rocksdb::DB* rocksdb() const { return open_ == nullptr ? nullptr : open_->db(); }
+    rocksdb::ColumnFamilyHandle* handle(Family family) const { return open_->handle(family); }
+
    private:
     const Database* database_;
+    std::shared_ptr<const OpenRocksDb> open_;
   };
   // Call it before a read. It fails when the database could not be opened again after a failed
   // write.
@@ -81,11 +117,9 @@ class Database {
   // True when the database has the table file that was ingested by a hard link to `path`.
   bool HasIngested(const std::filesystem::path& path) const;
 
-  // Call these only while a Use is held.
-  rocksdb::DB* rocksdb() const { return db_.get(); }
-  rocksdb::ColumnFamilyHandle* handle(Family family) const {
-    return handles_[static_cast<size_t>(family)];
-  }
+  // For tests of writers. All other code asks its Use.
+  rocksdb::DB* rocksdb() const { return open_->db(); }
+  rocksdb::ColumnFamilyHandle* handle(Family family) const { return open_->handle(family); }
   // Returns the table files of a family in its newest state, by their names in `db`: 000012.sst.
   // RocksDB's GetColumnFamilyMetaData is not asked: for a moment it shows an older state than
   // GetPropertiesOfTablesInRange.
@@ -120,8 +154,8 @@ class Database {
   Result<std::optional<std::string>> LastKeyBefore(Family family, std::string_view prefix,
                                                    std::string_view end) const;
 
-  // A reader sees what the writer has committed by now. Calls are serialised. For a writer it does
-  // nothing.
+  // A reader sees what the writer has committed by now, all of it. A family that lacks a lost table
+  // gives errors. Calls are serialised. For a writer it does nothing.
   Status CatchUp() const;
   // Makes these tables visible, all or none. RocksDB may show them one family after the other.
   // Writers only.
@@ -139,6 +173,12 @@ class Database {
       std::function<rocksdb::Status(const std::vector<rocksdb::IngestExternalFileArg>&)>;
   void set_ingest_for_test(IngestFunction ingest) { ingest_for_test_ = std::move(ingest); }
   int num_waiting_for_test() const { return num_waiting_; }
+  // For tests of readers: is called when the newest state was opened beside the old one, before it
+  // is compared with the manifest. And how often such a state has taken the old one's place.
+  void set_after_open_for_test(std::function<void()> call) {
+    after_open_for_test_ = std::move(call);
+  }
+  uint64_t num_renewals_for_test() const { return num_renewals_; }
 
  private:
   Database() = default;
@@ -147,16 +187,24 @@ class Database {
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
   Result<std::set<std::string>> FindNamed() const;
-  Status FindLost();
   Status OpenDespite();
   Status OpenWriter();
   void RemoveUnnamedTables() const;
-  void Close();
-  void Adopt(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
-  Status NoteLost() const;
+  void Close() { open_.reset(); }
+  // What was seen of a reader's newest state.
+  struct Seen {
+    std::string stamp;  // of the manifest
+    std::vector<LostTable> lost;
+  };
+  Result<std::shared_ptr<const OpenRocksDb>> OpenSecondary() const;
+  Result<Seen> Follow(const OpenRocksDb& open, bool despite_lost) const;
+  bool Renew(const std::string& manifest, bool at_once) const;
+  Status FollowInPlace() const;
+  void Note(Seen seen) const;
   std::string LostOf(Family family) const;
   Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
   Status CheckNotStale(Family family, const std::string& what) const;
+  Result<Use> BeginReadOf(Family family, const std::string& what) const;
 
   // Constant after opening.
   bool for_writing_ = false;
@@ -170,29 +218,35 @@ class Database {
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;
 
-  // Writers: Heal changes it while nobody uses the database. Readers: constant after opening.
-  std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles_;  // ours, in the order of Family
-  std::vector<rocksdb::ColumnFamilyHandle*>
-      other_handles_;  // "default", and those of newer versions
-  Status closed_;      // why db_ is null
+  // Null when it could not be opened again. A writer's Heal changes it while nobody uses the
+  // database. A reader's CatchUp changes it at any time. Guarded by use_mutex_. While nobody else
+  // can change it, it is also read without.
+  mutable std::shared_ptr<const OpenRocksDb> open_;
+  Status closed_;  // why open_ is null
 
   mutable std::mutex use_mutex_;  // held while the database is opened again
   mutable std::condition_variable unused_;
   mutable int uses_ = 0;             // guarded by use_mutex_
   std::atomic<bool> failed_{false};  // RocksDB has met an error: Heal has something to do
 
-  mutable std::mutex catch_up_mutex_;
-  mutable std::string
-      manifest_seen_;  // the manifest when lost tables were last looked for. Guarded by lost_mutex_
+  mutable std::mutex follow_mutex_;      // held throughout a CatchUp. Guards what follows
+  mutable std::string manifest_opened_;  // name of the newest manifest before open_ was opened
+  mutable std::string manifest_seen_;    // stamp of the manifest when lost tables were looked for
+  mutable std::chrono::steady_clock::time_point renew_after_;  // not before
+  mutable std::mutex catch_up_mutex_;  // held while what a reader shows changes
   mutable std::mutex lost_mutex_;
   mutable std::vector<LostTable> lost_;  // guarded by lost_mutex_
-  // Some were lost after opening. Their families stay as they were before.
+  // Not OK when some families may show a newer state than others. Guarded by lost_mutex_.
+  mutable Status behind_;
+  // Some were lost after opening, and their families stay as they were before. Or behind_ is not
+  // OK.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
   IngestFunction ingest_for_test_;
+  std::function<void()> after_open_for_test_;
+  mutable std::atomic<uint64_t> num_renewals_{0};
 };
 
 }  // namespace varve::internal

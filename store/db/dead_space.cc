@@ -37,9 +37,9 @@ Result<bool> ReadTotals(const Database& database, ChunkFile* file) {
   const std::string first = keys::Chunk(file->first), last = keys::Chunk(file->last);
   const rocksdb::Range range(first, last);
   rocksdb::TablePropertiesCollection tables;
-  VARVE_RETURN_IF_ERROR(FromRocksDb(database.rocksdb()->GetPropertiesOfTablesInRange(
-                                        database.handle(Family::kChunks), &range, 1, &tables),
-                                    "reading the totals of chunk file " + file->name));
+  VARVE_RETURN_IF_ERROR(FromRocksDb(
+      use.rocksdb()->GetPropertiesOfTablesInRange(use.handle(Family::kChunks), &range, 1, &tables),
+      "reading the totals of chunk file " + file->name));
   for (const auto& [path, totals] : tables) {
     if (std::filesystem::path(path).filename() != file->name) continue;
     file->frames = totals->num_entries;

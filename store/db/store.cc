@@ -198,8 +198,8 @@ Status StoreImpl::SweepOrphans() {
   for (const ChunkFile& file : orphans) {
     const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
     const rocksdb::Slice begin(first), end(last);
-    const rocksdb::Status status = rocksdb::DeleteFilesInRange(
-        database_->rocksdb(), database_->handle(Family::kChunks), &begin, &end);
+    const rocksdb::Status status =
+        rocksdb::DeleteFilesInRange(use.rocksdb(), use.handle(Family::kChunks), &begin, &end);
     VARVE_RETURN_IF_ERROR(FromRocksDb(status, "sweeping orphaned chunks"));
   }
   return Status::Ok();
@@ -515,10 +515,12 @@ Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) 
 }
 
 Status StoreImpl::CatchUp() const {
-  if (frozen_ > 0) return Status::Ok();
-  last_catch_up_ms_ = NowMs();
+  const int64_t asked = NowMs();
+  const std::lock_guard lock(catch_up_mutex_);
+  if (frozen_ > 0 || last_catch_up_ms_ > asked) return Status::Ok();  // another thread did it
+  const int64_t start = NowMs();
   Status status = database_->CatchUp();
-  if (!status.ok()) last_catch_up_ms_ = kNeverMs;  // the next read tries again
+  last_catch_up_ms_ = status.ok() ? start : kNeverMs;  // after an error the next read tries again
   return status;
 }
 
@@ -570,10 +572,8 @@ Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
 
 Status StoreImpl::WithFrozenView(const std::function<Status()>& read) const {
   return WithCatchUp([&] {
-    ++frozen_;
-    const Status status = read();
-    --frozen_;
-    return status;
+    const Frozen frozen(this);
+    return read();
   });
 }
 

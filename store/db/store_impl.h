@@ -270,6 +270,21 @@ class StoreImpl : public Store {
   // Writers: opens such a reader. It sees one state however long it takes, and no commit waits for
   // it.
   Result<std::unique_ptr<StoreImpl>> OpenBeside() const;
+  // While it lives, this reader shows one state: it waits for a catch-up that is under way, and no
+  // other starts.
+  class Frozen {
+   public:
+    explicit Frozen(const StoreImpl* store) : store_(store) {
+      const std::lock_guard lock(store_->catch_up_mutex_);
+      ++store_->frozen_;
+    }
+    Frozen(const Frozen&) = delete;
+    Frozen& operator=(const Frozen&) = delete;
+    ~Frozen() { --store_->frozen_; }
+
+   private:
+    const StoreImpl* const store_;
+  };
   // For readers.
   Result<CheckReport> CheckFrozen(const CheckOptions& options,
                                   const std::function<Status()>& catch_up) const;
@@ -289,7 +304,8 @@ class StoreImpl : public Store {
   // These synchronise themselves.
   Pins pins_;
   mutable std::atomic<int64_t> last_catch_up_ms_{0};
-  mutable std::atomic<int> frozen_{0};  // readers: a check wants to see one state throughout
+  mutable std::mutex catch_up_mutex_;   // readers: held while they catch up
+  mutable std::atomic<int> frozen_{0};  // the number of Frozen. It rises under catch_up_mutex_
   struct TagsByStep {
     uint64_t events = 0;  // Database::num_ingest_events when they were read
     RunId run = 0;

@@ -57,7 +57,7 @@ Status TableStream::OpenTable() {
   paths_.push_back(NewTablePath(incoming_, family_));
   const rocksdb::Options options = database_->FileOptions(family_);
   writer_ = std::make_unique<rocksdb::SstFileWriter>(rocksdb::EnvOptions(options), options,
-                                                     database_->handle(family_),
+                                                     use_->handle(family_),
                                                      /*invalidate_page_cache=*/false);
   num_changes_ = 0;
   num_bytes_ = 0;

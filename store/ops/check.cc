@@ -656,16 +656,16 @@ Result<CheckReport> StoreImpl::CheckFrozen(const CheckOptions& options,
   Status status;
   for (int attempt = 0; attempt < 3; ++attempt) {
     VARVE_RETURN_IF_ERROR(catch_up());
-    ++frozen_;
-    status = CheckOnce(options, &report);
-    --frozen_;
+    {
+      const Frozen frozen(this);
+      status = CheckOnce(options, &report);
+    }
     if ((status.ok() && report.ok()) || status.code() == StatusCode::kAborted) break;
   }
   if (!status.ok()) return status;
   if (!report.ok()) {
-    ++frozen_;
+    const Frozen frozen(this);
     status = NameDamagedSteps(*this, options, &report);
-    --frozen_;
   }
   if (!status.ok()) return status;
   return report;

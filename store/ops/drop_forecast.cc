@@ -215,8 +215,8 @@ void DropForecaster::NoteDeath(const Release& chunk) {
 
 Result<DropForecast> DropForecaster::Forecast() {
   VARVE_ASSIGN_OR_RETURN(const Database::Use held, database_->BeginRead());
-  const std::unique_ptr<rocksdb::Iterator> saves(database_->rocksdb()->NewIterator(
-      rocksdb::ReadOptions(), database_->handle(Family::kBirths)));
+  const std::unique_ptr<rocksdb::Iterator> saves(
+      held.rocksdb()->NewIterator(rocksdb::ReadOptions(), held.handle(Family::kBirths)));
   std::vector<ChunkFile> files;
   for (size_t i = 0; i < files_.size(); ++i) {
     ChunkFileUse use;

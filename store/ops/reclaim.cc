@@ -49,19 +49,18 @@ Status Rewrite(Database* database, const std::vector<std::string>& names) {
   rocksdb::CompactionOptions options;
   options.compression = rocksdb::kNoCompression;
   options.output_file_size_limit = kChunkFileBytes;
-  auto* handle = database->handle(Family::kChunks);
-  return FromCompaction(
-      database->rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
-      "rewriting chunk files");
+  auto* handle = use.handle(Family::kChunks);
+  return FromCompaction(use.rocksdb()->CompactFiles(options, handle, names, /*output_level=*/1),
+                        "rewriting chunk files");
 }
 
 Status DeleteFile(Database* database, const ChunkFile& file) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
   const std::string first = keys::Chunk(file.first), last = keys::Chunk(file.last);
   const rocksdb::Slice begin(first), end(last);
-  return FromRocksDb(rocksdb::DeleteFilesInRange(database->rocksdb(),
-                                                 database->handle(Family::kChunks), &begin, &end),
-                     "deleting chunk file " + file.name);
+  return FromRocksDb(
+      rocksdb::DeleteFilesInRange(use.rocksdb(), use.handle(Family::kChunks), &begin, &end),
+      "deleting chunk file " + file.name);
 }
 
 Status RewriteWithout(Database* database, const ChunkFile& file,
@@ -87,7 +86,7 @@ Result<std::set<uint64_t>> SavesIn(const ChunkFile& file, const Database& databa
   std::set<uint64_t> saves;
   VARVE_ASSIGN_OR_RETURN(const Database::Use held, database.BeginRead());
   const std::unique_ptr<rocksdb::Iterator> it(
-      database.rocksdb()->NewIterator(rocksdb::ReadOptions(), database.handle(Family::kBirths)));
+      held.rocksdb()->NewIterator(rocksdb::ReadOptions(), held.handle(Family::kBirths)));
   for (it->Seek(keys::Save(file.first.save_id)); it->Valid(); it->Next()) {
     const auto parsed = keys::ParseSave({it->key().data(), it->key().size()});
     if (!parsed.has_value()) return Status::Corruption("a malformed key in family births");
@@ -163,9 +162,9 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
     const uint64_t bytes = BytesOf(database->FilesOf(family));
     // The metadata of files counts only what this process has written.
     rocksdb::TablePropertiesCollection tables;
-    VARVE_RETURN_IF_ERROR(FromRocksDb(
-        database->rocksdb()->GetPropertiesOfAllTables(database->handle(family), &tables),
-        "reading the totals of family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(
+        FromRocksDb(use.rocksdb()->GetPropertiesOfAllTables(use.handle(family), &tables),
+                    "reading the totals of family " + std::string(kFamilyNames[i])));
     uint64_t entries = 0, deletions = 0;
     for (const auto& [path, table] : tables) {
       entries += table->num_entries;
@@ -173,10 +172,9 @@ Status CompactMetadata(Database* database, const std::filesystem::path& store, b
     }
     const bool wanted = all ? deletions > 0 : 4 * deletions > entries;
     if (!wanted || !HasRoom(store, bytes)) continue;
-    VARVE_RETURN_IF_ERROR(
-        FromCompaction(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
-                                                         nullptr, nullptr),
-                       "compacting family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(FromCompaction(
+        use.rocksdb()->CompactRange(BesideOthers(), use.handle(family), nullptr, nullptr),
+        "compacting family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
@@ -199,10 +197,9 @@ Status MergeMetadata(Database* database, const std::filesystem::path& store) {
     const auto files = database->FilesOf(family);
     if (family == Family::kChunks || !IsWorthMerging(files)) continue;
     if (!HasRoom(store, BytesOf(files))) continue;
-    VARVE_RETURN_IF_ERROR(
-        FromRocksDb(database->rocksdb()->CompactRange(BesideOthers(), database->handle(family),
-                                                      nullptr, nullptr),
-                    "merging family " + std::string(kFamilyNames[i])));
+    VARVE_RETURN_IF_ERROR(FromRocksDb(
+        use.rocksdb()->CompactRange(BesideOthers(), use.handle(family), nullptr, nullptr),
+        "merging family " + std::string(kFamilyNames[i])));
   }
   return Status::Ok();
 }
