@@ -2,12 +2,17 @@
 """A writer that saves, drops and reclaims for a long time, and readers in processes of their own.
 
 It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift
-after the warm-up. The drift is that of the line through the medians of pairs (Theil and Sen), over the
-whole time, as a share of the median. Tests of every change judge disk, memory and descriptors only.
+after the warm-up. The manifest of the store grows until RocksDB writes a new one, and disk, memory and
+queries follow its length. So the rows of one manifest are one period, and their mean is one point. A
+manifest that is the first, or was not filled, is left out. The drift is that of the line through the
+medians of pairs of points (Theil and Sen), over the whole time, as a share of the median.
+
+`--leak disk,memory,descriptors` makes these grow on purpose: the test then passes if it finds each of them.
 """
 
 import argparse
 import itertools
+import os
 import pathlib
 import statistics
 import subprocess
@@ -16,7 +21,9 @@ import sys
 import harness
 import png_plot
 
-COLUMNS = ("step", "disk", "rss", "descriptors", "save ms", "query ms")
+WARM_UP = 0.25
+LEAST_POINTS = 2  # eight for a limit below 5 %
+COLUMNS = ("step", "disk", "rss", "descriptors", "save ms", "query ms", "manifest")
 TITLES = {
     "disk": "disk (bytes)",
     "rss": "rss (bytes)",
@@ -24,22 +31,47 @@ TITLES = {
     "save ms": "save (ms, median)",
     "query ms": "query (ms, median)",
 }
+OF_READERS = ("rss", "descriptors", "query ms")
+LEAKS = {"disk": "disk", "memory": "rss", "descriptors": "descriptors"}
 
 
 def parse(text):
     return [tuple(float(word) for word in line.split()) for line in text.splitlines()]
 
 
-def drift(rows, column):
-    """By how much of its median a column changes from the first row to the last."""
-    xs, ys = [row[0] for row in rows], [row[column] for row in rows]
+def drift(points, column):
+    """By how much of its median a column changes from the first point to the last."""
+    xs, ys = [point[0] for point in points], [point[column] for point in points]
     slopes = [
         (ys[j] - ys[i]) / (xs[j] - xs[i])
-        for i, j in itertools.combinations(range(len(rows)), 2)
+        for i, j in itertools.combinations(range(len(points)), 2)
         if xs[j] != xs[i]
     ]
     middle = statistics.median(ys)
     return statistics.median(slopes) * (xs[-1] - xs[0]) / middle if slopes and middle else 0.0
+
+
+def settled(rows):
+    return rows[int(len(rows) * WARM_UP) :]
+
+
+def mean_of(rows):
+    return tuple(statistics.fmean(column) for column in zip(*rows, strict=True))
+
+
+def periods(rows):
+    """One point for each manifest that was filled after the warm-up."""
+    manifest = COLUMNS.index("manifest")
+    groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[manifest])]
+    warm = settled(rows)[0][0]
+    return [mean_of(group) for group in groups[1:-1] if group[0][0] >= warm]
+
+
+def tenths(rows):
+    """A reader sees no manifest. Ten points of equal time."""
+    late = settled(rows)
+    size = max(len(late) // 10, 1)
+    return [mean_of(late[i : i + size]) for i in range(0, len(late) - size + 1, size)]
 
 
 def start_reader(store):
@@ -58,79 +90,92 @@ def finish_reader(reader):
     return parse(out)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=10**9)
-    parser.add_argument("--minutes", type=float, default=0)
-    parser.add_argument("--rows", type=int, default=60)
-    parser.add_argument("--readers", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=0.02, help="of a drift")
-    parser.add_argument("--warm-up", type=float, default=0.25, help="share of the rows not judged")
-    parser.add_argument("--judge", default="disk,rss,descriptors,save ms,query ms")
-    parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
-    options = parser.parse_args()
-    if not options.minutes and options.steps == 10**9:
-        options.steps = 2000
+def soak(options):
+    """Returns the rows of the writer and of each reader."""
     with harness.clean_folder() as folder:
         store = folder / "store"
-        subprocess.run(
-            [harness.program("varve"), "-s", store, "init"], check=True, stdout=subprocess.DEVNULL
-        )
+        harness.varve(store, "init")
         readers = [start_reader(store) for _ in range(options.readers)]
         writer = subprocess.run(
-            [
-                *(harness.program("soak"), store, str(options.steps), str(options.rows)),
-                str(options.minutes * 60),
-            ],
+            [harness.program("soak"), store, str(options.steps), str(options.minutes * 60)],
             capture_output=True,
             text=True,
+            env=os.environ | {"VARVE_SOAK_LEAK": options.leak},
         )
         read = [finish_reader(reader) for reader in readers]
         assert writer.returncode == 0, writer.stderr
         harness.check(store)
-    rows = parse(writer.stdout)
-    assert len(rows) >= 8, f"only {len(rows)} rows"
-    output = options.output or pathlib.Path(".")
-    if options.output:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "soak.txt").write_text(writer.stdout)
-        panels = [
-            (f"writer: {TITLES[name]}", [row[0] for row in rows], [row[column] for row in rows])
-            for column, name in enumerate(COLUMNS)
-            if column > 0
-        ]
-        for k, mine in enumerate(read):
-            for name in ("rss", "descriptors", "query ms"):
-                column = COLUMNS.index(name)
-                title = f"reader {k + 1}: {TITLES[name]}"
-                panels.append((title, [row[0] for row in mine], [row[column] for row in mine]))
-        png_plot.plot(output / "soak.png", panels)
-        print(f"plots: {output / 'soak.png'}")
-    missed = []
-    print(f"{rows[-1][0]:.0f} steps, {len(rows)} rows, drift after {options.warm_up:.0%} of them:")
-    series = [("writer", rows, COLUMNS[1:])]
-    series += [
-        (f"reader {k + 1}", mine, ("rss", "descriptors", "query ms"))
-        for k, mine in enumerate(read)
-        if len(mine) >= 8
-    ]
-    for who, mine, names in series:
+    return parse(writer.stdout), read
+
+
+def plot(rows, read, output):
+    output.mkdir(parents=True, exist_ok=True)
+    lines = [" ".join(f"{value:g}" for value in row) for row in rows]
+    (output / "soak.txt").write_text(" ".join(COLUMNS) + "\n" + "\n".join(lines) + "\n")
+    panels = []
+    for who, mine, names in [
+        ("writer", rows, TITLES),
+        *((f"reader {k + 1}", each, OF_READERS) for k, each in enumerate(read)),
+    ]:
         for name in names:
-            column = COLUMNS.index(name)
-            late = mine[int(len(mine) * options.warm_up) :]
-            change = drift(late, column)
-            is_judged = name in options.judge.split(",")
-            holds = abs(change) <= options.limit
-            verdict = ("met" if holds else "NOT MET") if is_judged else "not judged"
-            middle = statistics.median(row[column] for row in late)
-            print(
-                f"  {who:<9} {name:<12} median {png_plot.number(middle):>9}  drift {change:+7.2%}  "
-                f"limit {options.limit:.0%}  {verdict}"
-            )
-            if is_judged and not holds:
-                missed.append(f"{who} {name} {change:+.2%}")
+            ys = [row[COLUMNS.index(name)] for row in mine]
+            panels.append((f"{who}: {TITLES[name]}", [row[0] for row in mine], ys))
+    png_plot.plot(output / "soak.png", panels)
+    print(f"plots: {output / 'soak.png'}")
+
+
+def judge(options, who, points, names):
+    """Prints a line for each name. Returns those that drift."""
+    drifting = []
+    for name in names:
+        column = COLUMNS.index(name)
+        change = drift(points, column)
+        is_judged = name in options.judge.split(",")
+        holds = abs(change) <= options.limit
+        verdict = ("met" if holds else "NOT MET") if is_judged else "not judged"
+        middle = statistics.median(point[column] for point in points)
+        print(
+            f"  {who:<9} {name:<12} median {png_plot.number(middle):>9}  drift {change:+7.2%}  "
+            f"limit {options.limit:.0%}  {verdict}"
+        )
+        if is_judged and not holds:
+            drifting.append(f"{who} {name} {change:+.2%}")
+    return drifting
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, help="default 10,000")
+    parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=0.02, help="of a drift")
+    parser.add_argument("--judge", default="disk,rss,descriptors,save ms,query ms")
+    parser.add_argument("--leak", default="", help="what shall grow on purpose")
+    parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
+    options = parser.parse_args()
+    if options.steps is None:
+        options.steps = 10**9 if options.minutes else 10000
+    rows, read = soak(options)
+    if options.output:
+        plot(rows, read, options.output)
+    points = periods(rows)
+    print(
+        f"{rows[-1][0]:.0f} steps, {len(rows)} rows, {len(points)} manifests after {WARM_UP:.0%} of them:"
+    )
+    least = 8 if options.limit < 0.05 else LEAST_POINTS
+    assert len(points) >= least, f"{len(points)} manifests are too few: take more steps"
+    drifting = judge(options, "writer", points, list(TITLES))
+    for k, mine in enumerate(read):
+        if len(mine) >= 8:
+            drifting += judge(options, f"reader {k + 1}", tenths(mine), OF_READERS)
     print(f"reads in other processes: {sum(mine[-1][0] for mine in read if mine):.0f}, 0 failed")
-    assert not missed, f"drift: {missed}"
+    if not options.leak:
+        assert not drifting, f"drift: {drifting}"
+        return 0
+    for leak in options.leak.split(","):
+        found = any(text.startswith(f"writer {LEAKS[leak]} +") for text in drifting)
+        assert found, f"the leak of {leak} is not found: {drifting}"
+        print(f"planted: a leak of {leak}: found")
     return 0
 
 
