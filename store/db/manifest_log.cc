@@ -74,23 +74,29 @@ size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
   return WalkLog(log, checksums, [](RecordType, std::string_view) {});
 }
 
-std::optional<std::vector<std::string>> SplitLog(std::string_view log) {
-  std::vector<std::string> records;
+std::optional<LogRecords> ReadLogRecords(std::string_view log) {
+  LogRecords found;
   std::optional<std::string> begun;
   bool is_sound = true;
-  const size_t end =
-      WalkLog(log, LogChecksums::kCompare, [&](RecordType type, std::string_view part) {
-        const bool is_start = type == kFull || type == kFirst;
-        is_sound = is_sound && is_start != begun.has_value();
-        if (!is_sound) return;
-        if (is_start) begun.emplace();
-        begun->append(part);
-        if (type == kFirst || type == kMiddle) return;
-        records.push_back(*std::move(begun));
-        begun.reset();
-      });
-  if (!is_sound || end != log.size()) return std::nullopt;
-  return records;
+  WalkLog(log, LogChecksums::kCompare, [&](RecordType type, std::string_view part) {
+    const bool is_start = type == kFull || type == kFirst;
+    is_sound = is_sound && is_start != begun.has_value();
+    if (!is_sound) return;
+    if (is_start) begun.emplace();
+    begun->append(part);
+    if (type == kFirst || type == kMiddle) return;
+    found.records.push_back(*std::move(begun));
+    found.ends.push_back(static_cast<size_t>(part.data() - log.data()) + part.size());
+    begun.reset();
+  });
+  if (!is_sound) return std::nullopt;
+  return found;
+}
+
+std::optional<std::vector<std::string>> SplitLog(std::string_view log) {
+  auto found = ReadLogRecords(log);
+  if (!found.has_value() || found->end() != log.size()) return std::nullopt;
+  return std::move(found->records);
 }
 
 void AppendLogRecord(std::string_view record, std::string* log) {

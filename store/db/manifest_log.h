@@ -22,6 +22,16 @@ enum class LogChecksums { kIgnore, kCompare };
 
 // Returns where the last whole logical record ends.
 size_t EndOfLogRecords(std::string_view log, LogChecksums checksums);
+// The whole logical records at the start of a log, and where each ends in it. nullopt: parts of two
+// records are mixed up.
+struct LogRecords {
+  std::vector<std::string> records;
+  std::vector<size_t> ends;
+
+  // Where the last one ends.
+  size_t end() const { return ends.empty() ? 0 : ends.back(); }
+};
+std::optional<LogRecords> ReadLogRecords(std::string_view log);
 // Returns the logical records of a log. nullopt: it does not end with a whole one, or one of its
 // checksums is wrong.
 std::optional<std::vector<std::string>> SplitLog(std::string_view log);

@@ -184,41 +184,61 @@ bool Apply(Edit edit, ManifestTables* found) {
 
 std::set<std::string> ManifestTables::FileNames() const {
   std::set<std::string> names;
-  for (const auto& [number, table] : tables) {
-    char name[32];
-    std::snprintf(name, sizeof(name), "%06llu.sst", static_cast<unsigned long long>(number));
-    names.insert(name);
-  }
+  for (const auto& [number, table] : tables) names.insert(TableFileName(number));
   return names;
 }
 
-std::optional<ManifestTables> DecodeManifest(std::string_view log) {
-  const auto records = SplitLog(log);
-  if (!records.has_value()) return std::nullopt;
+std::map<std::string, std::set<uint64_t>> ManifestTables::ByFamily() const {
+  std::map<std::string, std::set<uint64_t>> numbers;
+  for (const auto& [number, table] : tables) numbers[families.at(table.family)].insert(number);
+  return numbers;
+}
+
+std::string TableFileName(uint64_t number) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%06llu.sst", static_cast<unsigned long long>(number));
+  return name;
+}
+
+std::optional<size_t> VisitManifestStates(std::string_view log, size_t from,
+                                          const VisitState& visit) {
+  const auto read = ReadLogRecords(log);
+  if (!read.has_value()) return std::nullopt;
   ManifestTables found;
   found.families.emplace(0, "default");
+  size_t end = 0;           // of the record of `found`
   std::vector<Edit> group;  // that waits for its last record
-  for (const std::string& record : *records) {
-    std::optional<Edit> edit = DecodeEdit(record);
+  for (size_t i = 0; i < read->records.size(); ++i) {
+    std::optional<Edit> edit = DecodeEdit(read->records[i]);
     if (!edit.has_value()) return std::nullopt;
     if (!edit->records_to_come.has_value() && !group.empty()) return std::nullopt;
     const uint64_t to_come = edit->records_to_come.value_or(0);
     if (!group.empty() && to_come + 1 != *group.back().records_to_come) return std::nullopt;
     group.push_back(*std::move(edit));
     if (to_come > 0) continue;
+    if (read->ends[i] > from) visit(found, end);
     for (Edit& each : group) {
       if (!Apply(std::move(each), &found)) return std::nullopt;
     }
     group.clear();
+    end = read->ends[i];
   }
-  if (!group.empty()) return std::nullopt;
-  return found;
+  visit(found, end);
+  return end;
 }
 
-std::optional<ManifestTables> ReadManifestTables(const fs::path& store) {
+std::optional<ManifestTables> DecodeManifest(std::string_view log) {
+  ManifestTables last;
+  const auto end = VisitManifestStates(log, log.size(),
+                                       [&](const ManifestTables& state, size_t) { last = state; });
+  if (!end.has_value() || *end != log.size()) return std::nullopt;
+  return last;
+}
+
+std::optional<ManifestText> ReadManifestText(const fs::path& store) {
   constexpr size_t kMaxCurrentBytes = 256;
   constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
-  const Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxCurrentBytes);
+  Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxCurrentBytes);
   if (!current.ok() || !current->ends_with('\n')) return std::nullopt;
   const std::string name = current->substr(0, current->size() - 1);
   if (!IsManifestName(name)) return std::nullopt;
@@ -226,8 +246,14 @@ std::optional<ManifestTables> ReadManifestTables(const fs::path& store) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(manifest, error);
   if (error || bytes > kMaxManifestBytes) return std::nullopt;
-  const Result<std::string> log = ReadSmallFile(manifest, bytes);
-  return log.ok() ? DecodeManifest(*log) : std::nullopt;
+  Result<std::string> log = ReadSmallFile(manifest, bytes);
+  if (!log.ok()) return std::nullopt;
+  return ManifestText{*std::move(current), *std::move(log)};
+}
+
+std::optional<ManifestTables> ReadManifestTables(const fs::path& store) {
+  const auto text = ReadManifestText(store);
+  return text.has_value() ? DecodeManifest(text->log) : std::nullopt;
 }
 
 }  // namespace varve::internal

@@ -8,8 +8,10 @@
 // another one, so a newer RocksDB costs time and no answer. Stateless.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,12 +33,32 @@ struct ManifestTables {
 
   // Returns the names of all table files.
   std::set<std::string> FileNames() const;
+  // Returns the numbers of the tables of each family that has some, by its name.
+  std::map<std::string, std::set<uint64_t>> ByFamily() const;
 };
 
-// nullopt: ask RocksDB. The manifest has an end or a record that this does not understand.
+// Returns the name of a table file in `db`: 000012.sst.
+std::string TableFileName(uint64_t number);
+
+// Walks through the states of a manifest: one after each record, or after each atomic group. Calls
+// `visit(state, end)` for the last state whose record ends at or before `from`, and for each later
+// one. Returns where the record of the last state ends: what follows it is not whole. nullopt: ask
+// RocksDB. The manifest has a record that this does not understand.
+using VisitState = std::function<void(const ManifestTables& state, size_t end)>;
+std::optional<size_t> VisitManifestStates(std::string_view log, size_t from,
+                                          const VisitState& visit);
+// Returns the last state. nullopt: ask RocksDB. The manifest has an end or a record that this does
+// not understand.
 std::optional<ManifestTables> DecodeManifest(std::string_view log);
 // The same for the manifest that CURRENT names. A writer may work meanwhile, and nullopt may mean
 // that it was just writing. `store` is the path of the store.
 std::optional<ManifestTables> ReadManifestTables(const std::filesystem::path& store);
+// The bytes of that manifest as far as they were there, and those of CURRENT. nullopt: it cannot be
+// read, or it is too long.
+struct ManifestText {
+  std::string current;
+  std::string log;
+};
+std::optional<ManifestText> ReadManifestText(const std::filesystem::path& store);
 
 }  // namespace varve::internal

@@ -151,6 +151,56 @@ TEST(DecodeManifestTest, RecordsAddUp) {
               Optional(ElementsAre("000007.sst", "000008.sst")));
 }
 
+TEST(VisitManifestStatesTest, StatesFollowEachOther) {
+  const std::vector<std::string> records = {File(7), InGroup(1) + File(8), InGroup(0) + File(9),
+                                            Deleted(1, 7)};
+  std::string log;
+  std::vector<size_t> ends = {0};
+  for (const std::string& record : records) {
+    AppendLogRecord(record, &log);
+    ends.push_back(log.size());
+  }
+  using Names = std::set<std::string>;
+  const std::string a = "000007.sst", b = "000008.sst", c = "000009.sst";
+  const std::vector<std::pair<size_t, Names>> states = {
+      {0, {}}, {ends[1], {a}}, {ends[3], {a, b, c}}, {ends[4], {b, c}}};
+  // How many of them are later than `from`.
+  const auto visited = [&](std::string_view part, size_t from, size_t last) {
+    std::vector<std::pair<size_t, Names>> found;
+    const auto end = VisitManifestStates(part, from, [&](const ManifestTables& state, size_t at) {
+      found.emplace_back(at, state.FileNames());
+    });
+    EXPECT_THAT(end, Optional(states[last].first));
+    return found;
+  };
+  const auto between = [&](size_t first, size_t last) {
+    return std::vector(states.begin() + static_cast<int64_t>(first),
+                       states.begin() + static_cast<int64_t>(last) + 1);
+  };
+  EXPECT_EQ(visited(log, 0, 3), between(0, 3));
+  EXPECT_EQ(visited(log, ends[1] - 1, 3), between(0, 3));
+  EXPECT_EQ(visited(log, ends[1], 3), between(1, 3));
+  EXPECT_EQ(visited(log, ends[2], 3), between(1, 3));  // the group is not whole there
+  EXPECT_EQ(visited(log, ends[3], 3), between(2, 3));
+  EXPECT_EQ(visited(log, log.size(), 3), between(3, 3));
+  EXPECT_EQ(visited(log, log.size() + 9, 3), between(3, 3));
+  // The end is being written.
+  const std::string_view whole = log;
+  EXPECT_EQ(visited(whole.substr(0, log.size() - 1), ends[1], 2), between(1, 2));
+  EXPECT_EQ(visited(whole.substr(0, ends[2] + 3), ends[2] + 3, 1), between(1, 1));
+  EXPECT_EQ(VisitManifestStates("", 0, [](const ManifestTables&, size_t) {}), size_t{0});
+}
+
+TEST(VisitManifestStatesTest, TablesAreNamedByFamily) {
+  std::string log;
+  for (const std::string& record : {kAdd3, kOfFamily3 + File(7), File(8), kOfFamily3 + File(9)}) {
+    AppendLogRecord(record, &log);
+  }
+  EXPECT_THAT(
+      DecodeManifest(log)->ByFamily(),
+      UnorderedElementsAre(Pair(" tags", ElementsAre(7, 9)), Pair("default", ElementsAre(8))));
+}
+
 TEST(DecodeManifestTest, WhatIsNotUnderstoodIsLeftToRocksDb) {
   const std::vector<std::vector<std::string>> strange = {
       {"\x07\x01\x02"},                                      // an older kind of file
