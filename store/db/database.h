@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,7 +30,10 @@ namespace varve::internal {
 
 class CommitFileSystem;
 
-// A RocksDB that is open, and its families. It never changes, and it is closed when the last
+// Numbers of table files by the name of their family: 12 is 000012.sst.
+using FamilyTables = std::map<std::string, std::set<uint64_t>>;
+
+// A RocksDB that is open, and its families. These never change, and it is closed when the last
 // pointer to it goes.
 class OpenRocksDb {
  public:
@@ -46,11 +50,20 @@ class OpenRocksDb {
     return handles_[static_cast<size_t>(family)];
   }
   const std::vector<rocksdb::ColumnFamilyHandle*>& handles() const { return handles_; }
-  // Returns the names of the table files that it shows: 000012.sst.
-  std::set<std::string> TableNames() const;
+  // Returns the table files that reads of each family use.
+  FamilyTables Tables() const;
+  // For readers: catches up with the writer. After an error nobody knows what it shows, and to ask
+  // RocksDB once more may abort the process. So it is spent: each later call fails, too. Calls are
+  // serialised.
+  Status Advance() const;
+  // For readers: false when a table was removed while RocksDB opened the database, so that a family
+  // has shown no state yet. Then RocksDB 7.8 aborts the process when it catches up and comes to a
+  // new manifest (the assert in BaseReferencedVersionBuilder).
+  bool HasShownAll() const;
 
  private:
   const std::unique_ptr<rocksdb::DB> db_;
+  mutable Status spent_;  // the error of Advance
   const std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 
@@ -154,8 +167,9 @@ class Database {
   Result<std::optional<std::string>> LastKeyBefore(Family family, std::string_view prefix,
                                                    std::string_view end) const;
 
-  // A reader sees what the writer has committed by now, all of it. A family that lacks a lost table
-  // gives errors. Calls are serialised. For a writer it does nothing.
+  // A reader sees what the writer has committed by now, all of it. Families that lack a lost table,
+  // or that RocksDB holds back, give errors, and no other does. After an error of this call, what
+  // it shows may be out of date. Calls are serialised. For a writer it does nothing.
   Status CatchUp() const;
   // Makes these tables visible, all or none. RocksDB may show them one family after the other.
   // Writers only.
@@ -173,10 +187,16 @@ class Database {
       std::function<rocksdb::Status(const std::vector<rocksdb::IngestExternalFileArg>&)>;
   void set_ingest_for_test(IngestFunction ingest) { ingest_for_test_ = std::move(ingest); }
   int num_waiting_for_test() const { return num_waiting_; }
-  // For tests of readers: is called when the newest state was opened beside the old one, before it
-  // is compared with the manifest. And how often such a state has taken the old one's place.
+  // For tests of readers: the first is called when the newest state was opened beside the old one.
+  // The second is called each time before what is shown is compared with the manifest. Neither may
+  // set another. And how often such a state has taken the old one's place.
   void set_after_open_for_test(std::function<void()> call) {
+    const std::lock_guard lock(follow_mutex_);
     after_open_for_test_ = std::move(call);
+  }
+  void set_before_compare_for_test(std::function<void()> call) {
+    const std::lock_guard lock(follow_mutex_);
+    before_compare_for_test_ = std::move(call);
   }
   uint64_t num_renewals_for_test() const { return num_renewals_; }
 
@@ -186,25 +206,46 @@ class Database {
   rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
-  Result<std::set<std::string>> FindNamed() const;
   Status OpenDespite();
   Status OpenWriter();
   void RemoveUnnamedTables() const;
   void Close() { open_.reset(); }
   // What was seen of a reader's newest state.
   struct Seen {
-    std::string stamp;  // of the manifest
-    std::vector<LostTable> lost;
+    std::string stamp;                        // of the manifest where that state ends
+    std::vector<LostTable> lost;              // which keep their families from that state
+    std::map<std::string, std::string> held;  // other families that are kept from it, and why
+  };
+  // How the tables of a RocksDB fit the manifest.
+  struct Fit {
+    bool is_known = false;  // false: the writer has started another manifest meanwhile
+    std::string stamp;      // of the manifest where the state ends that fits best
+    std::string now;        // of the manifest that was read. Empty: it changed meanwhile
+    FamilyTables behind;    // families that show other tables than that state, and what they lack
   };
   Result<std::shared_ptr<const OpenRocksDb>> OpenSecondary() const;
-  Result<Seen> Follow(const OpenRocksDb& open, bool despite_lost) const;
-  bool Renew(const std::string& manifest, bool at_once) const;
-  Status FollowInPlace() const;
+  Result<Fit> Compare(const FamilyTables& shown, const std::string& before) const;
+  Result<std::vector<LostTable>> FindLostOf(const FamilyTables& behind, const FamilyTables& shown,
+                                            bool in_place) const;
+  Result<Seen> Follow(const OpenRocksDb& open, std::string before, bool in_place) const;
+  Status Renew(const std::string& stamp, bool at_once) const;
+  Result<std::pair<std::shared_ptr<const OpenRocksDb>, Seen>> OpenWhole(
+      const std::string& stamp) const;
+  Status FollowInPlace(const std::string& stamp) const;
+  Status FallBehind(const Status& why) const;
+  bool AnswersUnlessLost() const;
   void Note(Seen seen) const;
   std::string LostOf(Family family) const;
   Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
   Status CheckNotStale(Family family, const std::string& what) const;
-  Result<Use> BeginReadOf(Family family, const std::string& what) const;
+  template <typename Read>
+  Status ReadOneState(Family family, const std::string& what, const Read& read) const;
+  struct Reading {
+    Use use;
+    std::unique_ptr<rocksdb::Iterator> at;  // goes first
+  };
+  Result<Reading> BeginScan(Family family, const std::string& what,
+                            const rocksdb::ReadOptions& options) const;
 
   // Constant after opening.
   bool for_writing_ = false;
@@ -231,21 +272,25 @@ class Database {
 
   mutable std::mutex follow_mutex_;      // held throughout a CatchUp. Guards what follows
   mutable std::string manifest_opened_;  // name of the newest manifest before open_ was opened
-  mutable std::string manifest_seen_;    // stamp of the manifest when lost tables were looked for
+  mutable std::string manifest_seen_;    // stamp of the manifest whose state is shown
   mutable std::chrono::steady_clock::time_point renew_after_;  // not before
+  mutable std::string renewed_at_;                             // stamp at the last attempt to renew
+  mutable Status renewed_;                                     // of that attempt
   mutable std::mutex catch_up_mutex_;  // held while what a reader shows changes
   mutable std::mutex lost_mutex_;
   mutable std::vector<LostTable> lost_;  // guarded by lost_mutex_
+  // Families that RocksDB holds back although no table of theirs is lost, and why. Guarded by
+  // lost_mutex_.
+  mutable std::map<std::string, std::string> held_;
   // Not OK when some families may show a newer state than others. Guarded by lost_mutex_.
   mutable Status behind_;
-  // Some were lost after opening, and their families stay as they were before. Or behind_ is not
-  // OK.
+  // One of these three says something: some families stay as they were, or all may.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
   IngestFunction ingest_for_test_;
-  std::function<void()> after_open_for_test_;
+  std::function<void()> after_open_for_test_, before_compare_for_test_;  // by follow_mutex_
   mutable std::atomic<uint64_t> num_renewals_{0};
 };
 

@@ -85,6 +85,19 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);  // best effort: the old limit may well do
 }
 
+Status CheckDescriptorsLeft(const std::filesystem::path& store) {
+  constexpr size_t kOthers = 32;  // manifests, logs, folders, and what other threads open meanwhile
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return Status::Ok();
+  const size_t open = CountFiles("/proc/self/fd");
+  const size_t needed = CountFiles(DbPath(store)) + kOthers;
+  if (open + needed <= limit.rlim_cur) return Status::Ok();
+  return Status::IOError("opening the database in " + store.string() + " once more takes up to " +
+                         std::to_string(needed) + " descriptors beside the " +
+                         std::to_string(open) + " of this process, and its limit is " +
+                         std::to_string(limit.rlim_cur) + ". Raise it (ulimit -Hn)");
+}
+
 rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store) {
   RaiseDescriptorLimit();
   return MakeDbOptions(CountFiles(DbPath(store)));

@@ -26,6 +26,10 @@ std::filesystem::path DbPath(const std::filesystem::path& store);
 // stay open, because a reader must keep what the writer unlinks.
 void RaiseDescriptorLimit();
 
+// kIOError: this process may not open as many more files as the database has. `store` is opened
+// already, and shall be opened beside that.
+Status CheckDescriptorsLeft(const std::filesystem::path& store);
+
 // Returns RocksDB's options for this database. All table files stay open, so the soft limit of
 // descriptors is raised.
 rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/failing_io.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,13 +21,14 @@ std::mutex mutex;
 varve::internal::testing::FailingIo::Plan plan;
 uint64_t calls = 0;
 std::string last_failed;
-constexpr std::string_view kOpen = "open";
+constexpr std::string_view kOpen = "open", kOpenFolder = "opendir";
 
 // 0: the call goes on.
 int ErrorOf(std::string_view call, const std::string& path) {
   const std::lock_guard lock(mutex);
   if (!active || path.find(plan.path) == std::string::npos) return 0;
-  const bool is_meant = plan.call.empty() ? call != kOpen : plan.call == call;
+  const bool is_meant =
+      plan.call.empty() ? call != kOpen && call != kOpenFolder : plan.call == call;
   if (!is_meant) return 0;
   const uint64_t number = calls++;
   if (plan.error == 0 || number < plan.first || number - plan.first >= plan.count) return 0;
@@ -78,6 +80,13 @@ int open(const char* path, int flags, ...) {
   va_end(rest);
   if (!active || (flags & (O_WRONLY | O_RDWR)) != 0) return next(path, flags, mode);
   return Call<int>("open", path, [&] { return next(path, flags, mode); });
+}
+DIR* opendir(const char* path) {
+  static auto* const next = Next<DIR*(const char*)>("opendir");
+  const int error = active ? ErrorOf(kOpenFolder, path) : 0;
+  if (error == 0) return next(path);
+  errno = error;
+  return nullptr;
 }
 int fsync(int fd) {
   static auto* const next = Next<int(int)>("fsync");
