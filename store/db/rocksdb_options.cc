@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 
-constexpr size_t kLeastManifestBytes = size_t{256} << 10;
+constexpr size_t kLeastManifestBytes = size_t{1} << 20;
 constexpr size_t kManifestBytesPerFile = 1024;
 
 // RocksDB's own log would be a file on the store's disk, and RocksDB would abort the process when
@@ -129,8 +129,8 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   options.max_total_wal_size = 1 << 20;
   // It is read in full at each open, and RocksDB takes long for it: 15 to 20 times as long for 1.4
   // MB as for what a new store has. When it is this long, it is written anew, with some 250 bytes
-  // for each file. A writer that comes to more than 1,000 files before it opens the store again
-  // writes it anew at each commit, which then holds tens of gigabytes or more.
+  // for each file. A writer that comes to more than 4,000 files before it opens the store again
+  // writes it anew at each commit. The store then holds hundreds of gigabytes.
   options.max_manifest_file_size = std::max(kLeastManifestBytes, kManifestBytesPerFile * num_files);
   // A rewrite waits for what it has written before it writes more. So a commit that syncs meanwhile
   // has little before it in the disk's queue.

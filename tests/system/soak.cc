@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// soak STORE STEPS [SECONDS]: saves so many steps as fast as it can, or for so many seconds if that
-// is shorter. It drops all but the newest 50, reclaims every 50 steps, and asks for the newest
-// step, while a reader that stays open follows. Prints a line every 50 steps, where as many steps
-// are live as at any other line:
+// soak STORE STEPS [SECONDS [STEPS_A_MANIFEST]]: saves so many steps as fast as it can, or for so
+// many seconds (0 = no limit) if that is shorter. Opens the store anew after so many steps, so that
+// a short run has several manifests. It drops all but the newest 50, reclaims every 50 steps, and
+// asks for the newest step, while a reader that stays open follows. Prints a line every 50 steps,
+// where as many steps are live as at any other line:
 //
 //   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS MANIFEST
 //
@@ -169,8 +170,8 @@ Status ReadUntilInputEnds(const fs::path& path) {
   return Status::Ok();
 }
 
-Status Soak(const fs::path& path, uint64_t num_steps, double seconds) {
-  VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenOrCreate(path));
+Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t steps_a_manifest) {
+  VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path));
   VARVE_ASSIGN_OR_RETURN(const auto follower, Store::OpenForReading(path));
   std::atomic<bool> done{false};
   Status followed;
@@ -187,6 +188,10 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds) {
   const Status status = [&]() -> Status {
     for (uint64_t step = 1; step <= num_steps; ++step) {
       if (seconds > 0 && MillisecondsSince(began) > 1000 * seconds) break;
+      if (steps_a_manifest > 0 && step > 1 && (step - 1) % steps_a_manifest == 0) {
+        store.reset();
+        VARVE_ASSIGN_OR_RETURN(store, Store::Open(path));
+      }
       const auto start = Clock::now();
       VARVE_RETURN_IF_ERROR(SaveContent(store.get(), kPlan, step, step).status());
       save_ms.push_back(MillisecondsSince(start));
@@ -221,10 +226,11 @@ int main(int argc, char** argv) {
   using varve::internal::testing::ReadUntilInputEnds;
   using varve::internal::testing::Soak;
   const bool is_reader = argc == 3 && std::string_view(argv[1]) == "--reader";
-  if (!is_reader && argc != 3 && argc != 4) return 2;
+  if (!is_reader && (argc < 3 || argc > 5)) return 2;
   const varve::Status status = is_reader ? ReadUntilInputEnds(argv[2])
                                          : Soak(argv[1], std::strtoull(argv[2], nullptr, 10),
-                                                argc == 4 ? std::strtod(argv[3], nullptr) : 0);
+                                                argc > 3 ? std::strtod(argv[3], nullptr) : 0,
+                                                argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0);
   if (status.ok()) return 0;
   std::fprintf(stderr, "soak: %s\n", status.ToString().c_str());
   return 1;

@@ -2,7 +2,7 @@
 """A writer that saves, drops and reclaims for a long time, and readers in processes of their own.
 
 It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift
-after the warm-up. The manifest of the store grows until RocksDB writes a new one, and disk, memory and
+after the warm-up. The manifest of the store grows until the writer opens it anew, and disk, memory and
 queries follow its length. So the rows of one manifest are one period, and their mean is one point. A
 manifest that is the first, or was not filled, is left out. The drift is that of the line through the
 medians of pairs of points (Theil and Sen), over the whole time, as a share of the median.
@@ -97,7 +97,13 @@ def soak(options):
         harness.varve(store, "init")
         readers = [start_reader(store) for _ in range(options.readers)]
         writer = subprocess.run(
-            [harness.program("soak"), store, str(options.steps), str(options.minutes * 60)],
+            [
+                harness.program("soak"),
+                store,
+                str(options.steps),
+                str(options.minutes * 60),
+                str(options.steps_a_manifest),
+            ],
             capture_output=True,
             text=True,
             env=os.environ | {"VARVE_SOAK_LEAK": options.leak},
@@ -147,6 +153,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, help="default 10,000")
     parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument(
+        "--steps-a-manifest",
+        type=int,
+        default=500,
+        help="0: as many as RocksDB puts into one, some 800",
+    )
     parser.add_argument("--readers", type=int, default=1)
     parser.add_argument("--limit", type=float, default=0.02, help="of a drift")
     parser.add_argument("--judge", default="disk,rss,descriptors,save ms,query ms")
