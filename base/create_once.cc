@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <system_error>
 
 #include "base/random_number.h"
 #include "base/util.h"
@@ -68,6 +69,32 @@ Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_
   // Another process has removed the temporary file as debris.
   if (links == 0) return CreateOutcome::kUnknown;
   return ErrnoStatus("link", path, error);
+}
+
+namespace {
+
+Status TryReplace(const std::filesystem::path& path, std::string_view bytes, bool durable) {
+  TemporaryFile file(path.parent_path());
+  VARVE_RETURN_IF_ERROR(file.Write(bytes));
+  if (durable) VARVE_RETURN_IF_ERROR(file.Sync());
+  VARVE_RETURN_IF_ERROR(file.RenameTo(path));
+  return durable ? SyncFolder(path.parent_path()) : Status::Ok();
+}
+
+}  // namespace
+
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, bool durable) {
+  constexpr int kMaxAttempts = 100;  // one is lost for each time that debris is removed
+  Status status;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    status = TryReplace(path, bytes, durable);
+    if (status.code() != StatusCode::kNotFound) return status;
+    std::error_code error;
+    std::filesystem::create_directory(path.parent_path(), error);
+    if (error) return ErrnoStatus("create", path.parent_path(), error.value());
+    VARVE_RETURN_IF_ERROR(SyncFolder(path.parent_path().parent_path()));
+  }
+  return status;
 }
 
 }  // namespace varve::internal

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that several threads or processes try to create: it is made once, by one of them, and
-// whole. Any thread and any process may call this.
+// Files that several threads or processes create or replace. They are always whole. Another process
+// may remove a temporary file at any time, as if a killed process had left it. Any thread and any
+// process may call this.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +51,9 @@ class TemporaryFile {
 // Whether the link was made is decided by the link count of the temporary file, because over a
 // network the answer to link(2) may get lost.
 Result<CreateOutcome> CreateOnce(const std::filesystem::path& path, std::string_view bytes);
+
+// Replaces the whole file at `path`, or makes it and its folder, whose parent must exist. If
+// `durable`, it is durable when this returns. A temporary file that was removed is written again.
+Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, bool durable);
 
 }  // namespace varve::internal

@@ -101,15 +101,7 @@ Status UpgradeGroupFile(const fs::path& root, const GroupFile& group) {
   if (group.version == kGroupVersion) return Status::Ok();
   GroupFile upgraded = group;
   upgraded.version = kGroupVersion;
-  // Other processes may do the same now, so this one's file has a name of its own.
-  const fs::path temporary =
-      root / (std::string(kTemporaryPrefix) + std::to_string(RandomNumber()));
-  VARVE_RETURN_IF_ERROR(WriteFileAtomically(temporary, Encode(upgraded)));
-  std::error_code error;
-  fs::rename(temporary, root / kGroupFileName, error);
-  if (!error) return SyncFolder(root);
-  return Status::IOError("cannot rename " + temporary.string() + " to " +
-                         std::string(kGroupFileName) + ": " + error.message());
+  return ReplaceFile(root / kGroupFileName, Encode(upgraded), /*durable=*/true);
 }
 
 Result<GroupFile> ReadGroupFile(const fs::path& root) {

@@ -147,13 +147,7 @@ class PosixRecordLog : public RecordLog {
           path.string() + ": " + std::to_string(bytes.size()) + " bytes, expected at most " +
           std::to_string(kMaxRecordBytes) + "; drop steps that are no longer needed");
     }
-    Status put = TryPut(path, bytes, durable);
-    if (put.code() != StatusCode::kNotFound) return put;
-    std::error_code error;
-    fs::create_directory(path.parent_path(), error);
-    if (error) return ErrnoStatus("create", path.parent_path(), error.value());
-    VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
-    return TryPut(path, bytes, durable);
+    return ReplaceFile(path, bytes, durable);
   }
 
   Result<std::optional<std::string>> Get(std::string_view name, std::string* stamp) const override {
@@ -190,14 +184,6 @@ class PosixRecordLog : public RecordLog {
   }
 
  private:
-  static Status TryPut(const fs::path& path, std::string_view bytes, bool durable) {
-    TemporaryFile file(path.parent_path());
-    VARVE_RETURN_IF_ERROR(file.Write(bytes));
-    if (durable) VARVE_RETURN_IF_ERROR(file.Sync());
-    VARVE_RETURN_IF_ERROR(file.RenameTo(path));
-    return durable ? SyncFolder(path.parent_path()) : Status::Ok();
-  }
-
   static Status RemoveFile(const fs::path& path) {
     std::error_code error;
     fs::remove(path, error);

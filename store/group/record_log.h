@@ -53,8 +53,8 @@ class RecordLog {
   // Removes a file. Ok when there is none.
   virtual Status Erase(std::string_view name) = 0;
 
-  // Removes what interrupted calls of Create and Put have left. A call that is under way may fail
-  // because of it.
+  // Removes what interrupted calls of Create and Put have left. A Create that is under way may not
+  // know its outcome then. A Put goes on.
   virtual Status RemoveDebris() = 0;
 };
 

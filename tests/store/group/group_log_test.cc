@@ -392,6 +392,25 @@ TEST_F(GroupLogTest, NamedFilesAreReplacedWhole) {
   EXPECT_THAT(log->List(1).value(), IsEmpty());  // folders are no records
 }
 
+// A reclaim removes temporary files beside ranks that save.
+TEST_F(GroupLogTest, NamedFilesAreReplacedWhileDebrisIsRemoved) {
+  constexpr int kPuts = 3000;
+  std::atomic<bool> done{false};
+  std::thread sweeper([&] {
+    const auto log = MakeRecordLog();
+    while (!done) VARVE_EXPECT_OK(log->RemoveDebris());
+  });
+  const auto log = MakeRecordLog();
+  int failed = 0;
+  for (int i = 0; i < kPuts; ++i) {
+    failed += log->Put("slots/a", std::to_string(i), /*durable=*/i % 10 == 0).ok() ? 0 : 1;
+  }
+  done = true;
+  sweeper.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(log->Get("slots/a").value(), std::to_string(kPuts - 1));
+}
+
 TEST_F(GroupLogTest, OneWhoSleptThroughASnapshotReadsOn) {
   GroupLog log = MakeLog();
   AppendEpochs(&log, 3);
