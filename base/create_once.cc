@@ -90,9 +90,9 @@ Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, bo
     status = TryReplace(path, bytes, durable);
     if (status.code() != StatusCode::kNotFound) return status;
     std::error_code error;
-    std::filesystem::create_directory(path.parent_path(), error);
+    const bool is_new = std::filesystem::create_directory(path.parent_path(), error);
     if (error) return ErrnoStatus("create", path.parent_path(), error.value());
-    VARVE_RETURN_IF_ERROR(SyncFolder(path.parent_path().parent_path()));
+    if (is_new) VARVE_RETURN_IF_ERROR(SyncFolder(path.parent_path().parent_path()));
   }
   return status;
 }

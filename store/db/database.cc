@@ -145,8 +145,10 @@ bool OpenRocksDb::HasShownAll() const {
   return true;
 }
 
-// RocksDB 7.8 keeps an error of a catch-up until the next manifest, and an assert fails when the
-// manifest could not be read. TryAgain is no such error: CURRENT named a manifest that was gone.
+// RocksDB 7.8 keeps an error of a catch-up for good, and an assert fails when the manifest could
+// not be read. TryAgain is no such error: CURRENT named a manifest that was gone. An OK does not
+// say that it has advanced: a table that was removed between two looks at it ends a catch-up with
+// OK. Only the tables that it shows then say what it has reached.
 Status OpenRocksDb::Advance() const {
   constexpr int kAttempts = 6;
   if (!spent_.ok()) return spent_;
@@ -155,16 +157,18 @@ Status OpenRocksDb::Advance() const {
         Status::IOError("catching up with the writer: a table went while the store was opened");
     return spent_;
   }
+  spent_ = Status::IOError("a catch-up has thrown");  // unless it ends
   rocksdb::Status status = db_->TryCatchUpWithPrimary();
   for (int attempt = 0; attempt < kAttempts && status.IsTryAgain(); ++attempt) {
     ::usleep(1000 << attempt);
     status = db_->TryCatchUpWithPrimary();
   }
-  spent_ = FromRocksDb(status, "catching up with the writer");
-  return spent_;
+  Status caught_up = FromRocksDb(status, "catching up with the writer");
+  spent_ = status.IsTryAgain() ? Status::Ok() : caught_up;
+  return caught_up;
 }
 
-Database::~Database() = default;
+Database::~Database() { Close(); }
 
 Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path) {
   std::unique_ptr<Database> database(new Database);
@@ -300,7 +304,7 @@ Result<Database::Fit> Database::Compare(const FamilyTables& shown,
     }
     if (end.has_value()) {
       best.now = text->current + std::to_string(text->log.size());
-      best.stamp = best_end == *end ? best.now : text->current + std::to_string(best_end);
+      best.stamp = text->current + std::to_string(best_end);
       return best;
     }
   }
@@ -421,7 +425,8 @@ Result<std::pair<std::shared_ptr<const OpenRocksDb>, Database::Seen>> Database::
 // Replaces what is open by the newest state, opened anew. RocksDB follows to a new manifest, too.
 // But then it keeps table files open that only the old one named, although they are deleted. After
 // an error it changes nothing. It waits for 20 times as long as the last time took, or the readers
-// of a busy writer would do nothing else. `at_once`: not if the manifest has changed since then.
+// of a busy writer would do nothing else. `at_once`: it does not wait if the manifest has changed
+// since the last attempt.
 // `stamp` is what the manifest had when the catch-up began.
 Status Database::Renew(const std::string& stamp, bool at_once) const {
   constexpr int kPause = 20;
@@ -430,7 +435,7 @@ Status Database::Renew(const std::string& stamp, bool at_once) const {
     return renewed_.ok() ? Status::IOError("it was opened a moment ago") : renewed_;
   }
   renewed_at_ = stamp;
-  auto opened = OpenWhole(stamp);
+  auto opened = Guarded("opening the store anew", [&] { return OpenWhole(stamp); });
   renewed_ = opened.status();
   const auto end = std::chrono::steady_clock::now();
   renew_after_ = end + kPause * (end - start);
@@ -460,8 +465,9 @@ void Database::Note(Seen seen) const {
 Status Database::FallBehind(const Status& why) const {
   manifest_seen_.clear();
   const std::lock_guard lock(lost_mutex_);
-  behind_ = why.WithContext("the store in " + path_.string() + " cannot be followed");
+  behind_ = Status::Unavailable("out of memory");  // if there is none for more words
   stale_ = true;
+  behind_ = why.WithContext("the store in " + path_.string() + " cannot be followed");
   return behind_;
 }
 
@@ -507,6 +513,13 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
   const std::lock_guard lock(lost_mutex_);
   const auto held = held_.find(std::string(kFamilyNames[static_cast<int>(family)]));
   return held == held_.end() ? Status::Ok() : Status::IOError(what + ": " + held->second);
+}
+
+Status Database::CheckFilesOf(Family family) const {
+  const std::string what =
+      "listing the files of family " + std::string(kFamilyNames[static_cast<int>(family)]);
+  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+  return ReadError(family, rocksdb::Status::OK(), what);
 }
 
 void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
@@ -565,16 +578,21 @@ Result<Database::Use> Database::BeginRead() const {
 
 // For a read whose answer would be wrong if the family were out of date, or between two states.
 // While RocksDB catches up, a family may show less than it does before and after. So `read(use)` is
-// called again if that has happened meanwhile.
+// called again if that has happened meanwhile. The last time no catch-up may begin.
 template <typename Read>
 Status Database::ReadOneState(Family family, const std::string& what, const Read& read) const {
-  while (true) {
+  constexpr int kAttempts = 8;
+  std::unique_lock no_catch_up(catch_up_mutex_, std::defer_lock);
+  for (int attempt = 1;; ++attempt) {
+    if (attempt == kAttempts) no_catch_up.lock();
     const uint64_t events = ingest_events_;
-    VARVE_ASSIGN_OR_RETURN(Use use, BeginRead());
-    VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
-    read(std::move(use));
-    if (for_writing_ || (events % 2 == 0 && events == ingest_events_)) return Status::Ok();
-    AwaitCommits();
+    if (for_writing_ || events % 2 == 0) {
+      VARVE_ASSIGN_OR_RETURN(Use use, BeginRead());
+      VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
+      read(std::move(use));
+      if (for_writing_ || events == ingest_events_) return Status::Ok();
+    }
+    if (attempt + 1 < kAttempts) AwaitCommits();
   }
 }
 
@@ -797,9 +815,10 @@ Status Database::FollowInPlace(const std::string& stamp) const {
   const std::lock_guard lock(catch_up_mutex_);
   if (stamp == manifest_seen_) return Status::Ok();
   const CountsChange change(&ingest_events_);
-  const Status advanced = open_->Advance();
-  Result<Seen> seen =
-      advanced.ok() ? Follow(*open_, stamp, /*in_place=*/true) : Result<Seen>(advanced);
+  Result<Seen> seen = Guarded("catching up with the writer", [&]() -> Result<Seen> {
+    VARVE_RETURN_IF_ERROR(open_->Advance());
+    return Follow(*open_, stamp, /*in_place=*/true);
+  });
   if (!seen.ok()) {
     FallBehind(seen.status()).IgnoreError();
     return seen.status();

@@ -137,6 +137,9 @@ class Database {
   // RocksDB's GetColumnFamilyMetaData is not asked: for a moment it shows an older state than
   // GetPropertiesOfTablesInRange.
   std::vector<rocksdb::LiveFileMetaData> FilesOf(Family family) const;
+  // For readers: an error when that list may lack files, because a table of the family is lost, or
+  // because the family is out of date.
+  Status CheckFilesOf(Family family) const;
   // Options of an SST file that is to be ingested into the family.
   rocksdb::Options FileOptions(Family family) const;
   DeadChunkFilterFactory* dead_chunk_filter() const { return filter_.get(); }
@@ -284,7 +287,7 @@ class Database {
   mutable std::map<std::string, std::string> held_;
   // Not OK when some families may show a newer state than others. Guarded by lost_mutex_.
   mutable Status behind_;
-  // One of these three says something: some families stay as they were, or all may.
+  // True when lost_, held_ or behind_ says why some families stay as they were, or all may.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};

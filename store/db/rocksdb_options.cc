@@ -127,10 +127,10 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
       std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));
   options.max_background_jobs = 2;
   options.max_total_wal_size = 1 << 20;
-  // It is read in full at each open, and RocksDB takes long for it: 15 to 20 times as long for 1.4
-  // MB as for what a new store has. When it is this long, it is written anew, with some 250 bytes
-  // for each file. A writer that comes to more than 4,000 files before it opens the store again
-  // writes it anew at each commit. The store then holds hundreds of gigabytes.
+  // The manifest is read in full at each open, and RocksDB takes long for it: 15 to 20 times as
+  // long for 1.4 MB as for what a new store has. When it is longer than this, it is written anew,
+  // with some 250 bytes for each file. A writer that comes to more than 4,000 files before it opens
+  // the store again writes it anew at each commit. The store then holds hundreds of gigabytes.
   options.max_manifest_file_size = std::max(kLeastManifestBytes, kManifestBytesPerFile * num_files);
   // A rewrite waits for what it has written before it writes more. So a commit that syncs meanwhile
   // has little before it in the disk's queue.

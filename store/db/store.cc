@@ -517,7 +517,11 @@ Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) 
 Status StoreImpl::CatchUp() const {
   const int64_t asked = NowMs();
   const std::lock_guard lock(catch_up_mutex_);
-  if (frozen_ > 0 || last_catch_up_ms_ > asked) return Status::Ok();  // another thread did it
+  return last_catch_up_ms_ > asked ? Status::Ok() : CatchUpLocked();  // another thread did it
+}
+
+Status StoreImpl::CatchUpLocked() const {
+  if (frozen_ > 0) return Status::Ok();
   const int64_t start = NowMs();
   Status status = database_->CatchUp();
   last_catch_up_ms_ = status.ok() ? start : kNeverMs;  // after an error the next read tries again
@@ -542,8 +546,17 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenBeside() const {
 }
 
 Status StoreImpl::Refresh() const {
-  if (database_->for_writing() || NowMs() - last_catch_up_ms_ < kRefreshMs) return Status::Ok();
-  return CatchUp();
+  const int64_t last = last_catch_up_ms_;
+  if (database_->for_writing() || NowMs() - last < kRefreshMs) return Status::Ok();
+  // While another thread catches up, what is shown is older, and whole. After an error nobody
+  // knows.
+  std::unique_lock lock(catch_up_mutex_, std::defer_lock);
+  if (last == kNeverMs) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return Status::Ok();
+  }
+  return last_catch_up_ms_ == last ? CatchUpLocked() : Status::Ok();
 }
 
 Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {

@@ -200,6 +200,8 @@ class StoreImpl : public Store {
   // Beside a writer, catches up unless that was done in the last tenth of a second. After an error,
   // reads return an older state.
   Status Refresh() const;
+  // Call it under catch_up_mutex_.
+  Status CatchUpLocked() const;
 
  protected:
   StoreImpl() = default;  // callers get a GuardedStore

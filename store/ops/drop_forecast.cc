@@ -322,6 +322,7 @@ Result<uint64_t> StoreImpl::BytesFreedByDrop(std::span<const CheckpointId> ids) 
 Result<DropForecast> StoreImpl::ForecastDrop(std::span<const CheckpointId> ids) const {
   DropForecast forecast;
   VARVE_RETURN_IF_ERROR(WithView([&](const StoreImpl& view) -> Status {
+    VARVE_RETURN_IF_ERROR(view.database()->CheckFilesOf(Family::kChunks));
     VARVE_ASSIGN_OR_RETURN(std::vector<ChunkFile> files, ListChunkFiles(*view.database()));
     DropForecaster forecaster(view.database(), std::move(files));
     VARVE_RETURN_IF_ERROR(view.FollowDrop(ids, &forecaster));

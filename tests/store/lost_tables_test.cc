@@ -81,11 +81,19 @@ Result<std::string> DescribeLog(const Store& store) {
   return text.str();
 }
 
+Result<std::string> DescribeForecast(const Store& store) {
+  const std::vector<CheckpointId> ids = {{"main", 1}, {"main", 3}};
+  VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store.ForecastDrop(ids));
+  if (!forecast.warnings.empty()) return Status::Corruption(forecast.warnings.front());
+  return std::to_string(forecast.freed_now) + " " + std::to_string(forecast.freed_later);
+}
+
 Answers Ask(const Store& store) {
   Answers answers;
   answers.emplace("runs", DescribeRuns(store));
   answers.emplace("stats", DescribeStats(store));
   answers.emplace("log", DescribeLog(store));
+  answers.emplace("forecast", DescribeForecast(store));
   for (const std::string run : {"main", "fork"}) {
     answers.emplace("steps of " + run, DescribeSteps(store, run));
     for (const uint64_t step : {1, 2, 3}) {
