@@ -77,8 +77,8 @@ struct RepairReport {
 // damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
 // table files that are not named in the manifest, or in the copy if the repair took that. In both
 // cases `warnings` says so. The repair then also keeps the steps of `from` that were saved later
-// than every save that the damaged store still shows, and whose run and number it does not show.
-// Each of these steps gets a doubt.
+// than every save that the damaged store still shows. Such a step takes the place of an earlier
+// save of the same run and step, if it can be read. Each of these steps gets a doubt.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

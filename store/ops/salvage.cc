@@ -125,9 +125,16 @@ Status Salvage::FindBackupSteps() {
   });
 }
 
-// Save ids only grow. So a step with a higher one than all that the views know was saved later.
+// Save ids only grow. So a step with a higher one than all that the views know was saved later,
+// also where a view has an earlier save of it.
 Status Salvage::FindNewerSteps(const std::set<StepKey>& there) {
   uint64_t newest = 0;
+  for (const SalvageSource& view : views_) {
+    for (const StepKey& step : steps_) {
+      const auto record = view.store->FindStep(step);
+      if (record.ok() && record->has_value()) newest = std::max(newest, (*record)->save_id);
+    }
+  }
   VARVE_RETURN_IF_ERROR(views_[0].store->database()->Scan(
       Family::kBirths, "", [&](std::string_view key, std::string_view) -> Status {
         const auto save = keys::ParseSave(key);
@@ -137,7 +144,7 @@ Status Salvage::FindNewerSteps(const std::set<StepKey>& there) {
   for (const StepKey& step : there) {
     const auto record = backup_.store->FindStep(step);
     const bool is_newer = record.ok() && record->has_value() && (*record)->save_id > newest;
-    if (is_newer && !steps_.contains(step)) newer_steps_.insert(step);
+    if (is_newer) newer_steps_.insert(step);
   }
   steps_.insert(newer_steps_.begin(), newer_steps_.end());
   return Status::Ok();
@@ -167,14 +174,15 @@ void Salvage::NameRuns() {
 
 Status Salvage::LoadTags() {
   for (const auto& [id, run] : runs_) {
-    std::map<std::string, uint64_t> tags;
-    VARVE_ASSIGN_OR_RETURN(const auto here, views_[0].store->ListTags(id));
-    tags.insert(here.begin(), here.end());
-    const bool may_lack_tags = IsDamaged(Family::kMeta) || !newer_steps_.empty();
+    VARVE_ASSIGN_OR_RETURN(auto first, views_[0].store->ListTags(id));
+    decltype(first) second;
+    const bool may_lack_tags = IsDamaged(Family::kMeta) || HasNewerBackup();
     if (backup_.store != nullptr && is_backup_of_this_store_ && may_lack_tags) {
-      VARVE_ASSIGN_OR_RETURN(const auto there, backup_.store->ListTags(id));
-      tags.insert(there.begin(), there.end());  // those that are not here
+      VARVE_ASSIGN_OR_RETURN(second, backup_.store->ListTags(id));
+      if (HasNewerBackup()) std::swap(first, second);
     }
+    std::map<std::string, uint64_t> tags(first.begin(), first.end());
+    tags.insert(second.begin(), second.end());  // those that are not among the first
     for (const auto& [tag, step] : tags) tags_[{id, step}].insert(tag);
   }
   return Status::Ok();
@@ -214,6 +222,7 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
   const CheckpointId id{NameOf(step.run), step.step};
   StepFaults first;
   bool has_record = false;
+  const bool is_newer = newer_steps_.contains(step);
   const auto try_source = [&](SalvageSource& source) -> Result<bool> {
     StepFaults faults;
     VARVE_RETURN_IF_ERROR(take(source, step, &faults));
@@ -223,8 +232,16 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     }
     taken_[step] = &source;
     report_->kept.push_back({id, &source == &backup_, DoubtsOf(source, step)});
+    if (is_newer && &source != &backup_) {
+      report_->kept.back().doubts.emplace_back(
+          "it is an earlier save. The backup has a later one, which cannot be read");
+    }
     return true;
   };
+  if (is_newer) {
+    VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(backup_));
+    if (is_taken) return Status::Ok();
+  }
   for (SalvageSource& view : views_) {
     const auto record = view.store->FindStep(step);
     if (record.ok() && !record->has_value()) continue;
@@ -232,8 +249,9 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(view));
     if (is_taken) return Status::Ok();
   }
+  has_record = has_record || is_newer;
   VARVE_ASSIGN_OR_RETURN(const bool may_take, MayTakeFromBackup(step));
-  if (may_take) {
+  if (may_take && !is_newer) {
     VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(backup_));
     if (is_taken) return Status::Ok();
   }
@@ -254,8 +272,7 @@ Result<bool> Salvage::MayTakeFromBackup(StepKey step) {
     const auto here = view.store->FindStep(step);
     if (here.ok() && here->has_value() && (*here)->root == (*there)->root) return true;
   }
-  return is_backup_of_this_store_ &&
-         (newer_steps_.contains(step) || !LostIn(Family::kSteps, step).empty());
+  return is_backup_of_this_store_ && !LostIn(Family::kSteps, step).empty();
 }
 
 Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
@@ -297,10 +314,15 @@ Status Salvage::PutRuns() {
   return to_->Commit(batch);
 }
 
-// The record of the damaged store where it is known, or else that of the source.
+// The record of the damaged store where it is known and not the older one, or else that of the
+// source.
 Result<StepRecord> Salvage::OwnRecord(SalvageSource& source, StepKey step) const {
   VARVE_ASSIGN_OR_RETURN(const auto taken, source.store->FindStep(step));
   if (!taken.has_value()) return Status::Corruption("the step has no record");
+  if (HasNewerBackup()) {
+    const auto there = backup_.store->FindStep(step);
+    if (there.ok() && there->has_value() && (*there)->root == taken->root) return **there;
+  }
   for (const SalvageSource& view : views_) {
     const auto here = view.store->FindStep(step);
     if (here.ok() && here->has_value() && (*here)->root == taken->root) return **here;

@@ -37,7 +37,8 @@ class Salvage {
           const Progress& progress, RepairReport* report);
 
   // Call it before Find if the newest state of the damaged store may be lost. Then steps of the
-  // backup that were saved after all that the views know are taken, too.
+  // backup that were saved after all that the views know are taken, too. Where there are some, the
+  // tags and metrics of the backup count, because they are later.
   void TakeNewerStepsOfBackup() { takes_newer_steps_ = true; }
   // Finds runs and steps.
   Status Find();
@@ -70,6 +71,7 @@ class Salvage {
   bool IsDamaged(Family family) const;
   std::string LostIn(Family family, StepKey step) const;
   void AddWarnings();
+  bool HasNewerBackup() const { return !newer_steps_.empty(); }
   const std::string& NameOf(RunId run) const { return runs_.at(run).name; }
   Result<StepRecord> OwnRecord(SalvageSource& source, StepKey step) const;
 
@@ -87,7 +89,7 @@ class Salvage {
   std::map<RunId, Run> runs_;
   RunId next_run_ = 1;
   std::set<StepKey> steps_;
-  std::set<StepKey> newer_steps_;            // of the backup, which no view knows
+  std::set<StepKey> newer_steps_;            // saved after all that the views know, by the backup
   std::map<StepKey, SalvageSource*> taken_;  // where each kept step was read
   std::map<StepKey, std::set<std::string>> tags_;
   uint64_t total_bytes_ = 0, done_bytes_ = 0;

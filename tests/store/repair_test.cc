@@ -150,11 +150,12 @@ class RepairTest : public InternalsTest {
     ASSERT_EQ(whole_.size(), 6u);
   }
 
-  void SaveStep(const std::string& run, uint64_t step) {
+  void SaveStep(const std::string& run, uint64_t step,
+                OnExisting on_existing = OnExisting::kError) {
     weights_ = Drifted(weights_, step);
     const TestTensor noise = RandomTensor("noise", DType::kU8, {3000}, step);
     const TestTensor same = RandomTensor("same", DType::kU8, {40000}, 77);
-    auto writer = store_->Begin(step, {.run = run}).value();
+    auto writer = store_->Begin(step, {.run = run, .on_existing = on_existing}).value();
     VARVE_ASSERT_OK(writer->Put(weights_.view()));
     VARVE_ASSERT_OK(writer->Put(noise.view()));
     VARVE_ASSERT_OK(writer->Put(same.view()));
@@ -505,6 +506,82 @@ TEST_F(LostNoteTest, ABackupBringsBackTheNewestSteps) {
   ASSERT_TRUE(step.ok()) << step.status().ToString();
   EXPECT_TRUE(step->data == newest_);
   EXPECT_EQ(reader->FindTag("main", "newest").value(), 12u);
+}
+
+// The damaged store shows the save of a step before the one that replaced it.
+class ReplacedStepTest : public LostNoteTest {
+ protected:
+  // A store with steps 10 to 12, and a backup. Step 11 was replaced before the backup, and the
+  // store has lost the end of its manifest since then.
+  fs::path NewStoreOfReplaced() {
+    const fs::path store = NewStore();
+    store_ = Store::Open(store).value();
+    manifest_ = ManifestOf(store);
+    before_ = Slurp(store / "db" / manifest_);
+    earlier_ = ReadStep(*store_, {"main", 11}).value().data;
+    const std::set<std::string> old_files = FilesOf(store);
+    SaveStep("main", 11, OnExisting::kReplace);
+    for (const std::string& file : FilesOf(store)) {
+      if (!old_files.contains(file)) new_files_.push_back(file);
+    }
+    replaced_ = ReadStep(*store_, {"main", 11}).value().data;
+    EXPECT_FALSE(replaced_ == earlier_);
+    VARVE_EXPECT_OK(store_->SetTag({"main", 11}, "newest"));
+    VARVE_EXPECT_OK(store_->SetMetrics({"main", 10}, {{"loss", 0.25}}));
+    store_.reset();
+    fs::remove_all(later_backup_);
+    VARVE_EXPECT_OK(BackUp(store, later_backup_).status());
+    fs::remove(store / "SYNCED");
+    fs::remove(store / "db" / manifest_);
+    Overwrite(store / "spare" / manifest_, before_);
+    return store;
+  }
+
+  static std::set<std::string> FilesOf(const fs::path& store) {
+    std::set<std::string> files;
+    for (const auto& entry : fs::directory_iterator(store / "db")) {
+      if (entry.path().extension() == ".sst") files.insert(entry.path().filename());
+    }
+    return files;
+  }
+
+  std::string earlier_, replaced_;
+  std::vector<std::string> new_files_;  // of the save that replaced the other
+};
+
+TEST_F(ReplacedStepTest, ABackupBringsBackTheLaterSave) {
+  const fs::path store = NewStoreOfReplaced();
+  const auto report = RepairStore(store, {.dry_run = false, .from = later_backup_, .progress = {}});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(Kept(*report), ::testing::ElementsAre(10, 11, 12));
+  for (const auto& step : report->kept) {
+    EXPECT_EQ(step.is_from_backup, step.id.step == 11);
+    EXPECT_EQ(step.doubts.empty(), !step.is_from_backup);
+  }
+  const auto reader = Store::OpenForReading(store).value();
+  EXPECT_TRUE(ReadStep(*reader, {"main", 11}).value().data == replaced_);
+  EXPECT_EQ(reader->FindTag("main", "newest").value(), 11u);
+  EXPECT_THAT(ReadStep(*reader, {"main", 10}).value().facts, ::testing::HasSubstr("loss=0.25"));
+}
+
+TEST_F(ReplacedStepTest, TheEarlierSaveIsKeptIfTheBackupIsDamaged) {
+  const fs::path store = NewStoreOfReplaced();
+  const auto largest = std::ranges::max_element(new_files_, {}, [&](const std::string& file) {
+    const fs::path path = later_backup_ / "db" / file;
+    return fs::exists(path) ? fs::file_size(path) : 0;
+  });
+  ASSERT_NE(largest, new_files_.end());
+  Inflict(Damage::kFirstBlock, later_backup_ / "db" / *largest);
+  const auto report = RepairStore(store, {.dry_run = false, .from = later_backup_, .progress = {}});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(Kept(*report), ::testing::ElementsAre(10, 11, 12));
+  for (const auto& step : report->kept) {
+    EXPECT_FALSE(step.is_from_backup);
+    if (step.id.step != 11) continue;
+    EXPECT_THAT(step.doubts, ::testing::Contains(::testing::HasSubstr("it is an earlier save")));
+  }
+  const auto reader = Store::OpenForReading(store).value();
+  EXPECT_TRUE(ReadStep(*reader, {"main", 11}).value().data == earlier_);
 }
 
 // The other way round: the copy shows that the manifest has lost its end.
