@@ -516,10 +516,8 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
 }
 
 Status Database::CheckFilesOf(Family family) const {
-  const std::string what =
-      "listing the files of family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_RETURN_IF_ERROR(CheckNotStale(family, what));
-  return ReadError(family, rocksdb::Status::OK(), what);
+  const std::string name(kFamilyNames[static_cast<int>(family)]);
+  return CheckNotStale(family, "listing the files of family " + name);
 }
 
 void Database::Prepare(const std::filesystem::path& path, bool for_writing) {

@@ -137,8 +137,7 @@ class Database {
   // RocksDB's GetColumnFamilyMetaData is not asked: for a moment it shows an older state than
   // GetPropertiesOfTablesInRange.
   std::vector<rocksdb::LiveFileMetaData> FilesOf(Family family) const;
-  // For readers: an error when that list may lack files, because a table of the family is lost, or
-  // because the family is out of date.
+  // For readers: an error when that list is out of date. A table that is lost may be the reason.
   Status CheckFilesOf(Family family) const;
   // Options of an SST file that is to be ingested into the family.
   rocksdb::Options FileOptions(Family family) const;

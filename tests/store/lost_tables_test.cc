@@ -82,7 +82,11 @@ Result<std::string> DescribeLog(const Store& store) {
 }
 
 Result<std::string> DescribeForecast(const Store& store) {
-  const std::vector<CheckpointId> ids = {{"main", 1}, {"main", 3}};
+  std::vector<CheckpointId> ids;
+  for (const std::string run : {"main", "fork"}) {
+    VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
+    for (const CheckpointInfo& step : steps) ids.push_back(step.id);
+  }
   VARVE_ASSIGN_OR_RETURN(const DropForecast forecast, store.ForecastDrop(ids));
   if (!forecast.warnings.empty()) return Status::Corruption(forecast.warnings.front());
   return std::to_string(forecast.freed_now) + " " + std::to_string(forecast.freed_later);
@@ -132,7 +136,10 @@ class LostTablesTest : public InternalsTest {
     auto reader = Store::OpenForReading(path());
     ASSERT_TRUE(reader.ok()) << reader.status().ToString();
     whole_ = Ask(**reader);
-    VARVE_ASSERT_OK(whole_.at("bytes of 3 of main").status());
+    for (const std::string question : {"forecast", "bytes of 3 of main"}) {
+      VARVE_ASSERT_OK(whole_.at(question).status());
+    }
+    ASSERT_FALSE(whole_.at("forecast")->starts_with("0 ")) << *whole_.at("forecast");
   }
 
   void SaveStep(uint64_t step) {

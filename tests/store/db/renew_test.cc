@@ -207,6 +207,8 @@ TEST_F(RenewTest, AnswersAreWholeOrNameTheTableThatIsLost) {
       EXPECT_THAT(listed, names_it);
     }
     EXPECT_THAT(Read(step), names_it);
+    const CheckpointId dropped{"main", step};
+    EXPECT_THAT(reader_->ForecastDrop({&dropped, 1}), names_it);
     // Once it is back, the reader finds it without another commit.
     fs::rename(away, lost);
     CatchUpUntil([&] { return Read(step).ok(); });
