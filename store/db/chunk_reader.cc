@@ -124,8 +124,7 @@ Status ChunkReader::DecodeChain(const Chain& chain, const std::optional<Digest>&
     if (i > 0) {
       // Two buffers in turn: the base being read, and the chunk being made from it.
       std::swap(scratch->bytes, scratch->previous);
-      scratch->bytes.resize(link.info.raw_bytes);
-      target = scratch->bytes;
+      target = scratch->bytes.Resize(link.info.raw_bytes);
     }
     const Status decoded = scratch->decoder.Decode(FrameBytes(link.frame), base, target);
     if (!decoded.ok()) return decoded.WithContext(FrameName(link.address));
@@ -145,24 +144,20 @@ Result<std::span<const std::byte>> ChunkReader::ReadInPlace(const ChunkRef& ref,
       buffer->frame = std::move(chain.front().frame);
       return RawBytes(ref.address, buffer->frame, ref.digest);
     }
-    buffer->decoded.resize(raw_bytes);
-    VARVE_RETURN_IF_ERROR(DecodeChain(chain, ref.digest, buffer->decoded, scratch));
+    const std::span<std::byte> decoded = buffer->decoded.Resize(raw_bytes);
+    VARVE_RETURN_IF_ERROR(DecodeChain(chain, ref.digest, decoded, scratch));
   } else {
-    buffer->decoded.resize(raw_bytes);
-    VARVE_RETURN_IF_ERROR(Read(ref, dtype, buffer->decoded, scratch));
+    VARVE_RETURN_IF_ERROR(Read(ref, dtype, buffer->decoded.Resize(raw_bytes), scratch));
   }
-  return std::span<const std::byte>(buffer->decoded);
+  return std::span<const std::byte>(buffer->decoded.bytes());
 }
 
 Status ChunkReader::ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
                                 ChunkScratch* scratch) const {
-  std::vector<std::byte> source = std::move(scratch->source);
-  source.resize(2 * out.size());
+  const std::span<std::byte> source = scratch->source.Resize(2 * out.size());
   VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, source.size()));
   VARVE_RETURN_IF_ERROR(DecodeChain(chain, std::nullopt, source, scratch));
-  const Status made = MakeDerived(ref, dtype, source, out);
-  scratch->source = std::move(source);
-  return made;
+  return MakeDerived(ref, dtype, source, out);
 }
 
 Status ChunkReader::MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,

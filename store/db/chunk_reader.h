@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/reused_memory.h"
 #include "codec/frame.h"
 #include "store/db/database.h"
 #include "store/format/record.h"
@@ -22,15 +23,15 @@ namespace varve::internal {
 // Buffers that one thread reuses from chunk to chunk.
 struct ChunkScratch {
   FrameDecoder decoder;
-  std::vector<std::byte> bytes;
-  std::vector<std::byte> previous;
-  std::vector<std::byte> source;
+  ReusedBuffer bytes;
+  ReusedBuffer previous;
+  ReusedBuffer source;
 };
 
 // Keeps the bytes that ReadInPlace returns: a frame that holds them, or decoded bytes.
 struct ChunkBuffer {
   rocksdb::PinnableSlice frame;
-  std::vector<std::byte> decoded;
+  ReusedBuffer decoded;
 };
 
 // A stored chunk as a base for a delta.

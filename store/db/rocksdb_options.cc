@@ -3,11 +3,14 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/memory_allocator.h>
 #include <rocksdb/table.h>
 
 #include <algorithm>
 #include <cstdarg>
+#include <memory>
 
+#include "base/reused_memory.h"
 #include "store/db/manifest_file_system.h"
 
 namespace varve::internal {
@@ -29,6 +32,14 @@ class SilentLogger : public rocksdb::Logger {
   SilentLogger() : Logger(rocksdb::FATAL_LEVEL) {}
   using Logger::Logv;
   void Logv(const char*, va_list) override {}
+};
+
+// Memory for frames while they are read.
+class FrameAllocator : public rocksdb::MemoryAllocator {
+ public:
+  const char* Name() const override { return "varve.FrameAllocator"; }
+  void* Allocate(size_t size) override { return TakeMemory(size); }
+  void Deallocate(void* memory) override { GiveMemory(memory); }
 };
 
 class DeadChunkFilter : public rocksdb::CompactionFilter {
@@ -75,7 +86,11 @@ rocksdb::ColumnFamilyOptions ChunkFamilyOptions(std::shared_ptr<DeadChunkFilterF
   // This cache keeps no large frames. A large frame is in it only while somebody reads it, and only
   // from there can RocksDB return it without a copy. Small frames share a block, about a hundred in
   // each, and the next read finds them.
-  table.block_cache = rocksdb::NewLRUCache(/*capacity=*/256 << 10, /*num_shard_bits=*/0);
+  rocksdb::LRUCacheOptions cache;
+  cache.capacity = 256 << 10;
+  cache.num_shard_bits = 0;
+  cache.memory_allocator = std::make_shared<FrameAllocator>();
+  table.block_cache = rocksdb::NewLRUCache(cache);
   table.block_size = 16 << 10;
   // A frame that does not fit starts a block of its own. So reading the short last chunk of a shard
   // does not read a large neighbour with it.

@@ -157,12 +157,12 @@ class ChunkWorker {
       bytes += group[0].part->record.ChunkBytes(group[0].chunk);
       elements = std::max(elements, held.end - held.begin);
     }
-    woven_.resize(std::max<size_t>(woven_.size(), bytes));
+    const std::span<std::byte> woven = woven_.Resize(bytes);
     std::vector<std::span<std::byte>> chunks;
     uint64_t at = 0;
     for (const auto& group : bundle) {
       const uint64_t of_chunk = group[0].part->record.ChunkBytes(group[0].chunk);
-      chunks.push_back(std::span(woven_).subspan(at, of_chunk));
+      chunks.push_back(woven.subspan(at, of_chunk));
       at += of_chunk;
       VARVE_RETURN_IF_ERROR(ReadInto(group[0], {}, chunks.back()));
     }
@@ -197,9 +197,9 @@ class ChunkWorker {
     const TensorRecord& record = job.part->record;
     const uint64_t bytes = record.ChunkBytes(job.chunk);
     if (!source.empty()) {
-      buffer->decoded.resize(bytes);
-      VARVE_RETURN_IF_ERROR(ReadInto(job, source, buffer->decoded));
-      return std::span<const std::byte>(buffer->decoded);
+      const std::span<std::byte> decoded = buffer->decoded.Resize(bytes);
+      VARVE_RETURN_IF_ERROR(ReadInto(job, source, decoded));
+      return std::span<const std::byte>(decoded);
     }
     auto chunk = reader_->ReadInPlace(job.ref, record.dtype, bytes, buffer, &scratch_);
     if (!chunk.ok()) return AtChunk(job, chunk.status());
@@ -225,7 +225,7 @@ class ChunkWorker {
   ChunkScratch scratch_;
   ChunkBuffer source_;  // the first chunk of a group
   ChunkBuffer copy_;
-  std::vector<std::byte> woven_;  // chunks of a bundle, one after the other
+  ReusedBuffer woven_;  // chunks of a bundle, one after the other
 };
 
 }  // namespace

@@ -2,7 +2,12 @@
 //
 // A slice costs the chunks that it touches, in bytes read and in memory, however large the tensor.
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -155,6 +160,31 @@ TEST_F(RegionReadsTest, MemoryIsThatOfTheSlice) {
   BytesReadFor({0, kRows}, {1000, 1010});  // a few bytes of every chunk
   const uint64_t peak = FromProc("/proc/self/status", "VmHWM:") << 10;
   EXPECT_LE(peak - before, kRows * kChunkBytes / 3);
+}
+
+// The system clears each page that it gives. Frames and buffers of earlier reads are used again.
+TEST_F(RegionReadsTest, TheNextReaderTakesNoNewMemory) {
+  const auto faults = [] {
+    struct rusage usage {};
+    EXPECT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+  };
+  ASSERT_EQ(mallopt(M_MMAP_THRESHOLD, 128 << 10), 1);  // or malloc might keep what is freed
+  std::vector<float> out(3 * kColumns);
+  const Range slice[] = {{7, 10}, {0, kColumns}};
+  long least = LONG_MAX;  // a thread more than before takes a buffer more
+  for (int round = 0; round < 10; ++round) {
+    const auto store = Store::OpenForReading(path_);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    const auto reader = (*store)->OpenCheckpoint("main", 1);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    const long before = faults();
+    const Status status = (*reader)->ReadSlice("w", slice, std::as_writable_bytes(std::span(out)));
+    least = std::min(least, faults() - before);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  EXPECT_EQ(0, std::memcmp(out.data(), &tensor_[7 * kColumns], 3 * kChunkBytes));
+  EXPECT_LT(least * getpagesize(), kChunkBytes);
 }
 
 }  // namespace
