@@ -34,14 +34,15 @@ Status CheckFeatures(const FormatFile& format, const std::string& where, bool fo
   return Status::Ok();
 }
 
-// A store has more than what a Create or a first backup leaves that was cut short: a database that
-// has been opened, or that a backup has published.
+// A store has more than what a Create, a first backup or a first pull leaves that was cut short: a
+// database that has been opened, or that a copy has published. A copy removes `staging` after that.
 bool IsUsed(const std::filesystem::path& store) {
   std::error_code ignored;
   if (!std::filesystem::exists(store / "db" / "CURRENT", ignored)) return false;
   return std::filesystem::exists(store / "SYNCED", ignored) ||
-         std::filesystem::exists(store / "BACKUP", ignored) ||
-         std::filesystem::exists(store / "spare" / kFormatFileName, ignored);
+         std::filesystem::exists(store / "spare" / kFormatFileName, ignored) ||
+         (std::filesystem::exists(store / "BACKUP", ignored) &&
+          !std::filesystem::exists(store / "staging", ignored));
 }
 
 }  // namespace

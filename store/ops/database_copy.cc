@@ -126,8 +126,13 @@ std::string DatabaseCopy::NewManifestName(std::string_view source) const {
 
 Status DatabaseCopy::Stage(const std::string& manifest, const std::set<std::string>& aside) const {
   std::error_code error;
-  fs::remove_all(staging_, error);
-  if (!error) fs::create_directories(staging_ / "db", error);
+  // The folder itself stays: it says that a first copy was cut short (IsUsed, format_file.cc).
+  fs::create_directories(staging_, error);
+  for (const fs::directory_entry& entry : fs::directory_iterator(staging_, error)) {
+    if (error) break;
+    fs::remove_all(entry.path(), error);
+  }
+  if (!error) fs::create_directory(staging_ / "db", error);
   for (const fs::directory_entry& entry : fs::directory_iterator(db_, error)) {
     const std::string name = entry.path().filename();
     if (entry.path().extension() != ".sst" && name != manifest) continue;

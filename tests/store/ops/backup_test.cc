@@ -123,11 +123,17 @@ TEST_F(BackupTest, GoesOnAfterACrash) {
 TEST_F(BackupTest, GoesOnAfterACrashOfTheFirst) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  for (const bool has_current : {false, true}) {
+    fs::remove(copy() / "FORMAT");
+    fs::create_directories(copy() / "staging" / "db");
+    if (!has_current) fs::remove(copy() / "db" / "CURRENT");
+    EXPECT_THAT(Store::OpenForReading(copy()), FailsWith(StatusCode::kNotFound, "copy"));
+    VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+    ExpectCopyHolds({1});
+  }
+  // After that, a FORMAT that is missing was lost.
   fs::remove(copy() / "FORMAT");
-  fs::remove(copy() / "db" / "CURRENT");
-  EXPECT_THAT(Store::OpenForReading(copy()), FailsWith(StatusCode::kNotFound, "copy"));
-  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
-  ExpectCopyHolds({1});
+  EXPECT_THAT(Store::OpenForReading(copy()), FailsWith(StatusCode::kCorruption, "put the file"));
 }
 
 // A file of the copy that is damaged is found before it is published, or copied anew.

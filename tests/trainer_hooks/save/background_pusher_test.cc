@@ -134,6 +134,18 @@ TEST_F(BackgroundPusherTest, ATrainingGoesOnWhereTheDiskIsNew) {
   EXPECT_THAT(ToString(*stats), HasSubstr("pushed step 4 as snapshot"));
 }
 
+// The process was killed just before the pull had put FORMAT in its place.
+TEST_F(BackgroundPusherTest, APullThatWasCutShortIsDoneAgain) {
+  VARVE_ASSERT_OK(OpenAt(1, Options()));
+  VARVE_ASSERT_OK(SaveStep(1));
+  VARVE_ASSERT_OK(ckpt_->Close());
+  VARVE_ASSERT_OK(Pull(url(), host(2)).status());
+  fs::remove(host(2) / "FORMAT");
+  fs::create_directories(host(2) / "staging" / "db");
+  VARVE_ASSERT_OK(OpenAt(2, Options()));
+  ExpectRestores("latest", 1);
+}
+
 TEST_F(BackgroundPusherTest, TheIntervalAndTheNumberOfSnapshotsAreKept) {
   VARVE_ASSERT_OK(OpenAt(1, Options({.interval = 3, .keep = 2})));
   for (uint64_t step = 1; step <= 10; ++step) {
