@@ -83,6 +83,7 @@ class Repair {
   Status LookForNewerState(const FoundManifest& manifest);
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
   Result<SalvageSource> OpenBackup();
+  Result<bool> IsBackupLater() const;
   Result<std::vector<SalvageSource>> OpenViews();
   Status MakeNewStore(Salvage* salvage);
   Status Exchange();
@@ -163,7 +164,10 @@ Status Repair::Work() {
   }
   Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,
                   std::move(hints), options_.progress, &report_);
-  if (newest_may_be_missing_) salvage.TakeNewerStepsOfBackup();
+  if (newest_may_be_missing_) {
+    VARVE_ASSIGN_OR_RETURN(const bool is_later, IsBackupLater());
+    salvage.TakeNewerStepsOfBackup(is_later);
+  }
   VARVE_RETURN_IF_ERROR(salvage.Find());
   if (options_.dry_run) return salvage.VerifyAll();
   VARVE_RETURN_IF_ERROR(MakeNewStore(&salvage));
@@ -272,6 +276,24 @@ Result<SalvageSource> Repair::OpenBackup() {
                          StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
   source.verifier = std::make_unique<StepVerifier>(source.store.get());
   return source;
+}
+
+// True when the backup holds a later state than what the damaged store still shows. Tables are
+// numbered as they are made, and a copy keeps their numbers. A writer that opens the copy gives it
+// numbers of its own, and a SYNCED.
+Result<bool> Repair::IsBackupLater() const {
+  std::error_code ignored;
+  const bool is_as_copied = fs::exists(options_.from / "BACKUP", ignored) &&
+                            !fs::exists(options_.from / "SYNCED", ignored);
+  if (!is_backup_of_this_store_ || !is_as_copied) return false;
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> here, FindTableNames(source_));
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> there, FindTableNames(options_.from));
+  const auto newest = [](const std::set<std::string>& names) {
+    std::pair<size_t, std::string> last;  // numbers have no needless zeros beyond six digits
+    for (const std::string& name : names) last = std::max(last, {name.size(), name});
+    return last;
+  };
+  return newest(there) > newest(here);
 }
 
 Status Repair::MakeNewStore(Salvage* salvage) {

@@ -125,8 +125,8 @@ Status Salvage::FindBackupSteps() {
   });
 }
 
-// Save ids only grow. So a step with a higher one than all that the views know was saved later,
-// also where a view has an earlier save of it.
+// Save ids only grow. So a step with a higher one than all that the views know was saved later. If
+// the backup is later, that is so where a view has a save of the step, too.
 Status Salvage::FindNewerSteps(const std::set<StepKey>& there) {
   uint64_t newest = 0;
   for (const SalvageSource& view : views_) {
@@ -144,7 +144,7 @@ Status Salvage::FindNewerSteps(const std::set<StepKey>& there) {
   for (const StepKey& step : there) {
     const auto record = backup_.store->FindStep(step);
     const bool is_newer = record.ok() && record->has_value() && (*record)->save_id > newest;
-    if (is_newer) newer_steps_.insert(step);
+    if (is_newer && (backup_is_later_ || !steps_.contains(step))) newer_steps_.insert(step);
   }
   steps_.insert(newer_steps_.begin(), newer_steps_.end());
   return Status::Ok();
@@ -176,10 +176,10 @@ Status Salvage::LoadTags() {
   for (const auto& [id, run] : runs_) {
     VARVE_ASSIGN_OR_RETURN(auto first, views_[0].store->ListTags(id));
     decltype(first) second;
-    const bool may_lack_tags = IsDamaged(Family::kMeta) || HasNewerBackup();
+    const bool may_lack_tags = IsDamaged(Family::kMeta) || !newer_steps_.empty();
     if (backup_.store != nullptr && is_backup_of_this_store_ && may_lack_tags) {
       VARVE_ASSIGN_OR_RETURN(second, backup_.store->ListTags(id));
-      if (HasNewerBackup()) std::swap(first, second);
+      if (HasLaterSaves()) std::swap(first, second);
     }
     std::map<std::string, uint64_t> tags(first.begin(), first.end());
     tags.insert(second.begin(), second.end());  // those that are not among the first
@@ -239,8 +239,11 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     return true;
   };
   if (is_newer) {
-    VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(backup_));
-    if (is_taken) return Status::Ok();
+    const Result<bool> is_taken = try_source(backup_);
+    const StatusCode code = is_taken.status().code();
+    if (code == StatusCode::kAborted || IsNoSpace(is_taken.status())) return is_taken.status();
+    if (is_taken.ok() && *is_taken) return Status::Ok();
+    if (!is_taken.ok()) first.Add("", is_taken.status().ToString());
   }
   for (SalvageSource& view : views_) {
     const auto record = view.store->FindStep(step);
@@ -319,7 +322,7 @@ Status Salvage::PutRuns() {
 Result<StepRecord> Salvage::OwnRecord(SalvageSource& source, StepKey step) const {
   VARVE_ASSIGN_OR_RETURN(const auto taken, source.store->FindStep(step));
   if (!taken.has_value()) return Status::Corruption("the step has no record");
-  if (HasNewerBackup()) {
+  if (HasLaterSaves()) {
     const auto there = backup_.store->FindStep(step);
     if (there.ok() && there->has_value() && (*there)->root == taken->root) return **there;
   }

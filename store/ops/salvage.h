@@ -37,9 +37,13 @@ class Salvage {
           const Progress& progress, RepairReport* report);
 
   // Call it before Find if the newest state of the damaged store may be lost. Then steps of the
-  // backup that were saved after all that the views know are taken, too. Where there are some, the
-  // tags and metrics of the backup count, because they are later.
-  void TakeNewerStepsOfBackup() { takes_newer_steps_ = true; }
+  // backup that were saved after all that the views know are taken, too. `is_later`: the backup
+  // holds a later state than the views. Then such steps take the place of earlier saves, and the
+  // backup's tags and metrics count.
+  void TakeNewerStepsOfBackup(bool is_later) {
+    takes_newer_steps_ = true;
+    backup_is_later_ = is_later;
+  }
   // Finds runs and steps.
   Status Find();
   // Reads every step, and fills the report.
@@ -71,7 +75,7 @@ class Salvage {
   bool IsDamaged(Family family) const;
   std::string LostIn(Family family, StepKey step) const;
   void AddWarnings();
-  bool HasNewerBackup() const { return !newer_steps_.empty(); }
+  bool HasLaterSaves() const { return backup_is_later_ && !newer_steps_.empty(); }
   const std::string& NameOf(RunId run) const { return runs_.at(run).name; }
   Result<StepRecord> OwnRecord(SalvageSource& source, StepKey step) const;
 
@@ -85,6 +89,7 @@ class Salvage {
   StoreImpl* to_ = nullptr;
 
   bool takes_newer_steps_ = false;
+  bool backup_is_later_ = false;
 
   std::map<RunId, Run> runs_;
   RunId next_run_ = 1;

@@ -564,6 +564,29 @@ TEST_F(ReplacedStepTest, ABackupBringsBackTheLaterSave) {
   EXPECT_THAT(ReadStep(*reader, {"main", 10}).value().facts, ::testing::HasSubstr("loss=0.25"));
 }
 
+// The backup has step 12, which was dropped since then. What the store says of other steps is
+// newer.
+TEST_F(LostNoteTest, AnEarlierBackupBringsNoEarlierTagsAndMetrics) {
+  const fs::path store = NewStore();
+  store_ = Store::Open(store).value();
+  VARVE_ASSERT_OK(DropSteps({12}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  VARVE_ASSERT_OK(store_->SetTag({"main", 10}, "newest"));
+  VARVE_ASSERT_OK(store_->SetMetrics({"main", 10}, {{"loss", 0.75}}));
+  store_.reset();
+  fs::remove(store / "SYNCED");
+  fs::remove(store / "db" / ManifestOf(store));
+  const auto report = RepairStore(store, {.dry_run = false, .from = later_backup_, .progress = {}});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_EQ(report->warnings.size(), 1u);
+  EXPECT_THAT(report->warnings[0],
+              ::testing::StartsWith("the newest steps, drops and tags may be"));
+  for (const auto& step : report->kept) EXPECT_EQ(step.is_from_backup, step.id.step == 12);
+  const auto reader = Store::OpenForReading(store).value();
+  EXPECT_EQ(reader->FindTag("main", "newest").value(), 10u);
+  EXPECT_THAT(ReadStep(*reader, {"main", 10}).value().facts, ::testing::HasSubstr("loss=0.75"));
+}
+
 TEST_F(ReplacedStepTest, TheEarlierSaveIsKeptIfTheBackupIsDamaged) {
   const fs::path store = NewStoreOfReplaced();
   const auto largest = std::ranges::max_element(new_files_, {}, [&](const std::string& file) {
