@@ -548,14 +548,14 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenBeside() const {
 Status StoreImpl::Refresh() const {
   const int64_t last = last_catch_up_ms_;
   if (database_->for_writing() || NowMs() - last < kRefreshMs) return Status::Ok();
-  // While another thread catches up, what is shown is older, and whole. After an error nobody
-  // knows.
+  // A thread that opens the database anew may take long. Until then what is shown is older, and
+  // whole. After an error nobody knows.
   std::unique_lock lock(catch_up_mutex_, std::defer_lock);
-  if (last == kNeverMs) {
-    lock.lock();
-  } else if (!lock.try_lock()) {
-    return Status::Ok();
+  for (int64_t waited_ms = 0; last != kNeverMs && !lock.try_lock(); ++waited_ms) {
+    if (waited_ms >= kRefreshMs) return Status::Ok();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (!lock.owns_lock()) lock.lock();
   return last_catch_up_ms_ == last ? CatchUpLocked() : Status::Ok();
 }
 

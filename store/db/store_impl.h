@@ -198,7 +198,8 @@ class StoreImpl : public Store {
   // The same for a read that must see one state throughout, however long it takes.
   Status WithFrozenView(const std::function<Status()>& read) const;
   // Beside a writer, catches up unless that was done in the last tenth of a second. After an error,
-  // reads return an older state.
+  // or while another thread opens the database anew for longer than that, reads return an older
+  // state.
   Status Refresh() const;
   // Call it under catch_up_mutex_.
   Status CatchUpLocked() const;
