@@ -92,7 +92,7 @@ Status ReplaceFile(const std::filesystem::path& path, std::string_view bytes, bo
     std::error_code error;
     const bool is_new = std::filesystem::create_directory(path.parent_path(), error);
     if (error) return ErrnoStatus("create", path.parent_path(), error.value());
-    if (is_new) VARVE_RETURN_IF_ERROR(SyncFolder(path.parent_path().parent_path()));
+    if (is_new || durable) VARVE_RETURN_IF_ERROR(SyncFolder(path.parent_path().parent_path()));
   }
   return status;
 }
