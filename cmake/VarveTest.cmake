@@ -68,6 +68,7 @@ endfunction()
 # varve_add_python_test(crash crash_test.py ARGS --kills 40 [LABELS ..] [TIMEOUT seconds] [SERIAL])
 # One Python program that exits 0 when all is well; 77 means skipped, with a reason on its output.
 # It finds the programs of this build in $VARVE_BIN_DIR. SERIAL: nothing else may run beside it.
+# Those with a long timeout start first, or one of them would run alone at the end.
 function(varve_add_python_test name script)
   cmake_parse_arguments(PARSE_ARGV 2 arg "SERIAL" "TIMEOUT" "ARGS;LABELS")
   if(NOT arg_TIMEOUT)
@@ -80,7 +81,7 @@ function(varve_add_python_test name script)
   add_test(NAME ${name}
            COMMAND "${VARVE_PYTHON}" "${CMAKE_CURRENT_SOURCE_DIR}/${script}" ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
+    TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
     RUN_SERIAL "$<BOOL:${arg_SERIAL}>"
     ENVIRONMENT "VARVE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONPATH=${CMAKE_SOURCE_DIR}/tests/support;PYTHONUNBUFFERED=1")
 endfunction()
