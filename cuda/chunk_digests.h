@@ -27,7 +27,7 @@ namespace varve::internal::gpu {
 // Thread rule: one thread at a time.
 class ChunkDigests {
  public:
-  // `part_bytes`: of a part of a batch, at least.
+  // `part_bytes`: of a part of a batch, about.
   ChunkDigests(int device, uint64_t part_bytes) : device_(device), part_bytes_(part_bytes) {}
 
   // Allocates the memory for batches of these chunks. kUnavailable: there is not enough.

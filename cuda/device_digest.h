@@ -39,9 +39,9 @@ class DeviceDigester {
     uint32_t place = 0;  // of its digest, below max_chunks, and of no other's
   };
   // The next batches are of these chunks, in the order of their places. There are `places` places,
-  // and some may have no chunk. A part of a batch has at least `part_bytes`, which is not 0. The
-  // previous batch must have been taken. kInvalidArgument: more than max_chunks, or a chunk that is
-  // too short.
+  // and some may have no chunk. The parts of a batch have about `part_bytes` each, which is not 0.
+  // The previous batch must have been taken. kInvalidArgument: more than max_chunks, or a chunk
+  // that is too short.
   Status SetChunks(std::span<const PlacedChunk> chunks, size_t places, uint64_t part_bytes);
 
   struct How {

@@ -15,9 +15,9 @@
 //
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
-// in the given stream already, or the given stream must already wait for it. Until AwaitStaged has
-// returned, the trainer adds no work to the given stream that changes or frees the tensors. Such
-// work in another stream must first wait (cudaStreamWaitEvent) for the event that released()
+// in the given stream already, or the given stream must already wait for it. From BeginSave until
+// AwaitStaged returns, the trainer adds to that stream no work that changes or frees the tensors.
+// Such work in another stream must first wait (cudaStreamWaitEvent) for the event that released()
 // returns. No call waits for work in streams other than the given ones and varve's own. No call
 // synchronizes a device.
 //
@@ -62,9 +62,9 @@ struct CudaOptions {
   // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
   // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
-  // While the trainer computes, a device digests its tensors in parts. The number of parts is the
-  // bytes of the tensors divided by digest_part_bytes, rounded down, but at least one and at most
-  // eight. When a part is digested, the copies of its changed chunks start.
+  // While the trainer computes, a device digests its tensors in parts. The number is the tensors'
+  // bytes / digest_part_bytes, rounded down, but at least 1, at most 8, and at most one a chunk.
+  // When a part is digested, the copies of its changed chunks start.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;

@@ -35,18 +35,18 @@ struct NcclOptions {
   // device memory, until the group is gone.
   size_t piece_bytes = size_t{4} << 20;
   // How long a call waits for NCCL while nothing arrives. Before a call uses NCCL, the ranks agree
-  // on the call over the second RankGroup. While they agree, the limit is the timeout that `host`
-  // had when this group was made.
+  // on the call over the second RankGroup. There the limit is at first that of `host`. The group's
+  // set_timeout changes both limits.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
 // Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
 // returns. The caller may then go on using `host`. Each rank has the same number in the new group
-// as in `host`, and errors about NCCL give this number. There is one exception. If `host` was made
-// by Split, an error of the second RankGroup (ranks make different calls, or a rank is gone) gives
-// the rank's number in the group that was there before any Split. If a rank fails inside a call,
-// for example because of its device, it leaves the group. Other ranks in the same call fail by the
-// timeout, and their next call fails, too.
+// as in `host`, and errors give this number. There is one exception. If `host` was made by Split,
+// an error of the second RankGroup (ranks make different calls, or a rank is gone) gives the rank's
+// number before any Split. If a rank fails inside a call, for example because of its device, it
+// leaves the group. Other ranks in the same call fail by the timeout, and their next call fails,
+// too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

@@ -9,7 +9,7 @@
 //   const auto pulled = varve::Pull("s3://bucket/gpt", "elsewhere");
 //   if (!pulled.ok()) return pulled.status();
 //
-// A push makes a snapshot: the store, or chosen steps of it (PushOptions::steps), at one moment.
+// A snapshot is the store, or chosen steps of it (PushOptions::steps), as a push found it.
 // Snapshots share what did not change, and stay until ReclaimRemote removes them.
 //
 // A URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or

@@ -44,8 +44,8 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// A layout has one list of segments for each axis. The product of the lists combines every index of
-// one axis with every index of the others. It is a dense row-major tensor of shape ProductShape().
+// A layout has one list of segments for each axis. The product of the lists has every combination
+// of one index from each list. It is a dense row-major tensor of shape ProductShape().
 // Without `flat`, the shard is this product. With `flat`, the shard is a 1-d tensor: the elements
 // of the product in that range, counted in row-major order. Elements of the range beyond the end of
 // the product are padding.
