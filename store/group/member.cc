@@ -383,12 +383,12 @@ Status RemoveDebris(const GroupPlace& place) {
 Status SweepCatalogues(const GroupPlace& place) {
   VARVE_ASSIGN_OR_RETURN(const auto files, ListCatalogues(place.root));
   VARVE_RETURN_IF_ERROR(place.log->Refresh());
-  for (const auto& [path, number] : files) {
+  for (const auto& file : files) {
     const bool stays = place.log->With([&](const GroupState& state) {
-      const GroupAttempt* attempt = state.FindAttempt(number);
-      return attempt != nullptr && (!attempt->committed || IsWholeCatalogue(path));
+      const GroupAttempt* attempt = state.FindAttempt(file.second);
+      return attempt != nullptr && (!attempt->committed || IsWholeCatalogue(file.first));
     });
-    if (!stays) VARVE_RETURN_IF_ERROR(RemoveFolder(path));
+    if (!stays) VARVE_RETURN_IF_ERROR(RemoveFolder(file.first));
   }
   return Status::Ok();
 }
