@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs each fuzz target under libFuzzer for some seconds, and prints one table (scripts/fuzz)."""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+HANG_SECONDS = 5
+MEMORY_MIB = 2048  # of the whole process, with the sanitizer's own
+ALLOCATION_MIB = 256  # at once: no input is longer than a MiB
+
+
+def environment(**more):
+    root = pathlib.Path(__file__).parents[2]
+    return os.environ | {
+        "ASAN_OPTIONS": "detect_container_overflow=0",
+        "LSAN_OPTIONS": f"suppressions={root}/tests/support/lsan.supp:print_suppressions=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        **more,
+    }
+
+
+def last_number(pattern, text):
+    found = re.findall(pattern, text)
+    return int(found[-1]) if found else 0
+
+
+class Fuzzer:
+    def __init__(self, build):
+        self.build = build
+        self.program = build / "bin" / "varve_fuzz"
+
+    def command(self, *arguments):
+        # A sanitizer may not find room among addresses at random.
+        return ["setarch", "--addr-no-randomize", str(self.program), *map(str, arguments)]
+
+    def names(self):
+        done = subprocess.run(
+            self.command(),
+            env=environment(VARVE_FUZZ_LIST="1"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    def run(self, name, seconds):
+        """Returns (executions, coverage, inputs kept, findings, seconds)."""
+        corpus, findings = self.build / "corpus" / name, self.build / "findings" / name
+        for folder in (corpus, findings):
+            folder.mkdir(parents=True, exist_ok=True)
+        before = set(findings.iterdir())
+        subprocess.run(
+            self.command(),
+            env=environment(VARVE_FUZZ_TARGET=name, VARVE_FUZZ_SEEDS=str(corpus)),
+            check=True,
+        )
+        started = time.monotonic()
+        done = subprocess.run(
+            self.command(
+                corpus,
+                f"-max_total_time={seconds}",
+                f"-timeout={HANG_SECONDS}",
+                f"-rss_limit_mb={MEMORY_MIB}",
+                f"-malloc_limit_mb={ALLOCATION_MIB}",
+                "-print_final_stats=1",
+                f"-artifact_prefix={findings}/",
+            ),
+            env=environment(VARVE_FUZZ_TARGET=name),
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        took = time.monotonic() - started
+        (self.build / "findings" / f"{name}.log").write_text(done.stderr)
+        found = sorted(set(findings.iterdir()) - before)
+        if done.returncode != 0 and not found:
+            found = [f"exit {done.returncode}"]
+        executions = last_number(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
+        executions = executions or last_number(r"^#(\d+)", done.stderr)
+        coverage = last_number(r"cov: (\d+)", done.stderr)
+        return executions, coverage, len(list(corpus.iterdir())), found, took
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--seconds", type=int, default=15, help="for each target")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    fuzzer = Fuzzer(options.build.resolve())
+    names = [name for name in fuzzer.names() if options.only in name]
+    print(f"{'target':<20} {'executions':>11} {'coverage':>9} {'inputs':>7} findings", flush=True)
+    total, num_found = 0, 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        results = pool.map(lambda name: fuzzer.run(name, options.seconds), names)
+        for name, (executions, coverage, inputs, found, _) in zip(names, results, strict=True):
+            total += executions
+            num_found += len(found)
+            text = " ".join(str(each) for each in found) or "0"
+            print(f"{name:<20} {executions:>11} {coverage:>9} {inputs:>7} {text}", flush=True)
+    print(
+        f"{len(names)} targets, {options.seconds} s each: {total} executions, {num_found} findings"
+    )
+    return 1 if num_found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

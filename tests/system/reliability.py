@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests that show that nothing is lost, and prints one table (scripts/must_show reliability).
+
+Each row is one or more programs. A row is met when all of them end with 0 and print the numbers that the
+row names. What they print goes to FOLDER/ROW.log. The environment makes a row smaller, and the table says
+so:
+
+  VARVE_CUTS=some      power cuts and faults at some operations (full: at each)
+  VARVE_KILLS=2000     SIGKILLs of the command
+  VARVE_FUZZ_SECONDS=15  for each fuzz target
+  VARVE_DAMAGE=some    damages of some files (full: every file in every way)
+  VARVE_SOAK_STEPS=10000
+  VARVE_ROWS=1,4       only these rows
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import harness
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def setting(name, default):
+    return os.environ.get(f"VARVE_{name}", default)
+
+
+class Failed(Exception):
+    pass
+
+
+class Row:
+    """One row. Its programs write to one log."""
+
+    def __init__(self, number, folder):
+        self.log = folder / f"{number}.log"
+        self.log.write_text("")
+
+    def run(self, *command, full=True):
+        """Runs a program and returns what it printed."""
+        environment = dict(os.environ)
+        environment.pop("VARVE_FULL_SIZE", None)
+        if full:
+            environment["VARVE_FULL_SIZE"] = "1"
+        done = subprocess.run(
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+            env=environment,
+        )
+        with self.log.open("a") as log:
+            log.write(f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n")
+        if done.returncode != 0:
+            raise Failed(f"{pathlib.Path(command[-1]).name}: exit {done.returncode}", done.stdout)
+        return done.stdout
+
+    def python(self, script, *arguments, full=True):
+        return self.run(sys.executable, ROOT / script, *arguments, full=full)
+
+
+def total(pattern, text):
+    return sum(int(number) for number in re.findall(pattern, text))
+
+
+def find(pattern, text):
+    found = re.findall(pattern, text)
+    if not found:
+        raise Failed(f"nothing says {pattern!r}", text)
+    return found[-1]
+
+
+def faults(row):
+    full = setting("CUTS", "full") == "full"
+    cuts = row.run(harness.program("power_cut_test"), "--gtest_brief=1", full=full)
+    io = row.run(harness.program("faults_test"), "--gtest_brief=1", full=full)
+    command = row.python("tests/system/command_faults_test.py", full=full)
+    num_cuts = total(r"(\d+) power cuts", cuts)
+    num_operations = total(r"cuts at (\d+) operations", cuts)
+    violations = total(r"operations, (\d+) violations", cuts)
+    planted = len(re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE))
+    num_faults = total(r"(\d+) faults", io) + total(r"(\d+) faults", command)
+    return (
+        f"{num_cuts} power cuts at {num_operations} operations, {violations} violations; "
+        f"{planted} planted mistakes found; {num_faults} faults of calls, 0 violations"
+    )
+
+
+def kills(row):
+    text = row.python("tests/crash/verb_kills_test.py", "--kills", setting("KILLS", "2000"))
+    return find(r"(\d+ kills of .*)", text)
+
+
+def fuzzers(row):
+    text = row.run("scripts/fuzz", "--seconds", setting("FUZZ_SECONDS", "15"))
+    coverage = [
+        int(number) for number in re.findall(r"^\S+ +\d+ +(\d+) +\d+ 0$", text, re.MULTILINE)
+    ]
+    said = find(r"(\d+ targets, .* findings)", text)
+    return f"{said}; {sum(coverage)} edges covered"
+
+
+def damage(row):
+    full = setting("DAMAGE", "full") == "full"
+    text = row.python("tests/system/damage_matrix_test.py", full=full)
+    return find(r"(\d+ damages of .*)", text)
+
+
+def soak(row):
+    output = row.log.parent / "soak"
+    text = row.python(
+        "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "10000"), "--output", output
+    )
+    drifts = re.findall(r"^  (\S+(?: \d+)?) +(.*?) +median .* drift +(\S+%)", text, re.MULTILINE)
+    return find(r"(\d+ steps)", text) + ", drifts: " + ", ".join(" ".join(d) for d in drifts)
+
+
+def full_disk(row):
+    disk = row.python("tests/system/full_disk_test.py")
+    quota = row.python("tests/system/quota_test.py")
+    said = find(r"(\d+ steps fit; .*)", disk)
+    return f"{said}. Quota: " + find(r"(\d+ steps fit a quota.*)", quota)
+
+
+ROWS = [
+    ("1", "a fault or a power cut at every operation", faults),
+    ("2", "kills in every verb", kills),
+    ("3", "fuzz targets", fuzzers),
+    ("4", "damage of every file", damage),
+    ("5", "soak", soak),
+    ("6", "a full disk and a quota", full_disk),
+]
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = setting("ROWS", "1,2,3,4,5,6").split(",")
+    table, missed = [], 0
+    for number, what, show in ROWS:
+        if number not in chosen:
+            table.append((number, what, "not run", "", 0.0))
+            continue
+        started = time.monotonic()
+        row = Row(number, folder)
+        try:
+            said, verdict = show(row), "met"
+        except Failed as failed:
+            said, verdict = f"{failed.args[0]}, see {row.log}", "NOT MET"
+            missed += 1
+        table.append((number, what, verdict, said, time.monotonic() - started))
+        print(f"  row {number} ({what}): {verdict}, {table[-1][-1]:.0f} s", flush=True)
+    print()
+    for number, what, verdict, said, seconds in table:
+        print(f"| {number} | {what} | {verdict} | {said} | {seconds:.0f} s |")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
