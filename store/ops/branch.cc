@@ -308,7 +308,7 @@ Result<RewindReport> StoreImpl::Rewind(std::string_view run, uint64_t to) {
     VARVE_ASSIGN_OR_RETURN(const auto found, RequireStep({std::string(run), to}));
     if (to == UINT64_MAX) return RewindReport{};
     first = {found.first.run, to + 1};
-    step_changes_.emplace();
+    step_changes_ = StepChanges{};
   }
   // This runs also when memory runs out. Until then commits note what they change.
   struct Unwatch {

@@ -74,7 +74,9 @@ Status CheckState(const Database& database, uint64_t digest_seed, const CheckedS
 }
 
 Status CheckMeta(const Database& database, uint64_t highest_save_id, const CheckedSteps& checked) {
-  for (const auto& [run, name] : checked.runs) {
+  for (const auto& entry : checked.runs) {
+    const RunId run = entry.first;
+    const std::string& name = entry.second;
     VARVE_RETURN_IF_ERROR(database.Scan(
         Family::kMeta, keys::TagPrefix(run), [&](std::string_view key, std::string_view value) {
           const std::string where =

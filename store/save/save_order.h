@@ -46,10 +46,8 @@ std::vector<Tensor*> MastersBeforeCopies(Tensors* tensors) {
     if (tensor.master() != nullptr) continue;
     order.push_back(&tensor);
     const Tensor* const master = &tensor;
-    for (const auto& [of, copy] :
-         std::ranges::equal_range(copies, master, std::less<>(), master_of)) {
-      order.push_back(copy);
-    }
+    auto copy = std::ranges::lower_bound(copies, master, std::less<>(), master_of);
+    for (; copy != copies.end() && copy->first == master; ++copy) order.push_back(copy->second);
   }
   return order;
 }
