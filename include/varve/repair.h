@@ -77,10 +77,10 @@ struct RepairReport {
 // damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
 // table files that are not named in the manifest, or in the copy if the repair took that. In both
 // cases `warnings` says so. The repair then also keeps the steps of `from` that were saved later
-// than every save that the damaged store still shows. Each such step gets a doubt. If `from` is
-// later than what the damaged store still shows, and no writer has opened `from`, each that can be
-// read replaces an earlier save of the same run and step. In that case, if there is such a step,
-// the tags and metrics of `from` win.
+// than every save that the damaged store still shows. Each newer step gets a doubt. If no writer
+// has opened `from`, and it is later than what the damaged store shows, each newer step that can be
+// read replaces an earlier save of the same run and step. Then, if there is a newer step, the tags
+// and metrics of `from` win.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
