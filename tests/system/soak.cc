@@ -129,10 +129,10 @@ class Leaks {
     if (wanted != nullptr) wanted_ = wanted;
   }
   // True: the step shall stay.
-  bool KeepsStep(uint64_t step) const { return Wants("disk") && step % 20 == 0; }
+  bool KeepsStep(uint64_t step) const { return Wants("disk") && step % 2 == 0; }
   void AfterStep() {
-    if (Wants("memory")) memory_.emplace_back(32 << 10, 'x');
-    if (Wants("descriptors") && ++steps_ % 20 == 0) ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (Wants("memory")) memory_.emplace_back(256 << 10, 'x');
+    if (Wants("descriptors") && ++steps_ % 3 == 0) ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   }
 
  private:

@@ -22,7 +22,7 @@ import harness
 import png_plot
 
 WARM_UP = 0.25
-LEAST_POINTS = 2  # eight for a limit below 5 %
+LEAST_POINTS = 6  # eight for a limit below 5 %
 COLUMNS = ("step", "disk", "rss", "descriptors", "save ms", "query ms", "manifest")
 TITLES = {
     "disk": "disk (bytes)",
