@@ -67,6 +67,18 @@ class OpenRocksDb {
   const std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 
+// Counts the start and the end of a change.
+class CountsChange {
+ public:
+  explicit CountsChange(std::atomic<uint64_t>* events) : events_(events) { ++*events_; }
+  CountsChange(const CountsChange&) = delete;
+  CountsChange& operator=(const CountsChange&) = delete;
+  ~CountsChange() { ++*events_; }
+
+ private:
+  std::atomic<uint64_t>* const events_;
+};
+
 class Database {
  public:
   Database(const Database&) = delete;
@@ -210,6 +222,7 @@ class Database {
   Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
   Status OpenDespite();
   Status OpenWriter();
+  Status OpenReader();
   void RemoveUnnamedTables() const;
   void Close() { open_.reset(); }
   // What was seen of a reader's newest state.
