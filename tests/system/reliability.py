@@ -124,7 +124,7 @@ def soak(row):
 def full_disk(row):
     disk = row.python("tests/system/full_disk_test.py")
     quota = row.python("tests/system/quota_test.py")
-    said = find(r"(\d+ steps fit; .*)", disk)
+    said = find(r"(\d+ steps fit; forget .*)", disk)
     return f"{said}. Quota: " + find(r"(\d+ steps fit a quota.*)", quota)
 
 
