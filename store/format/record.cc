@@ -171,7 +171,9 @@ Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value) {
 Status AppendChunkList(std::string_view value, std::vector<ChunkRef>* refs) {
   const VerifiedBuffer<fb::ChunkList> buffer(value);
   const auto* list = buffer.root();
-  if (list == nullptr || list->refs() == nullptr) return NotABuffer("list");
+  if (list == nullptr || list->refs() == nullptr || !AreAligned(list->refs())) {
+    return NotABuffer("list");
+  }
   if (list->refs()->size() == 0 || list->refs()->size() > kChunksPerList) {
     return Damaged("list", std::to_string(list->refs()->size()) + " chunks, expected 1 to " +
                                std::to_string(kChunksPerList));
@@ -249,7 +251,7 @@ Status DecodeTensorRecord(std::string_view value, TensorRecord* out) {
   const VerifiedBuffer<fb::TensorRecord> buffer(value);
   const auto* in = buffer.root();
   if (in == nullptr || in->shape() == nullptr || in->lists() == nullptr ||
-      in->content() == nullptr) {
+      in->content() == nullptr || !AreAligned(in->shape(), in->lists())) {
     return NotABuffer("tensor");
   }
   out->save_id = in->birth();
@@ -399,7 +401,9 @@ std::string EncodeSaveRecord(const SaveRecord& record) {
 Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
   const VerifiedBuffer<fb::BirthRecord> buffer(value);
   const auto* in = buffer.root();
-  if (in == nullptr || in->live() == nullptr) return NotABuffer("save");
+  if (in == nullptr || in->live() == nullptr || !AreAligned(in->live(), in->live_coders())) {
+    return NotABuffer("save");
+  }
   SaveRecord out;
   out.chunks = in->chunks();
   out.lists = in->lists();
@@ -462,7 +466,9 @@ std::string EncodeSaveBlock(const SaveBlock& block) {
 Result<SaveBlock> DecodeSaveBlock(std::string_view value) {
   const VerifiedBuffer<fb::BirthBlock> buffer(value);
   const auto* in = buffer.root();
-  if (in == nullptr || in->edges() == nullptr) return NotABuffer("save block");
+  if (in == nullptr || in->edges() == nullptr || !AreAligned(in->edges(), in->planes())) {
+    return NotABuffer("save block");
+  }
   SaveBlock out;
   VARVE_ASSIGN_OR_RETURN(out.edges, DecodeEdges(*in->edges()));
   if (in->planes() != nullptr) {

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "store/format/verified_buffer.h"
+
 namespace varve::internal {
 
 flatbuffers::Offset<fb::ShardLayout> EncodeLayout(const ShardLayout& layout,
@@ -26,10 +28,16 @@ Result<ShardLayout> DecodeLayout(const fb::ShardLayout& in) {
   if (in.global_shape() == nullptr || in.axes() == nullptr) {
     return Status::Corruption("shard layout: without shape or axes");
   }
+  if (!AreAligned(in.global_shape())) {
+    return Status::Corruption("shard layout: its shape is not aligned");
+  }
   layout.global_shape.assign(in.global_shape()->begin(), in.global_shape()->end());
   for (const fb::Axis* axis : *in.axes()) {
     layout.axes.emplace_back();
     if (axis->segments() == nullptr) continue;
+    if (!AreAligned(axis->segments())) {
+      return Status::Corruption("shard layout: its segments are not aligned");
+    }
     for (const fb::Segment* segment : *axis->segments()) {
       layout.axes.back().push_back({segment->begin(), segment->length(), segment->is_padding()});
     }

@@ -48,6 +48,10 @@ Result<StateValue> DecodeValue(const fb::Value& in) {
     case fb::ValueKind::kText:
       return StateValue(in.text() == nullptr ? std::string() : in.text()->str());
     case fb::ValueKind::kReals: {
+      if (!AreAligned(in.reals())) {
+        return Status::Corruption("trainer state: the numbers of " + in.name()->str() +
+                                  " are not aligned");
+      }
       std::vector<double> reals;
       if (in.reals() != nullptr) reals.assign(in.reals()->begin(), in.reals()->end());
       return StateValue(std::move(reals));

@@ -11,9 +11,23 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace varve::internal {
+
+// True when the elements of each vector lie at addresses where their type may be read. A vector may
+// be absent. Decoders ask this of every vector whose elements have numbers of eight bytes, because
+// the verifier of flatbuffers 2.0 looks only at the address of a vector's length.
+template <typename... Elements>
+bool AreAligned(const flatbuffers::Vector<Elements>*... vectors) {
+  const auto is_aligned = []<typename E>(const flatbuffers::Vector<E>* vector) {
+    using Element = std::remove_pointer_t<E>;  // the vector of a struct is one of pointers to it
+    return vector == nullptr || vector->size() == 0 ||
+           reinterpret_cast<uintptr_t>(vector->Data()) % alignof(Element) == 0;
+  };
+  return (is_aligned(vectors) && ...);
+}
 
 template <typename T>
 class VerifiedBuffer {

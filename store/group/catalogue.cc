@@ -29,6 +29,7 @@ auto Key(const CatalogueItem& i) { return std::tie(i.name, i.rank); }
 Result<CatalogueShard> DecodeShard(const std::string& name, const fb::CatalogueShard& in) {
   CatalogueShard shard{{.name = name}, in.rank(), in.shard(), {}};
   shard.dtype = static_cast<DType>(in.dtype());
+  if (!AreAligned(in.shape())) return Damaged("the shape of tensor " + name + " is not aligned");
   if (in.shape() != nullptr) shard.shape.assign(in.shape()->begin(), in.shape()->end());
   VARVE_RETURN_IF_ERROR(CheckCatalogueShard(shard));
   if (in.content() != nullptr) shard.content = {in.content()->lo(), in.content()->hi()};

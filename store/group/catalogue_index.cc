@@ -115,6 +115,7 @@ struct Place {
 Result<Place> DecodePlace(const fb::CataloguePlace& in) {
   Place place;
   if (in.layout() == nullptr) {
+    if (!AreAligned(in.shape())) return DamagedIndex("a shape is not aligned");
     if (in.shape() != nullptr) place.shape.assign(in.shape()->begin(), in.shape()->end());
     return place;
   }
@@ -141,6 +142,9 @@ Result<std::vector<CatalogueShard>> DecodeSection(const fb::CatalogueSection& in
     const std::string name = tensor->name()->str();
     if (tensor->entries() == nullptr || tensor->entries()->size() == 0) {
       return DamagedIndex("tensor " + name + " has no shard");
+    }
+    if (!AreAligned(tensor->entries())) {
+      return DamagedIndex("the shards of tensor " + name + " are not aligned");
     }
     // No two tensors have their entries, or their names, at the same place.
     const size_t used =
@@ -222,6 +226,7 @@ Result<Index> DecodeIndex(std::string_view bytes) {
   if (buffer.root() == nullptr) return DamagedIndex("the index is not a well-formed flatbuffer");
   const fb::CatalogueIndex& in = *buffer.root();
   Index index;
+  if (!AreAligned(in.parts())) return DamagedIndex("the parts of its ranks are not aligned");
   if (in.parts() != nullptr) {
     uint32_t rank = 0;
     for (const fb::GroupPart* part : *in.parts()) index.parts[rank++] = UnpackPart(*part);

@@ -370,6 +370,18 @@ std::string EncodeGroupRecord(uint64_t seed, uint64_t number, const GroupRecord&
   return bytes.append(payload);
 }
 
+namespace {
+
+bool IsAligned(const fb::GroupState* state) {
+  if (state == nullptr) return true;
+  if (!AreAligned(state->ranks(), state->pins())) return false;
+  if (state->crews() == nullptr) return true;
+  return std::all_of(state->crews()->begin(), state->crews()->end(),
+                     [](const fb::GroupCrew* crew) { return AreAligned(crew->members()); });
+}
+
+}  // namespace
+
 Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::string_view bytes) {
   if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
     return DamagedRecord("not a record of a group (bad magic)");
@@ -383,7 +395,9 @@ Result<GroupRecord> DecodeGroupRecord(uint64_t seed, uint64_t number, std::strin
     }
   }
   const VerifiedBuffer<fb::GroupRecord> buffer(payload);
-  if (buffer.root() == nullptr) return DamagedRecord("not a well-formed flatbuffer");
+  if (buffer.root() == nullptr || !IsAligned(buffer.root()->state())) {
+    return DamagedRecord("not a well-formed flatbuffer");
+  }
   fb::GroupRecordT packed;
   buffer.root()->UnPackTo(&packed);
   GroupRecord record;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "base/digest.h"
@@ -23,6 +24,7 @@
 #include "store/format/trainer_progress.h"
 #include "store/group/catalogue.h"
 #include "store/group/group_record.h"
+#include "store/group/group_state.h"
 #include "store/ops/database_copy.h"
 #include "store/ops/inbox.h"
 #include "store/remote/remote_state.h"
@@ -204,6 +206,21 @@ std::vector<std::string> GroupSeeds() {
   const GroupPart part{77, {1, 2}, 3, 4, 5, 6, {7, 8}};
   CommitRecord gathered{5, {1, 2}, -3, {{"loss", 0.5}}, {"best one"}};
   gathered.gathered = {.members = {8, 9}, .totals = {1, 2, 3, 4}};
+  GroupState state;
+  state.version = kGroupVersion;
+  state.epoch = 1;
+  state.num_ranks = 2;
+  state.next_attempt = 6;
+  state.members = {{8, {"host", 1, 0}}, {9, {"host", 1, 1}}};
+  state.ranks = {{0, 8}, {1, 9}};
+  GroupAttempt& committed = state.attempts[5];
+  committed.committed = true;
+  committed.id = step.id;
+  committed.crew.members =
+      std::make_shared<const std::vector<MemberId>>(std::vector<MemberId>{8, 9});
+  committed.crew_totals = {1, 2, 3, 4};
+  state.runs["main"].steps[10] = {5, {}, {{"loss", 0.5}}};
+  state.pins[7] = {5, 100};
   return {Payload(EpochRecord{3, 4, 5}),
           Payload(OwnRecord{"host"}),
           Payload(BeginRecord{5, 6, {"main", 10}, 4, OnExisting::kFork}),
@@ -216,7 +233,20 @@ std::vector<std::string> GroupSeeds() {
           Payload(ForkRecord{step, "x"}),
           Payload(PinRecord{1, 2, 3}),
           Payload(RemoveMemberRecord{9}),
-          Payload(SnapshotRecord{nullptr, {5, 6}})};
+          Payload(SnapshotRecord{nullptr, {5, 6}}),
+          Payload(SnapshotRecord{std::make_shared<const GroupState>(state), {}})};
+}
+
+TensorRecord SomeShard() {
+  TensorRecord record;
+  record.save_id = 9;
+  record.dtype = DType::kF32;
+  record.elements_per_chunk = 262144;
+  record.shape = {2, 3};
+  record.lists = {{9, 0}};
+  record.layout =
+      ShardLayout{.global_shape = {4, 3}, .axes = {{{2, 2, false}}, {{0, 3, false}}}, .flat = {}};
+  return record;
 }
 
 TensorRecord SomeTensor() {
@@ -319,6 +349,11 @@ std::vector<std::string> ProgressSeeds() {
   TrainerProgress progress;
   progress.consumed_samples = 100;
   progress.global_step = 5;
+  progress.lr_scheduler = {{"kind", std::string("cosine")},
+                           {"lr", 1e-3},
+                           {"milestones", std::vector<double>{10, 20}},
+                           {"step", int64_t{5}}};
+  progress.rng = {{0, "philox", {1, 2, 3}}};
   return {EncodeTrainerProgress(progress)};
 }
 
@@ -370,7 +405,9 @@ std::vector<std::string> FixedSeeds() {
 std::vector<FuzzTarget> StoreTargets() {
   return {
       {"keys", ReadKeys, KeySeeds()},
-      {"tensor_record", RoundTrip<DecodeTensor, EncodeTensor>, {EncodeTensor(SomeTensor())}},
+      {"tensor_record",
+       RoundTrip<DecodeTensor, EncodeTensor>,
+       {EncodeTensor(SomeTensor()), EncodeTensor(SomeShard())}},
       {"step_record", RoundTrip<DecodeStepRecord, EncodeStep>, StateSeeds()},
       {"run_record",
        RoundTrip<DecodeRunRecord, EncodeRunRecord>,

@@ -15,7 +15,8 @@ std::string ReadGolden(const std::string& name) {
 
 std::vector<FuzzTarget> AllTargets() {
   std::vector<FuzzTarget> all;
-  for (auto&& targets : {FrameTargets(), StoreTargets(), CommandTargets(), FormatTargets()}) {
+  for (auto&& targets :
+       {FrameTargets(), StoreTargets(), CatalogueTargets(), CommandTargets(), FormatTargets()}) {
     all.insert(all.end(), targets.begin(), targets.end());
   }
   return all;

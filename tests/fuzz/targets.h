@@ -25,6 +25,7 @@ struct FuzzTarget {
 
 std::vector<FuzzTarget> FrameTargets();
 std::vector<FuzzTarget> StoreTargets();
+std::vector<FuzzTarget> CatalogueTargets();
 std::vector<FuzzTarget> CommandTargets();  // texts of the command line
 std::vector<FuzzTarget> FormatTargets();   // files of others
 
