@@ -16,10 +16,11 @@
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
 // in the given stream already, or the given stream must already wait for it. From BeginSave until
-// AwaitStaged returns, the trainer adds to that stream no work that changes or frees the tensors.
-// Such work in another stream must first wait (cudaStreamWaitEvent) for the event that released()
-// returns. No call waits for work in streams other than the given ones and varve's own. No call
-// synchronizes a device.
+// AwaitStaged returns, the trainer adds no work that changes or frees the tensors to any stream.
+// When AwaitStaged has returned, the trainer may add such work to the given stream at once. Another
+// stream must first wait (cudaStreamWaitEvent) for the event that released() returns then. No call
+// waits for work in streams other than the given ones and varve's own. No call synchronizes a
+// device.
 //
 // The device digests its tensors. Only chunks that differ from the step before are copied to the
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits

@@ -76,11 +76,15 @@ struct RepairReport {
 // further. The newest steps may be missing in two cases. First case: the manifest is lost or
 // damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
 // table files that are not named in the manifest, or in the copy if the repair took that. In both
-// cases `warnings` says so. The repair then also keeps the steps of `from` that were saved later
-// than every save that the damaged store still shows. Each newer step gets a doubt. If no writer
-// has opened `from`, and it is later than what the damaged store shows, each newer step that can be
-// read replaces an earlier save of the same run and step. Then, if there is a newer step, the tags
-// and metrics of `from` win.
+// cases `warnings` says so, and the repair also takes newer steps. A newer step is one that `from`
+// has, and that was saved later than every save that the damaged store still shows. Each newer step
+// gets a doubt.
+//
+// `from` is the later state if no writer has opened it, and its newest table file is newer than
+// that of the damaged store. If `from` is the later state, each newer step that can be read
+// replaces an earlier save of the same run and step, and if there is a newer step, the tags and
+// metrics of `from` win. If `from` is not the later state, the repair takes only newer steps that
+// the damaged store lacks.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

@@ -14,8 +14,9 @@
 //   }
 //   return hooks->Finish();                     // all saves are durable, or this is the error
 //
-// With many ranks, every call is collective and returns the same result on all ranks. When one or
-// more ranks fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
+// With many ranks, Start, BeforeOptimizerStep, WillSave, AfterStep and Finish are collective, and
+// return the same result on all ranks. The other calls do not communicate. When one or more ranks
+// fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
 // to save, when to stop and which step is loaded. With --save, a signal to any rank stops all ranks
 // at the same step, with a save. Some flags must be the same on all ranks: --run, --finetune,
 // --no-save-optim, --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save,
