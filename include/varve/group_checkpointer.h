@@ -36,12 +36,13 @@ namespace varve {
 // checkpointer, and must not be used for anything else meanwhile.
 //
 // Rank 0 decides what concerns the whole checkpoint: retention, metrics, tags, trainer progress and
-// topology. Restore resolves its step expression on rank 0 alone. Items and tensors are those of
-// all ranks. Ranks may hold different tensors, or different shards of one tensor. Replicas, which
-// several ranks hold alike, are saved once. All ranks make the same plan, which says which rank
-// saves each replica. AwaitStaged finds replicas that differ (CheckpointerOptions::replicas), and a
-// save commits only after that. With WhenBusy::kSkip, all ranks skip a step if the save before is
-// still in progress on one of them.
+// topology. Restore resolves its step expression on rank 0 alone. Tensors, items and generators
+// (TrainerProgress::rng) are those of all ranks. Restore gives a rank the generators that it or
+// rank 0 has saved. Ranks may hold different tensors, or different shards of one tensor. Replicas,
+// which several ranks hold alike, are saved once. All ranks make the same plan, which says which
+// rank saves each replica. AwaitStaged finds replicas that differ (CheckpointerOptions::replicas),
+// and a save commits only after that. With WhenBusy::kSkip, all ranks skip a step if the save
+// before is still in progress on one of them.
 //
 // Close waits for the last save. If Close was not called, the destructor waits at most 30 s for
 // other ranks. If a rank is gone, the save is aborted.

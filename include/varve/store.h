@@ -187,8 +187,8 @@ class Store {
                                 std::optional<uint64_t> at = {}) = 0;
   // Makes `to` the newest step of a run. The later steps, with their tags, move together and
   // atomically to a new run RUN~1 (or ~2 ...). Readers that have one of these steps open get
-  // kNotFound. kNotFound: no such step. kFailedPrecondition: one of the later steps is the base of
-  // a save in progress.
+  // kNotFound, but in a group they go on reading. kNotFound: no such step. kFailedPrecondition: one
+  // of the later steps is the base of a save in progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.

@@ -32,7 +32,7 @@ struct TrainerProgress {
   double last_loss = 0;
   std::map<std::string, StateValue> lr_scheduler;
   std::map<std::string, StateValue> loss_scaler;
-  std::vector<RngState> rng;
+  std::vector<RngState> rng;                // with many ranks, each lists its own
   std::map<std::string, StateValue> extra;  // keys and values that the trainer chooses
 };
 

@@ -57,6 +57,7 @@ class GroupReader : public ShardedReader {
   Result<std::vector<std::string>> ListBytes() const override;
   Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override;
   Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override;
+  Result<std::optional<TrainerProgress>> ReadTrainerProgressFor(uint32_t rank) const override;
   Result<std::optional<Topology>> ReadTopology() const override;
 
  private:
@@ -83,6 +84,7 @@ class GroupReader : public ShardedReader {
     std::deque<ShardLayout> regions;
   };
   Status Split(const ReadRequest& request, Reads* reads) const;
+  Status AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all) const;
   std::string NameOf(const CatalogueItem& item) const;
   // Returns the result of a read, or not found when the checkpoint has been removed meanwhile.
   Status Explain(const Status& status) const;
@@ -357,11 +359,42 @@ Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) con
   return value;
 }
 
+// Adds what `rank` has saved. It knows its own generators best.
+Status GroupReader::AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all) const {
+  VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
+  auto progress = reader->ReadTrainerProgress();
+  if (!progress.ok()) return Explain(progress.status());
+  if (!progress->has_value()) return Status::Ok();
+  for (RngState& rng : (*progress)->rng) {
+    const auto same = std::find_if(all->begin(), all->end(), [&](const RngState& other) {
+      return other.rank == rng.rank && other.generator == rng.generator;
+    });
+    if (same == all->end()) {
+      all->push_back(std::move(rng));
+    } else if (rng.rank == rank) {
+      *same = std::move(rng);
+    }
+  }
+  return Status::Ok();
+}
+
 Result<std::optional<TrainerProgress>> GroupReader::ReadTrainerProgress() const {
+  VARVE_ASSIGN_OR_RETURN(auto progress, ReadTrainerProgressFor(0));
+  if (!progress.has_value()) return progress;
+  for (const auto& [rank, part] : catalogue_->parts()) {
+    if (rank != 0) VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &progress->rng));
+  }
+  return progress;
+}
+
+Result<std::optional<TrainerProgress>> GroupReader::ReadTrainerProgressFor(uint32_t rank) const {
   VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(0));
-  auto state = reader->ReadTrainerProgress();
-  if (!state.ok()) return Explain(state.status());
-  return state;
+  auto progress = reader->ReadTrainerProgress();
+  if (!progress.ok()) return Explain(progress.status());
+  if (progress->has_value() && rank != 0 && catalogue_->parts().contains(rank)) {
+    VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &(*progress)->rng));
+  }
+  return progress;
 }
 
 Result<std::optional<Topology>> GroupReader::ReadTopology() const {

@@ -45,6 +45,11 @@ class ShardedReader : public CheckpointReader {
   // Returns the shards whose names start with `prefix`, which must not be empty. There may be none.
   // It reads no others.
   virtual Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const = 0;
+  // Returns the trainer progress as one rank needs it: it may lack generators that only other ranks
+  // have saved, so that a group opens no members of theirs.
+  virtual Result<std::optional<TrainerProgress>> ReadTrainerProgressFor(uint32_t) const {
+    return ReadTrainerProgress();
+  }
   // Runs a read of what FindStored has returned, on one state of the store. It may run it again.
   // kNotFound: the checkpoint was removed meanwhile.
   virtual Status WithFrozenView(const std::function<Status()>& read) const = 0;

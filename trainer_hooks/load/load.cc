@@ -51,7 +51,12 @@ void NoteItems(const ItemPlan& items, bool may_be_dropped, Strictness strictness
 Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
                       const LoadOptions& options, const TrainingState& into, LoadPlan* plan) {
   Rest rest;
-  VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgress());
+  const ShardedReader* const sharded = ShardedReader::Of(reader);
+  if (sharded != nullptr && options.rank.has_value() && !AreOtherRanks(saved_by, into.topology)) {
+    VARVE_ASSIGN_OR_RETURN(rest.trainer, sharded->ReadTrainerProgressFor(*options.rank));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgress());
+  }
   VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
   std::vector<StateItem> items;
   for (const std::string& stored : names) {

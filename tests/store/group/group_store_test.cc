@@ -371,11 +371,17 @@ TEST_F(GroupStoreTest, TagsMetricsForksAndRewinds) {
   EXPECT_THAT(store.SetTag({"main", 11}, "x"), FailsWith(StatusCode::kNotFound, "step 11"));
   EXPECT_EQ(store.Fork("main", "trial", 10).value(), 10u);
   EXPECT_THAT(store.Fork("main", "trial"), FailsWith(StatusCode::kAlreadyExists, "trial"));
+  const auto of_later_step = store.OpenCheckpoint("main", 20).value();
   const auto rewound = store.Rewind("main", 10).value();
   EXPECT_EQ(rewound.fork, "main~1");
   EXPECT_THAT(rewound.moved, ElementsAre(20));
   EXPECT_EQ(store.Rewind("main", 10).value().fork, "");
   ExpectHolds(store, 20, 2, "main~1");
+  // A reader of a step that has moved goes on reading. It is the same data.
+  for (const TensorInfo& info : of_later_step->List().value()) {
+    std::vector<std::byte> bytes(NumBytes(info.dtype, info.shape).value());
+    VARVE_EXPECT_OK(of_later_step->Read(info.name, bytes));
+  }
   const std::vector<CheckpointId> ids{{"main", 10}};
   VARVE_ASSERT_OK(store.Drop(ids).status());
   ExpectHolds(store, 10, 2, "trial");

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <latch>
@@ -110,6 +111,45 @@ TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
       EXPECT_EQ(into.state.items[of].rank, of);
     }
   });
+}
+
+TEST_F(GroupCheckpointerTest, GeneratorsOfAllRanksComeBack) {
+  const auto state_of = [](int rank) {
+    return std::vector<uint8_t>{static_cast<uint8_t>(7 + rank)};
+  };
+  // Rank 0 has heard of the generator of rank 1, but an older state of it.
+  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer trainer = RankAt(3, rank, 1);
+    trainer.state.trainer.rng = {{static_cast<uint32_t>(rank), "cpu", state_of(rank)}};
+    if (rank == 0) trainer.state.trainer.rng.push_back({1, "cpu", {1}});
+    VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+  });
+  Run(3, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer into = RankAt(3, rank, 77);
+    VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
+    const std::vector<RngState>& rng = into.state.trainer.rng;
+    const auto own = std::ranges::find(rng, static_cast<uint32_t>(rank), &RngState::rank);
+    ASSERT_NE(own, rng.end());
+    EXPECT_EQ(own->state, state_of(rank));
+  });
+  const auto store = Store::OpenForReading(root()).value();
+  const auto reader = store->OpenCheckpoint("main", 1).value();
+  const auto progress = reader->ReadTrainerProgress().value();
+  ASSERT_TRUE(progress.has_value());
+  ASSERT_EQ(progress->rng.size(), 3u);
+  for (const RngState& rng : progress->rng) {
+    EXPECT_EQ(rng.state, state_of(static_cast<int>(rng.rank)));
+  }
+  // A job of other ranks is told of all of them, and so is a load that knows no rank.
+  TestTrainer one = RankAt(1, 0, 77);
+  const LoadOptions drop{.rank_states = RankStates::kDrop, .rank = 0};
+  const auto report = LoadState(*reader, drop, &one.state);
+  VARVE_ASSERT_OK(report.status());
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_EQ(std::ranges::count(report->dropped, "RNG cpu of rank " + std::string(rank)), 1)
+        << rank;
+  }
 }
 
 TEST_F(GroupCheckpointerTest, EachRankFillsItsVariables) {
