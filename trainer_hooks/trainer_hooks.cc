@@ -6,7 +6,6 @@
 #include "varve/trainer_hooks.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <sstream>
 
@@ -206,9 +205,8 @@ Status TrainerHooksImpl::Load(TrainingState* state) {
   const Result<CheckpointId> id = FindStepToLoad(store);
   if (!id.ok()) return NothingToLoad(id.status());
   goes_on_ = is_own_store && id->run == flags_.run && !flags_.finetune;
-  Result<LoadReport> report =
-      goes_on_ ? checkpointer_->Restore(std::to_string(id->step), MakeLoadOptions(), state)
-               : LoadFrom(store, *id, state);
+  Result<LoadReport> report = goes_on_ ? checkpointer_->Restore(*id, MakeLoadOptions(), state)
+                                       : LoadFrom(store, *id, state);
   if (!report.ok()) return report.status().WithContext("--load " + flags_.load);
   loaded_ = *std::move(report);
   // A checkpoint without trainer state, such as an imported one, still belongs to a step.
@@ -234,15 +232,7 @@ Status TrainerHooksImpl::NothingToLoad(const Status& status) const {
 
 // Rank 0 decides which step it is, and the others follow.
 Result<CheckpointId> TrainerHooksImpl::FindStepToLoad(const Store& store) const {
-  VARVE_ASSIGN_OR_RETURN(
-      const std::string found, FromRankZero(ranks_, [&]() -> Result<std::string> {
-        VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(StepToLoad()));
-        return id.run + "@" + std::to_string(id.step);
-      }));
-  const size_t at = found.rfind('@');
-  CheckpointId id{.run = found.substr(0, at), .step = 0};
-  std::from_chars(found.data() + at + 1, found.data() + found.size(), id.step);
-  return id;
+  return StepFromRankZero(ranks_, [&] { return store.Resolve(StepToLoad()); });
 }
 
 // Loads from a step of another training, which this one does not go back to.

@@ -272,6 +272,10 @@ class AsyncCheckpointer {
   // without going back to it, use LoadState with a reader of store().
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
+  // The same for a step that is known, such as what Store::Resolve returns. kInvalidArgument: the
+  // step is of another run than CheckpointerOptions::run.
+  virtual Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
+                                     TrainingState* into) = 0;
 
   // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both do what the functions of
   // Store do. They are for what is known only after the save, such as the result of an evaluation.

@@ -48,9 +48,9 @@ class Root {
 
  private:
   Root() {
-    std::string name = (fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
-                                                     : fs::temp_directory_path()) /
-                       "varve-fuzz-XXXXXX";
+    std::string name =
+        (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+        "varve-fuzz-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) std::abort();
     place_ = {name, kSeed, kAttempt};
     fs::create_directories(Index().parent_path());
@@ -103,13 +103,12 @@ void ReadIndex(std::span<const std::byte> input) {
 std::pair<std::string, std::string> Files(size_t inline_bytes) {
   Catalogue catalogue;
   for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
-    CatalogueShard shard{{.name = std::string(kFirst), .dtype = DType::kF32, .shape = {8, 4}},
-                         rank, 0, {rank, 1}};
+    CatalogueShard shard{
+        {.name = std::string(kFirst), .dtype = DType::kF32, .shape = {8, 4}}, rank, 0, {rank, 1}};
     if (rank > 1) {
       const int64_t begin = int64_t{8} * (rank - 2);
-      shard.layout = ShardLayout{.global_shape = {16, 4},
-                                 .axes = {{{begin, 8, false}}, {{0, 4, false}}},
-                                 .flat = {}};
+      shard.layout = ShardLayout{
+          .global_shape = {16, 4}, .axes = {{{begin, 8, false}}, {{0, 4, false}}}, .flat = {}};
     }
     catalogue.shards.push_back(shard);
   }

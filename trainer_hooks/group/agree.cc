@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/group/agree.h"
 
+#include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/util.h"
@@ -51,6 +53,20 @@ Result<std::string> FromRankZero(RankGroup* ranks,
   VARVE_RETURN_IF_ERROR(Agree(ranks, found.status()));
   VARVE_ASSIGN_OR_RETURN(const auto bytes, ranks->Broadcast(AsBytes(*found), 0));
   return std::string(AsString(bytes));
+}
+
+Result<CheckpointId> StepFromRankZero(RankGroup* ranks,
+                                      const std::function<Result<CheckpointId>()>& find) {
+  CheckpointId id;
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, FromRankZero(ranks, [&]() -> Result<std::string> {
+                           VARVE_ASSIGN_OR_RETURN(const CheckpointId found, find());
+                           return std::string(AsString(std::as_bytes(std::span(&found.step, 1)))) +
+                                  found.run;
+                         }));
+  if (bytes.size() < sizeof(id.step)) return Status::Unavailable("rank 0 sent no step");
+  std::memcpy(&id.step, bytes.data(), sizeof(id.step));
+  id.run = bytes.substr(sizeof(id.step));
+  return id;
 }
 
 Status AgreeOnNumber(RankGroup* ranks, std::string_view what, uint64_t mine) {

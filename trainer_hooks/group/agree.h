@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "varve/checkpoint.h"
 #include "varve/rank_group.h"
 #include "varve/result.h"
 
@@ -21,6 +22,10 @@ Status Agree(RankGroup* ranks, const Status& mine);
 // What rank 0 finds, or its error. The others' `find` is not called.
 Result<std::string> FromRankZero(RankGroup* ranks,
                                  const std::function<Result<std::string>()>& find);
+
+// The same of a step.
+Result<CheckpointId> StepFromRankZero(RankGroup* ranks,
+                                      const std::function<Result<CheckpointId>()>& find);
 
 // kFailedPrecondition names two ranks and what they have when `mine` is not the same on all of
 // them.

@@ -5,10 +5,14 @@
 #include "varve/group_checkpointer.h"
 
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/util.h"
 #include "store/format/group_file.h"
 #include "store/group/group_store.h"
 #include "trainer_hooks/group/agree.h"
@@ -133,16 +137,15 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                              TrainingState* into) override {
-    VARVE_RETURN_IF_ERROR(Wait());
-    VARVE_ASSIGN_OR_RETURN(const std::string number,
-                           FromRankZero(ranks_, [&]() -> Result<std::string> {
-                             VARVE_ASSIGN_OR_RETURN(const CheckpointId id,
-                                                    ResolveStepOfRun(own_->store(), run_, step));
-                             return std::to_string(id.step);
-                           }));
-    return LoadTogether(ranks_, options, *into, [&](const LoadOptions& with, RegionReader* read) {
-      return own_->RestoreThrough(number, with, read, into);
-    });
+    return RestoreFound([&] { return ResolveStepOfRun(own_->store(), run_, step); }, options, into);
+  }
+  Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
+                             TrainingState* into) override {
+    const auto check = [&]() -> Result<CheckpointId> {
+      VARVE_RETURN_IF_ERROR(RequireRun(id, run_));
+      return id;
+    };
+    return RestoreFound(check, options, into);
   }
 
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override {
@@ -188,6 +191,16 @@ class GroupCheckpointer : public AsyncCheckpointer {
     return copy;
   }
 
+  // Loads the step that rank 0 finds, once no save is in progress.
+  Result<LoadReport> RestoreFound(const std::function<Result<CheckpointId>()>& find,
+                                  const LoadOptions& options, TrainingState* into) {
+    VARVE_RETURN_IF_ERROR(Wait());
+    VARVE_ASSIGN_OR_RETURN(const CheckpointId id, StepFromRankZero(ranks_, find));
+    return LoadTogether(ranks_, options, *into, [&](const LoadOptions& with, RegionReader* read) {
+      return own_->RestoreThrough(id, with, read, into);
+    });
+  }
+
   // The trainer's part of a save that has begun: all is staged, and replicas are equal. Until then
   // the save does not commit, so every call that waits for it comes here first.
   Status Settle() {
@@ -221,23 +234,33 @@ class GroupCheckpointer : public AsyncCheckpointer {
 
 // Rank 0 starts the job anew; the epoch is the same on all ranks, and so is the group.
 Result<uint64_t> StartTogether(const std::filesystem::path& root, RankGroup* ranks) {
+  struct Started {
+    uint64_t epoch = 0;
+    Digest group_id;
+  };
+  Started started;
   const auto start = [&]() -> Result<std::string> {
-    VARVE_ASSIGN_OR_RETURN(const uint64_t begun,
+    VARVE_ASSIGN_OR_RETURN(started.epoch,
                            Group::StartEpoch(root, static_cast<uint32_t>(ranks->size())));
     VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
-    return std::to_string(begun) + " " + ToHex(file.group_id);
+    started.group_id = file.group_id;
+    return std::string(AsString(std::as_bytes(std::span(&started, 1))));
   };
-  VARVE_ASSIGN_OR_RETURN(const std::string started, FromRankZero(ranks, start));
-  const size_t space = started.find(' ');
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, FromRankZero(ranks, start));
   const Result<GroupFile> mine = ReadGroupFile(root);
   Status same = mine.status();
-  if (same.ok() && ToHex(mine->group_id) != started.substr(space + 1)) {
+  if (bytes.size() != sizeof(started)) {
+    same = Status::Unavailable("rank 0 sent no epoch");
+  } else {
+    std::memcpy(&started, bytes.data(), sizeof(started));
+  }
+  if (same.ok() && mine->group_id != started.group_id) {
     same = Status::FailedPrecondition(root.string() + " is group " + ToHex(mine->group_id) +
-                                      " here, but " + started.substr(space + 1) +
+                                      " here, but " + ToHex(started.group_id) +
                                       " on rank 0: all ranks must have one folder");
   }
   VARVE_RETURN_IF_ERROR(Agree(ranks, same));
-  return std::stoull(started);
+  return started.epoch;
 }
 
 }  // namespace

@@ -278,11 +278,24 @@ Status AsyncCheckpointerImpl::ReleaseStaging() {
   return status.ok() ? released : status;
 }
 
-Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(std::string_view step,
+Result<LoadReport> AsyncCheckpointerImpl::Restore(std::string_view step, const LoadOptions& options,
+                                                  TrainingState* into) {
+  VARVE_RETURN_IF_ERROR(Wait());
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, FindStep(step));
+  LoneReader read;
+  return RestoreThrough(id, options, &read, into);
+}
+
+Result<LoadReport> AsyncCheckpointerImpl::Restore(const CheckpointId& id,
+                                                  const LoadOptions& options, TrainingState* into) {
+  VARVE_RETURN_IF_ERROR(RequireRun(id, options_.run));
+  return Restore(std::to_string(id.step), options, into);
+}
+
+Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(const CheckpointId& id,
                                                          const LoadOptions& options,
                                                          RegionReader* read, TrainingState* into) {
   VARVE_RETURN_IF_ERROR(Wait());
-  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, FindStep(step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store_->OpenCheckpoint(id.run, id.step));
   LoadOptions with = options;
   if (with.devices == nullptr) with.devices = options_.devices;
@@ -463,6 +476,13 @@ void AsyncCheckpointerImpl::Finish(SaveJob* job) {
   Release(job);
   NoteError(*job, Guarded(job->step, [&] { return Report(job); }));
   EnterPhase(Phase::kIdle);
+}
+
+Status RequireRun(const CheckpointId& id, std::string_view run) {
+  if (id.run == run) return Status::Ok();
+  return Status::InvalidArgument(
+      StepName(id.run, id.step) + " is not of run " + std::string(run) +
+      ", in which this checkpointer saves: to read it without going back to it, use LoadState");
 }
 
 Status ValidateOptions(const CheckpointerOptions& options) {

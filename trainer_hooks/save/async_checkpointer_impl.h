@@ -115,11 +115,10 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status Wait() override;
   Status ReleaseStaging() override;
   Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
-                             TrainingState* into) override {
-    LoneReader read;
-    return RestoreThrough(step, options, &read, into);
-  }
-  Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+                             TrainingState* into) override;
+  Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
+                             TrainingState* into) override;
+  Result<LoadReport> RestoreThrough(const CheckpointId& id, const LoadOptions& options,
                                     RegionReader* read, TrainingState* into) override;
   Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) override;
   Status SetTag(uint64_t step, std::string_view tag) override;

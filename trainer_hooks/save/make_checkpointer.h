@@ -29,8 +29,8 @@ struct GroupSide {
 // The checkpointer of one rank, which may be one of many.
 class OwnCheckpointer : public AsyncCheckpointer {
  public:
-  // As Restore, through `read`.
-  virtual Result<LoadReport> RestoreThrough(std::string_view step, const LoadOptions& options,
+  // As Restore, through `read`. The step must be one of the store.
+  virtual Result<LoadReport> RestoreThrough(const CheckpointId& id, const LoadOptions& options,
                                             RegionReader* read, TrainingState* into) = 0;
   // As Prewarm and BeginSave, of a copy that was made already. BeginSaveOf waits for the save
   // before, and never skips.
@@ -43,6 +43,8 @@ class OwnCheckpointer : public AsyncCheckpointer {
   virtual void Skip(uint64_t step) = 0;
 };
 
+// kInvalidArgument: the step is of another run than that of the checkpointer.
+Status RequireRun(const CheckpointId& id, std::string_view run);
 // kInvalidArgument: options that cannot be.
 Status ValidateOptions(const CheckpointerOptions& options);
 // Threads of a save.

@@ -113,6 +113,20 @@ TEST_F(GroupCheckpointerTest, EachRankGetsItsItemsBack) {
   });
 }
 
+TEST_F(GroupCheckpointerTest, AStepThatIsKnownIsRestored) {
+  SaveSteps(2, {1, 2});
+  Run(2, [&](int rank, AsyncCheckpointer* checkpointer) {
+    TestTrainer into = RankAt(2, rank, 77);
+    const auto report = checkpointer->Restore(CheckpointId{"main", 1}, {}, &into.state);
+    VARVE_ASSERT_OK(report.status());
+    EXPECT_EQ(report->id, (CheckpointId{"main", 1}));
+    EXPECT_EQ(into.state.trainer.global_step, 1);
+    const CheckpointId other{"exp", 1};
+    EXPECT_THAT(checkpointer->Restore(other, {}, &into.state),
+                FailsWith(StatusCode::kInvalidArgument, "rank 0: step 1 of run exp is not of run"));
+  });
+}
+
 TEST_F(GroupCheckpointerTest, GeneratorsOfAllRanksComeBack) {
   const auto state_of = [](int rank) {
     return std::vector<uint8_t>{static_cast<uint8_t>(7 + rank)};

@@ -445,6 +445,9 @@ TEST_F(AsyncCheckpointerTest, GoingBackMovesTheLaterStepsToAFork) {
   EXPECT_THAT(Steps(), ElementsAre(80, 90, 95, 100));
   EXPECT_THAT(Steps("main~1"), ElementsAre(100, 200));
   EXPECT_EQ(ckpt_->Restore("latest", {}, &state.state()).value().id.step, 100u);
+  EXPECT_EQ(ckpt_->Restore(CheckpointId{"main", 80}, {}, &state.state()).value().id.step, 80u);
+  EXPECT_THAT(ckpt_->Restore(CheckpointId{"main~1", 200}, {}, &state.state()),
+              FailsWith(StatusCode::kInvalidArgument, "step 200 of run main~1 is not of run main"));
 }
 
 TEST_F(AsyncCheckpointerTest, AStepThatWouldNotBeTheNewestIsRefused) {
