@@ -55,7 +55,6 @@ class TogetherReader : public RegionReader {
   explicit TogetherReader(RankGroup* ranks) : ranks_(ranks) {}
 
   Status Read(const CheckpointReader& reader, std::span<const ReadRequest> requests) override {
-    --calls_left_;
     agreed_ = Agree(ranks_, ListOnce(reader));
     if (agreed_.ok()) agreed_ = ReadTogether(reader, *shards_, requests, ranks_);
     return agreed_;
@@ -67,7 +66,6 @@ class TogetherReader : public RegionReader {
                                          DeviceTensorSource* devices) override {
     std::vector<bool> filled(reads.size());
     if (!device().has_value()) return filled;  // on no rank
-    --calls_left_;
     agreed_ = Agree(ranks_, ListOnce(reader));
     if (agreed_.ok()) agreed_ = ReadTheseToDevice(reader, reads, others, devices, &filled);
     VARVE_RETURN_IF_ERROR(agreed_);
@@ -79,15 +77,13 @@ class TogetherReader : public RegionReader {
     const auto lists = ranks_->AllGather(EncodePieces(mine));
     agreed_ = lists.status();
     VARVE_RETURN_IF_ERROR(agreed_);
-    // An error ends the load, and the others hear of it by Finish.
-    VARVE_ASSIGN_OR_RETURN(Rounds rounds, PlanRoundsOf(*lists));
-    calls_left_ = rounds.count;
-    return rounds;
+    return PlanRoundsOf(*lists);
   }
-  // The load has ended so on this rank. If that was before its last call, the others hear of it
-  // instead of reading.
+  // Collective. Returns how the load has ended on all ranks, when it has ended so on this one. A
+  // rank whose load ends early comes here while the others begin their next call. That call starts
+  // with the same Agree, so the others hear of the error there.
   Status Finish(const Status& load) {
-    if (agreed_.ok() && calls_left_ > 0) agreed_ = Agree(ranks_, load);
+    if (agreed_.ok()) agreed_ = Agree(ranks_, load);
     return agreed_;
   }
 
@@ -123,8 +119,6 @@ class TogetherReader : public RegionReader {
   RankGroup* const ranks_;
   std::optional<std::vector<TensorInfo>> shards_;  // of the checkpoint
   Status agreed_;                                  // on all ranks
-  // A Read, ReadToDevice of a group with devices, and AgreeOnRounds. Then a Read for each round.
-  size_t calls_left_ = ranks_->device().has_value() ? 3 : 2;
 };
 
 Result<LoadReport> LoadWithExchange(RankGroup* ranks, const LoadOptions& options,
@@ -132,7 +126,6 @@ Result<LoadReport> LoadWithExchange(RankGroup* ranks, const LoadOptions& options
   TogetherReader read(ranks);
   Result<LoadReport> report = load(options, &read);
   VARVE_RETURN_IF_ERROR(read.Finish(report.status()));
-  VARVE_RETURN_IF_ERROR(Agree(ranks, report.status()));
   return report;
 }
 
