@@ -23,9 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kSeed = 3;
+constexpr uint64_t kDigestSeed = 3;
 constexpr AttemptId kAttempt = 5;
-constexpr uint32_t kNumRanks = 4;
+constexpr uint32_t kNumParts = 4;
 constexpr std::string_view kFirst = "layer.0.weight";
 
 // A root in memory, of this process. It is removed when the process ends in order.
@@ -52,7 +52,7 @@ class Root {
         (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
         "varve-fuzz-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) std::abort();
-    place_ = {name, kSeed, kAttempt};
+    place_ = {name, kDigestSeed, kAttempt};
     fs::create_directories(Index().parent_path());
   }
 
@@ -61,7 +61,7 @@ class Root {
 
 std::map<uint32_t, GroupPart> Parts() {
   std::map<uint32_t, GroupPart> parts;
-  for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kNumParts; ++rank) {
     parts[rank] = {.member = 70 + rank, .root = {rank, 1}, .num_tensors = 1, .logical_bytes = 128};
   }
   return parts;
@@ -96,13 +96,13 @@ void OpenAndRead(const Digest& index) {
 
 void ReadIndex(std::span<const std::byte> input) {
   Write(Root::Get().Index(), AsString(input));
-  OpenAndRead(ComputeDigest(kSeed, input));
+  OpenAndRead(ComputeDigest(kDigestSeed, input));
 }
 
 // The index and, when it is not in the index, the section of a catalogue with three shapes.
 std::pair<std::string, std::string> Files(size_t inline_bytes) {
   Catalogue catalogue;
-  for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kNumParts; ++rank) {
     CatalogueShard shard{
         {.name = std::string(kFirst), .dtype = DType::kF32, .shape = {8, 4}}, rank, 0, {rank, 1}};
     if (rank > 1) {
@@ -123,7 +123,7 @@ std::pair<std::string, std::string> Files(size_t inline_bytes) {
 void ReadSection(std::span<const std::byte> input) {
   static const auto files = Files(0);
   const auto bytes_of = [](std::string_view section) {
-    const Digest digest = ComputeDigest(kSeed, AsBytes(section));
+    const Digest digest = ComputeDigest(kDigestSeed, AsBytes(section));
     std::string bytes(sizeof(digest.lo) + sizeof(digest.hi), '\0');
     std::memcpy(bytes.data(), &digest.lo, sizeof(digest.lo));
     std::memcpy(bytes.data() + sizeof(digest.lo), &digest.hi, sizeof(digest.hi));
@@ -136,7 +136,7 @@ void ReadSection(std::span<const std::byte> input) {
   index.replace(at, digest.size(), bytes_of(AsString(input)));
   Write(Root::Get().Section(), AsString(input));
   Write(Root::Get().Index(), index);
-  OpenAndRead(ComputeDigest(kSeed, AsBytes(index)));
+  OpenAndRead(ComputeDigest(kDigestSeed, AsBytes(index)));
 }
 
 }  // namespace
