@@ -157,7 +157,7 @@ Status TrainerHooksImpl::OpenCheckpointer() {
   options.retention = RetentionOf(flags_);
   options.timeout = RankTimeout();
   if (options.on_save == nullptr) {
-    options.on_save = [log = log_](const SaveStats& metrics) { log(ToString(metrics)); };
+    options.on_save = [log = log_](const SaveStats& stats) { log(ToString(stats)); };
   }
   if (!flags_.remote.empty()) {
     if (!options.remote.has_value()) options.remote.emplace();

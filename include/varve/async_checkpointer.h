@@ -97,7 +97,7 @@ struct SaveStats {
   std::vector<std::string> warnings{};
 };
 // Returns one line with step, sizes, times, reasons for waiting, warnings, and the error if any.
-std::string ToString(const SaveStats& metrics);
+std::string ToString(const SaveStats& stats);
 
 // Says what one push in the background did (RemoteOptions).
 struct PushStats {

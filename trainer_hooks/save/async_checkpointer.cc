@@ -63,8 +63,8 @@ SaveJob::SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
       deadline(options.deadline),
       waits_at_once(options.waits_at_once),
       stage(memory->staging(), memory->devices(), memory->layout()) {
-  metrics.step = step;
-  metrics.num_tensors = state->tensors->tensors.size();
+  stats.step = step;
+  stats.num_tensors = state->tensors->tensors.size();
 }
 
 AsyncCheckpointerImpl::~AsyncCheckpointerImpl() {
@@ -145,10 +145,10 @@ bool AsyncCheckpointerImpl::IsBusy() const {
 }
 
 void AsyncCheckpointerImpl::Skip(uint64_t step) {
-  SaveStats metrics{.step = step, .skipped = true};
-  if (options_.on_save) options_.on_save(metrics);
+  SaveStats stats{.step = step, .skipped = true};
+  if (options_.on_save) options_.on_save(stats);
   const std::lock_guard lock(mutex_);
-  last_metrics_ = metrics;
+  last_stats_ = stats;
 }
 
 std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step,
@@ -183,8 +183,8 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   }));
   VARVE_RETURN_IF_ERROR(BeginSaveOf(step, std::move(copy), options));
   const std::lock_guard lock(mutex_);
-  job_->metrics.busy_wait_seconds = waited;
-  job_->metrics.stall_seconds = Seconds(Clock::now() - start);
+  job_->stats.busy_wait_seconds = waited;
+  job_->stats.stall_seconds = Seconds(Clock::now() - start);
   return true;
 }
 
@@ -202,7 +202,7 @@ Status AsyncCheckpointerImpl::BeginSaveOf(uint64_t step, std::shared_ptr<const S
     job = MakeJob(step, std::move(state), options);
     return Status::Ok();
   }));
-  job->metrics.stall_seconds = Seconds(Clock::now() - start);
+  job->stats.stall_seconds = Seconds(Clock::now() - start);
   const std::lock_guard lock(mutex_);
   job_ = std::move(job);
   is_awaited_ = false;
@@ -239,9 +239,9 @@ Status AsyncCheckpointerImpl::AwaitStaged() {
     if (job->broken.ok()) {
       job->broken = kept.WithContext("saving step " + std::to_string(job->step));
     }
-    if (!job->stage.is_all_staged()) job->metrics.staging_wait_seconds = Seconds(end - copied);
-    job->metrics.stall_seconds += Seconds(end - start);
-    job->metrics.staged_seconds = Seconds(end - job->begun);
+    if (!job->stage.is_all_staged()) job->stats.staging_wait_seconds = Seconds(end - copied);
+    job->stats.stall_seconds += Seconds(end - start);
+    job->stats.staged_seconds = Seconds(end - job->begun);
     wake_.notify_all();  // the saver reports
     if (!job->refused.ok()) return job->refused;
     if (!job->broken.ok()) return job->broken;
@@ -347,7 +347,7 @@ std::optional<PushStats> AsyncCheckpointerImpl::last_push() const {
 
 std::optional<SaveStats> AsyncCheckpointerImpl::last_stats() const {
   const std::lock_guard lock(mutex_);
-  return last_metrics_;
+  return last_stats_;
 }
 
 Status AsyncCheckpointerImpl::failure() const {
@@ -407,9 +407,9 @@ Status AsyncCheckpointerImpl::PrepareAndStage(SaveJob* job) {
   VARVE_RETURN_IF_ERROR(job->stage.CopyFromDevices());
   job->stage.Work();
   VARVE_RETURN_IF_ERROR(job->stage.AwaitCopied());
-  job->metrics.changed_bytes = job->stage.changed_bytes();
-  job->metrics.staged_bytes = job->stage.staged_bytes();
-  job->metrics.waited_bytes = job->stage.waited_bytes();
+  job->stats.changed_bytes = job->stage.changed_bytes();
+  job->stats.staged_bytes = job->stage.staged_bytes();
+  job->stats.waited_bytes = job->stage.waited_bytes();
   return Status::Ok();
 }
 
@@ -457,17 +457,17 @@ Status AsyncCheckpointerImpl::AwaitTrainer(const SaveJob& job) {
 
 // Says what has become of the save.
 Status AsyncCheckpointerImpl::Report(SaveJob* job) {
-  SaveStats metrics;
+  SaveStats stats;
   {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] { return is_awaited_; });  // only then is the stall known
-    metrics = job->metrics;
+    stats = job->stats;
   }
-  metrics.status = job->status;
-  if (group_.annotate) group_.annotate(&metrics);
-  if (options_.on_save) options_.on_save(metrics);
+  stats.status = job->status;
+  if (group_.annotate) group_.annotate(&stats);
+  if (options_.on_save) options_.on_save(stats);
   const std::lock_guard lock(mutex_);
-  last_metrics_ = std::move(metrics);
+  last_stats_ = std::move(stats);
   return Status::Ok();
 }
 

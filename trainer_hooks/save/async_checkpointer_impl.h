@@ -59,7 +59,7 @@ struct SaveJob {
   // is looked up in the store.
   std::shared_ptr<const SavedStep> parent;
   // The trainer writes what it has waited for; the preparer and then the saver all else.
-  SaveStats metrics;
+  SaveStats stats;
   std::optional<StagingCheck> check;  // the trainer's
   Status broken;   // the trainer's: how it broke the contract; guarded by the checkpointer's mutex
   Status status;   // of what has been done of it
@@ -197,7 +197,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   std::condition_variable_any wake_;
   Phase phase_ = Phase::kIdle;    // guarded, as all below
   std::shared_ptr<SaveJob> job_;  // the save under way, or the last
-  std::optional<SaveStats> last_metrics_;
+  std::optional<SaveStats> last_stats_;
   Status error_;  // the first that has not been returned yet, or is fatal
   bool is_error_seen_ = false;
   bool is_awaited_ = true;  // AwaitStaged has returned for job_

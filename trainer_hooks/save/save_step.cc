@@ -82,15 +82,15 @@ Status AsyncCheckpointerImpl::CommitStep(SaveJob* job) {
   const Compression compression = ChooseCompression(*job);
   double seconds = 0;
   VARVE_ASSIGN_OR_RETURN(const SaveReport report, CommitStaged(job, compression, &seconds));
-  job->metrics.compression = compression;
-  job->metrics.durable_seconds = SecondsSince(job->begun);
-  job->metrics.logical_bytes = report.logical_bytes;
-  job->metrics.new_bytes = report.new_bytes;
-  job->metrics.stored_bytes = report.stored_bytes;
-  job->metrics.warnings.insert(job->metrics.warnings.end(), report.warnings.begin(),
-                               report.warnings.end());
+  job->stats.compression = compression;
+  job->stats.durable_seconds = SecondsSince(job->begun);
+  job->stats.logical_bytes = report.logical_bytes;
+  job->stats.new_bytes = report.new_bytes;
+  job->stats.stored_bytes = report.stored_bytes;
+  job->stats.warnings.insert(job->stats.warnings.end(), report.warnings.begin(),
+                             report.warnings.end());
   if (compression == options_.store.compression) {
-    estimate_.Learn(job->metrics.changed_bytes, report.stored_bytes, seconds);
+    estimate_.Learn(job->stats.changed_bytes, report.stored_bytes, seconds);
   }
   return Status::Ok();
 }
@@ -183,7 +183,7 @@ Result<SaveReport> AsyncCheckpointerImpl::CommitStaged(SaveJob* job, Compression
                                                        double* seconds) {
   for (int attempt = 1;; ++attempt) {
     const auto start = Clock::now();
-    job->metrics.attempts = attempt;
+    job->stats.attempts = attempt;
     job->session->SetCompression(compression);
     const Status space = CheckSpace(*job);
     Result<SaveReport> report = space.ok() ? job->session->Commit() : Result<SaveReport>(space);
@@ -210,7 +210,7 @@ Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   // Another process may have asked for the same; what is left goes after the next save.
   if (report.status().code() == StatusCode::kNotFound) return Status::Ok();
   if (!report.ok()) return report.status().WithContext("dropping old steps");
-  job->metrics.dropped_steps = dropped.size();
+  job->stats.dropped_steps = dropped.size();
   return Status::Ok();
 }
 

@@ -461,9 +461,9 @@ TEST_F(GroupCheckpointerTest, AllSkipWhenOneIsBusy) {
   std::atomic<int> num_done = 0;
   std::latch skipped(3);
   CheckpointerOptions options{.when_busy = WhenBusy::kSkip};
-  options.on_save = [&](const SaveStats& metrics) {
-    if (metrics.skipped) return skipped.count_down();
-    if (metrics.step == 1 && num_done++ == 0) skipped.wait();
+  options.on_save = [&](const SaveStats& stats) {
+    if (stats.skipped) return skipped.count_down();
+    if (stats.step == 1 && num_done++ == 0) skipped.wait();
   };
   Run(
       3,
