@@ -106,26 +106,27 @@ class GroupStoreTest : public ::testing::Test {
                           const std::string& run = "main") {
     const auto reader = store.OpenCheckpoint(run, step);
     ASSERT_TRUE(reader.ok()) << reader.status().ToString();
-    EXPECT_EQ((*reader)->info().num_tensors, 2 * num_ranks);
-    const auto list = (*reader)->List();
+    ExpectHolds(**reader, step, num_ranks);
+  }
+  static void ExpectHolds(const CheckpointReader& reader, uint64_t step, uint32_t num_ranks) {
+    EXPECT_EQ(reader.info().num_tensors, 2 * num_ranks);
+    const auto list = reader.List();
     ASSERT_TRUE(list.ok()) << list.status().ToString();
     EXPECT_EQ(list->size(), 2 * num_ranks);
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
       for (const TestTensor& tensor : ContentOf(rank, step)) {
         const uint32_t shard = tensor.name == "shared" ? rank : 0;
-        const auto info = (*reader)->Find(tensor.name, shard);
+        const auto info = reader.Find(tensor.name, shard);
         ASSERT_TRUE(info.ok()) << info.status().ToString();
         EXPECT_EQ(info->shape, tensor.shape);
         EXPECT_EQ(info->shard, shard);
         std::vector<std::byte> out(info->logical_bytes);
-        VARVE_ASSERT_OK(
-            (*reader)->ReadMany(std::array{ReadRequest::Shard(tensor.name, shard, out)}));
+        VARVE_ASSERT_OK(reader.ReadMany(std::array{ReadRequest::Shard(tensor.name, shard, out)}));
         EXPECT_TRUE(out == tensor.bytes) << tensor.name << " of rank " << rank;
       }
     }
-    EXPECT_EQ((*reader)->ReadTrainerProgress().value()->global_step,
-              static_cast<int64_t>(step * 10));
-    EXPECT_EQ((*reader)->ListBytes().value().size(), num_ranks);
+    EXPECT_EQ(reader.ReadTrainerProgress().value()->global_step, static_cast<int64_t>(step * 10));
+    EXPECT_EQ(reader.ListBytes().value().size(), num_ranks);
   }
 
   std::vector<uint64_t> Steps(const Store& store, const std::string& run = "main") {
