@@ -2,8 +2,9 @@
 """Every C++ snippet of README.md, docs/ and the public headers compiles, and asks before it takes a value.
 
 A snippet of a header is what its comments indent by three spaces. What a snippet takes for granted, such
-as a trainer's variables, is in PRELUDE. "..." stands for code that is not shown. Snippets that need CUDA,
-MPI or NCCL are compiled where there are headers for them.
+as a trainer's variables, is in PRELUDE. "..." stands for code that is not shown. Where there is no CUDA,
+snippets that need it are compiled with the stand-in for its header in tests/cuda/host_runtime. Snippets of
+varve/c.h are compiled as C.
 """
 
 import os
@@ -17,15 +18,13 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADERS = ROOT / "include/varve"
 
-# Headers that a snippet may need besides varve's own: the name in the snippet, what to include, and
-# what that includes.
+CUDA_STAND_IN = ROOT / "tests/cuda/host_runtime"
+
+# Headers that a snippet may need besides varve's own: the name in the snippet, and what to include.
 NEEDS = {
-    "varve_store*": ("varve/c.h", None),
-    "varve_hooks_after_step": ("varve/c.h", None),
-    "varve_tensor wte": ("varve/c.h", None),
-    "varve::Cuda": ("varve/cuda.h", "cuda_runtime_api.h"),
-    "varve::Mpi": ("varve/mpi_ranks.h", None),
-    "varve::Nccl": ("varve/nccl_ranks.h", None),
+    "varve::Cuda": "varve/cuda.h",
+    "varve::Mpi": "varve/mpi_ranks.h",
+    "varve::Nccl": "varve/nccl_ranks.h",
 }
 
 PRELUDE = """
@@ -47,8 +46,6 @@ PRELUDE = """
 [[maybe_unused]] static constexpr int64_t V = 1, C = 1, shape[] = {V, C};
 [[maybe_unused]] static int64_t last, ep_rank, stage, loader_position;
 [[maybe_unused]] static std::vector<std::byte> bytes;
-struct varve_hooks;
-[[maybe_unused]] static varve_hooks* loop;
 [[maybe_unused]] static uint64_t step;
 [[maybe_unused]] static uint32_t rank, num_ranks;
 [[maybe_unused]] static int local_rank;
@@ -56,6 +53,15 @@ struct varve_hooks;
 template <typename... Args> [[maybe_unused]] static void ForwardAndBackward(Args...) {}
 template <typename... Args> [[maybe_unused]] static void OptimizerStep(Args...) {}
 [[maybe_unused]] static double ValidationLoss() { return 0; }
+"""
+C_PRELUDE = """
+#include <stdint.h>
+#include <stdio.h>
+#include "varve/c.h"
+static varve_hooks* loop;
+static int64_t last;
+static void ForwardAndBackward(void) {}
+static void OptimizerStep(void) {}
 """
 CUDA_PRELUDE = "[[maybe_unused]] static cudaStream_t stream;\n"
 NCCL_PRELUDE = "[[maybe_unused]] static varve::SocketRanksOptions options;\n"
@@ -125,6 +131,11 @@ def is_in_an_example(text):
     )
 
 
+def wrapped_c(place, first, text, number):
+    """A function of C around the snippet."""
+    return f'void Snippet{number}(void) {{\n#line {first} "{place}"\n{text}}}\n'
+
+
 def wrapped(place, first, text, number):
     """A function around the snippet, unless it defines one. Errors name the snippet's own place."""
     shown = re.sub(r"^(\s*)\.\.\.", r"\1", text, flags=re.MULTILINE)
@@ -138,21 +149,24 @@ def wrapped(place, first, text, number):
 
 class SnippetsTest(unittest.TestCase):
     compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
-    folders = [ROOT / "include", *sys.argv[2:]]
+    folders = [ROOT / "include", *(sys.argv[2:] or [CUDA_STAND_IN])]
 
-    def compile(self, source):
-        with tempfile.NamedTemporaryFile("w", suffix=".cc") as file:
+    def compile(self, source, language="c++", standard="c++20"):
+        with tempfile.NamedTemporaryFile("w") as file:
             file.write(source)
             file.flush()
             return subprocess.run(
                 [
                     self.compiler,
-                    "-std=c++20",
+                    f"-std={standard}",
                     "-fsyntax-only",
                     "-Wall",
                     "-Werror=unused-result",
+                    *(["-Werror=implicit"] if language == "c" else []),
                     "-Wno-unused",
                     *[f"-I{folder}" for folder in self.folders],
+                    "-x",
+                    language,
                     file.name,
                 ],
                 capture_output=True,
@@ -161,29 +175,25 @@ class SnippetsTest(unittest.TestCase):
                 env=os.environ | {"LC_ALL": "C"},
             )
 
-    def has_header(self, name):
-        return name is None or self.compile(f"#include <{name}>\n").returncode == 0
+    def compile_c(self, source):
+        return self.compile(source, "c", "c11")
 
     def test_all_compile(self):
         groups = {}
         for number, (place, first, text) in enumerate(all_snippets()):
-            if is_in_an_example(text):
-                continue  # which is compiled
+            if is_in_an_example(text) or place.name == "c.h":
+                continue  # an example is compiled, and c.h has a test of its own
             needs = next(
-                (
-                    name
-                    for name in NEEDS
-                    if name in text or place.name == NEEDS[name][0].split("/")[1]
-                ),
+                (name for name in NEEDS if name in text or place.name == NEEDS[name][6:]),
                 None,
             )
             groups.setdefault(needs, []).append(wrapped(place, first, text, number))
         self.assertGreater(len(groups[None]), 15)
+        self.assertEqual(set(groups), {None, *NEEDS})
+        self.assertGreater(len(groups["varve::Cuda"]), 1)  # in docs/hooks.md and in cuda.h
         for needs, functions in groups.items():
             with self.subTest(needs=needs):
-                header, other = NEEDS.get(needs, (None, None))
-                if not self.has_header(other):
-                    continue
+                header = NEEDS.get(needs)
                 source = PRELUDE + (f'#include "{header}"\n' if header else "")
                 source += (
                     CUDA_PRELUDE
@@ -194,6 +204,15 @@ class SnippetsTest(unittest.TestCase):
                 )
                 done = self.compile(source + "\n".join(functions))
                 self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_those_of_c_compile_as_c(self):
+        functions = [
+            wrapped_c("include/varve/c.h", first, text, number)
+            for number, (first, text) in enumerate(header_snippets(HEADERS / "c.h"))
+        ]
+        self.assertGreaterEqual(len(functions), 3)
+        done = self.compile_c(C_PRELUDE + "\n".join(functions))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_no_value_is_taken_unasked(self):
         for place, first, text in all_snippets():
@@ -232,6 +251,9 @@ class SnippetsTest(unittest.TestCase):
         self.assertNotEqual(
             self.compile(PRELUDE + wrapped("x", 1, "hooks->Begin();\n", 0)).returncode, 0
         )
+        for text in ("auto x = 1;\n", "varve_hooks* x = new varve_hooks;\n", "varve_close(1);\n"):
+            done = self.compile_c(C_PRELUDE + wrapped_c("x", 1, text, 0))
+            self.assertNotEqual(done.returncode, 0, text)
         for line in (
             "auto x = *varve::Store::Open(a);",
             "  if (*hooks->AfterStep(state, true)) break;",
