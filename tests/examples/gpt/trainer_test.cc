@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gpt/trainer.h"
+
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
@@ -6,8 +8,7 @@
 #include <cmath>
 #include <map>
 
-#include "gpt/trainer.h"
-#include "tests/examples/trainer_fixture.h"
+#include "tests/examples/gpt/trainer_fixture.h"
 
 namespace gpt {
 namespace {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpt_train on several ranks that are processes: over sockets, and over MPI where there is mpirun.
 
-What the ranks compute is tested by gpt_ranks_test.cc; this is about how they are started and end.
+What the ranks compute is tested by ranks_test.cc; this is about how they are started and end.
 """
 
 import os

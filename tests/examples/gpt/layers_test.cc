@@ -2,13 +2,14 @@
 //
 // Tests every layer: its backward pass against finite differences of its forward pass, and that
 // backward passes add to what is there. The loss of a layer is a random weighted sum of its output.
+#include "gpt/layers.h"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
-#include "gpt/layers.h"
-#include "tests/examples/finite_difference.h"
+#include "tests/examples/gpt/finite_difference.h"
 
 namespace gpt {
 namespace {

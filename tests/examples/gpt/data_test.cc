@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gpt/data.h"
+
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <set>
 
-#include "gpt/data.h"
 #include "tests/support/temp_folder.h"
 
 namespace gpt {

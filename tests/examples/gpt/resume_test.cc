@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "tests/examples/trainer_fixture.h"
+#include "tests/examples/gpt/trainer_fixture.h"
 #include "tests/support/temp_folder.h"
 #include "varve/store.h"
 #include "varve/trainer_hooks.h"

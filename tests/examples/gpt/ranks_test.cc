@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer on several ranks, which are threads here. gpt_spawn_test.py runs the program with
+// The trainer on several ranks, which are threads here. spawn_test.py runs the program with
 // processes.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "gpt/trainer.h"
-#include "tests/examples/trainer_fixture.h"
+#include "tests/examples/gpt/trainer_fixture.h"
 
 namespace gpt {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "codec/entropy/zstd_coder.h"
+#include "tests/codec/entropy/zstd_literals.h"
 #include "tests/codec/levels.h"
-#include "tests/codec/zstd_literals.h"
 
 namespace varve::internal {
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gpt/model.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <set>
 
-#include "gpt/model.h"
-#include "tests/examples/finite_difference.h"
+#include "tests/examples/gpt/finite_difference.h"
 
 namespace gpt {
 namespace {

@@ -517,7 +517,7 @@ class OtherStoresTest(verb_case.VerbCase):
         ):
             source = files.write(pathlib.Path(self.folder, name + "-in"), tensors)
             harness.varve(self.folder / name, "import", source, "--init", "--step", 100)
-        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        root = pathlib.Path(__file__).resolve().parent.parent.parent.parent
         manual = (
             (root / "docs/hooks.md")
             .read_text(encoding="utf-8")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gpt/adamw.h"
+
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
-
-#include "gpt/adamw.h"
 
 namespace gpt {
 namespace {
