@@ -61,7 +61,13 @@ def main():
     root = pathlib.Path(sys.argv[1])
     text = (root / "docs/requirements.md").read_text(encoding="utf-8")
     names, labels = names_of(root)
-    for wrong in ("`NoSuchTest.Name`", "`crash` (label `row01`)", "`row31`", "`no_bench`", "`export`"):
+    for wrong in (
+        "`NoSuchTest.Name`",
+        "`crash` (label `row01`)",
+        "`row31`",
+        "`no_bench`",
+        "`export`",
+    ):
         line = f"| 1 | what | done | {wrong} |"
         assert len(list(unknown(line, names, labels))) == 1, f"it does not find {wrong}"
     faults = list(unknown(text, names, labels))
