@@ -46,7 +46,7 @@ Numbers DecodeAll(std::span<const std::byte> bytes, Convert convert) {
 
 template <typename T>
 Numbers DecodeSigned(std::span<const std::byte> bytes) {
-  return DecodeAll<T, int64_t>(bytes, [](T value) { return value; });
+  return DecodeAll<T, int64_t>(bytes, [](T value) { return int64_t{value}; });
 }
 
 template <typename T>

@@ -110,7 +110,7 @@ std::vector<Sample> MeasureSaves(const Size& size, double share, int rounds, con
       *const_cast<std::byte*>(chunk) = static_cast<std::byte>(round + 8);
     }
     const Clock::time_point begin = Clock::now();
-    Require(checkpointer->Save(static_cast<uint64_t>(round + 3), state).status());
+    Require(checkpointer->Save(static_cast<uint64_t>(round) + 3, state).status());
     const Clock::time_point end = Clock::now();
     Require(checkpointer->Wait());
     place.Settle();

@@ -170,7 +170,7 @@ void MeasureOverlap(Workplace* place, Trainer* trainer, double share) {
   Require(checkpointer->Wait());
   std::vector<double> ratios, stalls;
   for (int i = 0; i < kOverlaps; ++i) {
-    const auto step = static_cast<uint64_t>(2 + i);
+    const auto step = 2 + static_cast<uint64_t>(i);
     trainer->Change(share, step);
     const double floor = trainer->Floor(StagingThreads());
     double stall =
@@ -195,7 +195,7 @@ void MeasureLoop(const Flags& flags, Workplace* place, Trainer* trainer) {
   Require(checkpointer->Wait());
   std::vector<double> costs, intervals;
   for (int cycle = 0; cycle < flags.cycles; ++cycle) {
-    const auto step = static_cast<uint64_t>(2 + cycle);
+    const auto step = 2 + static_cast<uint64_t>(cycle);
     trainer->Change(0.01, step);
     place->Settle();
     const double saving = Seconds([&] {

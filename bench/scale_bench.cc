@@ -153,7 +153,7 @@ struct Limit {
 
 int JudgeRow(const Curves& curves, const std::vector<Limit>& limits, Rows rows = {}) {
   for (const auto& [what, cost] : curves.Last()) {
-    const auto limit = std::ranges::find_if(limits, [&](const Limit& l) { return l.what == what; });
+    const auto limit = std::ranges::find(limits, what, &Limit::what);
     if (limit == limits.end()) {
       std::printf("%-52s %s\n", what.c_str(), Note(cost).c_str());
       continue;

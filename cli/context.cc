@@ -107,7 +107,7 @@ Outcome Context::StoreOrUrl(std::string* path) const {
   return {};
 }
 
-Outcome Context::WithAdvice(Outcome outcome) const {
+Outcome Context::WithAdvice(const Outcome& outcome) const {
   const std::string& message = outcome.message();
   std::string advice;
   if (outcome.code() == ExitCode::kDamaged) {

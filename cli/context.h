@@ -59,7 +59,7 @@ class Context {
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.
-  Outcome WithAdvice(Outcome outcome) const;
+  Outcome WithAdvice(const Outcome& outcome) const;
 
   // Runs what the command line asked for. Precondition: the command line was parsed and names a
   // verb.

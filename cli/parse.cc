@@ -32,11 +32,11 @@ struct TimeUnit {
   char letter;
   int64_t seconds;
 };
-constexpr int64_t kDay = 24 * 3600;
+constexpr int64_t kDay = int64_t{24} * 3600;
 constexpr std::array kTimeUnits = {TimeUnit{'s', 1},        TimeUnit{'m', 60},
                                    TimeUnit{'h', 3600},     TimeUnit{'d', kDay},
                                    TimeUnit{'w', 7 * kDay}, TimeUnit{'y', 365 * kDay}};
-constexpr int64_t kMaxSeconds = 100 * 365 * kDay;
+constexpr int64_t kMaxSeconds = 100 * (365 * kDay);
 
 std::string Quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 

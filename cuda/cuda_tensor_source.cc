@@ -255,8 +255,8 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Status AtOnce(const Call& call) {
     if (devices_.size() == 1) return InTurn(call);
     std::vector<std::future<Status>> calls;
-    for (auto& [id, device] : devices_) {
-      calls.push_back(std::async([&call, &device] { return call(device); }));
+    for (auto& entry : devices_) {
+      calls.push_back(std::async([&call, &device = entry.second] { return call(device); }));
     }
     size_t i = 0;
     return InTurn([&](Device&) { return calls[i++].get(); });

@@ -30,7 +30,7 @@ class ChunkSource {
   // Tells the digests of the tensor's chunks in the step that the save is compared with. They are
   // empty when it has no such tensor that is cut the same way and can be read. Called by
   // SaveSession::ReadParents, once.
-  virtual void LearnParent(std::vector<Digest> digests) { (void)digests; }
+  virtual void LearnParent(std::vector<Digest>&& digests) { (void)digests; }
   // True when it knows every chunk to be that of the step which the save is compared with, as
   // LearnParent has told it. The commit relies on it, and does not read the tensor's lists again.
   virtual bool AreUnchanged() const { return false; }

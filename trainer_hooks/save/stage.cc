@@ -15,7 +15,7 @@ class Stage::Source : public ChunkSource {
  public:
   Source(Stage* stage, const Named* named) : stage_(stage), named_(named) {}
 
-  void LearnParent(std::vector<Digest> digests) override {
+  void LearnParent(std::vector<Digest>&& digests) override {
     stage_->parents_[stage_->layout_->IndexOf(*named_->memory)].push_back(std::move(digests));
   }
   std::optional<Digest> KnownDigest(uint64_t i) const override {

@@ -118,7 +118,7 @@ class KnownSource : public ChunkSource {
  public:
   explicit KnownSource(int* num_done) : num_done_(num_done) {}
   size_t num_chunks() const { return digests_.size(); }
-  void LearnParent(std::vector<Digest> digests) override { digests_ = std::move(digests); }
+  void LearnParent(std::vector<Digest>&& digests) override { digests_ = std::move(digests); }
   bool AreUnchanged() const override { return true; }
   std::optional<Digest> KnownDigest(uint64_t i) const override { return digests_[i]; }
   Result<std::span<const std::byte>> Read(uint64_t, std::vector<std::byte>*) override {
