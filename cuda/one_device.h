@@ -40,7 +40,7 @@ class OneDevice {
   using Bytes = std::span<const std::byte>;
   using Chunks = std::span<const DeviceTensorSource::Chunk>;
 
-  // Of `options` it takes what is not about streams.
+  // Create takes those `options` that are not about streams.
   static Result<std::unique_ptr<OneDevice>> Create(const CudaStream& stream,
                                                    const CudaOptions& options);
   ~OneDevice();
@@ -55,7 +55,7 @@ class OneDevice {
   Status PrepareDigestNow(Chunks chunks) { return other_digests_.Fit(chunks); }
 
   Status MarkBegin();
-  // Of the chunks of the last Prepare.
+  // Digests the chunks of the last Prepare.
   Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   // Returns the digests of the first chunks, more than `have`.
   Result<std::span<const Digest>> TakeDigests(size_t have);

@@ -100,8 +100,8 @@ class Objects {
   using VisitBlob = std::function<Status(const BlobInfo&)>;
   Status ListBlobs(const VisitBlob& visit) const;
 
-  // Of all who create a record of one name, one gets kOk. The record is durable then. kUnknown: as
-  // kUnavailable. Read it to learn whose it is, if it is there.
+  // If several create a record of one name, one of them gets kOk. The record is durable then.
+  // kUnknown: as kUnavailable. Read it to learn whose it is, if it is there.
   Result<CreateOutcome> CreateRecord(std::string_view name, std::string_view bytes);
   // nullopt = there is no such record. It sees every record whose creation has returned.
   Result<std::optional<std::string>> ReadRecord(std::string_view name) const;

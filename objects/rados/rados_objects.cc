@@ -140,7 +140,7 @@ class RadosObjects : public Objects {
     for (uint64_t part = 1, absent = 0; part < num_parts || absent < kAbsentPartsInARow; ++part) {
       VARVE_ASSIGN_OR_RETURN(const bool was_there, Remove(io, PartName(name, part)));
       absent = was_there ? 0 : absent + 1;
-      // Of a blob that was whole, all parts are known.
+      // All parts of a blob that was whole are known.
       if (size.has_value() && part + 1 >= num_parts) break;
     }
     return Status::Ok();

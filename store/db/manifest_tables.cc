@@ -32,8 +32,8 @@ enum Tag : uint64_t {
   kInAtomicGroup = 300,
   kDatabaseId = 8193,
 };
-// Of the fields that follow a new file, each of which has a length. Whoever does not know a field
-// with the second number in it must not skip it.
+// Numbers of the fields that follow a new file, each of which has a length. Whoever does not know a
+// field with the second number in it must not skip it.
 constexpr uint64_t kEndOfFields = 1;
 constexpr uint64_t kMustBeKnown = 64;
 

@@ -90,7 +90,7 @@ class PushRun {
   LocalState local_;
   PushReport report_;
 
-  // Of one plan.
+  // These are filled anew for each plan.
   std::optional<RemoteSnapshot> base_;  // the newest snapshot
   SnapshotBody base_body_;
   std::vector<BodyTable> tables_;      // in the order of local_.tables

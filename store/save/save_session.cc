@@ -467,7 +467,7 @@ void SaveSession::PutChunks(const SavePipeline& pipeline, CommitBatch* batch) {
     };
     std::ranges::sort(order, {}, [&](uint32_t i) { return std::pair(key(i), i); });
     for (size_t i = 0; i < order.size(); ++i) {
-      // Of several with one digest, which differ then, the last.
+      // If several chunks have one digest, and so differ, the index names the last.
       if (i + 1 < order.size() && key(order[i]) == key(order[i + 1])) continue;
       VARVE_RETURN_IF_ERROR(
           emit(keys::Index(chunks[order[i]].digest), EncodeAddress({save_id, order[i]})));

@@ -45,7 +45,8 @@ struct SaveTensor {
   Extra* extra = nullptr;
   std::unique_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
   uint32_t shard = 0;
-  // Of the pipeline: itself, and tensors derived from it, that need `flight` still.
+  // The pipeline's: how many tensors need `flight` still. These are this one and those derived
+  // from it.
   uint32_t num_users = 0;
   DType dtype = DType::kF32;
   TensorRole role = TensorRole::kOther;
@@ -132,7 +133,7 @@ class SaveTensors {
     uint32_t number = 0;  // of a tensor, from 1 on; 0: there is none
   };
 
-  // Of a tensor that is to be added.
+  // Where a tensor is to be added.
   struct Place {
     Slot* slot = nullptr;  // null: there is no table
     uint32_t hash = 0;

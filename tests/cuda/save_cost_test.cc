@@ -10,7 +10,7 @@
 namespace varve::internal::testing {
 namespace {
 
-// Of one thread.
+// What one thread has done.
 struct Cost {
   int64_t allocations = 0;
   int64_t read_bytes = 0;  // by RocksDB, of keys and values

@@ -241,8 +241,8 @@ Result<Exchange::Items> Exchange::Read(const Round& round) const {
   return read;
 }
 
-// Of each item that this rank has read, what a rank wants, in their order. For the host it is
-// behind its digest.
+// The message has what rank `to` wants of each item that this rank has read, in the order of the
+// items. A message for the host starts with its digest.
 Message Exchange::Pack(const Round& round, uint32_t to) const {
   Message message;
   for (const ExchangeItem& item : round) {

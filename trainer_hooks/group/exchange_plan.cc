@@ -111,7 +111,7 @@ std::map<std::string, Regions> Planner::FindRegions() {
   return regions;
 }
 
-// Of replicas the first.
+// Where shards are replicas of each other, it takes the first.
 std::vector<Part> Planner::FindParts(const std::string& name, const Regions& regions) const {
   std::vector<Part> parts;
   std::set<std::string> seen;

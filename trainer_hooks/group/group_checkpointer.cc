@@ -87,7 +87,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
     Status ready = own_->Wait();
     notes_.busy_wait_seconds = SecondsSince(wait);
     if (ready.ok()) ready = ValidateState(state, devices_.get());
-    // Of replicas, too, which another rank may save.
+    // The mark is for replicas, too, which another rank may save.
     if (ready.ok() && devices_ != nullptr) ready = devices_->MarkBegin();
     VARVE_RETURN_IF_ERROR(Agree(ranks_, ready));
     VARVE_ASSIGN_OR_RETURN(auto part, PlanAndPrewarm(state, /*reads_variables=*/true));

@@ -56,7 +56,7 @@ class Planner {
     for (const auto& tensors : held) plan_.writes.emplace_back(tensors.size());
   }
 
-  // Of the busiest rank, once planned.
+  // Returns the load of the busiest rank, once planned.
   uint64_t MostLoad() const { return *std::max_element(load_.begin(), load_.end()); }
 
   ReplicaPlan Plan() {

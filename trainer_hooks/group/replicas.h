@@ -31,7 +31,7 @@ class ReplicaKeeper {
   // when that has changed for one of them. An error of one rank is that of all.
   Result<TrainingState> Plan(const TrainingState& state);
 
-  // Of any rank in the last Plan.
+  // True if any rank had replicas in the last Plan.
   bool has_replicas() const { return !plan_.groups.empty(); }
 
   // Takes what devices need to digest what has replicas of the state of the last Plan.

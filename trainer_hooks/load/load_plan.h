@@ -61,8 +61,8 @@ bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& option
                   const TrainingState& into);
 
 // `stored` has all tensors of the checkpoint as List returns them, with details if they are needed.
-// Of those of single ranks it has only this rank's (FitRankTensors). `stored` and `into` must
-// outlive the plan.
+// If single ranks have tensors of their own, `stored` has only those of this rank (FitRankTensors).
+// `stored` and `into` must outlive the plan.
 LoadPlan PlanLoad(std::span<const TensorInfo> stored, const LoadOptions& options,
                   const TrainingState& into);
 

@@ -36,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-// Of the standard library: out of memory, no thread to be had. Throws nothing.
+// Turns exceptions of the standard library (out of memory, no thread to be had) into a Status. It
+// throws nothing.
 template <typename Step>
 Status Guarded(uint64_t step_number, const Step& step) {
   try {

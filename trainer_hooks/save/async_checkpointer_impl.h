@@ -187,7 +187,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   uint64_t num_jobs_ = 0;             // the same
   std::shared_ptr<const StateTensors> tensors_;  // of the last save or Prewarm. The same
 
-  // Of the trainer's thread, the preparer's and the saver's, one after the other.
+  // The trainer's thread, the preparer and the saver use these one after the other.
   SaveEstimate estimate_;
   std::optional<uint64_t> restored_;        // the trainer goes on from here
   std::optional<uint64_t> digest_seed_;     // the store's, once it is known

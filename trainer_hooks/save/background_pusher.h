@@ -63,7 +63,7 @@ class BackgroundPusher {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Of what a push is to bring.
+  // Says what a push is to bring.
   struct Turn {
     uint64_t number = 0;  // what is due up to here. 0 = nothing
     uint64_t newest_step = 0;

@@ -31,7 +31,7 @@ class SaveMemory {
 
   StagingMemory* staging() { return &staging_; }
   DeviceTensorSource* devices() const { return devices_.get(); }
-  // Of the tensors of the last Fit. Null before.
+  // The layout of the tensors of the last Fit. Null before.
   const std::shared_ptr<const StageLayout>& layout() const { return layout_; }
   bool is_on_devices() const { return layout_ != nullptr && layout_->num_on_devices() > 0; }
 

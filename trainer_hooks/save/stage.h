@@ -19,7 +19,7 @@
 // Chunks are taken from the last to the first. When the memory is full, the rest, which the save
 // reads first, is left where it lies; then AwaitReleased waits until the save has read it there.
 //
-// Of a device's chunk a copy may still be on its way when AwaitCopied returns.
+// When AwaitCopied returns, the copy of a device's chunk may still be on its way.
 //
 // Thread rule: Work, the waits and ReleaseAll from any thread; all else by one thread at a time.
 #pragma once
@@ -82,7 +82,7 @@ class Stage {
   // After AwaitCopied.
   uint64_t changed_bytes() const { return changed_bytes_; }
   uint64_t staged_bytes() const { return staged_bytes_; }
-  // Of them, what the trainer waited for on its way from devices.
+  // The staged bytes for whose way from devices the trainer waited.
   uint64_t waited_bytes() const { return waited_bytes_; }
   bool is_all_staged() const { return changed_bytes_ == staged_bytes_; }
   const std::shared_ptr<const StageLayout>& layout() const { return layout_; }

@@ -51,8 +51,9 @@ uint64_t AvailableIn(const std::string& folder, const char* limit_file, const ch
   return limit - std::min(limit, needed);
 }
 
-// Of the control groups that this process is in (cgroups(7)): version 2, "0::/path", and version 1,
-// "5:memory:/path". In a container of its own namespace the path is "/".
+// Returns what the control groups of this process leave it (cgroups(7)). The file has lines of
+// version 2, "0::/path", and of version 1, "5:memory:/path". In a container of its own namespace
+// the path is "/".
 uint64_t AvailableInGroups() {
   std::ifstream in("/proc/self/cgroup");
   uint64_t available = kNoLimit;

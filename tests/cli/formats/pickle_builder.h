@@ -26,7 +26,7 @@ inline std::string Text(std::string_view text) {
 inline std::string Global(std::string_view module, std::string_view name) {
   return "c" + std::string(module) + "\n" + std::string(name) + "\n";
 }
-// Of any number of items, each of which is the operations that push it.
+// Makes a tuple of any number of items. Each item is the operations that push it.
 template <typename... Items>
 std::string Tuple(const Items&... items) {
   return "(" + (std::string() + ... + items) + "t";

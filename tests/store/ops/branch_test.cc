@@ -274,7 +274,7 @@ TEST_F(BesideRewindTest, ASaveThatForksWhatMovesIsRefused) {
   EXPECT_THAT(StepsOf("main~1"), ElementsAre(30, 40));
 }
 
-// Of the records that move, memory holds only tags and the records of runs.
+// While records move, memory holds only tags and the records of runs.
 TEST_F(BranchTest, ARewindHoldsNoRecords) {
   std::vector<TestTensor> state;
   for (int i = 0; i < 20; ++i) {
