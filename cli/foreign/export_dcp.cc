@@ -223,7 +223,7 @@ class Writer {
 
 }  // namespace
 
-Result<ExportPlan> PlanDcp(ExportRequest request) {
+Result<ExportPlan> PlanDcp(const ExportRequest& request) {
   VARVE_RETURN_IF_ERROR(RefuseShards(request.tensors, "a folder of DCP"));
   VARVE_ASSIGN_OR_RETURN(const Values values, ReadValues(request.reader));
   Writer writer;

@@ -84,8 +84,8 @@ Result<ExportPlan> PlanFormat(std::string_view format, ExportRequest request) {
   if (format == "safetensors") return PlanSafetensors(std::move(request));
   if (format == "infinitrain") return PlanInfiniTrain(std::move(request));
   if (format == "llmc") return PlanLlmc(std::move(request));
-  if (format == "dcp") return PlanDcp(std::move(request));
-  if (format == "npz") return PlanNpz(std::move(request));
+  if (format == "dcp") return PlanDcp(request);
+  if (format == "npz") return PlanNpz(request);
   const std::vector<std::string> known(std::begin(kExportFormats), std::end(kExportFormats));
   return Status::InvalidArgument("no format \"" + std::string(format) + "\", expected one of " +
                                  Join(known, ", "));

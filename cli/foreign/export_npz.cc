@@ -10,7 +10,7 @@
 
 namespace varve::internal::cli {
 
-Result<ExportPlan> PlanNpz(ExportRequest request) {
+Result<ExportPlan> PlanNpz(const ExportRequest& request) {
   VARVE_RETURN_IF_ERROR(RefuseShards(request.tensors, "a .npz file"));
   ZipParts zip;
   std::vector<std::string> as_bits;

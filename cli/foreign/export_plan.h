@@ -83,8 +83,8 @@ Result<ExportPlan> PlanLlmc(ExportRequest request);
 // Plans a folder of torch.distributed.checkpoint: one file of tensors and values, and `.metadata`
 // as the last. Values are those of a step that came from DCP. kFailedPrecondition: torch has no
 // such dtype.
-Result<ExportPlan> PlanDcp(ExportRequest request);
+Result<ExportPlan> PlanDcp(const ExportRequest& request);
 // Plans one .npz file. A note names tensors whose type NumPy lacks, of which it gets the bits.
-Result<ExportPlan> PlanNpz(ExportRequest request);
+Result<ExportPlan> PlanNpz(const ExportRequest& request);
 
 }  // namespace varve::internal::cli

@@ -68,7 +68,6 @@ class ReferenceCounts {
  public:
   explicit ReferenceCounts(const Database* database) : database_(database) {}
   ReferenceCounts(ReferenceCounts&&) = default;  // a copy would have last_ in the original
-  ReferenceCounts& operator=(ReferenceCounts&&) = default;
 
   // Registers a save that this very commit adds: its record, with everything live, and the deltas
   // and planes of all its frames, by rising ordinal. The counts of its chunks and lists start at 0

@@ -51,7 +51,7 @@ class ManyTensorsTest : public InternalsTest {
 TEST_F(ManyTensorsTest, OfAllKindsAreShared) {
   std::vector<TestTensor> tensors = Tensors(1500);
   for (const int num_threads : {1, 4}) {
-    const auto step = static_cast<uint64_t>(10 * num_threads);
+    const auto step = static_cast<uint64_t>(num_threads) * 10;
     const SaveOptions options{.run = "run" + std::to_string(num_threads),
                               .num_threads = num_threads};
     VARVE_ASSERT_OK(Save(step, tensors, options).status());
