@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/coding.h"
+#include "base/number_list.h"
 
 namespace varve::internal {
 
@@ -46,18 +47,9 @@ std::string Describe(const Call& call) {
 }
 
 std::string RankList(const std::vector<int>& ranks, const std::vector<int>& names) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0, end; i < ranks.size(); i = end) {
-    const int first = names[ranks[i]];
-    for (end = i + 1; end < ranks.size(); ++end) {
-      if (names[ranks[end]] != first + static_cast<int>(end - i)) break;
-    }
-    if (i > 0) text += ", ";
-    text += std::to_string(first);
-    if (end - i == 2) text += ", " + std::to_string(first + 1);
-    if (end - i > 2) text += "-" + std::to_string(names[ranks[end - 1]]);
-  }
-  return text;
+  std::vector<int> named;
+  for (const int rank : ranks) named.push_back(names[rank]);
+  return NumberList("rank", named);
 }
 
 std::vector<int> RankGroupBase::NamesOf(const std::vector<int>& members) const {
