@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/util.h"
 
@@ -30,13 +31,7 @@ TemporaryFile::~TemporaryFile() {
 
 Status TemporaryFile::Write(std::string_view bytes) const {
   if (fd_ < 0) return ErrnoStatus("create", path_, error_);
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus("write", path_, errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return Status::Ok();
+  return WriteAll(fd_, AsBytes(bytes), path_);
 }
 
 Status TemporaryFile::Sync() const {

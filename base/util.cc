@@ -9,36 +9,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/file_descriptor.h"
+
 namespace varve::internal {
-
-namespace {
-
-// Owns a file descriptor.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Status WriteAll(int fd, std::string_view data, const std::filesystem::path& path) {
-  while (!data.empty()) {
-    const ssize_t n = ::write(fd, data.data(), data.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus("write", path, errno);
-    data.remove_prefix(static_cast<size_t>(n));
-  }
-  return Status::Ok();
-}
-
-}  // namespace
 
 std::string StepName(std::string_view run, uint64_t step) {
   return "step " + std::to_string(step) + " of run " + std::string(run);
@@ -69,8 +42,8 @@ Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int
 }
 
 Status SyncFolder(const std::filesystem::path& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return ErrnoStatus("open folder", path, errno);
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open folder", path, errno);
   if (::fsync(fd.get()) != 0) return ErrnoStatus("sync folder", path, errno);
   return Status::Ok();
 }
@@ -79,9 +52,10 @@ Status WriteFileAtomically(const std::filesystem::path& path, std::string_view c
   std::filesystem::path temporary = path;
   temporary += ".tmp";
   {
-    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (fd.get() < 0) return ErrnoStatus("create", temporary, errno);
-    VARVE_RETURN_IF_ERROR(WriteAll(fd.get(), contents, temporary));
+    const FileDescriptor fd(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!fd.is_open()) return ErrnoStatus("create", temporary, errno);
+    VARVE_RETURN_IF_ERROR(WriteAll(fd.get(), AsBytes(contents), temporary));
     if (::fdatasync(fd.get()) != 0) return ErrnoStatus("sync", temporary, errno);
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus("rename", path, errno);
@@ -89,8 +63,8 @@ Status WriteFileAtomically(const std::filesystem::path& path, std::string_view c
 }
 
 Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return ErrnoStatus("open", path, errno);
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open", path, errno);
   std::string contents(max_bytes, '\0');
   size_t size = 0;
   while (size < max_bytes) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/create_once.h"
+#include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -30,31 +31,16 @@ constexpr char kPartialMark = '~';
 class OpenFile {
  public:
   OpenFile(const fs::path& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)), error_(fd_ < 0 ? errno : 0) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)), error_(fd_.is_open() ? 0 : errno) {}
+  int fd() const { return fd_.get(); }
   int error() const { return error_; }
   // Over a network this also happens to a file that was removed after it was looked up.
   bool is_gone() const { return error_ == ENOENT || error_ == ESTALE || error_ == ENOTDIR; }
 
  private:
-  const int fd_;
+  const FileDescriptor fd_;
   const int error_;
 };
-
-Status WriteAll(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus("write", path, errno);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return Status::Ok();
-}
 
 // Reads up to out.size() bytes, and less only at the end of the file.
 Result<std::optional<size_t>> ReadAt(int fd, uint64_t offset, std::span<std::byte> out,

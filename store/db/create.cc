@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/folders.h"
 #include "base/random_number.h"
 #include "base/util.h"
@@ -30,22 +31,17 @@ class CreateLock {
  public:
   explicit CreateLock(const fs::path& folder)
       : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (fd_ < 0) {
+    if (!fd_.is_open()) {
       status_ = ErrnoStatus("open folder", folder, errno);
-    } else if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    } else if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       status_ = Status::Locked("a store is being made in " + folder.string() +
                                " by someone else; it is locked");
     }
   }
-  CreateLock(const CreateLock&) = delete;
-  CreateLock& operator=(const CreateLock&) = delete;
-  ~CreateLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
   const Status& status() const { return status_; }
 
  private:
-  const int fd_;
+  const FileDescriptor fd_;
   Status status_;
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/create_once.h"
+#include "base/file_descriptor.h"
 #include "base/util.h"
 
 namespace varve::internal {
@@ -53,12 +54,7 @@ class OpenFile {
  public:
   explicit OpenFile(const fs::path& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0 || ::fstat(fd_, &info_) != 0) error_ = errno;
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
+    if (!fd_.is_open() || ::fstat(fd_.get(), &info_) != 0) error_ = errno;
   }
 
   // Returns the stamp of this very file. Two consecutive ones have different inodes.
@@ -78,7 +74,7 @@ class OpenFile {
     std::string bytes(size, '\0');
     size_t at = 0;
     while (at < bytes.size()) {
-      const ssize_t n = ::read(fd_, bytes.data() + at, bytes.size() - at);
+      const ssize_t n = ::read(fd_.get(), bytes.data() + at, bytes.size() - at);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == ESTALE) return std::optional<std::string>();
       if (n < 0) return ErrnoStatus("read", path_, errno);
@@ -91,7 +87,7 @@ class OpenFile {
 
  private:
   const fs::path& path_;
-  const int fd_;
+  const FileDescriptor fd_;
   struct stat info_ {};
   int error_ = 0;
 };

@@ -30,6 +30,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/file_descriptor.h"
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -51,20 +52,6 @@ constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(50);
 constexpr std::string_view kAside = ".tmp";  // a table under this name is not yet one of the copy
 
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  File& operator=(File&&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Reads up to a block. It reads less only at the end of the file. kAborted: the caller of the
 // backup wants it to end.
 Result<size_t> ReadBlock(int fd, std::byte* out, const fs::path& path) {
@@ -78,16 +65,6 @@ Result<size_t> ReadBlock(int fd, std::byte* out, const fs::path& path) {
     size += static_cast<size_t>(n);
   }
   return size;
-}
-
-Status WriteBlock(int fd, std::span<const std::byte> block, const fs::path& path) {
-  while (!block.empty()) {
-    const ssize_t n = ::write(fd, block.data(), block.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus("write", path, errno);
-    block = block.subspan(static_cast<size_t>(n));
-  }
-  return Status::Ok();
 }
 
 // What a file and its copy must have in common.
@@ -121,17 +98,17 @@ class Backup {
   Result<BackupReport> Run();
 
  private:
-  Result<std::pair<std::string, File>> OpenManifest() const;
+  Result<std::pair<std::string, FileDescriptor>> OpenManifest() const;
   Status CopyAll();
   Result<std::vector<std::string>> ListMissing() const;
-  Result<std::optional<File>> OpenTable(const std::string& name) const;
+  Result<std::optional<FileDescriptor>> OpenTable(const std::string& name) const;
   bool IsEarlier(const std::string& name) const;
   fs::path CopyOf(const std::string& name) const;
-  Status CopyTable(const std::string& name, const File& source);
-  Result<bool> HoldsTheSame(const std::string& name, const File& source) const;
-  Status CopyFile(const std::string& name, const File& source);
+  Status CopyTable(const std::string& name, const FileDescriptor& source);
+  Result<bool> HoldsTheSame(const std::string& name, const FileDescriptor& source) const;
+  Status CopyFile(const std::string& name, const FileDescriptor& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
-  Status CopyManifest(const File& source);
+  Status CopyManifest(const FileDescriptor& source);
   Status CheckSource(int attempt) const;
   Status CheckStaged();
   Status VerifyStaged() const;
@@ -194,14 +171,14 @@ Result<BackupReport> Backup::Run() {
 
 // Returns the manifest in use, with its name. The writer may replace it after this looks and before
 // it opens it.
-Result<std::pair<std::string, File>> Backup::OpenManifest() const {
+Result<std::pair<std::string, FileDescriptor>> Backup::OpenManifest() const {
   VARVE_RETURN_IF_ERROR(CheckManifestLength(from_.parent_path()));
   for (int attempt = 1;; ++attempt) {
     Result<std::string> current = ReadCurrent(from_);
     if (current.status().code() == StatusCode::kNotFound) return Missing(from_ / "CURRENT");
     VARVE_ASSIGN_OR_RETURN(std::string name, std::move(current));
-    File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.fd() >= 0) return std::pair(std::move(name), std::move(file));
+    FileDescriptor file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.is_open()) return std::pair(std::move(name), std::move(file));
     if (errno != ENOENT) return ErrnoStatus("open", from_ / name, errno);
     if (attempt == kMaxAttempts) return Missing(from_ / name);
   }
@@ -221,7 +198,7 @@ Status Backup::CopyAll() {
   manifest_ = copy_.NewManifestName(current_name);
   VARVE_RETURN_IF_ERROR(CopyManifest(manifest));
   VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
-  std::vector<std::pair<std::string, File>> open;
+  std::vector<std::pair<std::string, FileDescriptor>> open;
   for (const std::string& table : rest) {
     VARVE_ASSIGN_OR_RETURN(auto file, OpenTable(table));
     if (file.has_value()) open.emplace_back(table, *std::move(file));
@@ -249,10 +226,10 @@ Result<std::vector<std::string>> Backup::ListMissing() const {
 }
 
 // Returns nullopt when it has vanished.
-Result<std::optional<File>> Backup::OpenTable(const std::string& name) const {
-  File file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd() >= 0) return std::optional<File>(std::move(file));
-  if (errno == ENOENT) return std::optional<File>();
+Result<std::optional<FileDescriptor>> Backup::OpenTable(const std::string& name) const {
+  FileDescriptor file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open()) return std::optional<FileDescriptor>(std::move(file));
+  if (errno == ENOENT) return std::optional<FileDescriptor>();
   return ErrnoStatus("open", from_ / name, errno);
 }
 
@@ -267,7 +244,7 @@ fs::path Backup::CopyOf(const std::string& name) const {
   return to_ / (aside_.contains(name) ? name + std::string(kAside) : name);
 }
 
-Status Backup::CopyTable(const std::string& name, const File& source) {
+Status Backup::CopyTable(const std::string& name, const FileDescriptor& source) {
   if (IsEarlier(name) && !copied_.contains(name)) {
     VARVE_ASSIGN_OR_RETURN(const bool same, HoldsTheSame(name, source));
     if (same) {
@@ -285,17 +262,17 @@ Status Backup::CopyTable(const std::string& name, const File& source) {
 }
 
 // Whether the copy has this table already, with another time.
-Result<bool> Backup::HoldsTheSame(const std::string& name, const File& source) const {
+Result<bool> Backup::HoldsTheSame(const std::string& name, const FileDescriptor& source) const {
   const fs::path path = to_ / name;
-  const File copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (copy.fd() < 0 && errno == ENOENT) return false;
-  if (copy.fd() < 0) return ErrnoStatus("open", path, errno);
+  const FileDescriptor copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (copy.get() < 0 && errno == ENOENT) return false;
+  if (!copy.is_open()) return ErrnoStatus("open", path, errno);
   std::vector<std::byte> block(kBlockBytes), other(kBlockBytes);
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), from_ / name));
-    const Result<size_t> m = ReadBlock(copy.fd(), other.data(), path);
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
+    const Result<size_t> m = ReadBlock(copy.get(), other.data(), path);
     const bool same = m.ok() && *m == n && std::equal(block.data(), block.data() + n, other.data());
-    if (!same && ::lseek(source.fd(), 0, SEEK_SET) != 0) {
+    if (!same && ::lseek(source.get(), 0, SEEK_SET) != 0) {
       return ErrnoStatus("seek in", from_ / name, errno);
     }
     if (!same) return false;  // what cannot be read is damaged, too
@@ -305,40 +282,41 @@ Result<bool> Backup::HoldsTheSame(const std::string& name, const File& source) c
 }
 
 // Makes NAME.sst.tmp.
-Status Backup::CopyFile(const std::string& name, const File& source) {
+Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
   const fs::path temporary = to_ / (name + std::string(kAside));
   struct stat info {};
-  if (::fstat(source.fd(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
-  const File target(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (target.fd() < 0) return ErrnoStatus("create", temporary, errno);
+  if (::fstat(source.get(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
+  const FileDescriptor target(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!target.is_open()) return ErrnoStatus("create", temporary, errno);
   std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
   uint64_t copied = 0;
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), from_ / name));
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
     if (n == 0) break;
     const std::span<const std::byte> bytes(block.data(), n);
     digests.push_back(ComputeDigest(format_.digest_seed, bytes));
-    VARVE_RETURN_IF_ERROR(WriteBlock(target.fd(), bytes, temporary));
+    VARVE_RETURN_IF_ERROR(WriteAll(target.get(), bytes, temporary));
     copied += n;
     report_.copied_bytes += n;
     if (options_.progress) options_.progress(report_.copied_bytes, 0);
   }
   const struct timespec times[2] = {info.st_mtim, info.st_mtim};
-  if (::futimens(target.fd(), times) != 0) return ErrnoStatus("set the time of", temporary, errno);
-  if (::fsync(target.fd()) != 0) return ErrnoStatus("sync", temporary, errno);
-  ::posix_fadvise(target.fd(), 0, 0, POSIX_FADV_DONTNEED);  // so that it is read from the disk
+  if (::futimens(target.get(), times) != 0) return ErrnoStatus("set the time of", temporary, errno);
+  if (::fsync(target.get()) != 0) return ErrnoStatus("sync", temporary, errno);
+  ::posix_fadvise(target.get(), 0, 0, POSIX_FADV_DONTNEED);  // so that it is read from the disk
   VARVE_RETURN_IF_ERROR(VerifyFile(temporary, digests));
   ++report_.copied_files;
   return Status::Ok();
 }
 
 Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) const {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd() < 0) return ErrnoStatus("open", path, errno);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return ErrnoStatus("open", path, errno);
   std::vector<std::byte> block(kBlockBytes);
   for (const Digest& expected : blocks) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.fd(), block.data(), path));
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.get(), block.data(), path));
     if (ComputeDigest(format_.digest_seed, {block.data(), n}) != expected) {
       return Status::Corruption(path.string() + " does not hold what was written to it");
     }
@@ -346,17 +324,17 @@ Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) 
   return Status::Ok();
 }
 
-Status Backup::CopyManifest(const File& source) {
+Status Backup::CopyManifest(const FileDescriptor& source) {
   const fs::path path = to_ / manifest_;
-  const File target(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (target.fd() < 0) return ErrnoStatus("create", path, errno);
+  const FileDescriptor target(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!target.is_open()) return ErrnoStatus("create", path, errno);
   std::vector<std::byte> block(kBlockBytes);
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.fd(), block.data(), path));
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), path));
     if (n == 0) break;
-    VARVE_RETURN_IF_ERROR(WriteBlock(target.fd(), {block.data(), n}, path));
+    VARVE_RETURN_IF_ERROR(WriteAll(target.get(), {block.data(), n}, path));
   }
-  if (::fsync(target.fd()) != 0) return ErrnoStatus("sync", path, errno);
+  if (::fsync(target.get()) != 0) return ErrnoStatus("sync", path, errno);
   return Status::Ok();
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "base/file_descriptor.h"
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -45,51 +46,36 @@ class NewFile {
       : path_(path),
         fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
         error_(errno) {}
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
 
   Status Write(std::span<const std::byte> bytes) const {
-    if (fd_ < 0) return ErrnoStatus("create", path_, error_);
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus("write", path_, errno);
-      bytes = bytes.subspan(static_cast<size_t>(n));
-    }
-    return Status::Ok();
+    if (!fd_.is_open()) return ErrnoStatus("create", path_, error_);
+    return WriteAll(fd_.get(), bytes, path_);
   }
   Status Sync() const {
-    if (fd_ < 0) return ErrnoStatus("create", path_, error_);
-    return ::fsync(fd_) == 0 ? Status::Ok() : ErrnoStatus("sync", path_, errno);
+    if (!fd_.is_open()) return ErrnoStatus("create", path_, error_);
+    return ::fsync(fd_.get()) == 0 ? Status::Ok() : ErrnoStatus("sync", path_, errno);
   }
 
  private:
   const fs::path& path_;
-  const int fd_;
+  const FileDescriptor fd_;
   const int error_;
 };
 
 // Returns the digest of a file, or nullopt when it is not there or has not this size.
 Result<std::optional<Digest>> DigestOf(const fs::path& path, uint64_t bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return std::optional<Digest>();
-  if (fd < 0) return ErrnoStatus("open", path, errno);
-  struct Closer {
-    ~Closer() { ::close(fd); }
-    const int fd;
-  } const closer{fd};
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open() && errno == ENOENT) return std::optional<Digest>();
+  if (!file.is_open()) return ErrnoStatus("open", path, errno);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return ErrnoStatus("look at", path, errno);
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("look at", path, errno);
   if (static_cast<uint64_t>(info.st_size) != bytes) return std::optional<Digest>();
   const StopFlag stop;
   DigestStream digest(0);
   std::vector<std::byte> block(std::min<uint64_t>(kFetchBytes, bytes));
   while (true) {
     VARVE_RETURN_IF_ERROR(stop.Check());
-    const ssize_t n = ::read(fd, block.data(), block.size());
+    const ssize_t n = ::read(file.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus("read", path, errno);
     if (n == 0) break;
