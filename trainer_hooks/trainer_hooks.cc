@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "base/seconds_since.h"
 #include "base/util.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/load_together.h"
@@ -318,7 +319,7 @@ StopReason TrainerHooksImpl::OwnStopReason(int64_t step, bool is_last) const {
       static_cast<uint64_t>(step) % *flags_.exit_interval == 0) {
     return StopReason::kExitInterval;
   }
-  const double minutes = std::chrono::duration<double>(Clock::now() - started_).count() / 60;
+  const double minutes = SecondsSince(started_) / 60;
   const bool is_over =
       flags_.exit_duration_in_mins.has_value() && minutes > *flags_.exit_duration_in_mins;
   return is_over ? StopReason::kExitDuration : StopReason::kNone;

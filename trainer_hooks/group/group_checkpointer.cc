@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/seconds_since.h"
 #include "base/util.h"
 #include "store/format/group_file.h"
 #include "store/group/group_store.h"
@@ -34,10 +35,6 @@ namespace {
 constexpr auto kPatienceAtTheEnd = std::chrono::seconds(30);
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class GroupCheckpointer : public AsyncCheckpointer {
  public:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/seconds_since.h"
 #include "base/util.h"
 #include "store/read/sharded_reader.h"
 #include "store/shards/regions.h"
@@ -153,8 +154,7 @@ Result<LoadReport> Load(const CheckpointReader& reader, const LoadOptions& optio
   LoadReport report = std::move(plan.report);
   report.id = id;
   report.stored_bytes = reader.info().stored_bytes;
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  report.seconds = SecondsSince(started);
   return report;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/guarded.h"
 #include "base/low_priority.h"
+#include "base/seconds_since.h"
 #include "objects/url.h"
 #include "store/format/format_file.h"
 #include "store/remote/reclaim_remote.h"
@@ -198,7 +199,7 @@ PushStats BackgroundPusher::PushOnce(const Turn& turn) {
   stats.step = turn.newest_step;
   const auto report = pusher_->Push(path_, {.num_threads = kThreads});
   stats.status = report.status();
-  stats.delay_seconds = std::chrono::duration<double>(Clock::now() - turn.oldest).count();
+  stats.delay_seconds = SecondsSince(turn.oldest);
   if (!report.ok()) return stats;
   stats.snapshot = report->snapshot;
   stats.sent_bytes = report->sent_bytes;

@@ -4,23 +4,15 @@
 #include <tbb/info.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
+#include "base/seconds_since.h"
 #include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/save/free_space.h"
 #include "trainer_hooks/state/item_name.h"
 
 namespace varve::internal {
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
 
 void SaveEstimate::Learn(uint64_t changed_bytes, uint64_t stored_bytes, double seconds) {
   constexpr uint64_t kTooSmallToTell = uint64_t{16} << 20;
@@ -182,7 +174,7 @@ Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginSession(const S
 Result<SaveReport> AsyncCheckpointerImpl::CommitStaged(SaveJob* job, Compression compression,
                                                        double* seconds) {
   for (int attempt = 1;; ++attempt) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     job->stats.attempts = attempt;
     job->session->SetCompression(compression);
     const Status space = CheckSpace(*job);
