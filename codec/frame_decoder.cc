@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/byte_buffer.h"
+#include "codec/entropy/size_error.h"
 #include "codec/entropy/stream_decoder.h"
 #include "codec/frame.h"
 #include "codec/frame_header.h"
@@ -18,11 +19,6 @@ namespace varve::internal {
 namespace {
 
 constexpr size_t kRoundBytes = 8192;
-
-Status SizeError(const char* what, size_t found, size_t expected) {
-  return Status::Corruption(std::string(what) + " has " + std::to_string(found) +
-                            " bytes, expected " + std::to_string(expected));
-}
 
 const uint8_t* Data(std::span<const std::byte> bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data());
@@ -117,7 +113,7 @@ Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame) {
     ++use.num_planes;
     use.bytes += static_cast<uint32_t>(kStreamHeaderBytes + body.size());
   }
-  if (!reader.rest().empty()) return SizeError("rest of the payload", reader.rest().size(), 0);
+  if (!reader.rest().empty()) return SizeError("rest of the payload has", reader.rest().size(), 0);
   return uses;
 }
 
@@ -149,7 +145,7 @@ Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame) 
   if (info.predictor != Predictor::kRaw) return std::span<const std::byte>();
   const std::span<const std::byte> payload = frame.subspan(HeaderBytes(info.predictor));
   if (payload.size() != info.raw_bytes) {
-    return SizeError("raw payload", payload.size(), info.raw_bytes);
+    return SizeError("raw payload has", payload.size(), info.raw_bytes);
   }
   return payload;
 }
@@ -157,9 +153,9 @@ Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame) 
 Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const std::byte> base_raw,
                             std::span<std::byte> out) {
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
-  if (out.size() != info.raw_bytes) return SizeError("output", out.size(), info.raw_bytes);
+  if (out.size() != info.raw_bytes) return SizeError("output has", out.size(), info.raw_bytes);
   if (HasBase(info.predictor) && base_raw.size() != out.size()) {
-    return SizeError("base", base_raw.size(), out.size());
+    return SizeError("base has", base_raw.size(), out.size());
   }
   if (info.predictor == Predictor::kRaw) {
     VARVE_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, RawPayload(frame));
@@ -182,7 +178,7 @@ Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const st
                                             &pointers[p])
                               .WithContext("plane " + std::to_string(p)));
   }
-  if (!reader.rest().empty()) return SizeError("rest of the payload", reader.rest().size(), 0);
+  if (!reader.rest().empty()) return SizeError("rest of the payload has", reader.rest().size(), 0);
   scratch_->JoinResidual(header, pointers, base_raw, out);
   return Status::Ok();
 }
@@ -223,7 +219,7 @@ Status FrameDecoder::Scratch::DecodeByClass(std::span<const std::byte> body,
                               .WithContext("class " + std::to_string(c)));
     room += class_counts[c] + kClassSlack;
   }
-  if (!reader.rest().empty()) return SizeError("rest of the classes", reader.rest().size(), 0);
+  if (!reader.rest().empty()) return SizeError("rest of the classes has", reader.rest().size(), 0);
   MergeByClass(level, classes.data(), std::span(from, num_classes), plane.size(), plane.data());
   return Status::Ok();
 }

@@ -8,6 +8,7 @@
 
 #include "base/coding.h"
 #include "codec/entropy/rans_kernel.h"
+#include "codec/entropy/size_error.h"
 
 namespace varve::internal {
 
@@ -262,8 +263,7 @@ Status RansDecoder::Decode(std::span<const std::byte> body, std::span<uint8_t> o
   uint64_t expected = low_bytes;
   for (const uint32_t size : front.sizes) expected += size;
   if (reader.rest().size() != expected) {
-    return Status::Corruption("rANS streams have " + std::to_string(reader.rest().size()) +
-                              " bytes, expected " + std::to_string(expected));
+    return SizeError("rANS streams have", reader.rest().size(), expected);
   }
   const auto* at = reinterpret_cast<const uint8_t*>(reader.rest().data());
   const uint8_t* const limit = at + expected;

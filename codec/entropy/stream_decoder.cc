@@ -4,16 +4,12 @@
 #include <cstring>
 #include <string>
 
+#include "codec/entropy/size_error.h"
 #include "codec/planes/sparse_kernel.h"
 
 namespace varve::internal {
 
 namespace {
-
-Status SizeError(const char* what, size_t found, size_t expected) {
-  return Status::Corruption(std::string(what) + " holds " + std::to_string(found) +
-                            " bytes, expected " + std::to_string(expected));
-}
 
 std::span<uint8_t> RoomFor(size_t n, size_t slack, ByteBuffer* buffer) {
   buffer->Truncate(0);
@@ -43,7 +39,7 @@ Status StreamDecoder::TakeStream(ByteReader* reader, StreamCoder* coder,
                               ", expected 0 to " + std::to_string(kNumStreamCoders - 1));
   }
   if (!reader->TakeSpan(body_bytes, body))
-    return SizeError("rest", reader->rest().size(), body_bytes);
+    return SizeError("rest holds", reader->rest().size(), body_bytes);
   return Status::Ok();
 }
 
@@ -58,11 +54,11 @@ Status StreamDecoder::DecodeBodyAt(int depth, StreamCoder coder, std::span<const
                                    std::span<uint8_t> out) {
   switch (coder) {
     case StreamCoder::kRaw:
-      if (body.size() != out.size()) return SizeError("raw stream", body.size(), out.size());
+      if (body.size() != out.size()) return SizeError("raw stream holds", body.size(), out.size());
       if (!out.empty()) std::memcpy(out.data(), body.data(), body.size());
       return Status::Ok();
     case StreamCoder::kConstant:
-      if (body.size() != 1) return SizeError("constant stream", body.size(), 1);
+      if (body.size() != 1) return SizeError("constant stream holds", body.size(), 1);
       if (!out.empty()) std::memset(out.data(), std::to_integer<int>(body[0]), out.size());
       return Status::Ok();
     case StreamCoder::kZstd:

@@ -7,6 +7,7 @@
 
 #include "codec/entropy/literal_frame.h"
 #include "codec/entropy/literal_frame_encoder.h"
+#include "codec/entropy/size_error.h"
 
 namespace varve::internal {
 
@@ -61,10 +62,7 @@ Status ZstdDecompressor::Decompress(std::span<const std::byte> in, std::span<std
   if (ZSTD_isError(bytes)) {
     return Status::Corruption(std::string("zstd stream: ") + ZSTD_getErrorName(bytes));
   }
-  if (bytes != out.size()) {
-    return Status::Corruption("zstd stream holds " + std::to_string(bytes) + " bytes, expected " +
-                              std::to_string(out.size()));
-  }
+  if (bytes != out.size()) return SizeError("zstd stream holds", bytes, out.size());
   return Status::Ok();
 }
 
