@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "store/format/verified_buffer.h"
 #include "store/group/group_state.h"
+#include "store/group/packed_digest.h"
 #include "store/group/snapshot.h"
 #include "store/schema/group_generated.h"
 
@@ -61,13 +62,6 @@ Status DamagedRecord(const std::string& what) { return Status::Corruption("recor
 // The digest covers the number, so that a record in the place of another is noticed.
 Digest Checksum(uint64_t seed, uint64_t number, std::string_view payload) {
   return ComputeDigest(seed ^ number, AsBytes(payload));
-}
-
-std::unique_ptr<fb::Digest> PackDigest(const Digest& d) {
-  return std::make_unique<fb::Digest>(d.lo, d.hi);
-}
-Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
-  return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
 }
 
 void PackId(const CheckpointId& id, fb::GroupRecordT* out) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "store/group/packed_digest.h"
 #include "store/schema/group_generated.h"
 
 namespace varve::internal {
@@ -62,12 +63,12 @@ std::unique_ptr<fb::GroupAttemptT> PackAttempt(AttemptId number, const GroupAtte
   out->base = in.base;
   out->on_existing = static_cast<uint8_t>(in.on_existing);
   out->created_us = in.created_us;
-  out->catalogue = std::make_unique<fb::Digest>(in.catalogue.lo, in.catalogue.hi);
+  out->catalogue = PackDigest(in.catalogue);
   for (const auto& [rank, part] : in.parts) {
     auto& packed = *out->ranks.emplace_back(std::make_unique<fb::GroupRankT>());
     packed.rank = rank;
     packed.part = std::make_unique<fb::GroupPart>(PackPart(part));
-    packed.digest = std::make_unique<fb::Digest>(part.catalogue.lo, part.catalogue.hi);
+    packed.digest = PackDigest(part.catalogue);
   }
   out->crew = crews->Pack(in.crew);
   out->num_tensors = in.crew_totals.num_tensors;
@@ -101,10 +102,6 @@ std::unique_ptr<fb::GroupRunT> PackRun(const std::string& name, const GroupRun& 
     packed.step = step;
   }
   return out;
-}
-
-Digest UnpackDigest(const std::unique_ptr<fb::Digest>& in) {
-  return in == nullptr ? Digest{} : Digest{in->lo(), in->hi()};
 }
 
 // Reads the parts in an order in which each names only earlier ones.
