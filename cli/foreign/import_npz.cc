@@ -3,12 +3,12 @@
 #include <memory>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "cli/foreign/import_source.h"
 #include "cli/foreign/strided_bytes.h"
 #include "cli/formats/npz_files.h"
 #include "cli/formats/small_reads.h"
 #include "cli/formats/zip_entry_reader.h"
-#include "store/shards/strided_copy.h"
 
 namespace varve::internal::cli {
 namespace {

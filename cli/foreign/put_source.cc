@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "base/digest.h"
 #include "cli/formats/small_reads.h"
 #include "cli/formats/tensor_bytes.h"
@@ -33,8 +34,7 @@ class FileChunks : public ChunkSource {
   FileChunks(DType dtype, uint64_t num_bytes, std::shared_ptr<TensorBytes> bytes)
       : bytes_(std::move(bytes)),
         num_bytes_(num_bytes),
-        chunk_bytes_(uint64_t{ElementsPerChunk(dtype)} * static_cast<uint64_t>(DTypeBits(dtype)) /
-                     8) {}
+        chunk_bytes_(BytesOf(dtype, ElementsPerChunk(dtype))) {}
 
   std::optional<Digest> KnownDigest(uint64_t) const override { return std::nullopt; }
   Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/bytes_of.h"
 #include "store/format/stored_layout.h"
 #include "store/format/verified_buffer.h"
 #include "store/schema/record_generated.h"
@@ -196,16 +197,14 @@ ChunkGeometry GeometryOf(DType dtype, std::span<const int64_t> shape, uint32_t e
   return {n, dtype, elements_per_chunk};
 }
 
-uint64_t ChunkGeometry::LogicalBytes() const {
-  return num_elements * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
-}
+uint64_t ChunkGeometry::LogicalBytes() const { return BytesOf(dtype, num_elements); }
 
 uint64_t ChunkGeometry::NumChunks() const {
   return (num_elements + elements_per_chunk - 1) / elements_per_chunk;
 }
 
 uint64_t ChunkGeometry::ChunkOffset(uint64_t i) const {
-  return i * (uint64_t{elements_per_chunk} * static_cast<uint64_t>(DTypeBits(dtype)) / 8);
+  return i * BytesOf(dtype, elements_per_chunk);
 }
 
 uint64_t ChunkGeometry::ChunkBytes(uint64_t i) const {

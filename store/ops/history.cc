@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "base/startable_threads.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -237,7 +238,7 @@ class BytesDiff {
       region_.flat = {begin, std::min(begin + kPiecesAtOnce * per_piece_, num_elements_)};
       VARVE_RETURN_IF_ERROR(Read(before_, "the earlier checkpoint", &a_));
       VARVE_RETURN_IF_ERROR(Read(after_, "the later checkpoint", &b_));
-      const auto piece_bytes = static_cast<size_t>(per_piece_ * DTypeBits(dtype_) / 8);
+      const size_t piece_bytes = BytesOf(dtype_, per_piece_);
       for (size_t at = 0; at < b_.size(); at += piece_bytes) {
         const size_t size = std::min(piece_bytes, b_.size() - at);
         const std::span<const std::byte> a = std::span(a_).subspan(at, size);

@@ -13,6 +13,7 @@
 #include <span>
 #include <tuple>
 
+#include "base/bytes_of.h"
 #include "base/startable_threads.h"
 #include "base/stop.h"
 #include "store/shards/strided_copy.h"

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes_of.h"
 #include "base/low_priority.h"
 #include "base/startable_threads.h"
 #include "base/util.h"
@@ -272,7 +273,7 @@ void SavePipeline::Examine(Piece* piece, Worker* worker) {
     ref.literal = AsString(piece->raw);
     return;
   }
-  const auto element_bytes = std::clamp<size_t>(static_cast<size_t>(DTypeBits(t.dtype)) / 8, 1, 8);
+  const auto element_bytes = std::clamp<size_t>(BytesOf(t.dtype, 1), 1, 8);
   if (IsConstant(piece->raw, element_bytes)) {
     ref.kind = ChunkKind::kConstant;
     ref.literal = AsString(piece->raw.first(element_bytes));
@@ -314,7 +315,7 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
   if (t.strides().empty()) {
     piece->raw = {t.bytes() + offset, bytes};
   } else {
-    const auto element_bytes = static_cast<size_t>(DTypeBits(t.dtype)) / 8;
+    const size_t element_bytes = BytesOf(t.dtype, 1);
     piece->gathered.resize(bytes);
     Strides(t.shape, t.strides())
         .Gather(t.bytes(), element_bytes, static_cast<int64_t>(offset / element_bytes),

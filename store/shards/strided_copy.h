@@ -11,15 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "varve/tensor.h"
-
 namespace varve::internal {
-
-// Returns the bytes of so many elements. Precondition: they are whole bytes.
-template <typename Integer>
-size_t BytesOf(DType dtype, Integer elements) {
-  return static_cast<size_t>(elements) * static_cast<size_t>(DTypeBits(dtype)) / 8;
-}
 
 // Copies `count` runs of `bytes` each. A step is the distance in bytes from a run to the next.
 void CopyRuns(const std::byte* from, int64_t from_step, std::byte* to, int64_t to_step,

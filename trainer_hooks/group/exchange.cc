@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "base/coding.h"
 #include "base/digest.h"
 #include "base/util.h"
@@ -124,7 +125,7 @@ class Exchange {
   // one order.
   template <typename Use>
   void ForEachBlock(const ExchangeItem& item, uint32_t region, Use use) const {
-    const auto element = static_cast<uint64_t>(DTypeBits(shards_[item.shard].dtype)) / 8;
+    const uint64_t element = BytesOf(shards_[item.shard].dtype, 1);
     Overlap(item.layout, plan_.regions[region])
         .ForEachBlock(Overlap::kEverywhere, [&](const CopyBlock& block) {
           use(CopyBlock{block.source * element, block.target * element, block.length * element,
@@ -233,8 +234,7 @@ Result<Exchange::Items> Exchange::Read(const Round& round) const {
     if (item.reader != rank_) continue;
     const TensorInfo& shard = shards_[item.shard];
     std::vector<std::byte>& bytes = read[&item];
-    bytes.resize(static_cast<size_t>(item.layout.NumLocal()) *
-                 static_cast<size_t>(DTypeBits(shard.dtype)) / 8);
+    bytes.resize(static_cast<size_t>(item.layout.NumLocal()) * BytesOf(shard.dtype, 1));
     requests.push_back(ReadRequest::Shard(shard.name, shard.shard, bytes, item.layout));
   }
   if (!requests.empty()) VARVE_RETURN_IF_ERROR(reader_.ReadMany(requests));

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/overlap.h"
 #include "trainer_hooks/group/replica_plan.h"
@@ -120,7 +121,7 @@ std::vector<Part> Planner::FindParts(const std::string& name, const Regions& reg
     Part part{.shard = static_cast<uint32_t>(it - shards_.begin()),
               .layout = LayoutOfShard(*it),
               .chunk = ElementsPerChunk(it->dtype),
-              .element_bytes = static_cast<uint64_t>(DTypeBits(it->dtype)) / 8};
+              .element_bytes = BytesOf(it->dtype, 1)};
     if (!seen.insert(ToString(part.layout)).second) continue;
     for (const Region& region : regions) {
       Overlap overlap(part.layout, plan_.regions[region.number]);

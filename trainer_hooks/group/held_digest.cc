@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "store/shards/overlap.h"
 #include "store/shards/strides.h"
 
@@ -36,7 +37,7 @@ class Digester {
 };
 
 void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
-  const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+  const uint64_t element_bytes = BytesOf(tensor.dtype, 1);
   const auto* const data = static_cast<const std::byte*>(tensor.data);
   const bool is_dense = IsDense(tensor.shape, tensor.strides);
   for (uint64_t done = 0; done < run.length;) {

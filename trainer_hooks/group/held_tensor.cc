@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "base/digest.h"
 #include "base/glob.h"
 #include "base/util.h"

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "trainer_hooks/group/replica_plan.h"
 #include "trainer_hooks/state/item_name.h"
 
@@ -18,7 +19,7 @@ StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& 
   if (part.layout == held.layout) return part;
   part.shape = part.layout->LocalShape();
   part.strides.clear();
-  part.data = static_cast<std::byte*>(tensor.data) + range.begin * DTypeBits(tensor.dtype) / 8;
+  part.data = static_cast<std::byte*>(tensor.data) + BytesOf(tensor.dtype, range.begin);
   return part;
 }
 

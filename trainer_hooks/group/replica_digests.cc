@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "base/bytes_of.h"
 #include "store/shards/strides.h"
 #include "trainer_hooks/save/device_places.h"
 
@@ -105,7 +106,7 @@ Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
   if (IsDense(tensor.shape, tensor.strides)) {
     return ComputeDigest(kReplicasSeed, DenseChunk(tensor, chunk));
   }
-  const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+  const uint64_t element_bytes = BytesOf(tensor.dtype, 1);
   const uint64_t first = chunk * kChunkElements;
   const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
   gathered->resize(count * element_bytes);

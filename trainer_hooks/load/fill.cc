@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes_of.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/fill_devices.h"
 #include "trainer_hooks/load/pieces.h"

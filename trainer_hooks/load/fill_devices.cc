@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/pieces.h"
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/strides.h"
 
@@ -14,7 +15,7 @@ std::span<const std::byte> StageLayout::Memory::Look(uint64_t i,
                                                      std::vector<std::byte>* gathered) const {
   if (tensor->strides.empty()) return Bytes(i);
   const auto* data = static_cast<const std::byte*>(tensor->data);
-  const auto element_bytes = static_cast<size_t>(DTypeBits(tensor->dtype)) / 8;
+  const size_t element_bytes = BytesOf(tensor->dtype, 1);
   gathered->resize(ChunkBytes(i));
   Strides(tensor->shape, tensor->strides)
       .Gather(data, element_bytes, static_cast<int64_t>(i * chunk_bytes / element_bytes),
@@ -44,8 +45,7 @@ Status StageLayout::ListMemories() {
     const size_t first = tensors_->firsts[i];
     if (first == i) {
       VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
-      const uint64_t chunk_bytes = uint64_t{ElementsPerChunk(tensor.dtype)} *
-                                   static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
+      const uint64_t chunk_bytes = BytesOf(tensor.dtype, ElementsPerChunk(tensor.dtype));
       memories_.push_back({.tensor = &tensor,
                            .bytes = bytes,
                            .chunk_bytes = chunk_bytes,
