@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "base/bytes_of.h"
@@ -12,6 +11,7 @@
 #include "base/glob.h"
 #include "base/util.h"
 #include "store/shards/strides.h"
+#include "trainer_hooks/state/tied_tensors.h"
 
 namespace varve::internal {
 
@@ -21,10 +21,6 @@ ReplicaPolicy FindRule(std::span<const ReplicaRule> rules, std::string_view name
   const auto rule = std::find_if(rules.begin(), rules.end(),
                                  [&](const ReplicaRule& r) { return MatchesGlob(r.glob, name); });
   return rule == rules.end() ? ReplicaPolicy::kMustBeEqual : rule->policy;
-}
-
-bool AreTied(const StateTensor& a, const StateTensor& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides && a.layout == b.layout;
 }
 
 // Numbers and strings one behind the other.
@@ -129,21 +125,14 @@ class Lister {
                   {}};
     view.alias_of = {};
     view.layout = &layout_;
-    if (BytesOf(tensor.dtype, layout_.NumLocal()) == 0) return view;
-    const auto [begin, end] = by_data_.equal_range(tensor.data);
-    const auto first =
-        std::find_if(begin, end, [&](const auto& entry) { return AreTied(*entry.second, tensor); });
-    if (first == end) {
-      by_data_.emplace(tensor.data, &tensor);
-    } else {
-      view.alias_of = first->second->name;
-    }
+    const StateTensor* const first = tied_.Add(tensor);
+    if (first != &tensor) view.alias_of = first->name;
     return view;
   }
 
  private:
   const std::span<const ReplicaRule> rules_;
-  std::unordered_multimap<const void*, const StateTensor*> by_data_;
+  TiedTensors tied_;
   ShardLayout layout_;
 };
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer_hooks/group/held_tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "trainer_hooks/state/save_state.h"
+
+namespace varve::internal {
+namespace {
+
+// What each of the two tensors is tied to: as the ranks list them, and as a save takes them.
+std::vector<std::string> AliasesOf(const StateTensor& first, const StateTensor& second) {
+  TrainingState state;
+  state.tensors = {first, second};
+  std::vector<std::string> aliases;
+  for (const HeldTensor& held : ListHeld(state, {})) aliases.push_back(held.alias_of);
+  const auto saved = MakeStateTensors(state.tensors);
+  for (const StateTensor& tensor : saved->tensors) aliases.push_back(tensor.alias_of);
+  return aliases;
+}
+
+TEST(HeldTensorTest, TensorsOfTheSameMemoryAreTied) {
+  float data[6] = {};
+  const StateTensor first{{.name = "a", .shape = {2, 3}}, data};
+  StateTensor second = first;
+  second.name = "b";
+  EXPECT_EQ(AliasesOf(first, second), (std::vector<std::string>{"", "a", "", "a"}));
+  second.shape = {3, 2};
+  EXPECT_EQ(AliasesOf(first, second), std::vector<std::string>(4));
+}
+
+// Two devices may use the same address for memory of their own.
+TEST(HeldTensorTest, TensorsOfTwoDevicesAreNotTied) {
+  float data[6] = {};
+  StateTensor first{{.name = "a", .shape = {2, 3}}, data};
+  first.device = 0;
+  StateTensor second = first;
+  second.name = "b";
+  EXPECT_EQ(AliasesOf(first, second), (std::vector<std::string>{"", "a", "", "a"}));
+  second.device = 1;
+  EXPECT_EQ(AliasesOf(first, second), std::vector<std::string>(4));
+}
+
+}  // namespace
+}  // namespace varve::internal
