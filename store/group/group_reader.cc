@@ -14,7 +14,6 @@
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
 #include "store/group/group_store.h"
-#include "store/group/group_writer.h"
 #include "store/read/sharded_reader.h"
 #include "store/shards/regions.h"
 

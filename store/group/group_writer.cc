@@ -8,8 +8,6 @@
 //   5. COMMIT is in the log.
 // The first record that ends the attempt decides, and every rank reads it back. It is COMMIT, the
 // ABORT of a rank that failed or waited too long, or the EPOCH of the next start.
-#include "store/group/group_writer.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -25,6 +23,17 @@
 namespace varve::internal {
 
 namespace {
+
+// kInvalidArgument: another rank's item could be shown under this name.
+Status ValidateGroupItem(std::string_view name) {
+  const size_t at = name.rfind('@');
+  if (at == std::string_view::npos || at + 1 == name.size() ||
+      name.find_first_not_of("0123456789", at + 1) != std::string_view::npos) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument("item name \"" + std::string(name) +
+                                 "\" ends like that of another rank's item (@RANK)");
+}
 
 // The session of the rank's member, and what the group needs beyond it.
 class GroupWriter : public SaveSession {
@@ -222,16 +231,6 @@ Result<std::unique_ptr<SaveSession>> BeginPart(GroupStore* store, const Checkpoi
 }
 
 }  // namespace
-
-Status ValidateGroupItem(std::string_view name) {
-  const size_t at = name.rfind('@');
-  if (at == std::string_view::npos || at + 1 == name.size() ||
-      name.find_first_not_of("0123456789", at + 1) != std::string_view::npos) {
-    return Status::Ok();
-  }
-  return Status::InvalidArgument("item name \"" + std::string(name) +
-                                 "\" ends like that of another rank's item (@RANK)");
-}
 
 Result<std::unique_ptr<SaveSession>> GroupStore::BeginSession(uint64_t step,
                                                               const SaveOptions& options) {
