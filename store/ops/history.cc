@@ -21,7 +21,7 @@
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
-#include "store/read/value_diff.h"
+#include "store/ops/value_diff.h"
 
 namespace varve::internal {
 

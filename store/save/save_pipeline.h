@@ -17,12 +17,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/packed_values.h"
 #include "base/stop.h"
-#include "store/db/chunk_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/record.h"
+#include "store/save/chunk_files.h"
 #include "store/save/chunk_source.h"
+#include "store/save/packed_values.h"
 #include "store/save/save_tensor.h"
 #include "varve/checkpoint.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/db/chunk_files.h"
+#include "store/save/chunk_files.h"
 
 #include <rocksdb/sst_file_writer.h>
 

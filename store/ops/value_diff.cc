@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/read/value_diff.h"
+#include "store/ops/value_diff.h"
 
 #include <algorithm>
 #include <cmath>
