@@ -79,7 +79,39 @@ class LayeringTest(unittest.TestCase):
         ("store/open.cc", '"varve/hooks.h"', "is of the hooks"),
         ("capi/hooks.cc", '"store/format/keys.h"', "goes up: capi may include"),
         ("capi/hooks.cc", '"base/util.h"', "goes up: capi may include"),
-        ("trainer_hooks/flags.cc", '"capi/flags.h"', "goes up"),
+        ("trainer_hooks/flags.cc", '"capi/handles.h"', "goes up"),
+        # The borders of libraries that the cases above do not name.
+        ("cli/print.cc", "<xxhash.h>", "only for base/* codec/* cuda/*"),
+        ("cuda/digest.cc", "<tbb/task_group.h>", "only for base/* store/*"),
+        ("capi/hooks.cc", "<oneapi/tbb.h>", "only for base/* store/*"),
+        ("store/open.cc", "<CLI/CLI.hpp>", "only for cli/* examples/*"),
+        ("cli/foreign/zip_parts.cc", "<zlib.h>", "only for cli/formats/*"),
+        ("store/remote/push.cc", "<curl/curl.h>", "only for objects/s3/*"),
+        ("objects/rados/rados_objects.cc", "<openssl/hmac.h>", "only for objects/s3/*"),
+        ("objects/s3/http.cc", "<rados/librados.h>", "only for objects/rados/*"),
+        # The rooms that the cases above do not name.
+        ("objects/url.cc", '"objects/s3/http.h"', "goes up: objects/s3 lies above objects"),
+        ("objects/s3/http.cc", '"objects/rados/rados_objects.h"', "goes up: objects/rados lies"),
+        ("objects/url.cc", '"store/format/keys.h"', "goes up: objects may include"),
+        ("store/ops/copy.cc", '"store/remote/owner.h"', "goes up: store/remote lies above"),
+        ("store/remote/push.cc", '"store/group/group_store.h"', "goes up: store/group lies above"),
+        ("store/save/save.cc", '"store/ops/copy.h"', "goes up: store/ops lies above store/save"),
+        ("cli/verbs/show.cc", '"python/src/handles.h"', "goes up: cli may include"),
+        ("python/src/store.cc", '"store/format/keys.h"', "goes up: python may include"),
+        ("cli/formats/npy.cc", '"cli/print.h"', "goes up: cli lies above cli/formats"),
+        ("cli/print.cc", '"cli/foreign/metadata.h"', "goes up: cli/foreign lies above cli"),
+        ("cli/foreign/metadata.cc", '"cli/manual/manual.h"', "goes up: cli/manual lies above"),
+        ("cli/formats/npy.cc", '"cli/foreign/metadata.h"', "goes up: cli/foreign lies above"),
+        (
+            "trainer_hooks/ranks/x.cc",
+            '"trainer_hooks/layouts/axis.h"',
+            "goes up: trainer_hooks/layouts lies",
+        ),
+        (
+            "trainer_hooks/layouts/x.cc",
+            '"trainer_hooks/state/x.h"',
+            "goes up: trainer_hooks/state lies",
+        ),
     ]
     GOOD = [
         ("codec/entropy/zstd_stream.cc", "<zstd.h>"),
@@ -149,6 +181,25 @@ class LayeringTest(unittest.TestCase):
             with self.subTest(path=path, line=line):
                 text = f"namespace varve {{\n\n{line}\n\n}}  // namespace varve\n"
                 self.assertEqual(faults_of_text(path, text, self.PUBLIC), [])
+
+    def test_counts_structs_that_describe_a_tensor(self):
+        own = "struct A {\n  DType dtype = DType::kF32;  // its type\n  std::vector<int64_t> shape{};\n};\n"
+        turned = (
+            "struct B {\n  std::span<const int64_t> shape;\n  // Its type.\n  DType dtype;\n};\n"
+        )
+        apart = "struct C {\n  DType dtype;\n  int size;\n  std::vector<int64_t> shape;\n};\n"
+        based = "struct D : TensorSpec {\n  int size;\n};\n"
+        call = "int Count(DType dtype,\n          std::vector<int64_t> shape);\n"
+        for text, counted in (
+            (own, (1, 0)),
+            (turned, (1, 0)),
+            (apart, (0, 0)),
+            (based, (0, 1)),
+            (call, (0, 0)),
+            (own + turned + based + based, (2, 2)),
+        ):
+            with self.subTest(text=text):
+                self.assertEqual(layering_test.count_descriptions(text), counted)
 
     def test_names_the_line(self):
         faults = faults_of("codec/frame.cc", "<vector>", '"store/format/keys.h"')

@@ -307,6 +307,21 @@ def find_circles(root):
     ]
 
 
+# The members of a struct that describes a tensor by itself stand beside each other, in any order.
+DTYPE_MEMBER = r"DType dtype\b[^;(]*;"
+SHAPE_MEMBER = r"[\w:]+<[^;(]*> shape\b[^;(]*;"
+BESIDE = r"(?:[ \t]*//.*)?\n(?:[ \t]*//.*\n)*[ \t]*"
+DESCRIBES = re.compile(
+    f"^[ \t]*(?:{DTYPE_MEMBER}{BESIDE}{SHAPE_MEMBER}|{SHAPE_MEMBER}{BESIDE}{DTYPE_MEMBER})", re.M
+)
+ON_SPEC = re.compile(r"^[ \t]*(?:struct|class) \w+(?: final)? : (?:public )?TensorSpec \{", re.M)
+
+
+def count_descriptions(text):
+    """The structs that describe a tensor by fields of their own, and those on TensorSpec."""
+    return len(DESCRIBES.findall(text)), len(ON_SPEC.findall(text))
+
+
 def counts(root):
     """What house.md counts: pairs of a name and a number."""
     files = sources(root)
@@ -340,6 +355,9 @@ def counts(root):
         ),
     )
     yield "internal headers with one user", sum(len(paths) == 1 for paths in users.values())
+    described = [count_descriptions(text) for text in texts.values()]
+    yield "structs with dtype and shape of their own", sum(own for own, _ in described)
+    yield "structs on TensorSpec", sum(based for _, based in described)
     yield "files", len(files)
     yield "files under 50 lines", sum(text.count("\n") < 50 for text in texts.values())
 
@@ -355,7 +373,11 @@ def main():
         print(fault)
     for a, b in circles:
         print(f"{a} and {b} reach each other by includes")
-    print(f"{sum(rooms.values())} files, {len(faults)} faults, {len(circles)} circles")
+    upward = sum(" goes up: " in fault for fault in faults)
+    print(
+        f"{sum(rooms.values())} files, {upward} upward includes, {len(circles)} circles, "
+        f"{len(faults) - upward} other faults"
+    )
     if "--counts" in sys.argv:
         for name, number in counts(root):
             print(f"{number:5} {name}")
