@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The checkpoint flags of a trainer.
-#include "capi/flags.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "capi/arguments.h"
 #include "capi/last_error.h"
+#include "capi/objects.h"
 
 namespace varve::internal::capi {
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "capi/arguments.h"
-#include "capi/flags.h"
 #include "capi/last_error.h"
 #include "capi/objects.h"
 #include "varve/trainer_hooks.h"

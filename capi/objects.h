@@ -13,6 +13,7 @@
 
 #include "capi/handles.h"
 #include "varve/c.h"
+#include "varve/flags.h"
 #include "varve/store.h"
 #include "varve/training_state.h"
 
@@ -22,6 +23,12 @@ struct StoreObject : Object {
   static constexpr const char* kKind = "store";
   const char* kind() const override { return kKind; }
   std::unique_ptr<Store> store;
+};
+
+struct FlagsObject : Object {
+  static constexpr const char* kKind = "flags";
+  const char* kind() const override { return kKind; }
+  CheckpointFlags flags;
 };
 
 // What a varve_step_info points to. It stays where it is.
