@@ -31,10 +31,8 @@ std::string BuildNpyHeader(const NpyType& type);
 // The bytes at the start of a file that tell how long its header is.
 inline constexpr size_t kNpyStartBytes = 12;
 
-// An array as the header of its file says it.
-struct NpyArray {
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
+// An array as the header of its file says it, which is without a name.
+struct NpyArray : TensorSpec {
   bool is_fortran = false;  // the first axis is the fastest
   uint64_t num_bytes = 0;   // of the data
 };

@@ -49,6 +49,7 @@ Status ReadHeader(const std::shared_ptr<const InputFile>& file, const ZipEntry& 
     return SizeError(entry.size, *parsed, *bytes).WithContext(array->what);
   }
   if (!parsed.ok()) return parsed.status().WithContext(array->what);
+  parsed->name = std::move(array->name);
   static_cast<NpyArray&>(*array) = *std::move(parsed);
   array->data_begin = *bytes;
   return Status::Ok();
@@ -109,12 +110,13 @@ Status NpzFiles::AddNpy(const std::filesystem::path& path, const std::shared_ptr
       NpyHeaderBytes(bytes.first(std::min<size_t>(kNpyStartBytes, bytes.size()))));
   const auto header = bytes.first(std::min<uint64_t>(header_bytes, bytes.size()));
   VARVE_RETURN_IF_ERROR(file->Fetch(header));
-  const Result<NpyArray> parsed = ParseNpyHeader(header);
+  Result<NpyArray> parsed = ParseNpyHeader(header);
   if (!parsed.ok()) return parsed.status().WithContext(array.what);
   if (!FitsExactly(bytes.size(), *parsed, header_bytes)) {
     return SizeError(bytes.size(), *parsed, header_bytes).WithContext(array.what);
   }
-  static_cast<NpyArray&>(array) = *parsed;
+  parsed->name = std::move(array.name);
+  static_cast<NpyArray&>(array) = *std::move(parsed);
   array.data_begin = header_bytes;
   return Add(std::move(array));
 }

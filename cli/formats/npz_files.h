@@ -20,8 +20,8 @@
 
 namespace varve::internal::formats {
 
+// Its name is that of the entry, or of the .npy file, without ".npy".
 struct NpzArray : NpyArray {
-  std::string name;  // of the entry, or of the .npy file, without ".npy"
   std::shared_ptr<const InputFile> file;
   std::string what;               // names file and entry in messages
   std::optional<ZipEntry> entry;  // of a .npz
