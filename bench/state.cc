@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes_of.h"
 #include "bench/workplace.h"
 #include "cli/formats/safetensors_files.h"
 #include "codec/predict/rounded_copy.h"
@@ -91,8 +92,8 @@ State MakeNoise(uint64_t bytes, uint64_t tensor_bytes, uint64_t seed) {
   std::vector<StateTensor> tensors;
   for (uint64_t at = 0; at < bytes; at += tensor_bytes) {
     const auto elements = static_cast<int64_t>(std::min(tensor_bytes, bytes - at) / 4);
-    tensors.push_back({.name = "model.layers." + std::to_string(tensors.size()) + ".mlp.weight",
-                       .shape = {elements}});
+    tensors.push_back({{.name = "model.layers." + std::to_string(tensors.size()) + ".mlp.weight",
+                        .shape = {elements}}});
   }
   State state = Allocate(std::move(tensors));
   for (size_t i = 0; i < state.tensors.size(); ++i) {
@@ -108,10 +109,13 @@ State MakeTrained(uint64_t bytes, uint64_t seed) {
   std::vector<StateTensor> tensors;
   for (uint64_t layer = 0; layer < kLayers; ++layer) {
     const std::string name = ".layers." + std::to_string(layer) + ".weight";
-    tensors.push_back({"model" + name, DType::kBF16, {elements}, "master" + name, {}});
-    tensors.push_back({"master" + name, DType::kF32, {elements}, "", {}});
-    tensors.push_back({"exp_avg" + name, DType::kF32, {elements}, "", {}});
-    tensors.push_back({"exp_avg_sq" + name, DType::kF32, {elements}, "", {}});
+    tensors.push_back({{.name = "model" + name,
+                        .dtype = DType::kBF16,
+                        .shape = {elements},
+                        .derived_from = "master" + name}});
+    tensors.push_back({{.name = "master" + name, .shape = {elements}}});
+    tensors.push_back({{.name = "exp_avg" + name, .shape = {elements}}});
+    tensors.push_back({{.name = "exp_avg_sq" + name, .shape = {elements}}});
   }
   State state = Allocate(std::move(tensors));
   for (size_t i = 0; i < state.tensors.size(); ++i) {
@@ -145,7 +149,7 @@ State LoadTrained(const std::filesystem::path& file, uint64_t bytes) {
   for (size_t t = 0; t < state.tensors.size(); ++t) {
     std::vector<std::byte> from(files.tensors()[t].data.size());
     Require(files.tensors()[t].file->Read(files.tensors()[t].data, from.data()));
-    const size_t element_bytes = static_cast<size_t>(DTypeBits(state.tensors[t].dtype)) / 8;
+    const size_t element_bytes = varve::internal::BytesOf(state.tensors[t].dtype, 1);
     for (int64_t copy = 0; copy < copies && !from.empty(); ++copy) {
       constexpr size_t kElementsPerCopy = 7919;  // prime
       const size_t shift =

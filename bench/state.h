@@ -19,12 +19,8 @@
 
 namespace varve::internal::bench {
 
-struct StateTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::string derived_from;  // as TensorView's
-  std::span<std::byte> data;
+struct StateTensor : TensorSpec {
+  std::span<std::byte> data{};
 };
 
 struct State {

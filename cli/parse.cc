@@ -139,9 +139,7 @@ Result<KeepBest> ParseKeepBest(std::string_view text) {
 }
 
 Result<OnExisting> ParseOnExisting(std::string_view text) {
-  if (text == "error") return OnExisting::kError;
-  if (text == "replace") return OnExisting::kReplace;
-  if (text == "fork") return OnExisting::kFork;
+  if (const auto found = FindOnExisting(text)) return *found;
   return Status::InvalidArgument("--on-existing: " + Quoted(text) +
                                  " is unknown, expected error, replace or fork");
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +34,14 @@ Result<KeepBest> ParseKeepBest(std::string_view text);
 
 inline constexpr char kOnExistingHelp[] =
     "If the step exists: an error; replace it; or fork, which moves it and later ones to a new run";
-// "error", "replace" or "fork".
+// "error", "replace" or "fork". nullopt: another word. The Python package has it, too.
+inline std::optional<OnExisting> FindOnExisting(std::string_view name) {
+  if (name == "error") return OnExisting::kError;
+  if (name == "replace") return OnExisting::kReplace;
+  if (name == "fork") return OnExisting::kFork;
+  return std::nullopt;
+}
+// The same for --on-existing.
 Result<OnExisting> ParseOnExisting(std::string_view text);
 
 }  // namespace varve::internal::cli

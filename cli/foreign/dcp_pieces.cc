@@ -16,16 +16,6 @@ namespace {
 
 using formats::TensorBytes;
 
-std::vector<int64_t> RowMajor(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= shape[i];
-  }
-  return strides;
-}
-
 // A piece by its place in the dense tensor.
 struct Part {
   std::vector<int64_t> sizes;
@@ -99,6 +89,16 @@ bool IsRun(const std::vector<int64_t>& shape, const std::vector<int64_t>& sizes)
 }
 
 }  // namespace
+
+std::vector<int64_t> RowMajor(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(shape[i], 1);
+  }
+  return strides;
+}
 
 Status CheckPieces(const std::string& what, const std::string& tensor,
                    const std::vector<int64_t>& shape, const std::vector<DcpPiece>& pieces) {

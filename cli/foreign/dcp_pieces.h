@@ -14,6 +14,10 @@
 
 namespace varve::internal::cli {
 
+// The strides of a dense tensor in elements, as torch says them: an axis without elements counts as
+// one of length 1.
+std::vector<int64_t> RowMajor(const std::vector<int64_t>& shape);
+
 // A box of the tensor, and its dense bytes.
 struct DcpPiece {
   std::vector<int64_t> offsets;

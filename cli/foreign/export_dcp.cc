@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/foreign/dcp_items.h"
+#include "cli/foreign/dcp_pieces.h"
 #include "cli/foreign/export_plan.h"
 #include "cli/foreign/zip_parts.h"
 #include "cli/formats/byte_reader.h"
@@ -43,16 +44,6 @@ std::vector<int64_t> TorchShape(const TensorInfo& tensor, const TorchType& type)
   std::vector<int64_t> shape = tensor.shape;
   if (DTypeBits(tensor.dtype) < 8 * type.element_bytes) shape.back() /= 2;
   return shape;
-}
-
-std::vector<int64_t> RowMajor(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= std::max<int64_t>(shape[i], 1);
-  }
-  return strides;
 }
 
 // The pickle that torch.save writes for a dense tensor.

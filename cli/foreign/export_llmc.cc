@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/foreign/export_plan.h"
 #include "cli/foreign/llmc_items.h"
 #include "cli/formats/byte_reader.h"
@@ -15,10 +16,6 @@
 
 namespace varve::internal::cli {
 namespace {
-
-std::span<const std::byte> AsBytes(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 // The chosen tensors that no file has yet.
 class Chosen {
@@ -90,9 +87,9 @@ Result<ExportFile> ModelFile(const CheckpointReader& reader, Chosen* chosen) {
   }
   ExportFile file;
   file.parts.emplace_back(*std::move(item));
-  for (const formats::LlmcTensor& wanted : formats::LlmcTensors(*header, ffn)) {
+  for (const TensorSpec& wanted : formats::LlmcTensors(*header, ffn)) {
     VARVE_ASSIGN_OR_RETURN(TensorInfo taken,
-                           chosen->Take(wanted.name, 0, header->dtype, &wanted.shape));
+                           chosen->Take(wanted.name, 0, wanted.dtype, &wanted.shape));
     file.parts.emplace_back(std::move(taken));
   }
   file.path = FileName("model_%08" PRIu64 ".bin", reader.info().id.step, 0);

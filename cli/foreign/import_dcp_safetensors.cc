@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes_of.h"
 #include "cli/foreign/dcp_pieces.h"
 #include "cli/foreign/import_source.h"
 #include "cli/formats/safetensors.h"
@@ -31,9 +32,8 @@ using formats::SafetensorsTensor;
 constexpr char kShardingInfo[] = "DCP_SHARDING_INFO";
 constexpr char kOffsets[] = "saved_offsets";
 
-struct Tensor {
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // as far as the chunks so far go
+// Its shape goes as far as the chunks so far.
+struct Tensor : TensorSpec {
   std::vector<DcpPiece> pieces;
 };
 
@@ -65,12 +65,9 @@ class ShardFolder {
     for (auto& [name, tensor] : tensors_) {
       VARVE_RETURN_IF_ERROR(CheckPieces(path_.string(), name, tensor.shape, tensor.pieces));
       formats::FileTensor& added = source.tensors.emplace_back();
-      added.name = name;
-      added.dtype = tensor.dtype;
-      added.shape = tensor.shape;
+      static_cast<TensorSpec&>(added) = tensor;
       if (IsOptimizerState(name)) added.role = TensorRole::kOptimizer;
-      const auto element_bytes = static_cast<uint64_t>(DTypeBits(tensor.dtype)) / 8;
-      added.bytes = JoinPieces(tensor.shape, element_bytes, std::move(tensor.pieces));
+      added.bytes = JoinPieces(tensor.shape, BytesOf(tensor.dtype, 1), std::move(tensor.pieces));
     }
     return source;
   }
@@ -139,6 +136,7 @@ class ShardFolder {
     const auto [it, is_new] = tensors_.try_emplace(chunk.name);
     Tensor& tensor = it->second;
     if (is_new) {
+      tensor.name = chunk.name;
       tensor.dtype = chunk.dtype;
       tensor.shape.assign(chunk.shape.size(), 0);
     }

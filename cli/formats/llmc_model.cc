@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "cli/formats/byte_reader.h"
 
 namespace varve::internal::formats {
@@ -150,8 +151,7 @@ int64_t CountParameters(const LlmcHeader& header, int64_t ffn) {
 }
 
 uint64_t FileBytes(const LlmcHeader& header, int64_t ffn) {
-  return kLlmcHeaderBytes + static_cast<uint64_t>(CountParameters(header, ffn)) *
-                                static_cast<uint64_t>(DTypeBits(header.dtype) / 8);
+  return kLlmcHeaderBytes + BytesOf(header.dtype, CountParameters(header, ffn));
 }
 
 // Returns the width of the MLP for which the file would have exactly this size.
@@ -208,13 +208,17 @@ Result<LlmcHeader> ParseLlmcHeader(std::span<const std::byte> file) {
   return header;
 }
 
-std::vector<LlmcTensor> LlmcTensors(const LlmcHeader& header, int64_t ffn) {
-  std::vector<LlmcTensor> tensors;
+std::vector<TensorSpec> LlmcTensors(const LlmcHeader& header, int64_t ffn) {
+  std::vector<TensorSpec> tensors;
   for (const Stack& stack : Stacks(header, ffn)) {
     const std::string name(stack.name);
-    if (!stack.is_layered) tensors.push_back({name, stack.shape});
+    if (!stack.is_layered) {
+      tensors.push_back({.name = name, .dtype = header.dtype, .shape = stack.shape});
+    }
     for (int64_t layer = 0; stack.is_layered && layer < header.n_layer; ++layer) {
-      tensors.push_back({"transformer.h." + std::to_string(layer) + "." + name, stack.shape});
+      tensors.push_back({.name = "transformer.h." + std::to_string(layer) + "." + name,
+                         .dtype = header.dtype,
+                         .shape = stack.shape});
     }
   }
   return tensors;
@@ -227,12 +231,9 @@ Result<LlmcModel> ParseLlmcModel(std::span<const std::byte> file) {
   if (!ffn) return WrongSize(model.header, file.size());
   model.num_parameters = static_cast<uint64_t>(CountParameters(model.header, *ffn));
   uint64_t begin = kLlmcHeaderBytes;
-  for (LlmcTensor& tensor : LlmcTensors(model.header, *ffn)) {
-    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(model.header.dtype, tensor.shape));
-    model.tensors.push_back({{.name = std::move(tensor.name),
-                              .dtype = model.header.dtype,
-                              .shape = std::move(tensor.shape)},
-                             file.subspan(begin, bytes)});
+  for (TensorSpec& tensor : LlmcTensors(model.header, *ffn)) {
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
+    model.tensors.push_back({std::move(tensor), file.subspan(begin, bytes)});
     begin += bytes;
   }
   return model;

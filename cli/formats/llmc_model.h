@@ -42,11 +42,6 @@ struct LlmcHeader {
   bool Allows(int64_t ffn) const { return ffn_min <= ffn && ffn <= ffn_max && ffn % ffn_unit == 0; }
 };
 
-struct LlmcTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-};
-
 struct LlmcModel {
   LlmcHeader header;
   std::vector<FileTensor> tensors;  // in the order of the file. They point into it
@@ -57,7 +52,7 @@ struct LlmcModel {
 Result<LlmcHeader> ParseLlmcHeader(std::span<const std::byte> file);
 
 // Returns all tensors in the order of the file. Precondition: the header allows `ffn`.
-std::vector<LlmcTensor> LlmcTensors(const LlmcHeader& header, int64_t ffn);
+std::vector<TensorSpec> LlmcTensors(const LlmcHeader& header, int64_t ffn);
 
 // The tensor whose number of rows is the width of the MLP.
 inline constexpr char kLlmcFfnTensor[] = "transformer.h.0.mlp.c_fc.weight";

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "base/util.h"
+
 namespace varve::internal::formats {
 namespace {
 
@@ -21,14 +23,6 @@ Status PathError(const std::filesystem::path& path, int error) {
 
 std::filesystem::path FolderOf(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-Status SyncFolder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return PathError(folder, errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
-  return error == 0 ? Status::Ok() : PathError(folder, error);
 }
 
 struct Temporary {
@@ -100,9 +94,7 @@ Status OutputFile::Append(std::span<const std::byte> bytes) {
   return Status::Ok();
 }
 
-Status OutputFile::Append(std::string_view text) {
-  return Append(std::as_bytes(std::span(text.data(), text.size())));
-}
+Status OutputFile::Append(std::string_view text) { return Append(AsBytes(text)); }
 
 Status OutputFile::Commit() {
   if (::fsync(fd_) != 0) return PathError(path_, errno);

@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr uint64_t kLengthBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-std::string Quoted(std::string_view name) { return "tensor \"" + std::string(name) + "\""; }
+std::string TensorText(std::string_view name) { return "tensor \"" + std::string(name) + "\""; }
 
 uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   uint64_t value = 0;
@@ -166,7 +166,7 @@ Status CheckCoverage(std::span<const SafetensorsTensor> tensors, uint64_t data_b
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin != expected) {
       return Status::InvalidArgument(
-          Quoted(tensor.name) + " starts at byte " + std::to_string(tensor.begin) +
+          TensorText(tensor.name) + " starts at byte " + std::to_string(tensor.begin) +
           " of the data, " +
           (tensor.begin < expected ? "inside the tensor before it" : "after a hole") +
           ", which ends at " + std::to_string(expected));
@@ -214,7 +214,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> file,
       continue;
     }
     Result<SafetensorsTensor> tensor = ParseTensor(name, value);
-    if (!tensor.ok()) return tensor.status().WithContext(Quoted(name));
+    if (!tensor.ok()) return tensor.status().WithContext(TensorText(name));
     header.tensors.push_back(*std::move(tensor));
   }
   std::sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {

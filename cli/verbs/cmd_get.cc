@@ -22,7 +22,7 @@
 #include "cli/progress.h"
 #include "cli/slice.h"
 #include "cli/tensor_stream.h"
-#include "cli/tensor_summary.h"
+#include "cli/verbs/tensor_summary.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {

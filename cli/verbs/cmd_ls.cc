@@ -29,10 +29,7 @@ struct LsOptions {
 };
 
 // All shards of one name: of tensors without layouts, type and shape are those of the first.
-struct LsEntry {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
+struct LsEntry : TensorSpec {
   uint64_t num_shards = 0;
   uint64_t logical_bytes = 0;
 };
@@ -41,7 +38,9 @@ std::vector<LsEntry> Gather(std::vector<TensorInfo> tensors) {
   std::vector<LsEntry> entries;
   for (TensorInfo& tensor : tensors) {
     if (entries.empty() || entries.back().name != tensor.name) {
-      entries.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape)});
+      entries.push_back({{.name = std::move(tensor.name),
+                          .dtype = tensor.dtype,
+                          .shape = std::move(tensor.shape)}});
     }
     entries.back().num_shards += tensor.num_shards;
     entries.back().logical_bytes += tensor.logical_bytes;

@@ -13,9 +13,9 @@
 #include "cli/context.h"
 #include "cli/formats/output_file.h"
 #include "cli/json.h"
-#include "cli/plot.h"
 #include "cli/print.h"
 #include "cli/sharing.h"
+#include "cli/verbs/plot.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {

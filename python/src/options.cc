@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/parse.h"
 #include "python/src/bindings.h"
 #include "python/src/errors.h"
 
@@ -28,9 +29,7 @@ Entropy ParseEntropy(std::string_view name) {
 }
 
 OnExisting ParseOnExisting(std::string_view name) {
-  if (name == "error") return OnExisting::kError;
-  if (name == "replace") return OnExisting::kReplace;
-  if (name == "fork") return OnExisting::kFork;
+  if (const auto found = internal::cli::FindOnExisting(name)) return *found;
   throw StatusError(Status::InvalidArgument("on_existing \"" + std::string(name) +
                                             "\" is not error, replace or fork"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/tensor_summary.h"
+#include "cli/verbs/tensor_summary.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plot.h"
+#include "cli/verbs/plot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
