@@ -22,6 +22,7 @@
 
 #include "base/guarded.h"
 #include "base/low_priority.h"
+#include "base/util.h"
 #include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/state/item_variables.h"
 #include "trainer_hooks/state/validate_state.h"
