@@ -76,13 +76,23 @@ void BlockCache::Put(const std::string& blob, uint64_t block, std::string_view b
   if (status.ok()) status = file.RenameTo(PathOf(blob, block));
   if (!status.ok()) return;
   bytes_ += kDigestBytes + bytes.size();
-  if (bytes_ > max_bytes_) RemoveOld();
+  MakeRoom();
+}
+
+// Removes until there is room again. Others do not wait for the one who removes. So that one looks
+// again after it has given the mutex back.
+void BlockCache::MakeRoom() {
+  constexpr int kMaxRounds = 4;  // a block that cannot be removed is counted again in each round
+  for (int round = 0; round < kMaxRounds && bytes_ > max_bytes_; ++round) {
+    const std::unique_lock lock(remove_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    RemoveOld();
+  }
 }
 
 // Removes a fifth, so that the folder is not listed at each Put.
 void BlockCache::RemoveOld() {
-  const std::unique_lock lock(remove_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  const uint64_t counted = bytes_;  // what is put after this stays counted
   std::vector<std::tuple<int64_t, int64_t, fs::path, uint64_t>> blocks;
   uint64_t total = 0;
   VisitBlocks(folder_, [&](const fs::path& path, uint64_t bytes, const struct timespec& used) {
@@ -95,7 +105,7 @@ void BlockCache::RemoveOld() {
     ::unlink(path.c_str());
     total -= bytes;
   }
-  bytes_ = total;
+  bytes_ += total - counted;
 }
 
 }  // namespace varve::internal

@@ -32,12 +32,15 @@ class BlockCache {
  private:
   BlockCache(std::filesystem::path folder, uint64_t max_bytes);
   std::filesystem::path PathOf(const std::string& blob, uint64_t block) const;
+  void MakeRoom();
   void RemoveOld();
 
   const std::filesystem::path folder_;
   const uint64_t max_bytes_;
   std::mutex remove_mutex_;
-  std::atomic<uint64_t> bytes_{0};  // about: other processes write, too
+  // About: other processes write, too, and a block that is put while old ones are removed may count
+  // twice until the next removal.
+  std::atomic<uint64_t> bytes_{0};
 };
 
 }  // namespace varve::internal
