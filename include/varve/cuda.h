@@ -16,7 +16,7 @@
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
 // in the given stream already, or the given stream must already wait for it. From BeginSave until
-// AwaitStaged returns, the trainer adds no work that changes or frees the tensors to any stream.
+// AwaitStaged returns, the trainer adds to no stream any work that changes or frees the tensors.
 // When AwaitStaged has returned, the trainer may add such work to the given stream at once. Another
 // stream must first wait (cudaStreamWaitEvent) for the event that released() returns then. No call
 // waits for work in streams other than the given ones and varve's own. No call synchronizes a

@@ -14,11 +14,13 @@
 //
 // Join returns a Store. Store::Open and Store::OpenForReading also take a root. A checkpoint of a
 // group holds the tensors of all ranks. The shards of one name are numbered over all ranks: first
-// those of rank 0 in the order of their numbers, then those of rank 1, and so on. Trainer progress,
-// topology, tags and metrics are those of rank 0. Items and generators (TrainerProgress::rng) are
-// those of all ranks. If several ranks have an item NAME, that of the lowest rank is called NAME,
-// and those of other ranks NAME@RANK. If several ranks have the same generator of a rank, that
-// rank's own counts, otherwise that of the lowest rank.
+// those of rank 0 in the order of their numbers, then those of rank 1, and so on. Topology,
+// tags, metrics, and trainer progress without its generators are those of rank 0. Items and
+// generators (TrainerProgress::rng) are those of all ranks. If several ranks have an item NAME,
+// that of the lowest rank is called NAME, and those of other ranks NAME@RANK. Several ranks may
+// save a generator with the same RngState::rank and the same name. Then the one is taken that the
+// rank in RngState::rank has saved. If that rank has not saved it, the one of the lowest rank is
+// taken.
 //
 // If one rank fails or takes too long, the save fails on all ranks, and nothing of it is visible.
 // Each start of the job is an epoch. After a new start, ranks of earlier epochs change nothing any

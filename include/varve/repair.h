@@ -82,9 +82,9 @@ struct RepairReport {
 //
 // `from` is the later state if no writer has opened it, and its newest table file is newer than
 // that of the damaged store. If `from` is the later state, each newer step that can be read
-// replaces an earlier save of the same run and step, and if there is a newer step, the tags and
-// metrics of `from` win. If `from` is not the later state, the repair takes only newer steps that
-// the damaged store lacks.
+// replaces an earlier save of the same run and step. If `from` also has at least one newer step,
+// the repair prefers its tags and metrics where both stores have them. If `from` is not the later
+// state, the repair takes only newer steps that the damaged store lacks.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

@@ -14,13 +14,13 @@
 //   }
 //   return hooks->Finish();                     // all saves are durable, or this is the error
 //
-// With many ranks, Start, BeforeOptimizerStep, WillSave, AfterStep and Finish are collective, and
-// return the same result on all ranks. The other calls do not communicate. When one or more ranks
-// fail, every rank returns the error of the lowest rank that failed. Rank 0 decides when
-// to save, when to stop and which step is loaded. With --save, a signal to any rank stops all ranks
-// at the same step, with a save. Some flags must be the same on all ranks: --run, --finetune,
-// --no-save-optim, --no-load-optim, --no-async-save, --dist-ckpt-strictness, and whether --save,
-// --load and --remote are given.
+// With many ranks, Start, BeforeOptimizerStep, WillSave, AfterStep and Finish are collective,
+// and return the same result on all ranks. The other calls do not communicate. When one or more
+// ranks fail in a collective call, every rank returns the error of the lowest rank that failed.
+// Rank 0 decides when to save, when to stop and which step is loaded. With --save, a signal to
+// any rank stops all ranks at the same step, with a save. Some flags must be the same on all
+// ranks: --run, --finetune, --no-save-optim, --no-load-optim, --no-async-save,
+// --dist-ckpt-strictness, and whether --save, --load and --remote are given.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once

@@ -18,8 +18,8 @@ uint64_t BytesIn(const std::filesystem::path& folder) {
   return bytes;
 }
 
-// Others put blocks while one thread removes old ones. These count, too. Blocks are small, so that a
-// removal takes long beside a Put.
+// Others put blocks while one thread removes old ones. These count, too. Blocks are small, so that
+// a removal takes long beside a Put.
 TEST(BlockCacheTest, ManyThreadsKeepTheLimit) {
   constexpr size_t kThreads = 8, kBlocks = 600, kBlockBytes = 64;
   constexpr uint64_t kMaxBytes = 128 << 10;
