@@ -83,7 +83,11 @@ class GroupReader : public ShardedReader {
     std::deque<ShardLayout> regions;
   };
   Status Split(const ReadRequest& request, Reads* reads) const;
-  Status AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all) const;
+  // Where each generator of a list stands in it, by rank and name.
+  using PlacesOfGenerators = std::map<std::pair<uint32_t, std::string>, size_t>;
+  static PlacesOfGenerators PlacesIn(const std::vector<RngState>& rng);
+  Status AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all,
+                         PlacesOfGenerators* places) const;
   std::string NameOf(const CatalogueItem& item) const;
   // Returns the result of a read, or not found when the checkpoint has been removed meanwhile.
   Status Explain(const Status& status) const;
@@ -358,20 +362,25 @@ Result<std::vector<std::byte>> GroupReader::ReadBytes(std::string_view name) con
   return value;
 }
 
+GroupReader::PlacesOfGenerators GroupReader::PlacesIn(const std::vector<RngState>& rng) {
+  PlacesOfGenerators places;
+  for (size_t i = 0; i < rng.size(); ++i) places.try_emplace({rng[i].rank, rng[i].generator}, i);
+  return places;
+}
+
 // Adds what `rank` has saved. It knows its own generators best.
-Status GroupReader::AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all) const {
+Status GroupReader::AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all,
+                                    PlacesOfGenerators* places) const {
   VARVE_ASSIGN_OR_RETURN(const ShardedReader* reader, OfRank(rank));
   auto progress = reader->ReadTrainerProgress();
   if (!progress.ok()) return Explain(progress.status());
   if (!progress->has_value()) return Status::Ok();
   for (RngState& rng : (*progress)->rng) {
-    const auto same = std::find_if(all->begin(), all->end(), [&](const RngState& other) {
-      return other.rank == rng.rank && other.generator == rng.generator;
-    });
-    if (same == all->end()) {
+    const auto [place, is_new] = places->try_emplace({rng.rank, rng.generator}, all->size());
+    if (is_new) {
       all->push_back(std::move(rng));
     } else if (rng.rank == rank) {
-      *same = std::move(rng);
+      (*all)[place->second] = std::move(rng);
     }
   }
   return Status::Ok();
@@ -380,8 +389,9 @@ Status GroupReader::AddGeneratorsOf(uint32_t rank, std::vector<RngState>* all) c
 Result<std::optional<TrainerProgress>> GroupReader::ReadTrainerProgress() const {
   VARVE_ASSIGN_OR_RETURN(auto progress, ReadTrainerProgressFor(0));
   if (!progress.has_value()) return progress;
+  PlacesOfGenerators places = PlacesIn(progress->rng);
   for (const auto& [rank, part] : catalogue_->parts()) {
-    if (rank != 0) VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &progress->rng));
+    if (rank != 0) VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &progress->rng, &places));
   }
   return progress;
 }
@@ -391,7 +401,8 @@ Result<std::optional<TrainerProgress>> GroupReader::ReadTrainerProgressFor(uint3
   auto progress = reader->ReadTrainerProgress();
   if (!progress.ok()) return Explain(progress.status());
   if (progress->has_value() && rank != 0 && catalogue_->parts().contains(rank)) {
-    VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &(*progress)->rng));
+    PlacesOfGenerators places = PlacesIn((*progress)->rng);
+    VARVE_RETURN_IF_ERROR(AddGeneratorsOf(rank, &(*progress)->rng, &places));
   }
   return progress;
 }
