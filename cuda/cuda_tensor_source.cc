@@ -157,7 +157,9 @@ class CudaTensorSourceImpl : public CudaTensorSource {
     return InTurn([](Device& device) { return device.one->MarkRelease(); });
   }
   Status AwaitCopies() override {
-    return InTurn([](Device& device) { return device.one->AwaitCopies(); });
+    const Status drained = InTurn([](Device& device) { return device.one->Drain(); });
+    const Status awaited = InTurn([](Device& device) { return device.one->AwaitCopies(); });
+    return drained.ok() ? awaited : drained;
   }
 
   Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) override {

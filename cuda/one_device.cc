@@ -9,8 +9,9 @@
 namespace varve::internal::gpu {
 namespace {
 
-// A piece is long enough for the bus. It is short enough that the trainer, which may come at any
-// time, does not wait long for the pieces under way.
+// A piece is long enough for the bus, and for the host, which waits for one before it enqueues the
+// next but one. It is short enough that the trainer, which may come at any time, does not wait long
+// for the pieces under way.
 constexpr uint64_t kMoveBytes = uint64_t{32} << 20;
 
 constexpr uint64_t kMaxStep = INT32_MAX;  // cudaDevAttrMaxPitch, on all devices
@@ -217,30 +218,35 @@ Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
     }
   }
   std::vector<Move> merged = Merge(moves);
-  std::span<Move> pieces = merged;
+  std::span<Move> left = merged;
   uint64_t waited_bytes = 0;
-  while (!pieces.empty()) {
+  while (!left.empty()) {
     const bool is_waiting = IsTrainerWaiting();
     if (is_waiting && staging_.room() > 0) {
-      VARVE_RETURN_IF_ERROR(Gather(&pieces));
+      VARVE_RETURN_IF_ERROR(Gather(&left));
       continue;
     }
-    if (is_waiting) waited_bytes += pieces[0].bytes;
-    VARVE_RETURN_IF_ERROR(CopyPiece(pieces[0]));
-    pieces = pieces.subspan(1);
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, CopyPiece(&left));
+    if (is_waiting) waited_bytes += bytes;
   }
-  VARVE_RETURN_IF_ERROR(Drain());
   return waited_bytes;
 }
 
 // The host has seen the digest of what is copied, so the tensor is as it was at the begin.
-Status OneDevice::CopyPiece(const Move& piece) {
+Result<uint64_t> OneDevice::CopyPiece(std::span<Move>* moves) {
   const cudaEvent_t done = pieces_[num_pieces_++ % kPiecesInFlight].get();
   VARVE_CUDA(cudaEventSynchronize(done));  // of the piece so many before
-  VARVE_CUDA(
-      cudaMemcpyAsync(piece.to, piece.from, piece.bytes, cudaMemcpyDeviceToHost, copying_.get()));
+  uint64_t bytes = 0;
+  do {
+    const Move& move = moves->front();
+    VARVE_CUDA(
+        cudaMemcpyAsync(move.to, move.from, move.bytes, cudaMemcpyDeviceToHost, copying_.get()));
+    bytes += move.bytes;
+    *moves = moves->subspan(1);
+  } while (!moves->empty() && bytes + moves->front().bytes <= kMoveBytes);
   VARVE_CUDA(cudaEventRecord(done, copying_.get()));
-  return MarkCopied();
+  VARVE_RETURN_IF_ERROR(MarkCopied());
+  return bytes;
 }
 
 // `released_` comes after what copying_ has by now, and after all digests.
@@ -251,16 +257,16 @@ Status OneDevice::MarkCopied() {
   return Status::Ok();
 }
 
-Status OneDevice::Gather(std::span<Move>* pieces) {
+Status OneDevice::Gather(std::span<Move>* moves) {
   std::vector<DeviceChunk> gathered;
-  while (!pieces->empty() && staging_.room() > 0) {
-    Move& piece = pieces->front();
-    const uint64_t bytes = std::min(piece.bytes, staging_.room());
+  while (!moves->empty() && staging_.room() > 0) {
+    Move& move = moves->front();
+    const uint64_t bytes = std::min(move.bytes, staging_.room());
     std::byte* const staged = staging_.Take(bytes);
-    gathered.push_back({piece.from, bytes, staged});
-    staged_.push_back({staged, piece.to, bytes, false});
-    piece = {piece.from + bytes, piece.to + bytes, piece.bytes - bytes, piece.begins_tensor};
-    if (piece.bytes == 0) *pieces = pieces->subspan(1);
+    gathered.push_back({move.from, bytes, staged});
+    staged_.push_back({staged, move.to, bytes, false});
+    move = {move.from + bytes, move.to + bytes, move.bytes - bytes, move.begins_tensor};
+    if (move.bytes == 0) *moves = moves->subspan(1);
   }
   VARVE_RETURN_IF_ERROR(gatherer_->Enqueue(gathered, copying_.get()));
   return MarkCopied();
@@ -268,6 +274,8 @@ Status OneDevice::Gather(std::span<Move>* pieces) {
 
 Status OneDevice::Drain() {
   if (staged_.empty()) return Status::Ok();
+  const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
+  VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(draining_.get(), released_.get(), 0));
   for (const Move& move : Merge(staged_)) {
     VARVE_CUDA(

@@ -65,6 +65,9 @@ class OneDevice {
   };
   Result<uint64_t> CopyToHost(std::span<const Copy> copies);
   Status MarkRelease();
+  // Starts to copy staging to the host. The trainer does not wait for that, nor for these calls of
+  // CUDA, so it comes after MarkRelease.
+  Status Drain();
   Status AwaitCopies();
 
   // Digests chunks as they were at the last MarkBegin. Take waits for them, also after an error of
@@ -97,12 +100,12 @@ class OneDevice {
   void PlaceStaged();
   Status EnqueueDigestNow(uint64_t seed, Chunks chunks);
   static std::vector<Move> Merge(std::span<const Move> moves);
-  Status CopyPiece(const Move& piece);
+  // Copies moves from the front, as many as make up a piece, and returns their bytes.
+  Result<uint64_t> CopyPiece(std::span<Move>* moves);
   Status CopyBlock(const DeviceTensorSource::Block& block);
   Status MarkCopied();
-  // Takes as many as fit from the front of `pieces`.
-  Status Gather(std::span<Move>* pieces);
-  Status Drain();
+  // Takes as many as fit from the front of `moves`.
+  Status Gather(std::span<Move>* moves);
 
   const CudaStream trainer_;
   const uint32_t digest_blocks_;  // of a processor, while the trainer computes

@@ -19,7 +19,7 @@ class CopiesTest : public HostDeviceTest {
  protected:
   void SetUp() override {
     HostDeviceTest::SetUp();
-    PlaceSideBySide(16 * kMiB);
+    PlaceSideBySide(80 * kMiB);
     state_ = std::make_unique<DeviceState>(0, stream_.get());
   }
   void TearDown() override {
@@ -72,23 +72,41 @@ TEST_F(CopiesTest, ATensorIsGatheredWithoutItsNeighbour) {
   }
 }
 
+// The host waits for pieces, not for each of the chunks in a piece.
+TEST_F(CopiesTest, ChunksThatLieApartAreOnePiece) {
+  Add("a", 9);
+  MakeSource(0);
+  Open();
+  Copies(1);
+  const auto waits = [&](uint64_t step, size_t changed) {
+    for (size_t i = 0; i < changed; ++i) state_->Change(0, 2 * i * kMiB);
+    const int before = NumCalls("cudaEventSynchronize");
+    EXPECT_GE(Copies(step), static_cast<int>(changed));
+    return NumCalls("cudaEventSynchronize") - before;
+  };
+  const int of_one = waits(2, 1);
+  EXPECT_EQ(waits(3, 5), of_one);
+}
+
 // Then the rest can be gathered when the trainer starts to wait.
-TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
-  MakeSource(8 * kMiB);
-  std::vector<std::byte> host(6 * kMiB);
+TEST_F(CopiesTest, TwoPiecesAreUnderWayUntilTheTrainerWaits) {
+  constexpr size_t kBytes = 17 * kMiB;  // more than half of a piece
+  constexpr size_t kChunks = 4;         // the host waits with the third in hand
+  MakeSource(kBytes);
+  std::vector<std::byte> host(kChunks * kBytes);
   std::vector<DeviceTensorSource::Chunk> chunks;
   std::vector<DeviceTensorSource::Copy> copies;
-  for (size_t i = 0; i < 6; ++i) {
-    Add("t" + std::to_string(i), 1);
+  for (size_t i = 0; i < kChunks; ++i) {
+    state_->Add(FilledTensor("t" + std::to_string(i), kBytes, std::byte(i + 1)));
     const auto* const data = static_cast<const std::byte*>(state_->state().tensors[i].data);
-    chunks.push_back({0, {data, kMiB}});
-    copies.push_back({i, host.data() + i * kMiB});
+    chunks.push_back({0, {data, kBytes}});
+    copies.push_back({i, host.data() + i * kBytes});
   }
   VARVE_ASSERT_OK(source_->Prepare(chunks, host));
   VARVE_ASSERT_OK(source_->MarkBegin());
   std::atomic<bool> is_awaited = false;
   VARVE_ASSERT_OK(source_->BeginDigests(1, {.is_awaiting = [&] { return is_awaited.load(); }}));
-  EXPECT_EQ(source_->TakeDigests(0)->size(), 6u);
+  EXPECT_EQ(source_->TakeDigests(0)->size(), kChunks);
   HoldDevice(0, true);
   const int before = NumCalls("cudaMemcpyAsync");
   auto enqueued = std::async(std::launch::async, [&] { return source_->CopyToHost(copies); });
@@ -104,9 +122,9 @@ TEST_F(CopiesTest, TwoAreUnderWayUntilTheTrainerWaits) {
   EXPECT_EQ(NumCalls("LaunchCopies"), 1);
   VARVE_ASSERT_OK(source_->MarkRelease());
   VARVE_ASSERT_OK(source_->AwaitCopies());
-  for (size_t i = 0; i < 6; ++i) {
-    const auto* const copy = host.data() + i * kMiB;
-    EXPECT_TRUE(std::vector(copy, copy + kMiB) == state_->Values()[i].bytes) << i;
+  const std::vector<TestTensor> values = state_->Values();
+  for (size_t i = 0; i < kChunks; ++i) {
+    EXPECT_EQ(std::memcmp(host.data() + i * kBytes, values[i].bytes.data(), kBytes), 0) << i;
   }
   VARVE_ASSERT_OK(source_->Prepare({}, {}));  // before its memory goes
 }

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
+#include "tests/support/sizes.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -83,18 +84,19 @@ class TwoDevicesTest : public HostDeviceTest {
     }
   }
   // Saves with BeginSave and AwaitStaged, to the end. The trainer changes everything right after
-  // AwaitStaged.
-  Status TrySaveWhileTraining(uint64_t step) {
+  // AwaitStaged. It does not when a copy shall fail, because its own copy could be the one.
+  Status TrySaveWhileTraining(uint64_t step, bool a_copy_fails = false) {
     const auto begun = ckpt_->BeginSave(step, state_);
     const Status awaited = ckpt_->AwaitStaged();
-    Change(step);
+    if (!a_copy_fails) Change(step);
     const Status waited = ckpt_->Wait();
+    if (a_copy_fails) Change(step);
     if (!begun.ok()) return begun.status();
     if (!awaited.ok()) return awaited;
     return waited.ok() ? ckpt_->last_stats()->status : waited;
   }
-  Status TrySaveEither(uint64_t step, bool while_training) {
-    return while_training ? TrySaveWhileTraining(step) : TrySave(step, state_);
+  Status TrySaveEither(uint64_t step, bool while_training, bool a_copy_fails = false) {
+    return while_training ? TrySaveWhileTraining(step, a_copy_fails) : TrySave(step, state_);
   }
   // Large and small, of both devices in turn.
   std::vector<DeviceTensorSource::Chunk> Chunks() const {
@@ -146,7 +148,8 @@ TEST_F(TwoDevicesTest, ACallThatFailsOnOneFailsTheSaveAlone) {
       Change(step);
       const std::vector<TestTensor> values = Values();
       FailCall(function, cudaErrorLaunchFailure, after / 2, kSecond);
-      const Status status = TrySaveEither(++step, while_training);
+      const bool a_copy_fails = std::string_view(function) == "cudaMemcpyAsync";
+      const Status status = TrySaveEither(++step, while_training, a_copy_fails);
       FailCall(function, cudaSuccess);
       if (status.ok()) {
         ExpectSaved(step, values);
@@ -236,16 +239,18 @@ TEST_F(TwoDevicesTest, BothDigestAtTheSameTime) {
 }
 
 // In a save, too. The first device comes first in the list, and is held up: all digests are
-// started, and the second copies all that it has, more than a device has under way at once.
+// started, and the second copies all that it has, more pieces than a device has under way at once.
 TEST_F(TwoDevicesTest, BothDigestAndCopyInASaveAtTheSameTime) {
-  constexpr size_t kBytes = 5000, kCopies = 6;
+  constexpr size_t kBytes = 17 * kMiB, kCopies = 3;  // more than half of a piece each
   std::vector<std::byte> host(2 * kCopies * kBytes);
   std::vector<DeviceTensorSource::Chunk> chunks;
   std::vector<DeviceTensorSource::Copy> copies;
-  for (const DeviceState* const state : {first_.get(), second_.get()}) {
-    const StateTensor& tensor = state == first_.get() ? state_.tensors[0] : state_.tensors[1];
+  for (DeviceState* const state : {first_.get(), second_.get()}) {
+    state->Add(FilledTensor("e", kCopies * kBytes, std::byte(5)));
+    for (size_t i = 1; i < kCopies; ++i) state->Change(2, i * kBytes);
+    const StateTensor& tensor = state->state().tensors[2];
     for (size_t i = 0; i < kCopies; ++i) {
-      const auto* const data = static_cast<const std::byte*>(tensor.data) + 2 * i * kBytes;
+      const auto* const data = static_cast<const std::byte*>(tensor.data) + i * kBytes;
       copies.push_back({chunks.size(), host.data() + chunks.size() * kBytes});
       chunks.push_back({tensor.device, {data, kBytes}});
     }
@@ -277,9 +282,10 @@ TEST_F(TwoDevicesTest, BothDigestAndCopyInASaveAtTheSameTime) {
   VARVE_ASSERT_OK(done.get().status());
   VARVE_ASSERT_OK(source_->MarkRelease());
   VARVE_ASSERT_OK(source_->AwaitCopies());
+  const std::vector<TestTensor> of_first = first_->Values(), of_second = second_->Values();
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const std::vector<std::byte> values = (i < kCopies ? *first_ : *second_).Values()[0].bytes;
-    EXPECT_EQ(std::memcmp(copies[i].to, values.data() + 2 * (i % kCopies) * kBytes, kBytes), 0);
+    const std::vector<std::byte>& values = (i < kCopies ? of_first : of_second)[2].bytes;
+    EXPECT_EQ(std::memcmp(copies[i].to, values.data() + i % kCopies * kBytes, kBytes), 0);
   }
   VARVE_ASSERT_OK(source_->Prepare({}, {}));  // unpins `host`
 }

@@ -50,6 +50,15 @@ struct TestTensor {
   }
 };
 
+// Of bytes that are all alike: for tests that need many of them.
+inline TestTensor FilledTensor(std::string name, size_t bytes, std::byte value) {
+  return {std::move(name),
+          DType::kU8,
+          {static_cast<int64_t>(bytes)},
+          std::vector<std::byte>(bytes, value),
+          {}};
+}
+
 inline TestTensor RandomTensor(std::string name, DType dtype, std::vector<int64_t> shape,
                                uint64_t seed) {
   TestTensor tensor{std::move(name), dtype, std::move(shape), {}, {}};
