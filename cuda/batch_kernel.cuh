@@ -9,7 +9,9 @@
 
 namespace varve::internal::gpu {
 
-inline constexpr int kSummingWarps = kWarpsPerBlock - 1;  // of a block that digests one chunk
+// Of a block that digests one chunk. Its last warp scrambles.
+inline constexpr int kSummingWarps = kWarpsPerBlock - 1;
+inline constexpr int kSummingWarpsOfWide = kWarpsPerWideBlock - 1;
 
 // Takes a job for a warp. All its lanes get it.
 __device__ inline uint32_t TakeJob(uint32_t* next) {
@@ -62,13 +64,16 @@ __device__ inline void DigestWithWarps(const DigestBatch& batch, const DigestKey
 }
 
 // What a block of threads shares to make a digest.
+template <int kWarps>
 struct SharedDigest {
-  SharedSums<kSummingWarps> sums;
+  SharedSums<kWarps> sums;
   uint32_t job;
 };
 
+// All jobs that no warp takes, by kWarps warps that sum, and one more.
+template <int kWarps>
 __device__ inline void DigestWithBlocks(const DigestBatch& batch, const DigestKeys& keys,
-                                        SharedDigest* shared) {
+                                        SharedDigest<kWarps>* shared) {
   while (true) {
     const uint32_t i = batch.num_by_warps + TakeJobTogether(batch.next + 1, &shared->job);
     if (i >= batch.size) return;
@@ -76,13 +81,13 @@ __device__ inline void DigestWithBlocks(const DigestBatch& batch, const DigestKe
     const Digest digest = job.chunk.copy == nullptr
                               ? DigestByBlock<false>(job.chunk, keys, &shared->sums)
                               : DigestByBlock<true>(job.chunk, keys, &shared->sums);
-    if (threadIdx.x == kSummingWarps * kLanes) batch.digests[job.place] = digest;
+    if (threadIdx.x == kWarps * kLanes) batch.digests[job.place] = digest;
   }
 }
 
 // All jobs, by kWarpsPerBlock warps.
 __device__ inline void DigestJobs(const DigestBatch& batch, const DigestKeys& keys,
-                                  SharedDigest* shared) {
+                                  SharedDigest<kSummingWarps>* shared) {
   if (batch.num_by_warps > 0) DigestWithWarps(batch, keys);
   if (batch.num_by_warps < batch.size) DigestWithBlocks(batch, keys, shared);
 }

@@ -162,14 +162,18 @@ Status DeviceDigester::EnqueuePart(const Part& begin, const Part& end, const Dig
                                    uint32_t blocks, const How& how, cudaStream_t stream,
                                    size_t number) {
   const uint32_t jobs = end.end_job - begin.end_job;
-  const DigestBatch batch = {.runs = device_runs_.data(),
-                             .num_runs = static_cast<uint32_t>(num_runs_),
-                             .first = begin.end_job,
-                             .size = jobs,
-                             .num_by_warps = NumByWarps(jobs, blocks * kWarpsPerBlock),
-                             .next = next_.data() + 2 * number,
-                             .copies = how.copies.empty() ? nullptr : device_copies_.data(),
-                             .digests = device_digests_.data()};
+  const uint32_t num_by_warps = NumByWarps(jobs, blocks * kWarpsPerBlock);
+  const bool has_device_alone = how.blocks_per_processor == 0;
+  const DigestBatch batch = {
+      .runs = device_runs_.data(),
+      .num_runs = static_cast<uint32_t>(num_runs_),
+      .first = begin.end_job,
+      .size = jobs,
+      .num_by_warps = num_by_warps,
+      .has_wide_blocks = has_device_alone && num_by_warps == 0 && jobs <= shapes_.processors,
+      .next = next_.data() + 2 * number,
+      .copies = how.copies.empty() ? nullptr : device_copies_.data(),
+      .digests = device_digests_.data()};
   if (jobs > 0) VARVE_CUDA(LaunchDigests(batch, keys, blocks, stream));
   const size_t places = end.end_place - begin.end_place;
   VARVE_CUDA(cudaMemcpyAsync(digests_.data() + begin.end_place,

@@ -25,9 +25,11 @@
 
 #ifdef __CUDACC__
 #define VARVE_UNROLL _Pragma("unroll")
+#define VARVE_NO_UNROLL _Pragma("unroll 1")
 #define VARVE_NOINLINE __noinline__
 #else  // tests run the kernels on the CPU
 #define VARVE_UNROLL
+#define VARVE_NO_UNROLL
 #define VARVE_NOINLINE
 #endif
 
@@ -361,6 +363,29 @@ struct SharedSums {
   uint64_t sums[2][kBlocks][8];
 };
 
+// Adds `count` sums to an accumulator, index `own` of each, and scrambles after each. `count` is a
+// multiple of kBlocksInFlight. Each scramble waits for the one before, so the time of a chunk is
+// theirs. None of them may wait for shared memory, too: the next sums are read ahead of them.
+template <int kBlocks>
+__device__ inline uint64_t ScrambleAll(const uint64_t (&sums)[kBlocks][8], int count, int own,
+                                       uint64_t accumulator, uint64_t key) {
+  uint64_t next[kBlocksInFlight];
+  VARVE_UNROLL
+  for (int i = 0; i < kBlocksInFlight; ++i) next[i] = sums[i][own];
+  VARVE_NO_UNROLL  // which would take registers of the loads
+      for (int at = kBlocksInFlight; at <= count; at += kBlocksInFlight) {
+    uint64_t now[kBlocksInFlight];
+    VARVE_UNROLL
+    for (int i = 0; i < kBlocksInFlight; ++i) {
+      now[i] = next[i];
+      if (at < count) next[i] = sums[at + i][own];
+    }
+    VARVE_UNROLL
+    for (int i = 0; i < kBlocksInFlight; ++i) accumulator = Scramble(accumulator + now[i], key);
+  }
+  return accumulator;
+}
+
 template <bool kCopies, bool kIsAligned, int kWarps>
 __device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestKeys& keys,
                                          SharedSums<kWarps>* shared) {
@@ -401,9 +426,7 @@ __device__ inline Digest DigestByBlockOf(const DeviceChunk& chunk, const DigestK
     if (!sums_blocks && step > 0) {
       const uint32_t left = batches - (step - 1) * kWarps;
       const int count = static_cast<int>(left < kWarps ? left : kWarps) * kBlocksInFlight;
-      for (int i = 0; i < count; ++i) {
-        accumulator = Scramble(accumulator + shared->sums[(step - 1) % 2][i][own], key);
-      }
+      accumulator = ScrambleAll(shared->sums[(step - 1) % 2], count, own, accumulator, key);
     }
     __syncthreads();
   }

@@ -13,8 +13,17 @@ constexpr int kThreads = kWarpsPerBlock * kLanes;
 // processor has 64 KiB in flight, twice what its share of the memory needs.
 __global__ void __launch_bounds__(kThreads, 2)
     DigestKernel(const DigestBatch batch, const __grid_constant__ DigestKeys keys) {
-  __shared__ SharedDigest shared;
+  __shared__ SharedDigest<kSummingWarps> shared;
   DigestJobs(batch, keys, &shared);
+}
+
+constexpr int kWideThreads = kWarpsPerWideBlock * kLanes;
+
+// Its only block on a processor has 64 KiB in flight, too.
+__global__ void __launch_bounds__(kWideThreads, 1)
+    WideDigestKernel(const DigestBatch batch, const __grid_constant__ DigestKeys keys) {
+  __shared__ SharedDigest<kSummingWarpsOfWide> shared;
+  DigestWithBlocks(batch, keys, &shared);
 }
 
 __global__ void __launch_bounds__(kThreads) CopyKernel(const CopyBatch batch) {
@@ -23,12 +32,12 @@ __global__ void __launch_bounds__(kThreads) CopyKernel(const CopyBatch batch) {
 }
 
 template <typename Kernel>
-cudaError_t Load(Kernel* kernel, uint32_t* blocks) {
+cudaError_t Load(Kernel* kernel, int threads, uint32_t* blocks) {
   cudaFuncAttributes attributes{};
   cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   int found = 0;
   if (error == cudaSuccess) {
-    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, kThreads, 0);
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, threads, 0);
   }
   *blocks = static_cast<uint32_t>(std::max(found, 1));
   return error;
@@ -43,14 +52,21 @@ cudaError_t LoadKernels(KernelShapes* shapes) {
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
   shapes->processors = static_cast<uint32_t>(processors);
-  if (error == cudaSuccess) error = Load(DigestKernel, &shapes->digest_blocks);
-  if (error == cudaSuccess) error = Load(CopyKernel, &shapes->copy_blocks);
+  uint32_t wide_blocks = 0;  // 1, as its launch bounds say
+  if (error == cudaSuccess) error = Load(DigestKernel, kThreads, &shapes->digest_blocks);
+  if (error == cudaSuccess) error = Load(WideDigestKernel, kWideThreads, &wide_blocks);
+  if (error == cudaSuccess) error = Load(CopyKernel, kThreads, &shapes->copy_blocks);
   return error;
 }
 
 cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, uint32_t blocks,
                           cudaStream_t stream) {
-  DigestKernel<<<std::min(batch.size, blocks), kThreads, 0, stream>>>(batch, keys);
+  const uint32_t grid = std::min(batch.size, blocks);
+  if (batch.has_wide_blocks) {
+    WideDigestKernel<<<grid, kWideThreads, 0, stream>>>(batch, keys);
+  } else {
+    DigestKernel<<<grid, kThreads, 0, stream>>>(batch, keys);
+  }
   return cudaGetLastError();
 }
 

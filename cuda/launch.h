@@ -15,7 +15,10 @@
 
 namespace varve::internal::gpu {
 
-inline constexpr uint32_t kWarpsPerBlock = 8;  // of both kernels
+inline constexpr uint32_t kWarpsPerBlock = 8;
+// A wide block takes all registers of its processor, and has twice as many loads under way. It is
+// for batches with fewer jobs than there are processors, when no trainer computes.
+inline constexpr uint32_t kWarpsPerWideBlock = 16;
 
 // Chunks of equal size that lie one behind the other, as a tensor's do. So do their digests.
 struct DigestRun {
@@ -32,6 +35,7 @@ struct DigestBatch {
   uint32_t first;
   uint32_t size;             // jobs
   uint32_t num_by_warps;     // the first of them. Each takes a warp, and the others a block
+  bool has_wide_blocks;      // of kWarpsPerWideBlock warps. Then no job is for a warp
   uint32_t* next;            // two numbers that start at 0: jobs of warps and of blocks taken
   std::byte* const* copies;  // where each chunk is copied to, by place, or null. Null = none is
   Digest* digests;           // by place

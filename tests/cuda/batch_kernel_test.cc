@@ -100,7 +100,7 @@ class Jobs {
 
 void RunJobs(Jobs* jobs) {
   const DigestKeys keys = MakeDigestKeys(kBatchSeed);
-  SharedDigest shared;
+  SharedDigest<kSummingWarps> shared;
   EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(jobs->batch(), keys, &shared); });
 }
 
@@ -167,6 +167,18 @@ TEST(BatchKernelTest, NobodyDoesAJobThatIsTaken) {
   }
 }
 
+TEST(BatchKernelTest, WideBlocksDoAllJobs) {
+  for (const size_t runs : {1, 2, 7}) {
+    Jobs jobs(runs, 0);
+    const DigestKeys keys = MakeDigestKeys(kBatchSeed);
+    SharedDigest<kSummingWarpsOfWide> shared;
+    EmulatedBlock::Run(kWarpsPerWideBlock * kLanes,
+                       [&] { DigestWithBlocks(jobs.batch(), keys, &shared); });
+    jobs.ExpectDone();
+    EXPECT_EQ(jobs.next()[1], jobs.size() + 1);  // the block has found that none is left
+  }
+}
+
 // The jobs of a part alone, by warps and by blocks.
 TEST(BatchKernelTest, ABatchMayBeAPartOfTheJobs) {
   Jobs jobs(9, 0);
@@ -175,7 +187,7 @@ TEST(BatchKernelTest, ABatchMayBeAPartOfTheJobs) {
   part.size -= 5;
   part.num_by_warps = 4;
   const DigestKeys keys = MakeDigestKeys(kBatchSeed);
-  SharedDigest shared;
+  SharedDigest<kSummingWarps> shared;
   EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(part, keys, &shared); });
   jobs.ExpectDone(5);
 }

@@ -101,9 +101,15 @@ constexpr int kBlocks = 2;  // of a grid, one after the other
 
 void RunDigests(const DigestBatch& batch, const DigestKeys& keys) {
   if (testing::UsedKernels() == Kernels::kReference) return ReferToDigests(batch, keys);
-  SharedDigest shared;
+  SharedDigest<kSummingWarps> shared;
+  SharedDigest<kSummingWarpsOfWide> shared_by_wide;
   for (int i = 0; i < kBlocks; ++i) {
-    EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(batch, keys, &shared); });
+    if (batch.has_wide_blocks) {
+      EmulatedBlock::Run(kWarpsPerWideBlock * kLanes,
+                         [&] { DigestWithBlocks(batch, keys, &shared_by_wide); });
+    } else {
+      EmulatedBlock::Run(kWarpsPerBlock * kLanes, [&] { DigestJobs(batch, keys, &shared); });
+    }
   }
 }
 
