@@ -77,7 +77,7 @@ void MeasureConfig(const CudaParams& params, const Config& config, std::span<con
   const auto digester = Must(gpu::DeviceDigester::Create(0, chunks.size()));
   const auto digest = [&] { Require(digester->Enqueue(kSeed, chunks, gpu->stream())); };
   // The host needs this long to hand over a batch. During that time the device must have work.
-  const double lead = 1e-3 + Seconds(digest);
+  const double lead = 1e-3 + 2 * Seconds(digest);
   Verify(chunks, Must(digester->Take()));
 
   std::vector<double> speeds, passes, ratios;
