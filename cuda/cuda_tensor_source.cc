@@ -65,8 +65,15 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       }
       VARVE_ASSIGN_OR_RETURN(devices_[stream.device].one, OneDevice::Create(stream, options));
     }
-    if (options.streams.empty()) return Status::InvalidArgument("no stream was given");
-    const gpu::DeviceScope scope(options.streams[0].device);
+    for (const int device : options.devices) {
+      if (devices_.contains(device)) {
+        return Status::InvalidArgument("device " + std::to_string(device) +
+                                       " was given twice, expected once");
+      }
+      VARVE_ASSIGN_OR_RETURN(devices_[device].one, OneDevice::Create(device, options));
+    }
+    if (devices_.empty()) return Status::InvalidArgument("no stream was given");
+    const gpu::DeviceScope scope(devices_.begin()->first);
     VARVE_RETURN_IF_ERROR(scope.status());
     VARVE_ASSIGN_OR_RETURN(bounce_, gpu::AllocatePinned<std::byte>(options.bounce_bytes));
     return Status::Ok();
@@ -75,6 +82,15 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Result<cudaEvent_t> released(int device) const override {
     VARVE_ASSIGN_OR_RETURN(const OneDevice* one, Find(device));
     return one->released();
+  }
+
+  Status Follow(const CudaStream& stream) override {
+    VARVE_ASSIGN_OR_RETURN(OneDevice * one, Find(stream.device));
+    return one->Follow(stream.stream);
+  }
+  Status Release(const CudaStream& stream) override {
+    VARVE_ASSIGN_OR_RETURN(const OneDevice* one, Find(stream.device));
+    return one->Release(stream.stream);
   }
 
   Status Check(const Chunk& tensor) override {

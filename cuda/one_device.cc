@@ -26,19 +26,50 @@ std::string Describe(const cudaPointerAttributes& attributes) {
   }
 }
 
+// The kernels are compiled for it and what comes after it (VarveCuda.cmake).
+constexpr int kMinMajor = 8;
+
+Status CheckCapability(int device) {
+  int major = 0;
+  VARVE_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (major >= kMinMajor) return Status::Ok();
+  return Status::Unavailable("its compute capability is " + std::to_string(major) +
+                             ".x, and the kernels need " + std::to_string(kMinMajor) + ".0");
+}
+
+Result<Stream> MakeStreamOf(int device) {
+  const DeviceScope scope(device);
+  VARVE_RETURN_IF_ERROR(scope.status());
+  return MakeStream();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OneDevice>> OneDevice::Create(const CudaStream& stream,
                                                      const CudaOptions& options) {
-  std::unique_ptr<OneDevice> device(new OneDevice(stream, options));
+  std::unique_ptr<OneDevice> device(new OneDevice(stream, nullptr, options));
   const Status status = device->Init(options.staging_bytes);
   if (!status.ok()) return status.WithContext("device " + std::to_string(stream.device));
+  return device;
+}
+
+Result<std::unique_ptr<OneDevice>> OneDevice::Create(int id, const CudaOptions& options) {
+  auto stream = MakeStreamOf(id);
+  if (!stream.ok()) return stream.status().WithContext("device " + std::to_string(id));
+  const CudaStream trainer{id, stream->get()};
+  std::unique_ptr<OneDevice> device(new OneDevice(trainer, *std::move(stream), options));
+  const Status status = device->Init(options.staging_bytes);
+  if (!status.ok()) return status.WithContext("device " + std::to_string(id));
   return device;
 }
 
 Status OneDevice::Init(uint64_t staging_bytes) {
   const DeviceScope scope(device());
   VARVE_RETURN_IF_ERROR(scope.status());
+  VARVE_RETURN_IF_ERROR(CheckCapability(device()));
+  if (following_ != nullptr) {
+    VARVE_ASSIGN_OR_RETURN(followed_, MakeEvent());
+  }
   VARVE_ASSIGN_OR_RETURN(reading_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(copying_, MakeStream());
   VARVE_ASSIGN_OR_RETURN(joining_, MakeStream());
@@ -63,6 +94,30 @@ OneDevice::~OneDevice() {
   for (const Stream* const stream : {&reading_, &copying_, &joining_, &draining_}) {
     if (*stream != nullptr) (void)cudaStreamSynchronize(stream->get());
   }
+}
+
+Status OneDevice::Follow(cudaStream_t stream) {
+  if (following_ == nullptr) {
+    return Status::InvalidArgument("the stream of device " + std::to_string(device()) +
+                                   " was given, and cannot follow another one");
+  }
+  const DeviceScope scope(device());
+  VARVE_RETURN_IF_ERROR(scope.status());
+  VARVE_RETURN_IF_ERROR(CheckNotCapturing(stream));
+  VARVE_CUDA(cudaEventRecord(followed_.get(), stream));
+  VARVE_CUDA(cudaStreamWaitEvent(following_.get(), followed_.get(), 0));
+  return Status::Ok();
+}
+
+Status OneDevice::Release(cudaStream_t stream) const {
+  const DeviceScope scope(device());
+  Status status = scope.status();
+  if (status.ok()) status = CheckNotCapturing(stream);
+  if (status.ok()) {
+    status = ToStatus(cudaStreamWaitEvent(stream, released_.get(), 0), "cudaStreamWaitEvent");
+  }
+  if (!status.ok()) (void)cudaEventSynchronize(released_.get());  // then the host waits for it
+  return status;
 }
 
 Status OneDevice::Check(Bytes tensor) const {
@@ -96,9 +151,9 @@ Status OneDevice::Prepare(Chunks chunks) {
   return Status::Ok();
 }
 
-Status OneDevice::CheckNotCapturing() const {
+Status OneDevice::CheckNotCapturing(cudaStream_t stream) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  VARVE_CUDA(cudaStreamIsCapturing(trainer_.stream, &status));
+  VARVE_CUDA(cudaStreamIsCapturing(stream, &status));
   if (status == cudaStreamCaptureStatusNone) return Status::Ok();
   return Status::FailedPrecondition("the stream of device " + std::to_string(device()) +
                                     " is being captured: a save cannot be part of a graph");
@@ -285,17 +340,7 @@ Status OneDevice::Drain() {
   return Status::Ok();
 }
 
-Status OneDevice::MarkRelease() {
-  const DeviceScope scope(device());
-  Status status = scope.status();
-  if (status.ok()) status = CheckNotCapturing();
-  if (status.ok()) {
-    status = ToStatus(cudaStreamWaitEvent(trainer_.stream, released_.get(), 0),
-                      "cudaStreamWaitEvent(trainer)");
-  }
-  if (!status.ok()) (void)cudaEventSynchronize(released_.get());  // then the host waits for it
-  return status;
-}
+Status OneDevice::MarkRelease() { return Release(trainer_.stream); }
 
 Status OneDevice::AwaitCopies() {
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/digest.h"
@@ -43,12 +44,16 @@ class OneDevice {
   // Create takes those `options` that are not about streams.
   static Result<std::unique_ptr<OneDevice>> Create(const CudaStream& stream,
                                                    const CudaOptions& options);
+  // The same with a stream of its own in place of the trainer's (Follow).
+  static Result<std::unique_ptr<OneDevice>> Create(int device, const CudaOptions& options);
   ~OneDevice();
   OneDevice(const OneDevice&) = delete;
   OneDevice& operator=(const OneDevice&) = delete;
 
   int device() const { return trainer_.device; }
   cudaEvent_t released() const { return released_.get(); }
+  Status Follow(cudaStream_t stream);
+  Status Release(cudaStream_t stream) const;
 
   Status Check(Bytes tensor) const;
   Status Prepare(Chunks chunks);
@@ -89,13 +94,15 @@ class OneDevice {
   };
   static constexpr size_t kPiecesInFlight = 2;
 
-  OneDevice(const CudaStream& trainer, const CudaOptions& options)
-      : trainer_(trainer),
+  OneDevice(const CudaStream& trainer, Stream following, const CudaOptions& options)
+      : following_(std::move(following)),
+        trainer_(trainer),
         digest_blocks_(options.digest_blocks),
         digests_(trainer.device, options.digest_part_bytes),
         other_digests_(trainer.device, options.digest_part_bytes) {}
   Status Init(uint64_t staging_bytes);
-  Status CheckNotCapturing() const;
+  Status CheckNotCapturing() const { return CheckNotCapturing(trainer_.stream); }
+  Status CheckNotCapturing(cudaStream_t stream) const;
   bool IsTrainerWaiting() const;
   void PlaceStaged();
   Status EnqueueDigestNow(uint64_t seed, Chunks chunks);
@@ -107,6 +114,7 @@ class OneDevice {
   // Takes as many as fit from the front of `moves`.
   Status Gather(std::span<Move>* moves);
 
+  const Stream following_;  // null: the trainer's stream was given
   const CudaStream trainer_;
   const uint32_t digest_blocks_;  // of a processor, while the trainer computes
   Stream reading_;
@@ -114,6 +122,7 @@ class OneDevice {
   Stream joining_;  // waits for the two
   Stream draining_;
   Stream comparing_;  // for DigestNow
+  Event followed_;    // null: the trainer's stream was given
   Event begun_;
   Event digested_;                             // in reading_: all digests
   Event copied_;                               // in copying_: what it has until now

@@ -27,6 +27,17 @@
 // in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
 // device, as far as CudaOptions::staging_bytes allows.
 //
+// A trainer whose current stream changes, as that of PyTorch may, names the device in
+// CudaOptions::devices instead. The given stream of that device is then one of the source's, which
+// the trainer gives no work. Follow and Release order it with the trainer's current stream:
+//
+//   source->Follow({0, current});     // before BeginSave, Save and Restore
+//   ckpt->BeginSave(step, state);
+//   ...
+//   source->Follow({0, current});     // so that the save knows when the trainer starts to wait
+//   ckpt->AwaitStaged();
+//   source->Release({0, current});    // what is added to this stream now comes after the reads
+//
 // varve's own streams have the least priority that the device knows, which is the greatest number
 // (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that
 // makes its streams by cudaStreamCreateWithPriority, with any smaller number, has its kernels
@@ -54,6 +65,8 @@ struct CudaOptions {
   // The trainer's stream of each device that has tensors, one for each device. The streams must
   // outlive the source.
   std::vector<CudaStream> streams;
+  // Devices that have tensors, and whose stream may change (Follow). None of them is in `streams`.
+  std::vector<int> devices{};
   // Bytes of staging memory on each device, for chunks that are copied while the trainer waits. 0 =
   // the trainer waits until they are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
@@ -75,14 +88,24 @@ struct CudaOptions {
 // checkpointer before the source is destroyed.
 class CudaTensorSource : public DeviceTensorSource {
  public:
-  // kUnavailable: there is no such device, or not enough memory. kInvalidArgument: no stream, two
-  // streams of one device, or bounce_bytes is too small.
+  // kUnavailable: there is no such device, it is older than the kernels are for (compute capability
+  // 8.0), or not enough memory. kInvalidArgument: no stream and no device, two streams of one
+  // device, or bounce_bytes is too small.
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
   // Returns an event that comes after all reads of the device's tensors. Call it after AwaitStaged,
   // to make other streams than the given one wait (cudaStreamWaitEvent). The source owns the event.
   // kInvalidArgument: no stream of this device was given.
   virtual Result<cudaEvent_t> released(int device) const = 0;
+
+  // Makes the given stream of the device wait for the work that this stream has now. The trainer's
+  // thread calls it. kFailedPrecondition: the stream is being captured. kInvalidArgument: no stream
+  // of this device was given, or its device is not in CudaOptions::devices.
+  virtual Status Follow(const CudaStream& stream) = 0;
+  // Makes this stream wait for all reads of the device's tensors. Call it after AwaitStaged. The
+  // trainer's thread calls it. Errors as Follow. After an error the reads are done, because the
+  // call has waited for them.
+  virtual Status Release(const CudaStream& stream) = 0;
 };
 
 }  // namespace varve

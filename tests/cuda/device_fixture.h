@@ -64,6 +64,9 @@ class DeviceState {
     for (size_t i = 0; i < values_.size(); ++i) Set(i, std::vector<std::byte>(Size(i)));
   }
 
+  // From now on the trainer works in this stream.
+  void UseStream(cudaStream_t stream) { stream_ = stream; }
+
   TrainingState& state() { return state_; }
   size_t size() const { return values_.size(); }  // tensors on the device
   size_t Size(size_t i) const { return values_[i].bytes.size(); }
@@ -94,7 +97,7 @@ class DeviceState {
   }
 
   const int device_;
-  const cudaStream_t stream_;
+  cudaStream_t stream_;
   TrainingState state_;
   std::vector<DeviceBuffer<std::byte>> memory_;
   std::vector<TestTensor> values_;

@@ -107,8 +107,16 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return Call("cudaDeviceGetAttribute", [&](Machine& machine, Lock&) {
     if (!machine.HasDevice(device)) return cudaErrorInvalidDevice;
-    if (attribute != cudaDevAttrMultiProcessorCount) return cudaErrorInvalidValue;
-    *value = varve::internal::testing::kProcessors;
+    switch (attribute) {
+      case cudaDevAttrMultiProcessorCount:
+        *value = varve::internal::testing::kProcessors;
+        break;
+      case cudaDevAttrComputeCapabilityMajor:
+        *value = machine.compute_capability;
+        break;
+      default:
+        return cudaErrorInvalidValue;
+    }
     return machine.LostDevice(device);
   });
 }

@@ -75,6 +75,7 @@ void Reset() {
     machine.copied_bytes.clear();
     machine.faults.clear();
     machine.device_bytes = Machine::kDeviceBytes;
+    machine.compute_capability = Machine::kComputeCapability;
     machine.max_delay = Machine::kMaxDelay;
     machine.seed = 1;
     machine.kernels = Kernels::kEmulated;
@@ -90,6 +91,10 @@ void SetDevices(int count) {
 
 void SetDeviceMemory(uint64_t bytes) {
   WithMachine([&](Machine& machine, Lock&) { machine.device_bytes = bytes; });
+}
+
+void SetComputeCapability(int major) {
+  WithMachine([&](Machine& machine, Lock&) { machine.compute_capability = major; });
 }
 
 void SetDelay(std::chrono::microseconds max, uint64_t seed) {

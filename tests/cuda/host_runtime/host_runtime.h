@@ -42,6 +42,7 @@ void Reset();
 
 void SetDevices(int count);            // 2 unless said otherwise
 void SetDeviceMemory(uint64_t bytes);  // of each device, 1 GiB by default
+void SetComputeCapability(int major);  // of each device, 9 by default
 // Delays work at random, up to `max`. The delays of each stream follow from the seed.
 void SetDelay(std::chrono::microseconds max, uint64_t seed);
 

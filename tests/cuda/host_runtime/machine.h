@@ -135,9 +135,11 @@ struct Machine {
   std::condition_variable changed;
 
   static constexpr uint64_t kDeviceBytes = uint64_t{1} << 30;
+  static constexpr int kComputeCapability = 9;
   static constexpr std::chrono::microseconds kMaxDelay{30};
   std::vector<Device> devices{2};
   uint64_t device_bytes = kDeviceBytes;
+  int compute_capability = kComputeCapability;
   std::chrono::microseconds max_delay = kMaxDelay;
   uint64_t seed = 1;
   Kernels kernels = Kernels::kEmulated;
