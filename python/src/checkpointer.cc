@@ -12,6 +12,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "python/src/bindings.h"
+#include "python/src/devices.h"
 #include "python/src/errors.h"
 #include "python/src/handles.h"
 #include "python/src/torch_memory.h"
@@ -32,18 +34,21 @@ namespace nb = nanobind;
 namespace varve::python {
 namespace {
 
-// A tuple of dtype, shape, strides in elements (none: dense), address and owner: what _arrays.py
-// finds out of a tensor.
+// A tuple of dtype, shape, strides in elements (none: dense), address, owner and device: what
+// varve.torch finds out of a tensor.
 constexpr size_t kOwner = 4;
+constexpr size_t kDevice = 5;
 
 // The tensors of a save or a load, with what keeps their memory alive. They stay from save to save
 // and take what has changed, because a training that saves each step waits for this.
 class HeldTensors {
  public:
   // Takes tensors of torch, or tuples as above in their place. Tensors of torch from number
-  // `num_lent` on are copied. False: FindTorchMemory does not know one of them, or it is not dense
-  // and to be copied. Call again with a tuple in its place.
-  bool Take(const nb::list& names, const nb::list& roles, const nb::list& values, size_t num_lent) {
+  // `num_lent` on are copied. `devices` are those whose tensors may be lent. False: FindTorchMemory
+  // does not know one of them, it is not dense and to be copied, or it is on a device and not dense
+  // or to be copied. Call again with a tuple in its place.
+  bool Take(const nb::list& names, const nb::list& roles, const nb::list& values, size_t num_lent,
+            const std::vector<int>& devices) {
     const size_t count = nb::len(names);
     if (nb::len(values) != count || nb::len(roles) != count) {
       ThrowIfError(Status::InvalidArgument("names, roles and values are of different numbers"));
@@ -60,13 +65,18 @@ class HeldTensors {
         TakeTuple(nb::borrow<nb::tuple>(values[i]), &tensor);
         continue;
       }
-      const std::optional<TorchMemory> memory = FindTorchMemory(values[i]);
+      const std::optional<TorchMemory> memory = FindTorchMemory(values[i], TorchPlace::kCpuOrGpu);
       const bool is_lent = i < num_lent;
       if (!memory || (!is_lent && !memory->strides.empty())) return false;
+      if (memory->device != kHost) {
+        const bool is_used = std::ranges::count(devices, memory->device) > 0;
+        if (!is_used || !is_lent || !memory->strides.empty()) return false;
+      }
       tensor.dtype = memory->dtype;
       tensor.shape.assign(memory->shape.begin(), memory->shape.end());
       tensor.strides.assign(memory->strides.begin(), memory->strides.end());
       tensor.data = memory->data;
+      tensor.device = memory->device;
       if (is_lent) {
         owners_.push_back(OwnerOfTorchMemory(values[i]));
       } else {
@@ -90,6 +100,7 @@ class HeldTensors {
     tensor->shape = nb::cast<std::vector<int64_t>>(values[1]);
     tensor->strides = nb::cast<std::vector<int64_t>>(values[2]);
     tensor->data = reinterpret_cast<void*>(nb::cast<uintptr_t>(values[3]));
+    tensor->device = nb::cast<int>(values[kDevice]);
     owners_.push_back(nb::borrow(values[kOwner]));
   }
   // The copies lie where those of the save before lay. So a save sees that it has the same tensors.
@@ -116,8 +127,11 @@ class HeldTensors {
 
 class CheckpointerHandle {
  public:
-  CheckpointerHandle(std::unique_ptr<AsyncCheckpointer> checkpointer, const std::string& path)
-      : checkpointer_(std::move(checkpointer)),
+  // `devices` is what the checkpointer got as its source, or null.
+  CheckpointerHandle(std::unique_ptr<AsyncCheckpointer> checkpointer,
+                     std::shared_ptr<Devices> devices, const std::string& path)
+      : devices_(std::move(devices)),
+        checkpointer_(std::move(checkpointer)),
         store_(std::make_shared<StoreHandle>(
             std::shared_ptr<Store>(std::shared_ptr<Store>(), &checkpointer_->store()), path)) {}
   CheckpointerHandle(const CheckpointerHandle&) = delete;
@@ -125,6 +139,7 @@ class CheckpointerHandle {
   ~CheckpointerHandle() {
     if (guard_.InChild()) {
       static_cast<void>(checkpointer_.release());
+      new std::shared_ptr<Devices>(std::move(devices_));  // never destroyed
       return;
     }
     const nb::gil_scoped_release release;
@@ -144,10 +159,38 @@ class CheckpointerHandle {
   // The same, for a call after which no save reads tensors.
   template <typename Call>
   void Settle(Call&& call) {
-    const Status status = With(call);
+    guard_.Check();
+    const Streams streams = is_lent_ ? CurrentStreams() : Streams();
+    const Status status = With([&](AsyncCheckpointer& c) {
+      const Status followed = streams.empty() ? Status::Ok() : devices_->Follow(streams);
+      const Status called = call(c);
+      const Status released = streams.empty() ? Status::Ok() : devices_->Release(streams);
+      if (!called.ok()) return called;
+      return followed.ok() ? released : followed;
+    });
     held_.LetGo();
     is_lent_ = false;
     ThrowIfError(status);
+  }
+
+  // Names the GPUs whose tensors the calls below will be given. `current_stream(device)` returns
+  // torch's current stream there, as a number.
+  void UseDevices(const std::vector<int>& devices, nb::object current_stream) {
+    guard_.Check();
+    if (devices_ == nullptr) {
+      ThrowIfError(Status::Unavailable("this package of varve was built without CUDA"));
+    }
+    Settle([](AsyncCheckpointer& c) { return c.Wait(); });
+    {
+      const nb::gil_scoped_release release;
+      const std::lock_guard lock(mutex_);
+      ThrowIfError(devices_->Use(devices));
+    }
+    current_stream_ = std::move(current_stream);
+  }
+  const std::vector<int>& used_devices() const {
+    static const std::vector<int> none;
+    return devices_ == nullptr ? none : devices_->used();
   }
 
   // `fill(HeldTensors*)` takes the tensors, or returns false: then nothing happens and nullopt
@@ -159,14 +202,25 @@ class CheckpointerHandle {
     guard_.Check();
     const auto lock = LockWithGil<std::unique_lock<std::mutex>>(mutex_);
     if (!fill(&held_)) return std::nullopt;
+    const Streams streams = CurrentStreams();
     is_lent_ = true;
     const bool is_saving = [&] {
       const nb::gil_scoped_release release;
+      if (!streams.empty()) ThrowIfError(devices_->Follow(streams));
       return ValueOrThrow(checkpointer_->BeginSave(step, *held_.state()));
     }();
     is_lent_ = is_saving;
     if (!is_saving) held_.LetGo();
     return is_saving;
+  }
+  // Fills tensors. The work that the trainer's streams have comes first.
+  LoadReport Restore(std::string_view step, const LoadOptions& options, TrainingState* into) {
+    guard_.Check();
+    const Streams streams = CurrentStreams();
+    return With([&](AsyncCheckpointer& c) {
+      if (!streams.empty()) ThrowIfError(devices_->Follow(streams));
+      return ValueOrThrow(c.Restore(step, options, into));
+    });
   }
   void Close() {
     Settle([&](AsyncCheckpointer&) { return CloseBoth(); });
@@ -175,6 +229,16 @@ class CheckpointerHandle {
   const std::shared_ptr<StoreHandle>& store() const { return store_; }
 
  private:
+  using Streams = std::vector<uintptr_t>;
+
+  // Needs the GIL.
+  Streams CurrentStreams() const {
+    Streams streams;
+    for (const int device : used_devices()) {
+      streams.push_back(nb::cast<uintptr_t>(current_stream_(device)));
+    }
+    return streams;
+  }
   // Without the GIL.
   Status CloseBoth() {
     store_->CloseWithoutGil();
@@ -183,9 +247,11 @@ class CheckpointerHandle {
 
   const ForkGuard guard_;
   std::mutex mutex_;
+  std::shared_ptr<Devices> devices_;  // null: all tensors are on the CPU
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
   const std::shared_ptr<StoreHandle> store_;  // shows the store of the checkpointer
   // Guarded by the GIL.
+  nb::object current_stream_;  // of torch
   HeldTensors held_;
   bool is_lent_ = false;  // a save reads them
 };
@@ -201,14 +267,16 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
     const std::string& path, const std::string& run, std::string_view on_existing,
     std::string_view when_busy, std::string_view compression, uint64_t staging_budget_bytes,
     uint64_t pipeline_budget_bytes, int num_threads, int retries, double check_staging,
-    const std::optional<RetentionPolicy>& retention) {
+    const std::optional<RetentionPolicy>& retention, bool has_gpus) {
   NoteOpen();
   CheckMayWrite();
+  const std::shared_ptr<Devices> devices = has_gpus ? Devices::Make() : nullptr;
   const CheckpointerOptions options{.run = run,
                                     .staging_budget_bytes = staging_budget_bytes,
                                     .store = {.compression = ParseCompression(compression),
                                               .pipeline_budget_bytes = pipeline_budget_bytes,
                                               .num_threads = num_threads},
+                                    .devices = devices,
                                     .on_existing = ParseOnExisting(on_existing),
                                     .when_busy = ParseWhenBusy(when_busy),
                                     .replicas = {},
@@ -218,7 +286,7 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
                                     .on_save = {}};
   const nb::gil_scoped_release release;
   return std::make_unique<CheckpointerHandle>(ValueOrThrow(AsyncCheckpointer::Open(path, options)),
-                                              path);
+                                              devices, path);
 }
 
 // None: a value has to be a tuple (HeldTensors).
@@ -229,7 +297,7 @@ std::optional<bool> BeginSave(CheckpointerHandle* handle, uint64_t step, const n
                               const std::map<std::string, double>& metrics,
                               const std::vector<std::string>& tags) {
   return handle->BeginSave(step, [&](HeldTensors* held) {
-    if (!held->Take(names, roles, values, num_lent)) return false;
+    if (!held->Take(names, roles, values, num_lent, handle->used_devices())) return false;
     TrainingState* const state = held->state();
     state->items.clear();
     for (const auto& [name, value] : items) {
@@ -248,12 +316,12 @@ std::optional<uint64_t> Restore(CheckpointerHandle* handle, std::string_view ste
                                 const nb::list& names, const nb::list& roles,
                                 const nb::list& values) {
   HeldTensors held;
-  if (!held.Take(names, roles, values, nb::len(values))) return std::nullopt;
+  if (!held.Take(names, roles, values, nb::len(values), handle->used_devices())) {
+    return std::nullopt;
+  }
   LoadOptions options;
   options.strictness = Strictness::kAssumeOkUnexpected;
-  return handle->With([&](AsyncCheckpointer& c) {
-    return ValueOrThrow(c.Restore(step, options, held.state())).id.step;
-  });
+  return handle->Restore(step, options, held.state()).id.step;
 }
 
 }  // namespace
@@ -264,17 +332,26 @@ void BindCheckpointer(nb::module_& module) {
                   nb::arg("keep_best"), nb::arg("keep_within_seconds"), nb::arg("keep_tags"));
   nb::class_<CheckpointerHandle>(module, "Checkpointer", "Saves in the background of a training.")
       .def_prop_ro("store", [](const CheckpointerHandle& handle) { return handle.store(); })
-      .def("begin_save", BeginSave, nb::arg("step"), nb::arg("names"), nb::arg("roles"),
-           nb::arg("values"), nb::arg("num_lent"), nb::arg("items"), nb::arg("progress"),
-           nb::arg("metrics"), nb::arg("tags"),
-           nb::sig("def begin_save(self, step: int, names: list[str], roles: list[str], values: "
-                   "list[typing.Any], num_lent: int, items: collections.abc.Sequence[tuple[str, "
-                   "bytes]], progress: TrainerProgress, metrics: collections.abc.Mapping[str, "
-                   "float], tags: collections.abc.Sequence[str]) -> bool | None"),
-           "Starts a save of plain tensors of torch on the CPU. Those from number `num_lent` on "
-           "are\n"
-           "copied. A tuple (dtype, shape, strides, address, owner) stands for any other tensor. \n"
-           "False: the step is skipped. None: a tuple is needed for one of the values.")
+      .def(
+          "begin_save", BeginSave, nb::arg("step"), nb::arg("names"), nb::arg("roles"),
+          nb::arg("values"), nb::arg("num_lent"), nb::arg("items"), nb::arg("progress"),
+          nb::arg("metrics"), nb::arg("tags"),
+          nb::sig("def begin_save(self, step: int, names: list[str], roles: list[str], values: "
+                  "list[typing.Any], num_lent: int, items: collections.abc.Sequence[tuple[str, "
+                  "bytes]], progress: TrainerProgress, metrics: collections.abc.Mapping[str, "
+                  "float], tags: collections.abc.Sequence[str]) -> bool | None"),
+          "Starts a save of plain tensors of torch on the CPU, or dense on a GPU of use_devices.\n"
+          "Those from number `num_lent` on are on the CPU, and copied. A tuple (dtype, shape,\n"
+          "strides, address, owner, device) stands for any other tensor. The device is -1 for the\n"
+          "CPU. False: the step is skipped. None: a tuple is needed for one of the values.")
+      .def("use_devices", &CheckpointerHandle::UseDevices, nb::arg("devices"),
+           nb::arg("current_stream"),
+           nb::sig("def use_devices(self, devices: collections.abc.Sequence[int], current_stream: "
+                   "collections.abc.Callable[[int], int]) -> None"),
+           "Names the GPUs whose tensors saves and loads will be given, once, before the first of\n"
+           "them. `current_stream(device)` gives the stream whose work comes before a save or "
+           "load.\n"
+           "UnavailableError: their tensors have to be copied to the CPU. It says why.")
       .def("await_staged",
            [](CheckpointerHandle* handle) {
              handle->Settle([](AsyncCheckpointer& c) { return c.AwaitStaged(); });
@@ -302,7 +379,7 @@ void BindCheckpointer(nb::module_& module) {
              nb::arg("on_existing"), nb::arg("when_busy"), nb::arg("compression"),
              nb::arg("staging_budget_bytes"), nb::arg("pipeline_budget_bytes"),
              nb::arg("num_threads"), nb::arg("retries"), nb::arg("check_staging"),
-             nb::arg("retention").none());
+             nb::arg("retention").none(), nb::arg("has_gpus"));
 }
 
 }  // namespace varve::python

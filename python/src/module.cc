@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
 
 #include "python/src/bindings.h"
+#include "python/src/devices.h"
 #include "python/src/errors.h"
 #include "varve/version.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ part of varve. Private: use the package varve.";
   module.attr("VERSION") = VARVE_VERSION_STRING;
+  module.def("cuda_version", &varve::python::CudaVersion,
+             "The CUDA for which the module was built, such as \"13.0\". \"\": without CUDA.");
   varve::python::RegisterErrors();
   varve::python::BindRecords(module);
   varve::python::BindProgress(module);

@@ -28,7 +28,9 @@ struct ExchangeApi {
   void* current_work_stream;
 };
 constexpr uint32_t kMajor = 1;
+// Devices of DLPack.
 constexpr int32_t kCpu = 1;
+constexpr int32_t kCuda = 2;
 
 struct KnownType {
   PyTypeObject* type = nullptr;
@@ -104,16 +106,16 @@ void Append(const void* data, size_t bytes, std::string* text) {
   text->append(static_cast<const char*>(data), bytes);
 }
 
-// Address, dtype, shape and strides of tensors, as bytes that are equal where all of these are.
+// Device, address, dtype, shape and strides of tensors, as bytes that are equal where these are.
 // None: FindTorchMemory does not know one of them.
 nb::object LayoutsOf(const nb::list& tensors) {
   std::string text;
   for (const nb::handle tensor : tensors) {
-    const std::optional<TorchMemory> memory = FindTorchMemory(tensor);
+    const std::optional<TorchMemory> memory = FindTorchMemory(tensor, TorchPlace::kCpuOrGpu);
     if (!memory) return nb::none();
-    const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(memory->data),
-                                static_cast<uint64_t>(memory->dtype), memory->shape.size(),
-                                memory->strides.size()};
+    const uint64_t numbers[] = {
+        static_cast<uint64_t>(memory->device), reinterpret_cast<uintptr_t>(memory->data),
+        static_cast<uint64_t>(memory->dtype), memory->shape.size(), memory->strides.size()};
     Append(numbers, sizeof numbers, &text);
     Append(memory->shape.data(), memory->shape.size_bytes(), &text);
     Append(memory->strides.data(), memory->strides.size_bytes(), &text);
@@ -145,7 +147,7 @@ bool AddTorchType(nb::handle type) {
   return false;
 }
 
-std::optional<TorchMemory> FindTorchMemory(nb::handle tensor) {
+std::optional<TorchMemory> FindTorchMemory(nb::handle tensor, TorchPlace place) {
   const ExchangeApi* const api = FindApi(tensor);
   if (api == nullptr) return std::nullopt;
   nb::dlpack::dltensor found;
@@ -154,9 +156,13 @@ std::optional<TorchMemory> FindTorchMemory(nb::handle tensor) {
     return std::nullopt;
   }
   const std::optional<DType> dtype = ToDType(found.dtype);
-  if (!dtype || found.device.device_type != kCpu || IsNegated(tensor)) return std::nullopt;
+  const bool is_on_cpu = found.device.device_type == kCpu;
+  const bool is_there =
+      is_on_cpu || (place == TorchPlace::kCpuOrGpu && found.device.device_type == kCuda);
+  if (!dtype || !is_there || IsNegated(tensor)) return std::nullopt;
   const auto num_axes = static_cast<size_t>(found.ndim);
-  TorchMemory memory{.dtype = *dtype,
+  TorchMemory memory{.device = is_on_cpu ? kHost : found.device.device_id,
+                     .dtype = *dtype,
                      .shape = {found.shape, num_axes},
                      .strides = {},
                      .data = static_cast<std::byte*>(found.data) + found.byte_offset};
@@ -181,8 +187,8 @@ void BindTorchMemory(nb::module_& module) {
   module.def(
       "layouts_of", LayoutsOf, nb::arg("tensors"),
       nb::sig("def layouts_of(tensors: list[typing.Any]) -> bytes | None"),
-      "Bytes that are equal where addresses, dtypes, shapes and strides of tensors are. None:\n"
-      "not all are plain tensors of torch on the CPU.");
+      "Bytes that are equal where devices, addresses, dtypes, shapes and strides of tensors are.\n"
+      "None: not all are plain tensors of torch on the CPU or a GPU of NVIDIA.");
 }
 
 }  // namespace varve::python

@@ -11,12 +11,14 @@
 #include <optional>
 #include <span>
 
+#include "varve/device_tensor_source.h"
 #include "varve/tensor.h"
 
 namespace varve::python {
 
 // The spans are memory of the tensor. They are good until the caller runs Python.
 struct TorchMemory {
+  int device = kHost;  // or the number of the GPU that has the memory
   DType dtype = DType::kF32;
   std::span<const int64_t> shape;
   std::span<const int64_t> strides;  // in elements. Empty: the tensor is dense
@@ -29,9 +31,13 @@ struct TorchMemory {
 // in torch before 2.10.
 bool AddTorchType(nanobind::handle type);
 
-// Nothing: the tensor is of another type, not on the CPU, or not simply elements in memory. Then
+// Where FindTorchMemory looks.
+enum class TorchPlace { kCpu, kCpuOrGpu };
+
+// Nothing: the tensor is of another type, in another place, or not simply elements in memory. Then
 // _arrays.py finds out more, or says what is wrong.
-std::optional<TorchMemory> FindTorchMemory(nanobind::handle tensor);
+std::optional<TorchMemory> FindTorchMemory(nanobind::handle tensor,
+                                           TorchPlace place = TorchPlace::kCpu);
 
 // Keeps the memory alive, even when the tensor gets other memory.
 nanobind::object OwnerOfTorchMemory(nanobind::handle tensor);

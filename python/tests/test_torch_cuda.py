@@ -6,6 +6,7 @@ import os
 import random
 import unittest
 import warnings
+from unittest import mock
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
 
@@ -18,6 +19,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import varve.torch  # noqa: E402
+from varve import _core  # noqa: E402
 from varve.torch import VarveStager, VarveStorageReader, VarveStorageWriter  # noqa: E402
 
 if not torch.cuda.is_available():
@@ -144,6 +146,16 @@ KINDS = {
 }
 
 
+class CopiesTest:
+    """The same without the kernels of varve, as of a package that was built without CUDA."""
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(_core, "cuda_version", return_value="")
+        patch.start()
+        self.addCleanup(patch.stop)
+
+
 class ExactResumeTest(CudaTest):
     def setUp(self):
         super().setUp()
@@ -182,6 +194,32 @@ class ExactResumeTest(CudaTest):
                 for key, value in whole.tensors().items():
                     self.assert_equal_bits(second.tensors()[key], value, key)
 
+    def test_a_training_goes_on_on_another_device(self):
+        for first, second in ((GPU, torch.device("cpu")), (torch.device("cpu"), GPU)):
+            with self.subTest(first=first, second=second):
+                self.path = self.folder / f"{first.type}_{second.type}"
+                model = torch.nn.Linear(300, 200).to(first)
+                optimizer = torch.optim.AdamW(model.parameters())
+                with varve.torch.Checkpointer(self.path) as ckpt:
+                    ckpt.restore(model=model, optimizer=optimizer)
+                    for step in range(3):
+                        model(torch.ones(1, 300, device=first)).sum().backward()
+                        optimizer.step()
+                        ckpt.after_step(step)
+                other = torch.nn.Linear(300, 200).to(second)
+                other_optimizer = torch.optim.AdamW(other.parameters())
+                with varve.torch.Checkpointer(self.path) as ckpt:
+                    self.assertEqual(ckpt.restore(model=other, optimizer=other_optimizer), 2)
+                for old, new in zip(model.parameters(), other.parameters(), strict=True):
+                    self.assert_equal_bits(new, old)
+                    for key, value in optimizer.state[old].items():
+                        found = other_optimizer.state[new][key]
+                        self.assert_equal_bits(found, value, key)
+                        if key != "step":
+                            self.assertEqual(found.device, new.device, key)
+                other(torch.ones(1, 300, device=second)).sum().backward()
+                other_optimizer.step()
+
     def test_the_generator_of_the_gpu_goes_on(self):
         training = Training(1, adamw())
         with varve.torch.Checkpointer(self.path) as ckpt:
@@ -193,6 +231,10 @@ class ExactResumeTest(CudaTest):
         with varve.torch.Checkpointer(self.path) as ckpt:
             ckpt.restore(**training.parts())
         self.assert_equal_bits(torch.rand(100, device=GPU), expected)
+
+
+class ExactResumeByCopiesTest(CopiesTest, ExactResumeTest):
+    pass
 
 
 class Wide(torch.nn.Module):
@@ -338,6 +380,73 @@ class OverwriteTest(CudaTest):
         self.check(clones)
 
 
+class OverwriteByCopiesTest(CopiesTest, OverwriteTest):
+    pass
+
+
+@unittest.skipUnless(_core.cuda_version(), "the package was built without CUDA")
+class InPlaceTest(CudaTest):
+    def open_with(self, model, **options):
+        ckpt = varve.torch.Checkpointer(self.path, **options)
+        self.addCleanup(ckpt.close)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        ckpt.restore(model=model, optimizer=optimizer)
+        return ckpt, optimizer
+
+    def save(self, ckpt, step):
+        ckpt.after_step(step)
+        ckpt.wait()
+        return ckpt.last_save
+
+    def test_only_changed_chunks_leave_the_gpu(self):
+        model = torch.nn.Linear(2048, 2048).to(GPU)
+        ckpt, optimizer = self.open_with(model)
+        with (
+            mock.patch.object(torch.Tensor, "cpu") as cpu,
+            mock.patch.object(ckpt._gpus, "_copies", None),
+        ):
+            self.assertEqual(self.save(ckpt, 0).staged_bytes, 3 * (2048 + 1) * 2048 * 4 + 8)
+            self.assertEqual(self.save(ckpt, 1).staged_bytes, 0)
+            with torch.no_grad():
+                model.weight[0, 0] += 1
+            found = self.save(ckpt, 2).staged_bytes
+            self.assertGreater(found, 0)
+            self.assertLess(found, model.weight.numel())
+            cpu.assert_not_called()
+
+    def test_a_gpu_that_cannot_be_used_is_copied_from_with_a_warning(self):
+        error = varve.UnavailableError("the driver is too old")
+        model = Wide(2)
+        with varve.torch.Checkpointer(self.path) as ckpt:
+            with mock.patch.object(ckpt._gpus, "_handle") as handle:
+                handle.use_devices.side_effect = error
+                with self.assertWarnsRegex(RuntimeWarning, "driver is too old"):
+                    ckpt.restore(model=model)
+                    ckpt._gpus.use(model.parameters())
+            ckpt.after_step(0)
+        with varve.open(self.path, "r") as store:
+            for name, value in model.state_dict().items():
+                self.assert_equal_bits(store[0][f"model.{name}"].torch(), value, name)
+
+    def test_a_wait_within_a_capture_is_an_error_and_safe(self):
+        model = torch.nn.Linear(30, 20).to(GPU)
+        ckpt, _ = self.open_with(model)
+        expected = model.weight.detach().clone()
+        ckpt.after_step(0)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            with self.assertRaisesRegex(varve.FailedPreconditionError, "captured"):
+                ckpt.before_optimizer_step()
+            model.weight.data.mul_(2)
+        graph.replay()
+        self.save(ckpt, 1)
+        self.assert_equal_bits(ckpt.store[0]["model.weight"].torch(), expected)
+        self.assert_equal_bits(ckpt.store[1]["model.weight"].torch(), 2 * expected)
+
+
 def odd_tensors():
     """One tensor of each kind that a state dict on a GPU may have."""
     base = torch.randn(40, 30, device=GPU)
@@ -479,7 +588,10 @@ class DcpTest(CudaTest):
 
     def test_the_stager_copies_before_the_tensors_change(self):
         for overlap in (False, True):
-            for name, stream in {"default": torch.cuda.current_stream(), "side": torch.cuda.Stream()}.items():
+            for name, stream in {
+                "default": torch.cuda.current_stream(),
+                "side": torch.cuda.Stream(),
+            }.items():
                 with self.subTest(overlap=overlap, stream=name), torch.cuda.stream(stream):
                     self.path = self.folder / f"{overlap}_{name}"
                     self.run_stager(VarveStager(overlap=overlap), overlap)

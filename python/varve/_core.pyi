@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C++ part of varve. Private: use the package varve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
 VERSION: str = '0.1.0'
+
+def cuda_version() -> str:
+    """
+    The CUDA for which the module was built, such as "13.0". "": without CUDA.
+    """
 
 class CheckpointId:
     """A step of a run, by name."""
@@ -662,9 +667,17 @@ class Checkpointer:
 
     def begin_save(self, step: int, names: list[str], roles: list[str], values: list[Any], num_lent: int, items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str]) -> bool | None:
         """
-        Starts a save of plain tensors of torch on the CPU. Those from number `num_lent` on are
-        copied. A tuple (dtype, shape, strides, address, owner) stands for any other tensor. 
-        False: the step is skipped. None: a tuple is needed for one of the values.
+        Starts a save of plain tensors of torch on the CPU, or dense on a GPU of use_devices.
+        Those from number `num_lent` on are on the CPU, and copied. A tuple (dtype, shape,
+        strides, address, owner, device) stands for any other tensor. The device is -1 for the
+        CPU. False: the step is skipped. None: a tuple is needed for one of the values.
+        """
+
+    def use_devices(self, devices: Sequence[int], current_stream: Callable[[int], int]) -> None:
+        """
+        Names the GPUs whose tensors saves and loads will be given, once, before the first of
+        them. `current_stream(device)` gives the stream whose work comes before a save or load.
+        UnavailableError: their tensors have to be copied to the CPU. It says why.
         """
 
     def await_staged(self) -> None: ...
@@ -682,7 +695,7 @@ class Checkpointer:
 
     def close(self) -> None: ...
 
-def open_checkpointer(path: str, run: str, on_existing: str, when_busy: str, compression: str, staging_budget_bytes: int, pipeline_budget_bytes: int, num_threads: int, retries: int, check_staging: float, retention: RetentionPolicy | None) -> Checkpointer: ...
+def open_checkpointer(path: str, run: str, on_existing: str, when_busy: str, compression: str, staging_budget_bytes: int, pipeline_budget_bytes: int, num_threads: int, retries: int, check_staging: float, retention: RetentionPolicy | None, has_gpus: bool) -> Checkpointer: ...
 
 def start_epoch(root: str, num_ranks: int) -> int: ...
 
@@ -718,8 +731,8 @@ def add_torch_type(type: object) -> bool:
 
 def layouts_of(tensors: list[Any]) -> bytes | None:
     """
-    Bytes that are equal where addresses, dtypes, shapes and strides of tensors are. None:
-    not all are plain tensors of torch on the CPU.
+    Bytes that are equal where devices, addresses, dtypes, shapes and strides of tensors are.
+    None: not all are plain tensors of torch on the CPU or a GPU of NVIDIA.
     """
 
 def find_masters(names: Sequence[str], tensors: list[Any]) -> dict[str, str]:

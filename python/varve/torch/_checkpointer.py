@@ -17,8 +17,10 @@ import torch
 
 from .. import _arrays, _core, _store
 from .._errors import Error, FailedPreconditionError, InvalidArgumentError
-from . import _state_dict, _training, _trees
-from ._capture import Capture
+from . import _gpu, _state_dict, _training, _trees
+from ._capture import Capture, State
+
+_CPU = -1  # as the number of a GPU
 
 
 class Checkpointer:
@@ -34,8 +36,8 @@ class Checkpointer:
 
     `after_step` returns while threads of varve, which need no GIL, still read the parameters and the
     optimizer's state. They must not change until `before_optimizer_step`, which a hook of the optimizer
-    calls. Buffers, tensors on a GPU and all other state are copied in `after_step`. A save whose tensors
-    were changed too early is never committed. Thread rule: one thread, that of the training.
+    calls. Buffers and all other state are copied in `after_step`. A save whose tensors were changed too
+    early is never committed. Thread rule: one thread, that of the training.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class Checkpointer:
             retries,
             check_staging,
             _policy(keep_last, keep_every, keep_best, keep_within, keep_tags),
+            torch.cuda.is_available(),
         )
+        self._gpus = _gpu.Gpus(self._handle) if torch.cuda.is_available() else None
         self._closed = False
         self._run = run
         self._save_every = save_every
@@ -270,22 +274,24 @@ class Checkpointer:
             progress.last_loss = float(metrics["loss"])
         progress.rng = self._capture.rng()
 
-        def begin(values: list[Any]) -> Optional[bool]:
+        def begin(placed: State) -> Optional[bool]:
             return self._handle.begin_save(
                 step,
-                state.names,
-                state.roles,
-                values,
-                state.num_lent,
-                [(_training.ITEM, state.text)],
+                placed.names,
+                placed.roles,
+                placed.values,
+                placed.num_lent,
+                [(_training.ITEM, placed.text)],
                 progress,
                 {name: float(value) for name, value in metrics.items()},
                 [tags] if isinstance(tags, str) else list(tags),
             )
 
-        is_saving = begin(state.values)
-        if is_saving is None:  # they are not all plain tensors on the CPU
-            is_saving = begin(_memories(state.names, state.values, state.num_lent))
+        placed = state if self._gpus is None else self._gpus.place(state)
+        is_saving = begin(placed)
+        if is_saving is None:  # the C++ module does not know all of them
+            memories = self._memories(placed.names, placed.values, placed.num_lent)
+            is_saving = begin(placed._replace(values=memories))
         if is_saving:
             lent = state.values[: state.num_lent]
             self._lent = _Lent(state.names[: state.num_lent], lent, _versions(lent))
@@ -322,15 +328,19 @@ class Checkpointer:
         tree = _training.wanted(training, tree)
         decoder = _state_dict.decoder_of(checkpoint)
         targets = [(name, tensor.detach()) for name, tensor in of_model.items()]
-        targets += [(target.name, target.value) for target in decoder.allocate(list(tree.values()))]
-        # A load fills memory of the CPU. Tensors elsewhere are filled from it.
-        filled = [(name, value, _on_cpu(value)) for name, value in targets]
+        allocated = decoder.allocate(
+            list(tree.values()), _training.devices_of_state(training, tree)
+        )
+        targets += [(target.name, target.value) for target in allocated]
+        if self._gpus is not None:
+            self._gpus.use(value for _, value in targets)
+        filled = [(name, value, self._memory_for(value)) for name, value in targets]
         names = [name for name, _, _ in filled]
         memories = [memory for _, _, memory in filled]
         roles = ["other"] * len(names)
         loaded = self._handle.restore(step, names, roles, memories)
         if loaded is None:
-            memories = _memories(names, memories, len(names))
+            memories = self._memories(names, memories, len(names))
             loaded = self._handle.restore(step, names, roles, memories)
         assert loaded is not None
         with torch.no_grad():
@@ -342,6 +352,34 @@ class Checkpointer:
         if progress is not None:
             _training.apply_rng(progress)
         return loaded
+
+    def _memory_for(self, value: Any) -> Any:
+        """What a load fills: the tensor or array itself, or memory of the CPU from which it is filled."""
+        if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+            return value
+        if self._gpus is not None and self._gpus.takes(value):
+            return value
+        return torch.empty(value.shape, dtype=value.dtype)
+
+    def _memories(self, names: list[str], values: list[Any], num_lent: int) -> list[Any]:
+        """What stands for tensors that the C++ module does not know: what it takes, owner and device."""
+        found: list[Any] = []
+        for i, (name, value) in enumerate(zip(names, values, strict=True)):
+            if self._gpus is not None and _gpu.is_on_gpu(value) and self._gpus.takes(value):
+                dtype = _arrays.kind_of(value)[0]
+                address, owner = value.data_ptr(), value.untyped_storage()
+                found.append((dtype.name, value.shape, (), address, owner, value.get_device()))
+                continue
+            try:
+                if i >= num_lent:
+                    value = (
+                        value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+                    )
+                dtype, shape, strides, address, owner = _arrays.memory_of(value)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"tensor {name}: {error}") from None
+            found.append((dtype.name, shape, strides, address, owner, _CPU))
+        return found
 
     def _detach(self) -> None:
         for hook in self._hooks:
@@ -372,26 +410,6 @@ def _policy(
     if not (keep_last or keep_every or best or keep_within or tags):
         return None
     return _core.RetentionPolicy.make(keep_last, keep_every, best, int(keep_within), tags)
-
-
-def _memories(names: list[str], values: list[Any], num_lent: int) -> list[Any]:
-    """What stands for tensors that the C++ module does not know: what it takes, and the owner."""
-    found = []
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
-        try:
-            if i >= num_lent:
-                value = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
-            dtype, shape, strides, address, owner = _arrays.memory_of(value)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"tensor {name}: {error}") from None
-        found.append((dtype.name, shape, strides, address, owner))
-    return found
-
-
-def _on_cpu(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
-        return value
-    return torch.empty(value.shape, dtype=value.dtype)
 
 
 class _Lent(NamedTuple):

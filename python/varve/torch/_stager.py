@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import weakref
@@ -61,8 +62,8 @@ class _Buffers:
                 _view(root, source).copy_(source.tensor, non_blocking=True)
                 copied += source.num_bytes
         copied += self._stage.update(regions, num_threads)
-        if any(source.tensor.device.type == "cuda" for source in sources):
-            torch.cuda.synchronize()
+        for device in {each.tensor.device for each in sources if each.tensor.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()
         return root, copied
 
 
@@ -73,7 +74,8 @@ class VarveStager(AsyncStager):
         future = dcp.async_save(state, storage_writer=..., async_stager=stager)
 
     Keep one for the whole training, as it keeps the copy. Chunks of tensors on the CPU are digested, and
-    copied when they have changed. Tensors on a GPU are copied as a whole, to pinned memory.
+    copied when they have changed. Tensors on a GPU are copied as a whole, to pinned memory, after the work
+    that its current stream has.
     `last_copied_bytes` says how much that was. When a save still reads the last copy, a second one is made.
     Memory: the size of the state for each save that is under way at once. With `overlap`, async_save returns
     before the state is copied: call `wait_for_staging` before the next optimizer step. `num_threads` 0 is
@@ -99,7 +101,7 @@ class VarveStager(AsyncStager):
         self.wait_for_staging()
         if self._executor is None:
             return self._stage(state_dict)
-        self._staging = self._executor.submit(self._stage, state_dict)
+        self._staging = self._executor.submit(self._stage_on, _current_streams(), state_dict)
         return self._staging
 
     def wait_for_staging(self) -> None:
@@ -118,6 +120,13 @@ class VarveStager(AsyncStager):
             self._executor.shutdown(wait=True)
         self._closed = True
         self._pool.clear()
+
+    def _stage_on(self, streams: list[Any], state_dict: Any) -> Any:
+        """On a thread of the stager, where other streams would be the current ones."""
+        with contextlib.ExitStack() as scopes:
+            for stream in streams:
+                scopes.enter_context(torch.cuda.stream(stream))
+            return self._stage(state_dict)
 
     def _stage(self, state_dict: Any) -> Any:
         with torch.no_grad():
@@ -138,6 +147,14 @@ class VarveStager(AsyncStager):
             self._pool.insert(0, _Buffers(layout, sources.num_bytes))
         del self._pool[_KEPT:]  # what a save reads lives on until it ends
         return self._pool[0]
+
+
+def _current_streams() -> list[Any]:
+    """The current stream of each GPU on which torch has tensors."""
+    if not torch.cuda.is_initialized():
+        return []
+    devices = range(torch.cuda.device_count())
+    return [torch.cuda.current_stream(i) for i in devices if torch.cuda.memory_allocated(i)]
 
 
 class _Leaf:

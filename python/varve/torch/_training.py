@@ -123,8 +123,10 @@ def steady_tensors(optimizer: Optional[Any]) -> set[int]:
     found = set()
     for state in optimizer.state.values() if optimizer is not None else ():
         for value in state.values() if isinstance(state, dict) else ():
-            if isinstance(value, torch.Tensor) and value.is_cpu and value.numel() > 1:
-                found.add(value.data_ptr())
+            # A number on the CPU is as well copied.
+            if isinstance(value, torch.Tensor) and value.numel() > (0 if value.is_cuda else 1):
+                if value.is_cpu or value.is_cuda:
+                    found.add(value.data_ptr())
     return found
 
 
@@ -226,6 +228,19 @@ def wanted(training: Training, tree: dict[str, _trees.Json]) -> dict[str, _trees
     return {name: value for name, value in tree.items() if name in names}
 
 
+def devices_of_state(training: Training, tree: dict[str, _trees.Json]) -> dict[str, Any]:
+    """The device of each tensor of the optimizer's state, by name: that of its parameter."""
+    devices: dict[str, Any] = {}
+    if training.optimizer is None:
+        return devices
+    names = parameter_names(training.model, training.optimizer)
+    for group, of_group in zip(training.optimizer.param_groups, names, strict=True):
+        for name, parameter in zip(of_group, group["params"], strict=True):
+            state = tree["optimizer"]["state"].get(name, {})
+            devices.update(dict.fromkeys(_trees.names_in(state), parameter.device))
+    return devices
+
+
 def apply(training: Training, tree: dict[str, _trees.Json], decoder: _trees.Decoder) -> None:
     """Gives all parts but the model's tensors their state. The memory of `decoder` is filled."""
     modules = dict(unwrapped(training.model).named_modules())
@@ -255,8 +270,16 @@ def _apply_optimizer(
             state = saved["state"].get(name)
             if state is not None:
                 optimizer.state[parameter] = {
-                    key: decoder.build(value, parameter.device) for key, value in state.items()
+                    key: _beside(parameter, key, decoder.build(value, parameter.device))
+                    for key, value in state.items()
                 }
+
+
+def _beside(parameter: Any, key: str, value: Any) -> Any:
+    """The value on the parameter's device. As in torch, a count of steps stays where it was."""
+    if isinstance(value, torch.Tensor) and key != "step":
+        return value.to(parameter.device)
+    return value
 
 
 # Random number generators

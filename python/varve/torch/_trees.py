@@ -219,18 +219,21 @@ class Decoder:
     def __init__(self, find: Callable[[str], tuple[str, tuple[int, ...]]]) -> None:
         self._find = find
         self._buffers: dict[int, Any] = {}
+        self._plans: dict[str, _Plan] = {}
         self._values: dict[str, Any] = {}
         self._moved: dict[tuple[str, str], Any] = {}
+        self._moved_buffers: dict[str, dict[int, Any]] = {}  # by device
 
-    def allocate(self, tree: Json) -> list[Target]:
+    def allocate(self, tree: Json, devices: Mapping[str, Any] = {}) -> list[Target]:  # noqa: B006
         """New memory for each tensor of the tree, of those that lie on one another only once.
 
-        CorruptionError: the tree is not as Encoder makes it.
+        It is memory of the CPU. A tensor that was not on the CPU, and lies on no other one, gets memory
+        of its device in `devices`, by its name. CorruptionError: the tree is not as Encoder makes it.
         """
         with _reading():
-            return self._allocate(tree)
+            return self._allocate(tree, devices)
 
-    def _allocate(self, tree: Json) -> list[Target]:
+    def _allocate(self, tree: Json, devices: Mapping[str, Any]) -> list[Target]:
         refs = [ref for ref in _refs_of(tree) if _name_of(ref) not in self._values]
         sizes: dict[int, int] = {}
         plans = []
@@ -250,7 +253,9 @@ class Decoder:
                 self._values[name] = np.empty(plan.shape, plan.numpy)
                 targets.append(Target(name, self._values[name]))
                 continue
-            self._values[name] = plan.make(self._buffers)
+            device = devices.get(name) if "device" in ref else None
+            self._plans[name] = plan
+            self._values[name] = plan.make(self._buffers, device)
             place = (plan.memory, plan.offset, plan.dtype, plan.shape, plan.strides)
             if plan.memory is None or place not in seen:
                 targets.append(Target(name, plan.stored(self._values[name])))
@@ -289,8 +294,20 @@ class Decoder:
             return value
         key = (_name_of(ref), str(device))
         if key not in self._moved:
-            self._moved[key] = value.to(device)
+            plan = self._plans[_name_of(ref)]
+            if plan.memory is None:
+                self._moved[key] = value.to(device)
+            else:
+                self._moved[key] = plan.make(self._buffers_on(device))
         return self._moved[key]
+
+    def _buffers_on(self, device: Any) -> dict[int, Any]:
+        """The buffers of tensors that share memory, which share it on another device, too."""
+        found = self._moved_buffers.get(str(device))
+        if found is None:
+            found = {number: memory.to(device) for number, memory in self._buffers.items()}
+            self._moved_buffers[str(device)] = found
+        return found
 
 
 class _Plan(NamedTuple):
@@ -309,14 +326,16 @@ class _Plan(NamedTuple):
         last = sum((n - 1) * s for n, s in zip(self.shape, strides, strict=True))
         return self.offset + (last + 1) * int(self.dtype.itemsize)
 
-    def make(self, buffers: Mapping[int, Any]) -> Any:
+    def make(self, buffers: Mapping[int, Any], device: Optional[Any] = None) -> Any:
+        """`device` is for a tensor with memory of its own. Others lie where the buffers are."""
         if self.memory is None:
             if self.strides is None:
-                return torch.empty(self.shape, dtype=self.dtype)
-            return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
-        storage = buffers[self.memory].untyped_storage()
+                return torch.empty(self.shape, dtype=self.dtype, device=device)
+            return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
+        memory = buffers[self.memory]
         first = self.offset // self.dtype.itemsize
-        return torch.empty(0, dtype=self.dtype).set_(storage, first, self.shape, self.strides)
+        made = torch.empty(0, dtype=self.dtype, device=memory.device)
+        return made.set_(memory.untyped_storage(), first, self.shape, self.strides)
 
     def stored(self, tensor: Any) -> Any:
         """The tensor as the store knows it."""
