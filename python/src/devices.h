@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The GPUs that have tensors of a training, as the source of a checkpointer. They become known when
-// the first of these tensors does, which is after the checkpointer was opened. The trainer's streams
-// are torch's current streams, and may be others at each call (CudaOptions::devices).
+// the first of these tensors does, which is after the checkpointer was opened. The trainer's
+// streams are torch's current streams, and may be others at each call (CudaOptions::devices).
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ class Gpus:
         if not devices:
             return
         self._used = frozenset()
-        if not _core.cuda_version():
+        if not _core.cuda_version() or torch.version.cuda is None:
             return
         try:
             self._handle.use_devices(sorted(devices), _current_stream)
@@ -123,7 +123,7 @@ class HostCopies:
         with torch.no_grad():
             for copy, tensor in zip(self._copies, tensors, strict=True):
                 _bytes_of(copy).copy_(_bytes_of(tensor), non_blocking=True)
-        for device in {tensor.device for tensor in tensors}:
+        for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
         return list(self._copies)
 
@@ -136,7 +136,8 @@ class HostCopies:
         if total > self._memory.numel():
             self._copies = []  # they keep the old memory
             self._memory = torch.empty(0, dtype=torch.uint8)
-            self._memory = torch.empty(total, dtype=torch.uint8, pin_memory=True)
+            pinned = torch.cuda.is_available()
+            self._memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
         self._copies = []
         for tensor, begin in zip(tensors, begins, strict=True):
             num_bytes = tensor.numel() * tensor.element_size()
