@@ -17,7 +17,7 @@ namespace varve::internal::gpu {
 
 inline constexpr uint32_t kWarpsPerBlock = 8;
 // A wide block takes all registers of its processor, and has twice as many loads under way. It is
-// for batches with fewer jobs than there are processors, when no trainer computes.
+// for batches with no more jobs than there are processors, when they may take the whole device.
 inline constexpr uint32_t kWarpsPerWideBlock = 16;
 
 // Chunks of equal size that lie one behind the other, as a tensor's do. So do their digests.

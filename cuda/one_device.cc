@@ -137,6 +137,7 @@ Status OneDevice::Check(Bytes tensor) const {
 }
 
 Status OneDevice::Prepare(Chunks chunks) {
+  staged_.clear();
   chunks_.assign(chunks.begin(), chunks.end());
   copies_.assign(chunks.size(), nullptr);
   changed_.clear();
@@ -284,6 +285,7 @@ Result<uint64_t> OneDevice::CopyToHost(std::span<const Copy> copies) {
     VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, CopyPiece(&left));
     if (is_waiting) waited_bytes += bytes;
   }
+  staged_ = Merge(staged_);  // here, so that Drain takes no memory
   return waited_bytes;
 }
 
@@ -328,15 +330,15 @@ Status OneDevice::Gather(std::span<Move>* moves) {
 }
 
 Status OneDevice::Drain() {
-  if (staged_.empty()) return Status::Ok();
+  const std::vector<Move> staged = std::exchange(staged_, {});
+  if (staged.empty()) return Status::Ok();
   const DeviceScope scope(device(), DeviceScope::Thread::kOurs);
   VARVE_RETURN_IF_ERROR(scope.status());
   VARVE_CUDA(cudaStreamWaitEvent(draining_.get(), released_.get(), 0));
-  for (const Move& move : Merge(staged_)) {
+  for (const Move& move : staged) {
     VARVE_CUDA(
         cudaMemcpyAsync(move.to, move.from, move.bytes, cudaMemcpyDeviceToHost, draining_.get()));
   }
-  staged_.clear();
   return Status::Ok();
 }
 

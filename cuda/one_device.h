@@ -70,8 +70,8 @@ class OneDevice {
   };
   Result<uint64_t> CopyToHost(std::span<const Copy> copies);
   Status MarkRelease();
-  // Starts to copy staging to the host. The trainer does not wait for that, nor for these calls of
-  // CUDA, so it comes after MarkRelease.
+  // Starts to copy staging to the host. The trainer does not wait for it: MarkRelease needs only
+  // what CopyToHost has enqueued.
   Status Drain();
   Status AwaitCopies();
 

@@ -103,8 +103,9 @@ class CudaTensorSource : public DeviceTensorSource {
   // of this device was given, or its device is not in CudaOptions::devices.
   virtual Status Follow(const CudaStream& stream) = 0;
   // Makes this stream wait for all reads of the device's tensors. Call it after AwaitStaged. The
-  // trainer's thread calls it. Errors as Follow. After an error the reads are done, because the
-  // call has waited for them.
+  // trainer's thread calls it. kInvalidArgument: no stream of this device was given. After another
+  // error the reads are done, because the call has waited for them. kFailedPrecondition: the stream
+  // is being captured.
   virtual Status Release(const CudaStream& stream) = 0;
 };
 

@@ -88,6 +88,33 @@ TEST_F(CopiesTest, ChunksThatLieApartAreOnePiece) {
   EXPECT_EQ(waits(3, 5), of_one);
 }
 
+// The trainer does not wait for the calls that copy staging to the host.
+TEST_F(CopiesTest, StagingIsDrainedByWhoAwaitsTheCopies) {
+  Add("a", 3);
+  MakeSource(8 * kMiB);
+  std::vector<std::byte> host(3 * kMiB);
+  const auto* const data = static_cast<const std::byte*>(state_->state().tensors[0].data);
+  std::vector<DeviceTensorSource::Chunk> chunks;
+  std::vector<DeviceTensorSource::Copy> copies;
+  for (size_t i = 0; i < 3; ++i) {
+    chunks.push_back({0, {data + i * kMiB, kMiB}, i == 0});
+    copies.push_back({i, host.data() + i * kMiB});
+  }
+  VARVE_ASSERT_OK(source_->Prepare(chunks, host));
+  VARVE_ASSERT_OK(source_->MarkBegin());
+  VARVE_ASSERT_OK(source_->BeginDigests(1, {.waits_at_once = true}));
+  EXPECT_EQ(source_->TakeDigests(0)->size(), 3u);
+  const uint64_t before = CopiedBytes(cudaMemcpyDeviceToHost);
+  EXPECT_EQ(source_->CopyToHost(copies).value(), 0u);
+  VARVE_ASSERT_OK(source_->MarkRelease());
+  AwaitIdle();
+  EXPECT_EQ(CopiedBytes(cudaMemcpyDeviceToHost), before);
+  VARVE_ASSERT_OK(source_->AwaitCopies());
+  EXPECT_EQ(CopiedBytes(cudaMemcpyDeviceToHost), before + 3 * kMiB);
+  EXPECT_TRUE(host == state_->Values()[0].bytes);
+  VARVE_ASSERT_OK(source_->Prepare({}, {}));  // before its memory goes
+}
+
 // Then the rest can be gathered when the trainer starts to wait.
 TEST_F(CopiesTest, TwoPiecesAreUnderWayUntilTheTrainerWaits) {
   constexpr size_t kBytes = 17 * kMiB;  // more than half of a piece

@@ -67,8 +67,10 @@ TEST_F(DeviceFaultsTest, ACallThatFailsFailsTheSaveAlone) {
 
 TEST_F(DeviceFaultsTest, ADeviceThatIsLostFailsTheSaveAndNothingElse) {
   ChangeAll();
+  HoldDevice(0, true);  // or the save might be over before the loss
   Begin(2, state_->state());
   LoseDevice(0);
+  HoldDevice(0, false);
   ckpt_->AwaitStaged().IgnoreError();
   ckpt_->Wait().IgnoreError();
   const Status status = ckpt_->last_stats()->status;

@@ -165,6 +165,24 @@ TEST_F(SaveCostTest, DigestsLeaveRoomForATrainerThatComputes) {
   ExpectSaved(2, state.Values());
 }
 
+// Blocks are wide when each chunk can have a processor of its own, and no trainer computes.
+TEST_F(SaveCostTest, BlocksAreWideWhereChunksAreFew) {
+  for (const int64_t chunks : {kProcessors, kProcessors + 1}) {
+    ckpt_.reset();
+    Open({.run = "of" + std::to_string(chunks)});
+    DeviceState state(0, stream_.get());
+    state.Add(NormalTensor("t", {chunks << 18}, 1));
+    Begin(1, state.state());
+    VARVE_ASSERT_OK(ckpt_->AwaitStaged());
+    EXPECT_FALSE(LastDigestWasWide());
+    VARVE_ASSERT_OK(ckpt_->Wait());
+    Save(2, state.state());
+    EXPECT_EQ(LastDigestWasWide(), chunks == kProcessors);
+    VARVE_ASSERT_OK(ckpt_->Wait());
+    ExpectHolds(ckpt_->store(), 2, state.Values(), "of" + std::to_string(chunks));
+  }
+}
+
 // To free memory of a device waits for the trainer's work there.
 TEST_F(SaveCostTest, AStateThatGrowsFreesNothing) {
   Open();

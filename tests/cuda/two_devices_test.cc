@@ -171,8 +171,10 @@ TEST_F(TwoDevicesTest, OneThatIsLostFailsTheSaveAndNothingElse) {
   const std::vector<TestTensor> saved = Values();
   VARVE_ASSERT_OK(TrySave(1, state_));
   Change(1);
+  HoldDevice(kSecond, true);  // or the save might be over before the loss
   Begin(2, state_);
   LoseDevice(kSecond);
+  HoldDevice(kSecond, false);
   ckpt_->AwaitStaged().IgnoreError();
   ckpt_->Wait().IgnoreError();
   const Status status = ckpt_->last_stats()->status;

@@ -94,6 +94,7 @@ enum class Kernels { kEmulated, kReference };
 void UseKernels(Kernels kernels);
 // The blocks of the grid of the last LaunchDigests.
 uint32_t LastDigestBlocks();
+bool LastDigestWasWide();
 Kernels UsedKernels();
 
 }  // namespace varve::internal::testing

@@ -25,6 +25,7 @@ using testing::Kernels;
 using testing::MayTouch;
 
 std::atomic<uint32_t> last_digest_blocks = 0;
+std::atomic<bool> last_digest_was_wide = false;
 
 // A device would fault.
 bool MayRun(const DeviceChunk& chunk) {
@@ -129,6 +130,9 @@ void RunCopies(const CopyBatch& batch) {
 uint32_t varve::internal::testing::LastDigestBlocks() {
   return varve::internal::gpu::last_digest_blocks;
 }
+bool varve::internal::testing::LastDigestWasWide() {
+  return varve::internal::gpu::last_digest_was_wide;
+}
 
 namespace varve::internal::gpu {
 
@@ -140,6 +144,7 @@ cudaError_t LoadKernels(KernelShapes* shapes) {
 cudaError_t LaunchDigests(const DigestBatch& batch, const DigestKeys& keys, uint32_t blocks,
                           cudaStream_t stream) {
   last_digest_blocks = blocks;
+  last_digest_was_wide = batch.has_wide_blocks;
   return testing::Launch("LaunchDigests", stream, [=] {
     if (MayRun(batch)) RunDigests(batch, keys);
   });
