@@ -431,6 +431,33 @@ class InPlaceTest(CudaTest):
             for name, value in model.state_dict().items():
                 self.assert_equal_bits(store[0][f"model.{name}"].torch(), value, name)
 
+    def test_a_graph_that_holds_the_optimizer_step(self):
+        model = Wide(4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, capturable=True)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            optimizer.step()  # which makes its state
+        torch.cuda.current_stream().wait_stream(side)
+        saved = []
+        for announces in (True, False):
+            with varve.torch.Checkpointer(self.path) as ckpt:
+                ckpt.restore(model=model, optimizer=optimizer)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    optimizer.step()
+                for _ in range(4):
+                    if announces:
+                        ckpt.before_optimizer_step()
+                    graph.replay()
+                    saved.append([each.detach().clone() for each in model.parameters()])
+                    ckpt.after_step(len(saved) - 1)
+        with varve.open(self.path, "r") as store:
+            for step, values in enumerate(saved):
+                for (name, _), value in zip(model.named_parameters(), values, strict=True):
+                    self.assert_equal_bits(store[step][f"model.{name}"].torch(), value, name)
+
     def test_a_wait_within_a_capture_is_an_error_and_safe(self):
         model = torch.nn.Linear(30, 20).to(GPU)
         ckpt, _ = self.open_with(model)

@@ -100,7 +100,7 @@ class PlaceTest(StoreTest):
         state = self.state()
         with mock.patch.object(_gpu._core, "cuda_version", return_value=""):
             gpus = self.gpus()
-            placed = gpus.place(state)
+            placed = gpus.place(state, may_lend=True)
         gpus._handle.use_devices.assert_not_called()
         found = self.check(placed, state, 1 + len(self.on_gpu))
         for name, value in zip(state.names, state.values, strict=True):
@@ -114,14 +114,25 @@ class PlaceTest(StoreTest):
             mock.patch.object(torch.version, "cuda", "13.0"),
         ):
             gpus = self.gpus()
-            placed = gpus.place(state)
-            placed = gpus.place(state)
+            placed = gpus.place(state, may_lend=True)
+            placed = gpus.place(state, may_lend=True)
         # The number of the device of a tensor on the CPU is -1.
         gpus._handle.use_devices.assert_called_once_with([-1], _gpu._current_stream)
         found = self.check(placed, state, 2 + len(self.on_gpu) - 1)
         self.assertIs(found["dense"], state.values[0])
         self.assertIsNot(found["strided"], state.values[1])
         self.assertIsNot(found["bool"], state.values[4])
+
+    def test_all_are_copied_when_none_may_be_lent(self):
+        state = self.state()
+        with (
+            mock.patch.object(_gpu._core, "cuda_version", return_value="13.0"),
+            mock.patch.object(torch.version, "cuda", "13.0"),
+        ):
+            gpus = self.gpus()
+            gpus.place(state, may_lend=True)
+            placed = gpus.place(state, may_lend=False)
+        self.check(placed, state, 1 + len(self.on_gpu))
 
     def test_a_gpu_that_cannot_be_used_gives_a_warning_and_copies(self):
         state = self.state()
@@ -131,7 +142,7 @@ class PlaceTest(StoreTest):
             self.assertWarnsRegex(RuntimeWarning, "the driver is too old"),
         ):
             gpus = self.gpus(varve.UnavailableError("the driver is too old"))
-            placed = gpus.place(state)
+            placed = gpus.place(state, may_lend=True)
         self.check(placed, state, 1 + len(self.on_gpu))
 
     def test_a_training_whose_tensors_are_copied(self):
@@ -152,6 +163,81 @@ class PlaceTest(StoreTest):
             for step, state in enumerate(saved):
                 for name, value in state.items():
                     self.assertTrue(torch.equal(store[step][f"model.{name}"].torch(), value), name)
+
+
+class MayLendTest(StoreTest):
+    """When a save may read tensors on GPUs while the next step computes."""
+
+    def open_with(self, **options):
+        self.model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        ckpt = varve.torch.Checkpointer(self.path, **options)
+        self.addCleanup(ckpt.close)
+        ckpt.restore(model=self.model, optimizer=optimizer)
+        ckpt._gpus = _gpu.Gpus(ckpt._handle)
+        return ckpt, optimizer
+
+    def expect_not_saved(self, ckpt):
+        with self.assertRaisesRegex(varve.FailedPreconditionError, "step 0 is not saved"):
+            ckpt.after_step(1)
+        with self.assertRaisesRegex(varve.NotFoundError, "no run main"):
+            ckpt.store.steps()
+        with self.assertRaisesRegex(varve.FailedPreconditionError, "step 0 is not saved"):
+            ckpt.close()
+
+    def test_a_training_without_graphs(self):
+        ckpt, _ = self.open_with()
+        self.assertTrue(ckpt._may_lend())
+        ckpt.after_step(0)
+        self.assertTrue(ckpt._may_lend())
+
+    def test_an_optimizer_step_in_a_graph_has_to_be_announced(self):
+        ckpt, optimizer = self.open_with()
+        self.model(torch.ones(3)).sum().backward()
+        with mock.patch.object(_gpu, "is_capturing", return_value=True):
+            optimizer.step()
+        self.assertFalse(ckpt._may_lend())
+        for step in range(2):
+            ckpt.after_step(step)
+            self.assertFalse(ckpt._may_lend())  # the graph may be replayed
+            ckpt.before_optimizer_step()
+            self.assertTrue(ckpt._may_lend())
+
+    def test_so_has_any_of_a_training_that_began_with_graphs(self):
+        with mock.patch.object(_gpu, "has_graphs", return_value=True):
+            ckpt, optimizer = self.open_with()
+        self.assertFalse(ckpt._may_lend())
+        optimizer.step()
+        self.assertTrue(ckpt._may_lend())
+        ckpt.after_step(0)
+        ckpt.wait()
+        self.assertFalse(ckpt._may_lend())
+
+    def test_a_replay_that_was_not_announced_fails_the_save(self):
+        ckpt, optimizer = self.open_with()
+        with mock.patch.object(_gpu, "is_capturing", return_value=True):
+            optimizer.step()
+        ckpt.before_optimizer_step()
+        with mock.patch.object(_gpu, "is_on_gpu", return_value=True):
+            with mock.patch.object(ckpt._gpus, "place", lambda state, may_lend: state):
+                ckpt.after_step(0)
+        self.expect_not_saved(ckpt)
+
+    def test_no_tensor_is_lent_that_check_staging_cannot_check(self):
+        ckpt, _ = self.open_with(check_staging=0.5)
+        self.assertFalse(ckpt._may_lend())
+
+    def test_a_save_whose_wait_was_interrupted_is_still_to_be_awaited(self):
+        ckpt, _ = self.open_with()
+        ckpt.after_step(0)
+        with mock.patch.object(ckpt, "_handle") as handle:
+            handle.await_staged.side_effect = KeyboardInterrupt
+            with self.assertRaises(KeyboardInterrupt):
+                ckpt.before_optimizer_step()
+        self.assertIsNotNone(ckpt._lent)
+        with torch.no_grad():
+            self.model.weight.add_(1)
+        self.expect_not_saved(ckpt)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ class Checkpointer:
         Store.forget, applied after each save. Without one all steps stay. `when_busy` "skip" leaves a
         step out when the save before is under way. `num_threads` 0 is half of the cores.
         `check_staging`: the share of chunks that are digested twice, to find tensors that change too early
-        where torch does not count the changes. `stop_signals`, such as signal.SIGTERM: at the next
+        where torch does not count the changes. Above 0, tensors on GPUs are copied before `after_step`
+        returns, and so may change at once. `stop_signals`, such as signal.SIGTERM: at the next
         `after_step` the training is saved and told to stop. Only for the main thread. The
         C++ header varve/async_checkpointer.h explains the others.
         """
@@ -88,6 +89,10 @@ class Checkpointer:
             torch.cuda.is_available(),
         )
         self._gpus = _gpu.Gpus(self._handle) if torch.cuda.is_available() else None
+        # Whether tensors on GPUs may be lent to a save (_may_lend).
+        self._is_checked = check_staging > 0
+        self._graphs_may_step = False
+        self._was_called = False  # before_optimizer_step, since the last after_step
         self._closed = False
         self._run = run
         self._save_every = save_every
@@ -95,6 +100,7 @@ class Checkpointer:
         self._hooks: list[Any] = []
         self._lent: Optional[_Lent] = None  # by a save that is not awaited
         self._lent_step = 0
+        self._lent_on_gpus = False
         self._signal: Optional[int] = None
         self._old_handlers: dict[int, Any] = {}
         try:
@@ -141,6 +147,9 @@ class Checkpointer:
         loaded = None if found is None else self._load(training, found, partial)
         self._capture = Capture(training)
         self._detach()
+        self._graphs_may_step = self._graphs_may_step or _gpu.has_graphs()
+        if self._gpus is not None:
+            self._gpus.use(value for _, value, _ in _training.model_tensors(model))
         if optimizer is not None and hasattr(optimizer, "register_step_pre_hook"):
             self.attach(optimizer)
         return loaded
@@ -155,14 +164,23 @@ class Checkpointer:
     def before_optimizer_step(self) -> None:
         """Returns when the tensors may change. At once when no save reads them.
 
-        Call it before each step of an optimizer that is not of torch.optim. FailedPreconditionError: a
-        tensor has changed since the save started, which is not committed then.
+        Call it before each step of an optimizer that is not of torch.optim, and before each replay of a
+        CUDA graph that holds an optimizer's step. FailedPreconditionError: a tensor has changed since the
+        save started, which is not committed then.
         """
+        if _gpu.is_capturing():
+            self._graphs_may_step = True
+        else:
+            self._was_called = True
+        self._await()
+
+    def _await(self) -> None:
         if self._closed or self._lent is None:
             return
         changed = self._lent.changed()
-        step, self._lent = self._lent_step, None
+        step = self._lent_step
         if changed:
+            self._lent = None
             try:
                 self._handle.require_awaited()
             except FailedPreconditionError:
@@ -172,7 +190,12 @@ class Checkpointer:
                 "and before_optimizer_step. Only the optimizer's step may change parameters and the "
                 "optimizer's state, and before_optimizer_step, or attach, comes before it"
             )
-        self._handle.await_staged()
+        try:
+            self._handle.await_staged()
+        except Error:
+            self._lent = None
+            raise
+        self._lent = None  # not after an interrupt: then the save is still to be awaited
 
     def after_step(
         self,
@@ -205,7 +228,7 @@ class Checkpointer:
     def wait(self) -> None:
         """Returns when the last save is durable."""
         self._require_open()
-        self.before_optimizer_step()
+        self._await()
         self._handle.wait()
 
     def close(self) -> None:
@@ -214,7 +237,7 @@ class Checkpointer:
             return
         error: Optional[Error] = None
         try:
-            self.before_optimizer_step()
+            self._await()
         except Error as found:
             error = found  # which the store's error repeats with less detail
         self._closed = True
@@ -248,11 +271,11 @@ class Checkpointer:
             raise FailedPreconditionError("the checkpointer is closed")
 
     def _settle(self) -> None:
-        """Ends the reading of a save. Without hooks a missing call of the trainer is an error."""
+        """Ends the reading of a save. A missing call of the trainer is an error, unless a hook makes it."""
         if self._lent is None:
             return
-        if self._hooks:
-            self.before_optimizer_step()
+        if self._hooks and not (self._graphs_may_step and self._lent_on_gpus):
+            self._await()
             return
         step, self._lent = self._lent_step, None
         try:
@@ -287,7 +310,9 @@ class Checkpointer:
                 [tags] if isinstance(tags, str) else list(tags),
             )
 
-        placed = state if self._gpus is None else self._gpus.place(state)
+        may_lend = self._may_lend()
+        placed = state if self._gpus is None else self._gpus.place(state, may_lend)
+        self._was_called = False
         is_saving = begin(placed)
         if is_saving is None:  # the C++ module does not know all of them
             memories = self._memories(placed.names, placed.values, placed.num_lent)
@@ -296,6 +321,16 @@ class Checkpointer:
             lent = state.values[: state.num_lent]
             self._lent = _Lent(state.names[: state.num_lent], lent, _versions(lent))
             self._lent_step = step
+            self._lent_on_gpus = may_lend and any(_gpu.is_on_gpu(value) for value in lent)
+
+    def _may_lend(self) -> bool:
+        """Whether a save may read tensors on GPUs while the next step computes.
+
+        A replay of a CUDA graph calls no hook, and torch does not count what it changes. So once a graph
+        may hold the optimizer's step, the training must have called before_optimizer_step in this round.
+        Changes that check_staging looks for are not looked for on a GPU, so copies are made then.
+        """
+        return not self._is_checked and (self._was_called or not self._graphs_may_step)
 
     def _find(self, step: Union[int, str]) -> Optional[str]:
         """The step to load, as an expression."""

@@ -30,7 +30,7 @@ class Gpus:
         self._handle = handle
         self._used: Optional[frozenset[int]] = None  # None: no tensor on a GPU was seen yet
         self._copies = HostCopies()
-        self._key: Optional[tuple[bytes, int]] = None  # of the state for which _copied holds
+        self._key: Optional[tuple[bytes, int, bool]] = None  # of what _copied holds for
         self._copied: list[int] = []
 
     def use(self, values: Iterable[Any]) -> None:
@@ -70,19 +70,20 @@ class Gpus:
             and _has_whole_bytes(value.dtype)
         )
 
-    def place(self, state: State) -> State:
+    def place(self, state: State, may_lend: bool) -> State:
         """The state as the C++ module takes it: with copies on the host of tensors that have to be copied.
 
-        The copies are complete, and stay as they are until the next call.
+        Those are all on GPUs unless `may_lend`. The copies are complete, and stay as they are until the
+        next call.
         """
         layouts = _core.layouts_of(state.values) if _arrays.learn_torch() else None
-        key = None if layouts is None else (layouts, state.num_lent)
+        key = None if layouts is None else (layouts, state.num_lent, may_lend)
         if key is None or key != self._key:
             self.use(state.values)
             self._copied = [
                 i
                 for i, value in enumerate(state.values)
-                if is_on_gpu(value) and not (i < state.num_lent and self.takes(value))
+                if is_on_gpu(value) and not (may_lend and i < state.num_lent and self.takes(value))
             ]
             self._key = key
         if not self._copied:
@@ -149,6 +150,22 @@ class HostCopies:
 def is_on_gpu(value: Any) -> bool:
     """Whether this is a tensor of a GPU of NVIDIA or AMD."""
     return isinstance(value, torch.Tensor) and value.is_cuda
+
+
+def is_capturing() -> bool:
+    """Whether work of the current stream becomes part of a CUDA graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def has_graphs() -> bool:
+    """Whether this process has CUDA graphs now. They have memory of their own in torch's allocator."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        segments = torch.cuda.memory_snapshot()
+    except (RuntimeError, AttributeError):  # another allocator, which does not say
+        return False
+    return any(tuple(each.get("segment_pool_id", (0, 0))) != (0, 0) for each in segments)
 
 
 def _current_stream(device: int) -> int:
