@@ -12,6 +12,15 @@ if(VARVE_WITH_CUDA)
                PATH_SUFFIXES bin)
   if(CMAKE_CUDA_COMPILER)
     set(VARVE_HAS_CUDA ON)
+    # The first that compiles for the last of the architectures below.
+    set(least_nvcc 12.8)
+    execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --version OUTPUT_VARIABLE nvcc_says ERROR_QUIET)
+    if(nvcc_says MATCHES "release ([0-9]+\\.[0-9]+)" AND CMAKE_MATCH_1 VERSION_LESS least_nvcc
+       AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND VARVE_WITH_CUDA STREQUAL "AUTO")
+      message(STATUS "varve::cuda: ${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_MATCH_1}, expected ${least_nvcc} or "
+                     "later, or CMAKE_CUDA_ARCHITECTURES with architectures that it has")
+      set(VARVE_HAS_CUDA OFF)
+    endif()
   elseif(NOT VARVE_WITH_CUDA STREQUAL "AUTO")
     message(FATAL_ERROR "VARVE_WITH_CUDA is ${VARVE_WITH_CUDA}, but there is no nvcc in PATH, CUDA_HOME or "
                         "/usr/local/cuda")
