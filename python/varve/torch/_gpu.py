@@ -154,7 +154,7 @@ def is_on_gpu(value: Any) -> bool:
 
 def is_capturing() -> bool:
     """Whether work of the current stream becomes part of a CUDA graph."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def has_graphs() -> bool:

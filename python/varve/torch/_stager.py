@@ -101,7 +101,10 @@ class VarveStager(AsyncStager):
         self.wait_for_staging()
         if self._executor is None:
             return self._stage(state_dict)
-        self._staging = self._executor.submit(self._stage_on, _current_streams(), state_dict)
+        gpus: set[int] = set()
+        _find_gpus(state_dict, gpus)
+        streams = [torch.cuda.current_stream(i) for i in sorted(gpus)]
+        self._staging = self._executor.submit(self._stage_on, streams, state_dict)
         return self._staging
 
     def wait_for_staging(self) -> None:
@@ -149,12 +152,17 @@ class VarveStager(AsyncStager):
         return self._pool[0]
 
 
-def _current_streams() -> list[Any]:
-    """The current stream of each GPU on which torch has tensors."""
-    if not torch.cuda.is_initialized():
-        return []
-    devices = range(torch.cuda.device_count())
-    return [torch.cuda.current_stream(i) for i in devices if torch.cuda.memory_allocated(i)]
+def _find_gpus(value: Any, found: set[int]) -> None:
+    """Adds the numbers of the GPUs on which the state has tensors."""
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            found.add(value.get_device())
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            _find_gpus(each, found)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _find_gpus(each, found)
 
 
 class _Leaf:
