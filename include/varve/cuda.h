@@ -31,12 +31,15 @@
 // CudaOptions::devices instead. The given stream of that device is then one of the source's, which
 // the trainer gives no work. Follow and Release order it with the trainer's current stream:
 //
-//   source->Follow({0, current});     // before BeginSave, Save and Restore
-//   ckpt->BeginSave(step, state);
+//   VARVE_ASSIGN_OR_RETURN(const auto source,
+//                          varve::CudaTensorSource::Create({.devices = {0}}));
 //   ...
-//   source->Follow({0, current});     // so that the save knows when the trainer starts to wait
-//   ckpt->AwaitStaged();
-//   source->Release({0, current});    // what is added to this stream now comes after the reads
+//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // before BeginSave, Save and Restore
+//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());
+//   ...
+//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // says when the trainer starts to wait
+//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
+//   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // its next work comes after the reads
 //
 // varve's own streams have the least priority that the device knows, which is the greatest number
 // (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that
