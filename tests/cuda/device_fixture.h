@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/resources.h"
@@ -64,6 +66,10 @@ class DeviceState {
     for (size_t i = 0; i < values_.size(); ++i) Set(i, std::vector<std::byte>(Size(i)));
   }
 
+  // From now on the trainer writes its tensors by this in place of cudaMemcpyAsync. It must have
+  // the stream's order, too.
+  using Write = std::function<cudaError_t(void* to, const std::vector<std::byte>& bytes)>;
+  void UseWrite(Write write) { write_ = std::move(write); }
   // From now on the trainer works in this stream.
   void UseStream(cudaStream_t stream) { stream_ = stream; }
 
@@ -91,6 +97,10 @@ class DeviceState {
   // CUDA has copied what is not pinned when it returns.
   void Upload(size_t i) {
     const gpu::DeviceScope scope(device_);
+    if (write_) {
+      EXPECT_EQ(write_(state_.tensors[i].data, values_[i].bytes), cudaSuccess);
+      return;
+    }
     EXPECT_EQ(cudaMemcpyAsync(state_.tensors[i].data, values_[i].bytes.data(), Size(i),
                               cudaMemcpyHostToDevice, stream_),
               cudaSuccess);
@@ -98,6 +108,7 @@ class DeviceState {
 
   const int device_;
   cudaStream_t stream_;
+  Write write_;  // none: cudaMemcpyAsync
   TrainingState state_;
   std::vector<DeviceBuffer<std::byte>> memory_;
   std::vector<TestTensor> values_;
