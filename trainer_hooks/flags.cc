@@ -22,6 +22,7 @@ Status ParseNumber(const std::string& flag, std::string_view text, const std::st
   return BadValue(flag, text, expected);
 }
 
+constexpr const char* kDurations = "more than 0, at most 1e9";
 bool IsDuration(double number) { return number > 0 && number <= 1e9; }
 
 // Builds the table. Each function adds one kind of flag.
@@ -47,7 +48,7 @@ class Specs {
     Add(name, value, help, [name, out](std::string_view text) {
       double number = 0;
       VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a number", &number));
-      if (!IsDuration(number)) return BadValue(name, text, "more than 0, at most 1e9");
+      if (!IsDuration(number)) return BadValue(name, text, kDurations);
       *out = number;
       return Status::Ok();
     });
@@ -262,10 +263,13 @@ Status ValidateFlags(const CheckpointFlags& flags) {
   if (flags.exit_interval == uint64_t{0}) {
     return Status::InvalidArgument("--exit-interval must be at least 1");
   }
-  if (!IsDuration(flags.exit_duration_in_mins.value_or(1)) ||
-      !IsDuration(flags.exit_deadline_in_secs.value_or(1)) ||
-      !IsDuration(flags.rank_timeout_in_secs.value_or(1))) {
-    return Status::InvalidArgument("times must be more than 0 and at most 1e9");
+  const std::pair<const char*, std::optional<double>> durations[] = {
+      {"--exit-duration-in-mins", flags.exit_duration_in_mins},
+      {"--exit-deadline-in-secs", flags.exit_deadline_in_secs},
+      {"--rank-timeout-in-secs", flags.rank_timeout_in_secs}};
+  for (const auto& [name, value] : durations) {
+    if (!value.has_value() || IsDuration(*value)) continue;
+    return BadValue(name, std::to_string(*value), kDurations);
   }
   return Status::Ok();
 }

@@ -133,7 +133,15 @@ TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
   refused({{"--exit-interval", "0"}}, "--exit-interval must be at least 1");
   refused({{"--run", "a@b"}}, "'@'");
   CheckpointFlags f{.exit_duration_in_mins = -1.0};
-  EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument, "at most 1e9"));
+  const std::string expected = "wants more than 0, at most 1e9, not \"";
+  EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument,
+                                          "--exit-duration-in-mins " + expected + "-1"));
+  f = {.save = "s", .exit_deadline_in_secs = 2e9};
+  EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument,
+                                          "--exit-deadline-in-secs " + expected + "2000000000"));
+  f = {.rank_timeout_in_secs = 0.0};
+  EXPECT_THAT(ValidateFlags(f),
+              FailsWith(StatusCode::kInvalidArgument, "--rank-timeout-in-secs " + expected + "0"));
 }
 
 // The words of a command line, as main gets them.
