@@ -72,7 +72,8 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       }
       VARVE_ASSIGN_OR_RETURN(devices_[device].one, OneDevice::Create(device, options));
     }
-    if (devices_.empty()) return Status::InvalidArgument("no stream was given");
+    if (devices_.empty())
+      return Status::InvalidArgument("CudaOptions names no device: fill in streams or devices");
     const gpu::DeviceScope scope(devices_.begin()->first);
     VARVE_RETURN_IF_ERROR(scope.status());
     VARVE_ASSIGN_OR_RETURN(bounce_, gpu::AllocatePinned<std::byte>(options.bounce_bytes));
@@ -231,7 +232,8 @@ class CudaTensorSourceImpl : public CudaTensorSource {
   Result<OneDevice*> Find(int device) const {
     const auto it = devices_.find(device);
     if (it != devices_.end()) return it->second.one.get();
-    return Status::InvalidArgument("no stream was given for device " + std::to_string(device));
+    return Status::InvalidArgument("CudaOptions does not name device " + std::to_string(device) +
+                                   ": add it to streams or devices");
   }
 
   // Divides the chunks by device.

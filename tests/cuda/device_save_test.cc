@@ -288,7 +288,8 @@ TEST_F(DeviceSaveTest, PlacesThatCannotBeAreNamed) {
   wrong = state->state();
   wrong.tensors[0].device = 7;
   EXPECT_THAT(ckpt_->BeginSave(1, wrong),
-              FailsWith(StatusCode::kInvalidArgument, "no stream was given for device 7"));
+              FailsWith(StatusCode::kInvalidArgument,
+                        "CudaOptions does not name device 7: add it to streams or devices"));
   wrong = state->state();
   wrong.tensors[0].shape = {500, 1};
   wrong.tensors[0].strides = {2, 1};
