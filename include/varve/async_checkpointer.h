@@ -120,8 +120,8 @@ std::string ToString(const PushStats& stats);
 // an s3:// URL calls varve::UseS3 first (varve/s3.h). For a rados:// URL it calls varve::UseRados
 // (varve/rados.h).
 //
-// Saves do not wait for pushes. A push sends the store as it is at its start, so steps that are
-// saved during a push go together with the next. It takes up to 256 MiB of memory. A push that
+// Saves do not wait for pushes. A push sends the store as it is when the push starts. The next push
+// sends the steps that were saved meanwhile. A push takes up to 256 MiB of memory. A push that
 // fails is repeated after 1, 2, 4 ... 64 seconds, until one succeeds or Close gives up.
 //
 // A saved step is *due* when it must get to the object store. Each `interval`-th save is due, and
@@ -174,10 +174,10 @@ struct CheckpointerOptions {
   // matches must be equal.
   std::vector<ReplicaRule> replicas;
   // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
-  // seconds. It is tried again only if all chunks that changed were staged. The start of a save is
-  // tried again in the same way, and AwaitStaged waits for that. With many ranks, a rank that could
-  // not store its part tries again while the others wait. If its last try fails, the save fails on
-  // all ranks.
+  // seconds. A commit is tried again only if all chunks that changed were staged. The first
+  // accesses of a save to the store are tried again, too, and AwaitStaged waits for these tries.
+  // With many ranks, a rank that could not store its part tries again while the others wait. If its
+  // last try fails, the save fails on all ranks.
   int retries = 0;
   // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
   // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
@@ -213,9 +213,9 @@ struct BeginOptions {
 
 class AsyncCheckpointer {
  public:
-  // Opens the store in `path`, or makes it. Errors as Store::OpenOrCreate. kInvalidArgument: an
-  // option is out of range. kFailedPrecondition, in three more cases: `path` is the root of a group
-  // (use OpenGroupCheckpointer). Or the URL of options.remote holds snapshots of another store. Or
+  // Opens the store in `path`, or makes it. Has the errors of Store::OpenOrCreate and these.
+  // kInvalidArgument: an option is out of range. kFailedPrecondition: `path` is the root of a group
+  // (use OpenGroupCheckpointer), or the URL of options.remote holds snapshots of another store, or
   // the newest snapshot has a step of the run that is later than all steps of the store in `path`.
   // kUnavailable: the system gives no more threads, or there is no store yet and the object store
   // does not answer.
@@ -250,9 +250,10 @@ class AsyncCheckpointer {
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // Every other call that waits for a save calls AwaitStaged first. Only BeginSave does not: it
-  // returns the error of RequireAwaited. A save commits only after AwaitStaged. An error is that of
-  // the save, or of an earlier save (failure_is_fatal).
+  // If AwaitStaged was not called, BeginSave returns the error of RequireAwaited. The other calls
+  // that wait for a save call AwaitStaged first. A save commits only after AwaitStaged. An error is
+  // that of this save, of an earlier save (failure_is_fatal), of a push
+  // (RemoteOptions::failure_is_fatal), or of DeviceTensorSource::MarkRelease.
   virtual Status AwaitStaged() = 0;
   // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
   // has started, and AwaitStaged has not been called for it. The chunks that were copied may then

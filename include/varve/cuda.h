@@ -28,8 +28,9 @@
 // device, as far as CudaOptions::staging_bytes allows.
 //
 // A trainer whose current stream changes, as that of PyTorch may, names the device in
-// CudaOptions::devices instead. The given stream of that device is then one of the source's, which
-// the trainer gives no work. Follow and Release order it with the trainer's current stream:
+// CudaOptions::devices instead. The source then makes a stream of its own for that device, and this
+// stream takes the place of the given one. The trainer adds no work to it. Follow and Release order
+// it with the trainer's current stream:
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto source,
 //                          varve::CudaTensorSource::Create({.devices = {0}}));
@@ -80,8 +81,8 @@ struct CudaOptions {
   // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
   // While the trainer computes, a device digests its tensors in parts. The number is the tensors'
-  // bytes / digest_part_bytes, rounded down, but at least 1, at most 8, and at most one a chunk.
-  // When a part is digested, the copies of its changed chunks start.
+  // bytes / digest_part_bytes, rounded down, and from 1 to 8. There are never more parts than
+  // chunks. When a part is digested, the copies of its changed chunks start.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;
@@ -91,24 +92,24 @@ struct CudaOptions {
 // checkpointer before the source is destroyed.
 class CudaTensorSource : public DeviceTensorSource {
  public:
-  // kUnavailable: there is no such device, it is older than the kernels are for (compute capability
-  // 8.0), or not enough memory. kInvalidArgument: no stream and no device, two streams of one
-  // device, or bounce_bytes is too small.
+  // kUnavailable: there is no such device, its compute capability is below 8.0, which the kernels
+  // need, or there is not enough memory. kInvalidArgument: the options name no device, they name a
+  // device twice, bounce_bytes is too small, or digest_part_bytes is 0.
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
   // Returns an event that comes after all reads of the device's tensors. Call it after AwaitStaged,
   // to make other streams than the given one wait (cudaStreamWaitEvent). The source owns the event.
-  // kInvalidArgument: no stream of this device was given.
+  // kInvalidArgument: CudaOptions does not name this device.
   virtual Result<cudaEvent_t> released(int device) const = 0;
 
-  // Makes the given stream of the device wait for the work that this stream has now. The trainer's
-  // thread calls it. kFailedPrecondition: the stream is being captured. kInvalidArgument: no stream
-  // of this device was given, or its device is not in CudaOptions::devices.
+  // Makes the source's own stream of this device wait for the work that `stream` has now. The
+  // trainer's thread calls it. kFailedPrecondition: `stream` is being captured. kInvalidArgument:
+  // the device is not in CudaOptions::devices.
   virtual Status Follow(const CudaStream& stream) = 0;
-  // Makes this stream wait for all reads of the device's tensors. Call it after AwaitStaged. The
-  // trainer's thread calls it. kInvalidArgument: no stream of this device was given. After another
-  // error the reads are done, because the call has waited for them. kFailedPrecondition: the stream
-  // is being captured.
+  // Makes `stream` wait for all reads of the device's tensors. Call it after AwaitStaged. The
+  // trainer's thread calls it. kInvalidArgument: CudaOptions does not name this device.
+  // kFailedPrecondition: `stream` is being captured. After this and every other error but
+  // kInvalidArgument, the call has waited for the reads itself.
   virtual Status Release(const CudaStream& stream) = 0;
 };
 

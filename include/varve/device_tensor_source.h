@@ -10,8 +10,10 @@
 // A span of device memory holds addresses of the device. The host must not access its bytes.
 //
 // A save calls MarkBegin and BeginDigests. Then it calls TakeDigests and CopyToHost, in turn, until
-// it has all digests. At the end it calls MarkRelease and AwaitCopies. An error of any of them
-// fails the save. Chunks whose digest is that of the step before are not copied. The checkpointer
+// it has all digests. At the end it calls MarkRelease and AwaitCopies. If MarkBegin fails, no save
+// starts. An error of BeginDigests, TakeDigests, CopyToHost or AwaitCopies fails the save.
+// AwaitStaged returns an error of MarkRelease: a save of one rank goes on then, and a save of many
+// ranks fails. Chunks whose digest is that of the step before are not copied. The checkpointer
 // digests each copy again on the host. A copy whose digest differs from that of TakeDigests fails
 // the save.
 //

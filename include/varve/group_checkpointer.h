@@ -44,8 +44,9 @@ namespace varve {
 // and a save commits only after that. With WhenBusy::kSkip, all ranks skip a step if the save
 // before is still in progress on one of them.
 //
-// Close waits for the last save. If Close was not called, the destructor waits at most 30 s for
-// other ranks. If a rank is gone, the save is aborted.
+// Close waits for the last save. If Close was not called, the destructor waits at most 30 s for the
+// other ranks' parts of a save. If a part does not come in that time, or its rank is gone, the
+// destructor gives the save up.
 Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
     const std::filesystem::path& root, RankGroup* ranks, const CheckpointerOptions& options = {});
 

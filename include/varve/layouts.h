@@ -155,9 +155,9 @@ struct FlatBuffer {
 // The buffer of Paddle's stage 1 v2. It is one bucket. Each tensor is padded to a multiple of 256
 // bytes x ranks.
 Result<FlatBuffer> FusePadded(std::span<const int64_t> sizes, int64_t element_bytes, int64_t ranks);
-// The buffer of the distributed optimizer of Megatron and InfiniTrain. The last tensor comes first,
-// and each is aligned to 64 elements. A bucket ends with the tensor that makes it `bucket_size`
-// elements long or longer. A bucket is padded to a multiple of lcm(ranks, 128), or of lcm(ranks,
+// The buffer of the distributed optimizer of Megatron and InfiniTrain. Tensors lie in reverse
+// order, and each begins at a multiple of 64 elements. A bucket takes tensors until it has at least
+// `bucket_size` elements. A bucket is padded to a multiple of lcm(ranks, 128), or of lcm(ranks,
 // 65,536) when `high_bandwidth` is true. InfiniTrain's bucket_size is 1,000,000. Megatron's is
 // max(40,000,000, 1,000,000 * ranks).
 Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_size, int64_t ranks,

@@ -41,9 +41,9 @@ enum class Strictness {
 std::string_view StrictnessName(Strictness strictness);
 Result<Strictness> ParseStrictness(std::string_view name);
 
-// RNG states, some items, and tensors saved with ReplicaPolicy::kKeepPerRank belong to single
-// ranks. RankStates says what a load does with them when the topologies say that the number of
-// ranks has changed. They belong to no rank of the new job then.
+// RNG states, items with a rank (StateItem), and tensors saved with ReplicaPolicy::kKeepPerRank
+// belong to single ranks. RankStates says what a load does with them when the topologies say that
+// the number of ranks has changed. They belong to no rank of the new job then.
 enum class RankStates {
   kError,  // the load fails, and kInvalidArgument names them
   // They are left out and named in the report. The trainer makes new ones, e.g. from DerivedSeed.
@@ -120,9 +120,9 @@ struct LoadReport {
 //
 // If the checkpoint lacks a weight and has its master, the weight is made by rounding the master.
 // If it lacks a master and has its weight, the master is made by widening the weight. Tied tensors
-// of the target are read once. The checkpoint may lack some of their names. Its tensors under the
-// other names must have equal values. If tensors of the target share memory without being tied, the
-// memory may get the values of any one of them.
+// of the target are read once. The checkpoint need not have all names of tied tensors. The tensors
+// that it has under these names must have equal values. If tensors of the target share memory
+// without being tied, the memory may get the values of any one of them.
 //
 // A load uses all cores. Strided and converted tensors take up to 64 MiB of scratch memory.
 //

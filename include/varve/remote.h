@@ -131,11 +131,11 @@ Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 struct RemoteReclaimOptions {
   std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
   bool dry_run = false;
-  // How long the call watches the pushes whose processes may be alive on other hosts. What such a
-  // push has sent is kept. But a push that gives no sign of life in all that time counts as dead,
-  // and what it has sent is removed. If it only slept, it finds that out and sends all of this
-  // again. A push gives a sign each 5 seconds. 0 = no push is watched, and what they have sent is
-  // kept. Otherwise at least 30 seconds (kInvalidArgument).
+  // How long the call watches for signs of life of pushes on other hosts. A push gives a sign each
+  // 5 seconds. If a push gives a sign, what it has sent stays. If it gives none in all that time,
+  // it counts as dead, and what it has sent is removed. A push that only slept then sends all of it
+  // again. 0 = no push is watched, and what such pushes have sent stays. Otherwise at least 30
+  // seconds (kInvalidArgument).
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

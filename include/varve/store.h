@@ -135,11 +135,12 @@ class Store {
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
   // Opens for reading and writing. kNotFound: no store there. kLocked: another writer has it. The
-  // message names its process when known. kFailedPrecondition: a newer varve made the store, or it
-  // is a member of a group.
+  // message names its process when known. kFailedPrecondition: a newer varve made the store, or the
+  // store is a member of a group (open the root instead).
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
-  // Opens the store in `path`, or makes it when there is none.
+  // Opens the store in `path`, or makes it when there is none. Errors as Open and Create, without
+  // kNotFound. kAlreadyExists: another process made a store at the same time.
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
   // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on
@@ -215,8 +216,9 @@ class Store {
   virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints. Chunks that other checkpoints use stay. Each step is dropped atomically. A
   // forked run that has no step left is removed. A drop works on a full disk. All ids are checked
-  // first. If that check returns one of the next two errors, nothing is dropped. kNotFound names
-  // every id that is missing. kFailedPrecondition: a save in progress is based on one of the steps.
+  // before a step is dropped. If this check fails, nothing is dropped, and Drop returns one of two
+  // errors. kNotFound names every id that is missing. kFailedPrecondition: a save in progress is
+  // based on one of the steps.
   virtual Result<DropReport> Drop(std::span<const CheckpointId> ids,
                                   const DropOptions& options = {}) = 0;
   // Gives the space of dead chunks back to the file system.
