@@ -3,6 +3,7 @@
 Skipped where torch is not installed."""
 
 import unittest
+import warnings
 from unittest import mock
 
 import varve
@@ -98,9 +99,14 @@ class PlaceTest(StoreTest):
 
     def test_all_are_copied_without_cuda_in_the_package(self):
         state = self.state()
-        with mock.patch.object(_gpu._core, "cuda_version", return_value=""):
+        with (
+            mock.patch.object(_gpu._core, "cuda_version", return_value=""),
+            mock.patch.object(torch.version, "cuda", "13.0"),
+            self.assertWarnsRegex(RuntimeWarning, "built without CUDA") as warned,
+        ):
             gpus = self.gpus()
             placed = gpus.place(state, may_lend=True)
+        self.assertEqual(warned.filename, __file__)
         gpus._handle.use_devices.assert_not_called()
         found = self.check(placed, state, 1 + len(self.on_gpu))
         for name, value in zip(state.names, state.values, strict=True):
@@ -139,11 +145,20 @@ class PlaceTest(StoreTest):
         with (
             mock.patch.object(_gpu._core, "cuda_version", return_value="13.0"),
             mock.patch.object(torch.version, "cuda", "13.0"),
-            self.assertWarnsRegex(RuntimeWarning, "the driver is too old"),
+            self.assertWarnsRegex(RuntimeWarning, "the driver is too old") as warned,
         ):
             gpus = self.gpus(varve.UnavailableError("the driver is too old"))
             placed = gpus.place(state, may_lend=True)
+        self.assertEqual(warned.filename, __file__)
         self.check(placed, state, 1 + len(self.on_gpu))
+
+    def test_other_gpus_than_those_of_nvidia_give_a_warning(self):
+        state = self.state()
+        with (
+            mock.patch.object(torch.version, "cuda", None),
+            self.assertWarnsRegex(RuntimeWarning, "only GPUs of NVIDIA"),
+        ):
+            self.gpus().place(state, may_lend=True)
 
     def test_a_training_whose_tensors_are_copied(self):
         model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.BatchNorm1d(20))
@@ -152,13 +167,20 @@ class PlaceTest(StoreTest):
         with varve.torch.Checkpointer(self.path) as ckpt:
             ckpt._gpus = _gpu.Gpus(ckpt._handle)
             ckpt.restore(model=model, optimizer=optimizer)
-            with mock.patch.object(_gpu._core, "cuda_version", return_value=""):
+            with (
+                mock.patch.object(_gpu._core, "cuda_version", return_value=""),
+                warnings.catch_warnings(record=True) as warned,
+            ):
+                warnings.simplefilter("always")
                 for step in range(4):
                     model(torch.randn(8, 30)).sum().backward()
                     optimizer.step()
                     self.on_gpu = [*model.parameters(), *model.buffers()]
                     saved.append({n: v.detach().clone() for n, v in model.state_dict().items()})
                     ckpt.after_step(step)
+        # One for all saves, at the line of the training.
+        copies = [each for each in warned if "copies whole tensors" in str(each.message)]
+        self.assertEqual([each.filename for each in copies], [__file__])
         with varve.open(self.path, "r") as store:
             for step, state in enumerate(saved):
                 for name, value in state.items():

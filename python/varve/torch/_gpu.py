@@ -9,6 +9,8 @@ where the package was built without CUDA.
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -21,6 +23,7 @@ from .._errors import InvalidArgumentError, UnavailableError
 from ._capture import State
 
 _ALIGNMENT = 64
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Gpus:
@@ -44,18 +47,23 @@ class Gpus:
         if not devices:
             return
         self._used = frozenset()
-        if not _core.cuda_version() or torch.version.cuda is None:
+        reason = self._use_devices(devices)
+        if reason:
+            _warn(f"varve copies whole tensors from the GPU in each save, because {reason}")
             return
+        self._used = frozenset(devices)
+
+    def _use_devices(self, devices: set[int]) -> str:
+        """Lets the C++ module use these GPUs. Returns why it cannot, "" when it can."""
+        if torch.version.cuda is None:
+            return "it reads only GPUs of NVIDIA in place"
+        if not _core.cuda_version():
+            return "it was built without CUDA: build it on a machine with nvcc 12.8 or newer"
         try:
             self._handle.use_devices(sorted(devices), _current_stream)
         except UnavailableError as error:
-            warnings.warn(
-                f"varve copies whole tensors from the GPU in each save, because: {error}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            return
-        self._used = frozenset(devices)
+            return str(error)
+        return ""
 
     def takes(self, value: Any) -> bool:
         """Whether the C++ module reads and writes this tensor on a GPU in place."""
@@ -166,6 +174,14 @@ def has_graphs() -> bool:
     except (RuntimeError, AttributeError):  # another allocator, which does not say
         return False
     return any(tuple(each.get("segment_pool_id", (0, 0))) != (0, 0) for each in segments)
+
+
+def _warn(text: str) -> None:
+    """Warns at the line of the training that called this package."""
+    frame, level = sys._getframe(), 1
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def _current_stream(device: int) -> int:
