@@ -136,7 +136,7 @@ TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
   const std::string expected = "wants more than 0, at most 1e9, not \"";
   EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument,
                                           "--exit-duration-in-mins " + expected + "-1"));
-  f = {.save = "s", .exit_deadline_in_secs = 2e9};
+  f = {.save = "s", .save_interval = 1, .exit_deadline_in_secs = 2e9};
   EXPECT_THAT(ValidateFlags(f), FailsWith(StatusCode::kInvalidArgument,
                                           "--exit-deadline-in-secs " + expected + "2000000000"));
   f = {.rank_timeout_in_secs = 0.0};
