@@ -23,16 +23,12 @@ void SaveEstimate::Learn(uint64_t changed_bytes, uint64_t stored_bytes, double s
 
 Status AsyncCheckpointerImpl::BeginStep(SaveJob* job) {
   if (digest_seed_.has_value()) VARVE_RETURN_IF_ERROR(BeginDigests(job));
-  Status status = PrepareLineage(job->step);
-  if (status.ok()) {
-    auto begun = BeginSession(*job);
-    status = begun.status();
-    if (begun.ok()) job->session = *std::move(begun);
-  }
-  const bool is_refused = status.code() == StatusCode::kFailedPrecondition ||
-                          status.code() == StatusCode::kAlreadyExists;
-  if (is_refused) job->refused = status;
-  VARVE_RETURN_IF_ERROR(status);
+  auto begun = BeginSession(*job);
+  const bool is_refused = begun.status().code() == StatusCode::kFailedPrecondition ||
+                          begun.status().code() == StatusCode::kAlreadyExists;
+  if (is_refused) job->refused = begun.status();
+  VARVE_RETURN_IF_ERROR(begun.status());
+  job->session = *std::move(begun);
   if (!digest_seed_.has_value()) {  // the first save
     digest_seed_ = job->session->digest_seed();
     VARVE_RETURN_IF_ERROR(BeginDigests(job));
@@ -119,6 +115,7 @@ SaveOptions AsyncCheckpointerImpl::OptionsOf(const SaveJob& job) const {
 }
 
 Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginOnce(const SaveJob& job) {
+  VARVE_RETURN_IF_ERROR(PrepareLineage(job.step));
   const SaveState& state = *job.state;
   VARVE_ASSIGN_OR_RETURN(auto session, SaveSession::Begin(store_.get(), job.step, OptionsOf(job)));
   for (const StateItem& item : state.items) {

@@ -396,6 +396,36 @@ TEST_F(AsyncCheckpointerTest, AnIOErrorIsTriedAgain) {
   }
 }
 
+// The first save after a Restore moves later steps away, and that may fail, too.
+TEST_F(AsyncCheckpointerTest, AnIOErrorBeforeTheSaveIsTriedAgain) {
+  Open({.retries = 5});
+  TestState state;
+  TestTensor* const t = state.Add(NormalTensor("t", {1000}, 1));
+  for (const uint64_t step : {1, 2}) {
+    VARVE_ASSERT_OK(SaveOk(ckpt_->Save(step, state.state())));
+  }
+  // Repeats until the pause was long enough for the first attempt to fail, as above. The second
+  // attempt comes a second later.
+  for (auto pause = std::chrono::milliseconds(500);; pause *= 3) {
+    VARVE_ASSERT_OK(ckpt_->Restore("1", {}, &state.state()).status());
+    t->bytes[7] ^= std::byte{1};
+    const auto snapshot = state.Snapshot();
+    std::filesystem::rename(path() / "incoming", path() / "gone");
+    std::thread back([&] {
+      std::this_thread::sleep_for(pause);
+      std::filesystem::rename(path() / "gone", path() / "incoming");
+    });
+    const auto start = std::chrono::steady_clock::now();
+    const Status saved = SaveOk(ckpt_->Save(2, state.state()));
+    const auto taken = std::chrono::steady_clock::now() - start;
+    back.join();
+    VARVE_ASSERT_OK(saved);
+    ExpectSaved(2, snapshot);
+    if (taken >= std::chrono::seconds(1)) break;
+    ASSERT_LT(pause, std::chrono::seconds(10)) << "no attempt has failed";
+  }
+}
+
 TEST_F(AsyncCheckpointerTest, RetentionRunsAfterTheCommitByNumber) {
   Open({.retention = RetentionPolicy{
             .keep_last = 1, .keep_best = {{.metric = "loss"}}, .keep_tags = {"*"}}});
