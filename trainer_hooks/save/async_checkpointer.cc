@@ -380,11 +380,11 @@ void AsyncCheckpointerImpl::NoteError(const SaveJob& job, const Status& status) 
   const std::lock_guard lock(mutex_);
   if (!error_.ok() || status.ok()) return;
   Status copy;
-  const Status copied = Guarded(job.step, [&] {
+  Status copied = Guarded(job.step, [&] {
     copy = status;
     return Status::Ok();
   });
-  error_ = copied.ok() ? std::move(copy) : copied;
+  error_ = std::move(copied.ok() ? copy : copied);
 }
 
 // The job that is in this phase and later than number `after`; null: there will be no more.
