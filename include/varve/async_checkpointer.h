@@ -174,10 +174,10 @@ struct CheckpointerOptions {
   // matches must be equal.
   std::vector<ReplicaRule> replicas;
   // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
-  // seconds. A commit is tried again only if all chunks that changed were staged. The first
-  // accesses of a save to the store are tried again, too, and AwaitStaged waits for these tries.
-  // With many ranks, a rank that could not store its part tries again while the others wait. If its
-  // last try fails, the save fails on all ranks.
+  // seconds. A commit is tried again only if all chunks that changed were staged. Starting the save
+  // in the store is tried again in the same way, and AwaitStaged waits for these tries. With many
+  // ranks, a rank that could not store its part tries again while the others wait. If its last try
+  // fails, the save fails on all ranks.
   int retries = 0;
   // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
   // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
@@ -213,12 +213,13 @@ struct BeginOptions {
 
 class AsyncCheckpointer {
  public:
-  // Opens the store in `path`, or makes it. Has the errors of Store::OpenOrCreate and these.
-  // kInvalidArgument: an option is out of range. kFailedPrecondition: `path` is the root of a group
-  // (use OpenGroupCheckpointer), or the URL of options.remote holds snapshots of another store, or
-  // the newest snapshot has a step of the run that is later than all steps of the store in `path`.
-  // kUnavailable: the system gives no more threads, or there is no store yet and the object store
-  // does not answer.
+  // Opens the store in `path`, or makes it. Errors are those of Store::OpenOrCreate, and the
+  // following. kInvalidArgument: an option is out of range. kFailedPrecondition: `path` is the root
+  // of a group (use OpenGroupCheckpointer), or the URL of options.remote holds snapshots of another
+  // store (use another URL), or the newest snapshot has a step of the run that is later than all
+  // steps of the store in `path` (move the folder away, and Open pulls the store, or send the store
+  // as it is with varve::Push). kUnavailable: the system gives no more threads, or there is no
+  // store yet and the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
   // Calls Close. If there is an error that no call has returned, prints it to standard error.
@@ -250,8 +251,9 @@ class AsyncCheckpointer {
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // If AwaitStaged was not called, BeginSave returns the error of RequireAwaited. The other calls
-  // that wait for a save call AwaitStaged first. A save commits only after AwaitStaged. An error is
+  // If AwaitStaged was not called for the save before, BeginSave returns the error of
+  // RequireAwaited. Prewarm, Wait, ReleaseStaging, Restore, SetMetrics, SetTag and Close make that
+  // call themselves, where they wait for a save. A save commits only after AwaitStaged. An error is
   // that of this save, of an earlier save (failure_is_fatal), of a push
   // (RemoteOptions::failure_is_fatal), or of DeviceTensorSource::MarkRelease.
   virtual Status AwaitStaged() = 0;

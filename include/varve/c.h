@@ -338,8 +338,8 @@ VARVE_CHECKED varve_status varve_writer_set_metric(varve_writer* writer, const c
                                                    double value);
 VARVE_CHECKED varve_status varve_writer_add_tag(varve_writer* writer, const char* tag);
 // Makes the step durable and visible, atomically. After an error nothing is visible. After this
-// call, with or without an error, only varve_writer_close may be called, and must be. `report` may
-// be NULL.
+// call, with or without an error, pass the writer only to varve_writer_close. It must still be
+// closed. `report` may be NULL.
 VARVE_CHECKED varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report);
 // Gives the save up, unless it was committed.
 VARVE_API void varve_writer_close(varve_writer* writer);

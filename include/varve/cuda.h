@@ -38,7 +38,7 @@
 //   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // before BeginSave, Save and Restore
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());
 //   ...
-//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // says when the trainer starts to wait
+//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // the trainer waits from here on
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
 //   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // its next work comes after the reads
 //
@@ -80,9 +80,10 @@ struct CudaOptions {
   // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
   // (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
-  // While the trainer computes, a device digests its tensors in parts. The number is the tensors'
-  // bytes / digest_part_bytes, rounded down, and from 1 to 8. There are never more parts than
-  // chunks. When a part is digested, the copies of its changed chunks start.
+  // While the trainer computes, a device digests its tensors in parts. The number of parts is the
+  // tensors' bytes / digest_part_bytes, rounded down. It is at least 1, and at most 8 or the number
+  // of chunks, whichever is smaller. When a part is digested, the copies of its changed chunks
+  // start.
   uint64_t digest_part_bytes = uint64_t{1} << 30;
   // Bytes of pinned host memory through which a Restore writes to devices. At least 32 MiB.
   uint64_t bounce_bytes = uint64_t{64} << 20;
@@ -92,9 +93,9 @@ struct CudaOptions {
 // checkpointer before the source is destroyed.
 class CudaTensorSource : public DeviceTensorSource {
  public:
-  // kUnavailable: there is no such device, its compute capability is below 8.0, which the kernels
-  // need, or there is not enough memory. kInvalidArgument: the options name no device, they name a
-  // device twice, bounce_bytes is too small, or digest_part_bytes is 0.
+  // kUnavailable: there is no such device, the device is too old (the kernels need compute
+  // capability 8.0 or newer), or there is not enough memory. kInvalidArgument: the options name no
+  // device, they name a device twice, bounce_bytes is too small, or digest_part_bytes is 0.
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
   // Returns an event that comes after all reads of the device's tensors. Call it after AwaitStaged,
@@ -108,8 +109,8 @@ class CudaTensorSource : public DeviceTensorSource {
   virtual Status Follow(const CudaStream& stream) = 0;
   // Makes `stream` wait for all reads of the device's tensors. Call it after AwaitStaged. The
   // trainer's thread calls it. kInvalidArgument: CudaOptions does not name this device.
-  // kFailedPrecondition: `stream` is being captured. After this and every other error but
-  // kInvalidArgument, the call has waited for the reads itself.
+  // kFailedPrecondition: `stream` is being captured. If Release returns kInvalidArgument, it has
+  // done nothing. After any other error it has waited until the reads were done.
   virtual Status Release(const CudaStream& stream) = 0;
 };
 

@@ -19,8 +19,8 @@
 // generators (TrainerProgress::rng) are those of all ranks. If several ranks have an item NAME,
 // that of the lowest rank is called NAME, and those of other ranks NAME@RANK. Several ranks may
 // save a generator with the same RngState::rank and the same name. The checkpoint then has the
-// generator that rank RngState::rank saved. If that rank saved none of this name, it has that of
-// the lowest rank that did.
+// generator that rank RngState::rank saved. If rank RngState::rank saved no such generator, the
+// checkpoint has the one of the lowest rank that saved it.
 //
 // If one rank fails or takes too long, the save fails on all ranks, and nothing of it is visible.
 // Each start of the job is an epoch. After a new start, ranks of earlier epochs change nothing any

@@ -131,11 +131,12 @@ Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 struct RemoteReclaimOptions {
   std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
   bool dry_run = false;
-  // How long the call watches for signs of life of pushes on other hosts. A push gives a sign each
-  // 5 seconds. If a push gives a sign, what it has sent stays. If it gives none in all that time,
-  // it counts as dead, and what it has sent is removed. A push that only slept then sends all of it
-  // again. 0 = no push is watched, and what such pushes have sent stays. Otherwise at least 30
-  // seconds (kInvalidArgument).
+  // How long the call watches for signs of life of unfinished pushes. A push of this host whose
+  // process has ended always counts as dead, and is not watched. A push gives a sign each 5
+  // seconds. If a push gives a sign, what it has sent stays. If it gives none in all that time, it
+  // counts as dead, and what it has sent is removed. A push that only slept then sends all of it
+  // again. 0 = no push is watched. What a push of another host has sent then stays, even if that
+  // push is dead. Otherwise at least 30 seconds (kInvalidArgument).
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

@@ -73,12 +73,12 @@ struct RepairReport {
 // A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
 // that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
-// further. Then the newest steps may be missing in two cases. First case: the manifest is lost or
-// damaged, and so is the note. Second case: the manifest or CURRENT is lost or damaged, and db/ has
-// table files that are not named in the manifest, or in the copy if the repair took that. In both
-// cases `warnings` says so, and the repair also takes the newer steps of `from`. A newer step is
-// one that was saved later than every save that the damaged store still shows. Each newer step gets
-// a doubt.
+// further. After a repair the newest steps may be missing in two cases, whichever of the two files
+// was taken. First case: the manifest is lost or damaged, and so is the note. Second case: the
+// manifest or CURRENT is lost or damaged, and db/ has table files that are not named in the
+// manifest, or in the copy if the repair took that. In both cases `warnings` says so, and the
+// repair also takes the newer steps of `from`. A newer step is one that was saved later than every
+// save that the damaged store still shows. Each newer step gets a doubt.
 //
 // `from` is the later state if no writer has opened it, and its newest table file is newer than
 // that of the damaged store. If `from` is the later state, each newer step that can be read

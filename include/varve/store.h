@@ -140,7 +140,8 @@ class Store {
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
   // Opens the store in `path`, or makes it when there is none. Errors as Open and Create, without
-  // kNotFound. kAlreadyExists: another process made a store at the same time.
+  // kNotFound. kAlreadyExists: another process made the store during the call. Call again: the
+  // store is then opened, or the error is kLocked while that process has it open.
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
   // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on

@@ -3,8 +3,8 @@
 
 The C++ module digests plain dense tensors on a GPU where they lie, and copies chunks that have changed. All
 other tensors on GPUs are copied to pinned memory of the host: each of them in every save. That is so for
-buffers and other state that may change before the next optimizer step, for tensors that are not dense, and
-where the package was built without CUDA.
+buffers and other state that may change before the next optimizer step, and for tensors that are not dense. It
+is so for all tensors where the C++ module cannot use the GPUs (Gpus.use).
 """
 
 from __future__ import annotations
