@@ -28,7 +28,8 @@ bool IsDuration(double number) { return number > 0 && number <= 1e9; }
 // Builds the table. Each function adds one kind of flag.
 class Specs {
  public:
-  void Text(std::string name, std::string value, std::string help, std::string* out) {
+  void Text(const std::string& name, const std::string& value, const std::string& help,
+            std::string* out) {
     Add(name, value, help, [name, value, out](std::string_view text) {
       if (text.empty()) return BadValue(name, text, "a " + value);
       *out = text;
@@ -36,7 +37,8 @@ class Specs {
     });
   }
   template <typename Number>
-  void Count(std::string name, std::string value, std::string help, Number* out) {
+  void Count(const std::string& name, const std::string& value, const std::string& help,
+             Number* out) {
     Add(name, value, help, [name, out](std::string_view text) {
       uint64_t number = 0;
       VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a whole number", &number));
@@ -44,7 +46,8 @@ class Specs {
       return Status::Ok();
     });
   }
-  void Positive(std::string name, std::string value, std::string help, std::optional<double>* out) {
+  void Positive(const std::string& name, const std::string& value, const std::string& help,
+                std::optional<double>* out) {
     Add(name, value, help, [name, out](std::string_view text) {
       double number = 0;
       VARVE_RETURN_IF_ERROR(ParseNumber(name, text, "a number", &number));
@@ -53,7 +56,7 @@ class Specs {
       return Status::Ok();
     });
   }
-  void Switch(std::string name, std::string help, bool* out, bool to) {
+  void Switch(const std::string& name, const std::string& help, bool* out, bool to) {
     Add(name, "", help, [name, out, to](std::string_view text) {
       if (!text.empty()) return BadValue(name, text, "no value");
       *out = to;

@@ -202,7 +202,9 @@ void Planner::Add(const Part& part, const Range& elements, const std::vector<siz
 
 Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTensor> wanted) {
   for (const HeldTensor& tensor : wanted) {
-    const auto stored = std::ranges::equal_range(shards, tensor.name, {}, &TensorInfo::name);
+    const auto first = std::ranges::lower_bound(shards, tensor.name, {}, &TensorInfo::name);
+    const auto last = std::ranges::upper_bound(shards, tensor.name, {}, &TensorInfo::name);
+    const std::span<const TensorInfo> stored(first, last);
     const bool fits = !stored.empty() && std::ranges::all_of(stored, [&](const TensorInfo& shard) {
       return shard.dtype == tensor.dtype && DTypeBits(shard.dtype) % 8 == 0 &&
              LayoutOfShard(shard).global_shape == tensor.layout->global_shape;

@@ -63,7 +63,7 @@ TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
   const TestTensor tensor = NormalTensor("w", {900, 1000}, 1);
   VARVE_ASSERT_OK(Save(1, {tensor}).status());
   const auto reader = store_->OpenCheckpoint("main", 1).value();
-  std::vector<float> memory(900 * 1000);
+  std::vector<float> memory(size_t{900} * 1000);
   TrainingState into;
   into.tensors.push_back(
       {{.name = "w", .dtype = DType::kF32, .shape = {900, 1000}}, memory.data(), kHost, {1, 900}});
@@ -74,7 +74,7 @@ TEST_F(SaveWithoutMemoryTest, ALoadIsAnErrorAndNoException) {
   }
   VARVE_EXPECT_OK(LoadState(*reader, {}, &into).status());
   float value = 0;
-  std::memcpy(&value, &tensor.bytes[4 * 1000], sizeof value);  // row 1, column 0
+  std::memcpy(&value, &tensor.bytes[size_t{4} * 1000], sizeof value);  // row 1, column 0
   EXPECT_EQ(memory[1], value);
 }
 

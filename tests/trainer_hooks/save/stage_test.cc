@@ -220,7 +220,8 @@ TEST_F(StageTest, WhatIsLeftWhenItIsOverIsNotWaitedFor) {
 TEST_F(StageTest, SeveralThreadsStageTogether) {
   TestState state;
   for (int i = 0; i < 20; ++i) {
-    state.Add(NormalTensor("t" + std::to_string(i), {14'000 * i}, static_cast<uint64_t>(i)));
+    state.Add(
+        NormalTensor("t" + std::to_string(i), {int64_t{14'000} * i}, static_cast<uint64_t>(i)));
   }
   session_ = SaveSession::Begin(store_.get(), 1).value();
   Stage stage(&memory_, nullptr, LayoutOf(state));
