@@ -3,6 +3,7 @@
 // Ranks that hold several shards of one tensor: the blocks of a block-cyclic cut, each an entry of
 // the state.
 #include <algorithm>
+#include <bit>
 
 #include "tests/support/shard_reference.h"
 #include "tests/trainer_hooks/ranks_fixture.h"
@@ -96,7 +97,7 @@ class SeveralShardsTest : public RanksTest {
   void Save(int ranks, const std::vector<uint64_t>& steps) {
     Run(ranks, [&](int rank, AsyncCheckpointer* checkpointer) {
       for (const uint64_t step : steps) {
-        TestTrainer trainer = Holding(Blocks(2 * ranks, ranks, rank), 5);
+        TestTrainer trainer = Holding(Blocks(int64_t{2} * ranks, ranks, rank), 5);
         VARVE_EXPECT_OK(checkpointer->Save(step, trainer.state).status());
         VARVE_EXPECT_OK(checkpointer->Wait());
       }
@@ -264,7 +265,7 @@ TEST_F(SeveralShardsAloneTest, MastersAreMadeShardByShard) {
         uint16_t high = 0;
         std::memcpy(&high, &weights[2 * i], 2);
         const uint32_t wide = uint32_t{high} << 16;
-        EXPECT_EQ(std::memcmp(static_cast<const float*>(tensor.data) + i, &wide, 4), 0);
+        EXPECT_EQ(std::bit_cast<uint32_t>(static_cast<const float*>(tensor.data)[i]), wide);
       }
     }
   }

@@ -85,7 +85,8 @@ TEST(FuseInBucketsTest, BucketsArePaddedForTheRanks) {
   const std::vector<int64_t> sizes{1000};
   EXPECT_THAT(FuseInBuckets(sizes, 1000000, 1)->buckets, ElementsAre(Range{0, 1024}));
   EXPECT_THAT(FuseInBuckets(sizes, 1000000, 3)->buckets, ElementsAre(Range{0, 1152}));
-  EXPECT_THAT(FuseInBuckets(sizes, 1000000, 3, true)->buckets, ElementsAre(Range{0, 3 * 65536}));
+  EXPECT_THAT(FuseInBuckets(sizes, 1000000, 3, true)->buckets,
+              ElementsAre(Range{0, int64_t{3} * 65536}));
   EXPECT_THAT(FuseInBuckets({}, 1000000, 3)->buckets, ElementsAre());
 }
 

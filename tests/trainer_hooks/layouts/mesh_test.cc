@@ -47,7 +47,7 @@ TEST(PlaceOnMeshTest, EachDimensionChunksWhatTheOnesBeforeHaveLeft) {
     std::vector<std::optional<size_t>> kinds{std::nullopt, 0, 1};
     for (const auto& first : kinds) {
       for (const auto& second : kinds) {
-        for (int64_t rank = 0; rank < 3 * 4; ++rank) {
+        for (int64_t rank = 0; rank < int64_t{3} * 4; ++rank) {
           const std::vector<Placement> placements{{.mesh = {rank / 4, 3}, .shard_axis = first},
                                                   {.mesh = {rank % 4, 4}, .shard_axis = second}};
           const auto layout = PlaceOnMesh(ShardLayout::Whole({rows, columns}), placements);
@@ -62,7 +62,7 @@ TEST(PlaceOnMeshTest, EachDimensionChunksWhatTheOnesBeforeHaveLeft) {
 // FSDP2 on top of tensor parallelism: its dimension comes first, its cut last.
 TEST(PlaceOnMeshTest, AStridedShardCutsLast) {
   std::vector<ShardLayout> layouts;
-  for (int64_t rank = 0; rank < 2 * 3; ++rank) {
+  for (int64_t rank = 0; rank < int64_t{2} * 3; ++rank) {
     const Placement fsdp{.mesh = {rank / 3, 2}, .shard_axis = 0, .is_strided = true};
     const Placement tp{.mesh = {rank % 3, 3}, .shard_axis = 0};
     const auto layout = PlaceOnMesh(ShardLayout::Whole({14, 2}), std::vector{fsdp, tp});

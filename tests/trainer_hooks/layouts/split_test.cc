@@ -59,7 +59,7 @@ TEST(SplitEvenlyTest, SaysWhatDoesNotFit) {
 
 TEST(PadToTest, PaddedVocabularies) {
   EXPECT_EQ(*PadTo(50257, 128), 50304);
-  EXPECT_EQ(*PadTo(50257, 128 * 8), 51200);
+  EXPECT_EQ(*PadTo(50257, int64_t{128} * 8), 51200);
   EXPECT_EQ(*PadTo(50304, 128), 50304);
   EXPECT_EQ(*PadTo(65535, 2), 65536);
   EXPECT_EQ(*PadTo(32003, 64), 32064);

@@ -179,8 +179,8 @@ TEST(ConvertTest, AgreesWithTheRoundedCopiesOfTheStore) {
 }
 
 TEST(ConvertTest, ConvertsManyElementsAndNone) {
-  std::vector<std::byte> f32(4 * 1001);
-  std::vector<std::byte> bf16(2 * 1001);
+  std::vector<std::byte> f32(size_t{4} * 1001);
+  std::vector<std::byte> bf16(size_t{2} * 1001);
   for (size_t i = 0; i < 1001; ++i) {
     const auto value = static_cast<float>(i % 200);
     std::memcpy(&f32[4 * i], &value, 4);

@@ -86,10 +86,10 @@ TEST_F(LoadMadeTest, TiedCheckpointFillsUntiedTargets) {
 }
 
 TEST_F(LoadMadeTest, OneNameOfTiedTensorsIsEnough) {
-  for (const char* name : {"wte", "head"}) {
+  for (const std::string name : {"wte", "head"}) {
     TestTrainer saved = Embedding(1, true);
     saved.Remove(name);
-    const uint64_t step = name[0];
+    const uint64_t step = name.size();
     SaveState(step, saved.state);
     TestTrainer into = Embedding(2, true);
     const auto report = Load(step, &into);
@@ -97,7 +97,7 @@ TEST_F(LoadMadeTest, OneNameOfTiedTensorsIsEnough) {
     EXPECT_EQ(into.memory[0], saved.memory[0]);
     EXPECT_EQ(report->num_tensors, 2u);
     TestTrainer untied = Embedding(2, false);
-    ExpectRefused(step, &untied, "tensor " + std::string(name) + ": missing");
+    ExpectRefused(step, &untied, "tensor " + name + ": missing");
   }
 }
 

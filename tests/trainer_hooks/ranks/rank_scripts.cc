@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 Bytes Content(size_t size, int from, int to, int round) {
   constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;
   constexpr size_t kMaxWords = 1 << 15;  // then it repeats itself: sanitizers are slow
-  const auto message = static_cast<uint64_t>((from * 64 + to) * 1000 + round);
+  const int number = (from * 64 + to) * 1000 + round;
+  const auto message = static_cast<uint64_t>(number);
   std::vector<uint64_t> words(std::min(size / sizeof(uint64_t) + 1, kMaxWords));
   for (size_t i = 0; i < words.size(); ++i) words[i] = (message << 32 | i) * kGoldenRatio;
   Bytes bytes(size);

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 // The store of the fixture is closed while a checkpointer has it.
 class AsyncCheckpointerTest : public StoreTest {
  protected:
-  void Open(CheckpointerOptions options = {}) {
+  void Open(const CheckpointerOptions& options = {}) {
     store_.reset();
     ckpt_.reset();
     auto opened = AsyncCheckpointer::Open(path(), options);

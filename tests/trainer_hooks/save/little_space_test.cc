@@ -94,7 +94,7 @@ TEST_F(LittleSpaceTest, ASaveOfOneRankAloneFailsOnAll) {
     std::barrier all(kRanks);
     Run(kRanks,
         [&](int rank, AsyncCheckpointer* checkpointer) {
-          const auto first = static_cast<uint64_t>(10 * poor + 1);
+          const auto first = 10 * static_cast<uint64_t>(poor) + 1;
           TestTrainer trainer = RankOf(kRanks, rank, first);
           VARVE_EXPECT_OK(checkpointer->Save(first, trainer.state).status());
           VARVE_EXPECT_OK(checkpointer->Wait());
