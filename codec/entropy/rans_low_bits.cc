@@ -70,7 +70,7 @@ VARVE_AVX512 size_t AddLowBitsAvx512(unsigned bits, const uint8_t* packed, size_
   alignas(64) uint8_t spread[64];
   uint64_t shifts = 0;
   for (unsigned i = 0; i < 64; ++i) spread[i] = static_cast<uint8_t>(i / 8 * bits + i % 8);
-  for (unsigned i = 0; i < 8; ++i) shifts |= uint64_t{i * bits} << (8 * i);
+  for (uint64_t i = 0; i < 8; ++i) shifts |= i * bits << (8 * i);
   const __m512i from = _mm512_load_si512(spread);
   const __m512i shift = _mm512_set1_epi64(static_cast<int64_t>(shifts));
   const __m512i kept = _mm512_set1_epi8(static_cast<char>((1 << bits) - 1));

@@ -10,9 +10,10 @@
 namespace gpt {
 namespace {
 
-constexpr int64_t kRowBlock = 64;             // rows of one task of a matrix product
-constexpr int64_t kColumnBlock = 64;          // columns of one task of a sum over rows
-constexpr int64_t kElementBlock = 16 * 1024;  // elements of one task of an element-wise layer
+constexpr int64_t kRowBlock = 64;     // rows of one task of a matrix product
+constexpr int64_t kColumnBlock = 64;  // columns of one task of a sum over rows
+constexpr int64_t kElementBlock = int64_t{16}
+                                  << 10;  // elements of one task of an element-wise layer
 
 template <typename Real>
 using Dense = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -85,7 +86,8 @@ void ForEachHead(int64_t B, int64_t NH, const Body& body) {
 
 template <typename Real>
 Real AttentionScale(int64_t C, int64_t NH) {
-  return Real{1} / std::sqrt(static_cast<Real>(C / NH));
+  const int64_t head_size = C / NH;
+  return Real{1} / std::sqrt(static_cast<Real>(head_size));
 }
 
 }  // namespace

@@ -44,12 +44,14 @@ Status SaveShards(Store* store, uint64_t step) {
   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
   std::vector<std::vector<float>> data;
   for (uint32_t k = 0; k < 4; ++k) {
+    const int64_t column = int64_t{2} * k;
     ShardLayout layout = ShardLayout::Whole({10, 6});
-    layout.axes[1] = {{2 * k, 2}};
+    layout.axes[1] = {{column, 2}};
     if (k == 3) layout.axes[1] = {{.length = 2, .is_padding = true}};
     std::vector<float>& shard = data.emplace_back();
-    for (uint32_t i = 0; i < 20; ++i) {
-      shard.push_back(static_cast<float>(step + i / 2 * 6 + 2 * k + i % 2));
+    for (int64_t i = 0; i < 20; ++i) {
+      const int64_t place = i / 2 * 6 + column + i % 2;
+      shard.push_back(static_cast<float>(static_cast<int64_t>(step) + place));
     }
     VARVE_RETURN_IF_ERROR(writer->Put({.name = "w",
                                        .shape = std::vector<int64_t>{10, 2},
