@@ -84,14 +84,14 @@ class RegionReadsTest : public ::testing::Test {
     return bytes_read;
   }
 
-  const TempFolder folder_;
-  const std::filesystem::path path_ = folder_.path() / "store";
   // Whether these are the elements of the tensor from `first` on, bit for bit.
   bool AreElementsFrom(int64_t first, std::span<const float> read) const {
     const auto there = std::span(tensor_).subspan(static_cast<size_t>(first), read.size());
     return std::ranges::equal(std::as_bytes(read), std::as_bytes(there));
   }
 
+  const TempFolder folder_;
+  const std::filesystem::path path_ = folder_.path() / "store";
   std::vector<float> tensor_;
   std::unique_ptr<Store> store_;
 };
