@@ -2,6 +2,7 @@
 //
 // The smallest use of varve: saves a tensor and reads a row of it. Makes the store `ckpt` where it
 // is started. README.md shows the middle part. tests/readme_test.py keeps the two equal.
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -23,7 +24,7 @@ varve::Status SaveAndRead(const std::vector<float>& weights, std::vector<float>*
 }
 
 int main() {
-  std::vector<float> weights(64 * 128);
+  std::vector<float> weights(size_t{64} * 128);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i);
   std::vector<float> row(128);
   const varve::Status status = SaveAndRead(weights, &row);

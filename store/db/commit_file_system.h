@@ -31,8 +31,8 @@ namespace varve::internal {
 class CommitFileSystem : public rocksdb::FileSystemWrapper {
  public:
   // `db_path` is the one folder of the database, which lies in the store.
-  CommitFileSystem(std::shared_ptr<rocksdb::FileSystem> base, std::string db_path)
-      : FileSystemWrapper(std::move(base)),
+  CommitFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::string db_path)
+      : FileSystemWrapper(base),
         db_path_(std::move(db_path)),
         manifest_note_(std::filesystem::path(db_path_).parent_path()) {}
   ~CommitFileSystem() override;

@@ -11,15 +11,14 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace varve::internal {
 
 class FrameFileSystem : public rocksdb::FileSystemWrapper {
  public:
   explicit FrameFileSystem(
-      std::shared_ptr<rocksdb::FileSystem> base = rocksdb::FileSystem::Default())
-      : FileSystemWrapper(std::move(base)) {}
+      const std::shared_ptr<rocksdb::FileSystem>& base = rocksdb::FileSystem::Default())
+      : FileSystemWrapper(base) {}
 
   static const char* kClassName() { return "varve.FrameFileSystem"; }
   const char* Name() const override { return kClassName(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace varve::internal {
 
@@ -85,9 +86,8 @@ std::optional<LogRecords> ReadLogRecords(std::string_view log) {
     if (is_start) begun.emplace();
     begun->append(part);
     if (type == kFirst || type == kMiddle) return;
-    found.records.push_back(*std::move(begun));
+    found.records.push_back(*std::exchange(begun, std::nullopt));
     found.ends.push_back(static_cast<size_t>(part.data() - log.data()) + part.size());
-    begun.reset();
   });
   if (!is_sound) return std::nullopt;
   return found;

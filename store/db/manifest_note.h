@@ -28,7 +28,7 @@ inline constexpr std::string_view kManifestNoteName = "SYNCED";
 // The writer's side. Thread-safe.
 class ManifestNote {
  public:
-  explicit ManifestNote(std::filesystem::path store) : path_(store / kManifestNoteName) {}
+  explicit ManifestNote(const std::filesystem::path& store) : path_(store / kManifestNoteName) {}
   ManifestNote(const ManifestNote&) = delete;
   ManifestNote& operator=(const ManifestNote&) = delete;
   ~ManifestNote();

@@ -291,14 +291,12 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
   if (!target.is_open()) return ErrnoStatus("create", temporary, errno);
   std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
-  uint64_t copied = 0;
   while (true) {
     VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
     if (n == 0) break;
     const std::span<const std::byte> bytes(block.data(), n);
     digests.push_back(ComputeDigest(format_.digest_seed, bytes));
     VARVE_RETURN_IF_ERROR(WriteAll(target.get(), bytes, temporary));
-    copied += n;
     report_.copied_bytes += n;
     if (options_.progress) options_.progress(report_.copied_bytes, 0);
   }

@@ -55,8 +55,9 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
   std::unique_ptr<Store> store;  // set once no writer is there
   const auto try_to_open = [&]() -> Status {
     Result<std::unique_ptr<Store>> opened = Store::Open(path);
-    if (opened.ok()) store = *std::move(opened);
-    return opened.status().code() == StatusCode::kLocked ? Status::Ok() : opened.status();
+    Status status = opened.status();
+    if (status.ok()) store = *std::move(opened);
+    return status.code() == StatusCode::kLocked ? Status::Ok() : status;
   };
   VARVE_RETURN_IF_ERROR(try_to_open());
   if (store != nullptr) {

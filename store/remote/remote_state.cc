@@ -75,7 +75,7 @@ std::string ToText(const BlobRange& range) {
 }
 
 // The last line names the digest of all before it.
-std::string Seal(std::string text) {
+std::string Seal(const std::string& text) {
   const Digest digest = ComputeDigest(0, AsBytes(text));
   return text + "end " + ToHex(digest) + "\n";
 }
