@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/database.h"
 
+#include <rocksdb/cache.h>
 #include <rocksdb/listener.h>
+#include <rocksdb/table.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,6 +58,13 @@ class FailureListener : public rocksdb::EventListener {
  private:
   std::atomic<bool>* const failed_;
 };
+
+// Lets all blocks of frames go from the cache but those that somebody reads now.
+void ForgetBlocks(const Database::Use& use) {
+  const rocksdb::Options options = use.rocksdb()->GetOptions(use.handle(Family::kChunks));
+  const auto* const table = options.table_factory->GetOptions<rocksdb::BlockBasedTableOptions>();
+  table->block_cache->EraseUnRefEntries();
+}
 
 }  // namespace
 
@@ -420,9 +429,11 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
     status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
   }
   if (status.ok()) return Status::Ok();
-  // Where the block does not look sound, or lacks the key, its checksum decides.
+  // Where the block does not look sound, or lacks the key, its checksum decides. RocksDB verifies a
+  // block only when it reads the file, so the block must not be in the cache.
   options.verify_checksums = true;
   frame->Reset();
+  ForgetBlocks(use);
   status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
   if (status.ok()) return Status::Ok();
   const std::string what =
