@@ -88,7 +88,7 @@ TEST(NumberTest, DecodesEveryDtype) {
   const std::string bytes(48, '\x11');
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    const size_t numbers = 48 * 8 / static_cast<size_t>(DTypeBits(dtype));
+    const size_t numbers = size_t{48} * 8 / static_cast<size_t>(DTypeBits(dtype));
     const size_t found = std::visit([](const auto& decoded) { return decoded.size(); },
                                     DecodeNumbers(dtype, AsBytes(bytes)));
     EXPECT_EQ(found, dtype == DType::kC64 ? 2 * numbers : numbers) << DTypeName(dtype);

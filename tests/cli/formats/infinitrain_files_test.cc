@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class InfiniTrainFilesTest : public ::testing::Test {
  protected:
-  Result<InfiniTrainFiles> Open(std::vector<std::string> names) {
+  Result<InfiniTrainFiles> Open(const std::vector<std::string>& names) {
     std::vector<std::filesystem::path> paths;
     for (const std::string& name : names) paths.push_back(folder_.path() / name);
     return InfiniTrainFiles::Open(paths);

@@ -27,7 +27,8 @@ std::string Gpt2File(int32_t version = 3) {
 // It has block 4, vocabulary 5, 2 layers, 4 heads of which 2 for keys, and width 4. The MLP is
 // `ffn` wide.
 std::string Llama3File(int32_t multiplier, int64_t ffn, int32_t version = 5) {
-  const int64_t parameters = 2 * 5 * 4 + 2 * (4 + 8 * 4 + 4 * 4 + 4 + 3 * ffn * 4) + 4;
+  const int64_t parameters =
+      int64_t{2} * 5 * 4 + 2 * (4 + int64_t{8} * 4 + int64_t{4} * 4 + 4 + 3 * ffn * 4) + 4;
   return LlmcHeaderText({kLlama3, version, 4, 5, 2, 4, 2, 4, multiplier, 8, 0, 0, 1, 4, 3, 1}) +
          std::string(static_cast<size_t>(parameters) * (version == 3 ? 4 : 2), 'x');
 }

@@ -16,8 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string Npy(const std::string& dictionary, const std::string& data = "") {
-  std::string text = dictionary;
-  return std::string("\x93NUMPY\x01\x00", 8) + Little(text.size(), 2) + text + data;
+  return std::string("\x93NUMPY\x01\x00", 8) + Little(dictionary.size(), 2) + dictionary + data;
 }
 
 std::string Described(const std::string& descr, const std::string& shape) {

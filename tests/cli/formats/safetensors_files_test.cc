@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class SafetensorsFilesTest : public ::testing::Test {
  protected:
-  Result<SafetensorsFiles> Open(std::vector<std::string> names) {
+  Result<SafetensorsFiles> Open(const std::vector<std::string>& names) {
     std::vector<std::filesystem::path> paths;
     for (const std::string& name : names) paths.push_back(folder_.path() / name);
     return SafetensorsFiles::Open(paths);

@@ -43,7 +43,7 @@ TEST(SafetensorsIndexTest, RejectsFilesElsewhere) {
   }
 }
 
-std::string SplitText(std::vector<uint64_t> sizes, uint64_t max_bytes) {
+std::string SplitText(const std::vector<uint64_t>& sizes, uint64_t max_bytes) {
   std::vector<TensorInfo> tensors;
   for (const uint64_t size : sizes) {
     TensorInfo tensor;

@@ -188,7 +188,7 @@ TEST(RansTest, SaysWhatIsWrong) {
   EXPECT_EQ(DecodeError(Body(good.begin(), good.begin() + 40), in.size()),
             "rANS states are cut short");
   // The code, one group, two sizes, 64 states.
-  const size_t rest = good.size() - (3 + num_symbols + 1 + 2 * 4 + 128);
+  const size_t rest = good.size() - (3 + num_symbols + 1 + size_t{2} * 4 + 128);
   EXPECT_EQ(
       DecodeError(Body(good.begin(), good.end() - 1), in.size()),
       "rANS streams have " + std::to_string(rest - 1) + " bytes, expected " + std::to_string(rest));

@@ -89,7 +89,7 @@ TEST(CopyKernelTest, CopiesAnySizeToAnyAddress) {
   for (const size_t n : kSizes) {
     for (const size_t shift : {0, 1, 15, 16, 63}) {
       const U8 from = Random(n + shift, n);
-      U8 to(n + 2 * 64 + shift, 0xEE);
+      U8 to(n + size_t{2} * 64 + shift, 0xEE);
       U8 expected = to;
       std::copy_n(from.begin() + static_cast<ptrdiff_t>(shift), n,
                   expected.begin() + static_cast<ptrdiff_t>(64 + shift));
