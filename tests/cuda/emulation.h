@@ -175,7 +175,8 @@ class EmulatedBlock {
 // threadIdx of the thread that runs.
 struct EmulatedThreadIndex {
   struct X {
-    operator unsigned() const { return EmulatedBlock::current().running(); }  // as CUDA's
+    // As CUDA's. NOLINTNEXTLINE(google-explicit-constructor)
+    operator unsigned() const { return EmulatedBlock::current().running(); }
   } x;
 };
 

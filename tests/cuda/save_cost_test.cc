@@ -148,7 +148,7 @@ TEST_F(SaveCostTest, NothingIsLookedUpForATensor) {
   EXPECT_LE(many.beside.read_bytes, few.beside.read_bytes + kSlack);
   EXPECT_EQ(many.compare.read_bytes, 0);
   // The counts of all lists are one value, of 4 bytes a list.
-  EXPECT_LE(many.commit.read_bytes, few.commit.read_bytes + 4 * (kMany - kFew) + kSlack);
+  EXPECT_LE(many.commit.read_bytes, few.commit.read_bytes + uint64_t{4} * (kMany - kFew) + kSlack);
 }
 
 // While the trainer computes, digests take a part of each processor.

@@ -31,7 +31,9 @@
 #include "tests/fuzz/targets.h"
 
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace varve::internal::fuzz {
 namespace {

@@ -14,8 +14,7 @@ Status Parse(const std::vector<std::pair<std::string, std::string>>& arguments,
              CheckpointFlags* flags) {
   const std::vector<FlagSpec> specs = CheckpointFlagSpecs(flags);
   for (const auto& [name, value] : arguments) {
-    const auto spec =
-        std::find_if(specs.begin(), specs.end(), [&](const FlagSpec& s) { return s.name == name; });
+    const auto spec = std::ranges::find(specs, name, &FlagSpec::name);
     if (spec == specs.end()) return Status::NotFound("no flag " + name);
     VARVE_RETURN_IF_ERROR(spec->set(value));
   }

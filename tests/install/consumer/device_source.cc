@@ -137,7 +137,7 @@ varve::Status Run(const std::string& folder) {
     VARVE_RETURN_IF_ERROR(Expect(memory == *values, std::string("the values of step ") + step));
   }
   VARVE_RETURN_IF_ERROR(
-      Expect(source->num_written == 2 * 4 * memory.size(), "all written by the source"));
+      Expect(source->num_written == size_t{2} * 4 * memory.size(), "all written by the source"));
   checkpointer->Close().IgnoreError();  // the error of step 3, which is expected
   return CheckStore(folder);
 }

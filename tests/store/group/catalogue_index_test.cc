@@ -33,8 +33,8 @@ Catalogue MakeCatalogue(int num_tensors, uint32_t num_ranks) {
   Catalogue catalogue;
   for (int i = 0; i < num_tensors; ++i) {
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-      ShardLayout rows = ShardLayout::Whole({num_ranks * 4, 8});
-      rows.axes[0] = {{rank * 4, 4}};
+      ShardLayout rows = ShardLayout::Whole({int64_t{4} * num_ranks, 8});
+      rows.axes[0] = {{int64_t{4} * rank, 4}};
       const auto number = static_cast<uint64_t>(i);
       catalogue.shards.push_back({{.name = TensorName(i),
                                    .dtype = DType::kBF16,

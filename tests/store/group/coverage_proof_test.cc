@@ -120,7 +120,7 @@ TEST(CoverageProofTest, AllFaultsAreToldWithTheRanks) {
 TEST(CoverageProofTest, AHoleIsExpectedOfTheRanksThatHoldItOfATensorCutAlike) {
   Catalogue catalogue;
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    const int64_t begin = 2 * rank;
+    const int64_t begin = int64_t{2} * rank;
     if (rank != 2) catalogue.shards.push_back(Rows("layer.1.w", rank, begin, begin + 2));
     catalogue.shards.push_back(Rows("layer.0.w", rank, begin, begin + 2));
   }

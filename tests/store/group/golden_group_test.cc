@@ -41,7 +41,7 @@ TestTensor GoldenTensor(uint64_t step) {
 }
 
 TestTensor OwnTensor(uint32_t rank, uint64_t step) {
-  const auto fill = static_cast<std::byte>(16 * rank + step);
+  const auto fill = static_cast<std::byte>(uint64_t{16} * rank + step);
   return {
       "of rank " + std::to_string(rank), DType::kU8, {90}, std::vector<std::byte>(90, fill), {}};
 }
@@ -49,13 +49,13 @@ TestTensor OwnTensor(uint32_t rank, uint64_t step) {
 Status SaveRank(Store* store, uint32_t rank, uint64_t step) {
   const TestTensor tensor = GoldenTensor(step);
   ShardLayout rows = ShardLayout::Whole(tensor.shape);
-  rows.axes[0] = {{4 * rank, 4}};
+  rows.axes[0] = {{int64_t{4} * rank, 4}};
   const std::vector<int64_t> shape = rows.LocalShape();
   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));
   VARVE_RETURN_IF_ERROR(writer->Put({.name = tensor.name,
                                      .dtype = tensor.dtype,
                                      .shape = shape,
-                                     .data = &tensor.bytes[rank * 80 * kFloat],
+                                     .data = &tensor.bytes[size_t{80} * rank * kFloat],
                                      .layout = &rows}));
   const TestTensor own = OwnTensor(rank, step);
   VARVE_RETURN_IF_ERROR(writer->Put(own.view()));
@@ -147,7 +147,7 @@ class GoldenGroupTest : public ::testing::TestWithParam<const char*> {
     const auto reader = store.OpenCheckpoint(run, step);
     VARVE_ASSERT_OK(reader.status());
     EXPECT_EQ((*reader)->info().num_tensors, 2 * kRanks);
-    EXPECT_EQ((*reader)->info().logical_bytes, 240 * kFloat + 90 * kRanks);
+    EXPECT_EQ((*reader)->info().logical_bytes, 240 * kFloat + uint64_t{90} * kRanks);
     EXPECT_EQ((*reader)->info().metrics.at("loss"), 1.0 / static_cast<double>(step));
     EXPECT_EQ((*reader)->List()->size(), 1 + kRanks);
     const TestTensor tensor = GoldenTensor(step);

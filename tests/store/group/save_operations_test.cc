@@ -179,7 +179,7 @@ TEST(SaveOperationsTest, ManySavesStayBounded) {
   Job job(kRanks);
   job.files()->done = {};
   for (uint64_t step = 1; step <= kSaves; ++step) ASSERT_NO_FATAL_FAILURE(job.Save(step));
-  EXPECT_LE(job.files()->done.bytes_read, 1024 * kRanks * kSaves);
+  EXPECT_LE(job.files()->done.bytes_read, uint64_t{1024} * kRanks * kSaves);
   EXPECT_LE(job.files()->done.writes, (kRanks + 5) * kSaves);
   EXPECT_LE(job.files()->records.size(), 2 * GroupLog::kSnapshotInterval + 2);
   EXPECT_LE(job.files()->named.size(), kRanks + 3);

@@ -180,7 +180,7 @@ class BesideRewindTest : public BranchTest {
     VARVE_ASSERT_OK(store_->Fork("main", "fork", 20).status());
     VARVE_ASSERT_OK(store_->Fork("main", "other", 30).status());
   }
-  Result<RewindReport> RewindBeside(uint64_t to, std::function<void()> work) {
+  Result<RewindReport> RewindBeside(uint64_t to, const std::function<void()>& work) {
     auto* const impl = static_cast<StoreImpl*>(store_.get());
     impl->set_after_copy_for_test([work] { std::jthread(work).join(); });
     auto report = store_->Rewind("main", to);

@@ -200,7 +200,7 @@ class TwoStoresTest : public testing::StoreTest {
 
 TEST_F(TwoStoresTest, DiffIsThatOfOneStore) {
   // 20 chunks are more than are read at once.
-  TestTensor large = RandomTensor("large", DType::kU8, {20 * 4 * kChunk + 5}, 1);
+  TestTensor large = RandomTensor("large", DType::kU8, {int64_t{20} * 4 * kChunk + 5}, 1);
   TestTensor nibbles = RandomTensor("nibbles", DType::kF4, {4 * kChunk}, 2);
   TestTensor values = NormalTensor("values", {2, kChunk}, 3);
   TestTensor scalar = Floats("scalar", {1});

@@ -42,7 +42,7 @@ Plant WithoutSyncs(Chosen chosen) {
   };
 }
 
-Plant LateSyncs(Chosen chosen) {
+Plant LateSyncs(const Chosen& chosen) {
   return [chosen](const Ops& ops) {
     Ops planted, late;
     for (const DiskOp& op : ops) {

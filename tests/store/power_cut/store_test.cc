@@ -7,7 +7,9 @@
 #include "varve/request.h"
 
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 namespace varve::internal::testing {
 namespace {

@@ -107,7 +107,7 @@ class StrideTest : public StoreTest, public ::testing::WithParamInterface<Stride
 
 TEST_P(StrideTest, ReadsAsItsIndicesSay) {
   const StridedCase& c = GetParam();
-  const TestTensor buffer = RandomTensor("buffer", DType::kF32, {700 * 800}, 5);
+  const TestTensor buffer = RandomTensor("buffer", DType::kF32, {int64_t{700} * 800}, 5);
   TestTensor expected{"t", DType::kF32, c.shape, {}, {}};
   std::vector<int64_t> index(c.shape.size(), 0);
   const int64_t n = NumElements(c.shape).value();

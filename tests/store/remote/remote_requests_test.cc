@@ -205,7 +205,7 @@ TEST_F(RemoteTest, AMissingBlobIsNamedWhereItIsRead) {
   ASSERT_TRUE(store.ok()) << store.status().ToString();
   for (const auto& entry : fs::directory_iterator(place() / "blobs")) fs::remove(entry.path());
   const auto reader = (*store)->OpenCheckpoint("main", 1);
-  std::vector<std::byte> out(700000 * 4);
+  std::vector<std::byte> out(size_t{700000} * 4);
   const Status status = reader.ok() ? (*reader)->Read("frozen", out) : reader.status();
   EXPECT_THAT(status, FailsWith(StatusCode::kCorruption, "is missing"));
   fs::remove_all(place());

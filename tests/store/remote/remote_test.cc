@@ -31,7 +31,7 @@ TEST_F(RemoteTest, WhatWasPushedCanBePulled) {
   const PushReport second = MustPush();
   EXPECT_EQ(second.snapshot, 2);
   // The file of the frozen tensor is there already.
-  EXPECT_LT(second.sent_bytes, second.total_bytes - 700000 * 4 + 1000000);
+  EXPECT_LT(second.sent_bytes, second.total_bytes - uint64_t{700000} * 4 + 1000000);
   EXPECT_THAT(Newest().open, IsEmpty());
   ExpectSnapshotHolds(1, {1});
   ExpectSnapshotHolds(2, {1, 2});

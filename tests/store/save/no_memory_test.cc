@@ -55,7 +55,7 @@ class NoMemoryTest : public StoreTest {
   }
 
   std::vector<float> values_ = [] {
-    std::vector<float> values(900 * 1000);
+    std::vector<float> values(size_t{900} * 1000);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     return values;
   }();

@@ -144,7 +144,7 @@ TEST_F(ShardsTest, TheGlobalTensorIsListedFoundAndReadByItsName) {
   const Range slice[] = {{3, 8}, {1, 5}};
   ShardLayout box = ShardLayout::Whole(tensor.shape);
   box.axes = {{{3, 5}}, {{1, 4}}};
-  std::vector<std::byte> some(5 * 4 * 4);
+  std::vector<std::byte> some(size_t{5} * 4 * 4);
   VARVE_ASSERT_OK(reader->ReadSlice("w", slice, some));
   EXPECT_TRUE(some == CutShard(tensor.bytes, 4, box, {}));
 }
@@ -169,7 +169,7 @@ TEST_F(ShardsTest, PaddingComesBackWhereTheGeometryIsTheSameAndIsFilledElsewhere
   ShardLayout other = ShardLayout::Whole(tensor.shape);
   other.axes[0].push_back({.length = 5, .is_padding = true});
   ExpectRegion(*reader, tensor, other);
-  std::vector<std::byte> out(16 * 3 * 4);
+  std::vector<std::byte> out(size_t{16} * 3 * 4);
   const std::vector<std::byte> ones(4, std::byte{1});
   VARVE_ASSERT_OK(reader->ReadMany(std::array{ReadRequest::Region("wte", other, out, ones)}));
   EXPECT_TRUE(out == CutShard(tensor.bytes, 4, other, std::byte{1}));

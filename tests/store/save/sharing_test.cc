@@ -40,7 +40,7 @@ TEST_F(SharingTest, UnchangedStepStoresNothing) {
 }
 
 TEST_F(SharingTest, OnlyTheChangedChunkIsNew) {
-  TestTensor t = RandomTensor("t", DType::kF32, {5 * 262144}, 1);
+  TestTensor t = RandomTensor("t", DType::kF32, {int64_t{5} * 262144}, 1);
   VARVE_ASSERT_OK(Save(1, {t}).status());
   const TestTensor old = t;
   t.bytes[2 * 1048576 + 17] ^= std::byte{1};
@@ -92,7 +92,7 @@ TEST_F(SharingTest, DerivedTensorCostsNothingAndOutlivesItsSource) {
   const std::vector<Range> slice = {{262000, 262300}};
   std::vector<std::byte> out(600);
   VARVE_ASSERT_OK(reader->ReadSlice("model", slice, out));
-  EXPECT_TRUE(std::equal(out.begin(), out.end(), model.bytes.begin() + 2 * 262000));
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), model.bytes.begin() + ptrdiff_t{2} * 262000));
   VARVE_ASSERT_OK(DropSteps({2}));
   ExpectEmpty();
 }
@@ -106,17 +106,17 @@ TEST_F(SharingTest, DerivedTensorIsReadWithItsSourceWholeOrInPart) {
   const auto reader = store_->OpenCheckpoint("main", 1).value();
   // Reads the first chunk of both, the second of both, but only a part of the source's, and the
   // third of one.
-  const std::vector<Range> model_part = {{0, 2 * 262144}};
+  const std::vector<Range> model_part = {{0, int64_t{2} * 262144}};
   const std::vector<Range> master_part = {{0, 262144 + 100}};
-  const std::vector<Range> model_rest = {{2 * 262144, n}};
-  std::vector<std::byte> a(2 * 2 * 262144), b(4 * (262144 + 100)), c(2 * 777);
+  const std::vector<Range> model_rest = {{int64_t{2} * 262144, n}};
+  std::vector<std::byte> a(size_t{4} * 262144), b(size_t{4} * (262144 + 100)), c(size_t{2} * 777);
   const std::vector<ReadRequest> requests = {ReadRequest::Tensor("model", a, model_part),
                                              ReadRequest::Tensor("master", b, master_part),
                                              ReadRequest::Tensor("model", c, model_rest)};
   VARVE_ASSERT_OK(reader->ReadMany(requests));
   EXPECT_TRUE(std::equal(a.begin(), a.end(), model.bytes.begin()));
   EXPECT_TRUE(std::equal(b.begin(), b.end(), master.bytes.begin()));
-  EXPECT_TRUE(std::equal(c.begin(), c.end(), model.bytes.end() - 2 * 777));
+  EXPECT_TRUE(std::equal(c.begin(), c.end(), model.bytes.end() - ptrdiff_t{2} * 777));
 }
 
 TEST_F(SharingTest, WrongHintIsHarmless) {

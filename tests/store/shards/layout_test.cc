@@ -54,7 +54,7 @@ TEST_F(LayoutTest, MoreChunksThanAListNames) {
   const auto expect_around_the_cut = [&](uint64_t step, std::byte first) {
     const auto reader = store_->OpenCheckpoint("main", step).value();
     EXPECT_EQ(reader->Find("many")->num_chunks, ManyChunks::kChunks);
-    const int64_t begin = 2 * 4095 * int64_t{ManyChunks::kChunk};
+    const int64_t begin = int64_t{2} * 4095 * int64_t{ManyChunks::kChunk};
     const int64_t end = 2 * static_cast<int64_t>(ManyChunks::kBytes);
     std::vector<std::byte> out(static_cast<size_t>(end - begin) / 2);
     const std::vector<Range> slice = {{begin, end}};

@@ -160,7 +160,9 @@ TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
   const std::vector<TensorInfo> stored = StoredTensors();
   const std::vector<HeldTensor> list = AList();
   VARVE_EXPECT_OK(CheckWanted(stored, list));
-  const auto wants = [&](HeldTensor tensor) { return CheckWanted(stored, std::vector{tensor}); };
+  const auto wants = [&](const HeldTensor& tensor) {
+    return CheckWanted(stored, std::vector{tensor});
+  };
   EXPECT_THAT(wants({{.name = "x", .layout = ShardLayout::Whole({7})}}),
               FailsWith(StatusCode::kInvalidArgument, "tensor x"));
   EXPECT_THAT(wants({{.name = "t", .dtype = DType::kF32, .layout = ShardLayout::Whole({7})}}),
