@@ -106,7 +106,7 @@ template <typename Real>
 Real Model<Real>::Forward(std::span<const uint8_t> inputs, std::span<const uint8_t> targets,
                           int batch_size, std::span<const Real> dropout) {
   Reserve(batch_size);
-  assert(std::ssize(inputs) == B_ * config_.seq_length && targets.size() == inputs.size());
+  assert(std::ssize(inputs) == int64_t{B_} * config_.seq_length && targets.size() == inputs.size());
   inputs_.assign(inputs.begin(), inputs.end());
   targets_.assign(targets.begin(), targets.end());
   dropout_.assign(dropout.begin(), dropout.end());
