@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "varve/digest.h"
 #include "varve/training_state.h"
 
 namespace varve::internal {
@@ -25,11 +24,9 @@ struct StateTensors {
   std::vector<uint32_t> shards;  // the number of each tensor among those of its name
   // For each tensor, the first of those that are tied to it. Often it is the tensor itself.
   std::vector<uint32_t> firsts;
-  // Of what MakeStateTensors was given: names, places, layouts, all but `alias_of`. A comparison
-  // reads it in place of all tensors, whose descriptions are more than a processor's cache holds.
-  Digest as_given;
 
-  // True when MakeStateTensors was given the same.
+  // True when MakeStateTensors(given) would make the same. It allocates nothing unless a layout is
+  // given in another way of writing.
   bool AreOf(std::span<const StateTensor> given) const;
 };
 
